@@ -1,5 +1,5 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
-//! that watch; and `POST /reload` for programs on this machine.
+//! that watch; and `POST /reload` and `POST /upgrade` for programs on this machine.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
@@ -31,16 +31,18 @@ use crate::{
     shared::Shared,
     status::Snapshot,
     target::Host,
+    upgrade,
 };
 
 /// The running gateway, with its present settings.
 type Current = watch::Receiver<Arc<Shared>>;
 
-/// Serves until the task is dropped. Reloads are asked for by `reloads`.
+/// Serves until the task is dropped. Reloads are asked for by `reloads`, and another process by `upgrades`.
 pub(crate) async fn serve(
     listener: TcpListener,
     current: Current,
     reloads: mpsc::Sender<reload::Request>,
+    upgrades: mpsc::Sender<upgrade::Request>,
 ) -> std::io::Result<()> {
     let counted = current.borrow().clone();
     let others = counted.config.admin_hosts.clone();
@@ -58,6 +60,11 @@ pub(crate) async fn serve(
             Router::new()
                 .route("/reload", post(reload))
                 .with_state(reloads),
+        )
+        .merge(
+            Router::new()
+                .route("/upgrade", post(upgrade))
+                .with_state(upgrades),
         );
     let names = ("[admin]", others);
     serve_router(listener, names, router, refused).await
@@ -93,19 +100,48 @@ async fn reload(
     ConnectInfo(from): ConnectInfo<Client>,
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
+    check_program(from, &headers)?;
+    let outcome = ask(&reloads).await?;
+    let code = code_of(outcome.error.as_deref());
+    Ok((code, Json(outcome)))
+}
+
+async fn upgrade(
+    State(upgrades): State<mpsc::Sender<upgrade::Request>>,
+    ConnectInfo(from): ConnectInfo<Client>,
+    headers: HeaderMap,
+) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
+    check_program(from, &headers)?;
+    let outcome = ask(&upgrades).await?;
+    let code = code_of(outcome.error.as_deref());
+    Ok((code, Json(outcome)))
+}
+
+/// # Errors
+/// Unless a program on this machine asks.
+fn check_program(from: Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     // A browser names the page that asks; no page has to.
     if !from.0.ip().to_canonical().is_loopback() || headers.contains_key(header::ORIGIN) {
         return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
     }
+    Ok(())
+}
+
+/// Has the gateway do something, and waits for what has become of it.
+async fn ask<T>(
+    orders: &mpsc::Sender<oneshot::Sender<T>>,
+) -> Result<T, (StatusCode, &'static str)> {
     let gone = (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
     let (answer, answered) = oneshot::channel();
-    reloads.send(answer).await.map_err(|_| gone)?;
-    let outcome = answered.await.map_err(|_| gone)?;
-    let code = match &outcome.error {
+    orders.send(answer).await.map_err(|_| gone)?;
+    answered.await.map_err(|_| gone)
+}
+
+fn code_of(error: Option<&str>) -> StatusCode {
+    match error {
         None => StatusCode::OK,
         Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
-    };
-    Ok((code, Json(outcome)))
+    }
 }
 
 async fn status(State(current): State<Current>) -> Json<Snapshot> {

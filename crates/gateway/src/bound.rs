@@ -8,7 +8,12 @@ use std::{
 
 use tracing::warn;
 
-use crate::{config::Config, intercept};
+use crate::{
+    config::Config,
+    doors::Names,
+    intercept,
+    upgrade::{ADMIN, Predecessor},
+};
 
 /// The bound sockets of a configuration.
 #[derive(Debug)]
@@ -23,6 +28,8 @@ pub struct Bound {
     pub forwards: Vec<TcpListener>,
     /// The admin address; `None` if it is taken and was not asked for.
     pub admin: Option<TcpListener>,
+    /// The process whose place this one takes, and whose sockets these are.
+    pub predecessor: Option<Predecessor>,
 }
 
 /// A socket could not be bound.
@@ -41,35 +48,52 @@ impl Bound {
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
     pub fn bind(config: &Config) -> Result<Self, BindError> {
+        Self::take(config, None)
+    }
+
+    /// Takes the sockets that `predecessor` has, and binds the others.
+    ///
+    /// # Errors
+    /// [`BindError`] names the first address that could not be bound.
+    pub fn take(config: &Config, mut predecessor: Option<Predecessor>) -> Result<Self, BindError> {
+        let names = Names::of(config);
         let address = config.link_listen;
-        let link = UdpSocket::bind(address).map_err(|source| BindError {
+        let link = match predecessor.as_mut().map(Predecessor::link) {
+            Some(Some(socket)) => same_address(socket, address),
+            _ => UdpSocket::bind(address),
+        };
+        let link = link.map_err(|source| BindError {
             what: "link address (UDP)",
             address,
             source,
         })?;
-        let ftp = config.ftp.iter().map(|door| {
-            if !door.transparent {
-                return bind_tcp("[[ftp]] address", door.listen);
-            }
-            intercept::socket::listen_for_control(door.listen).map_err(|source| BindError {
-                what: "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)",
-                address: door.listen,
-                source,
-            })
-        });
-        let pass_through = config.pass_through.iter().map(|door| {
-            let control = bind_tcp("[[ftp]] address", door.listen)?;
-            let data = door.data_ports.clone().map(|port| {
+        let mut listener = |name: &str, bind: &dyn Fn() -> Result<TcpListener, BindError>| {
+            let taken = predecessor.as_mut().and_then(|it| it.listener(name));
+            taken.map_or_else(bind, Ok)
+        };
+        let mut ftp = Vec::new();
+        for (name, door) in names.ftp.iter().zip(&config.ftp) {
+            let bind = || bind_door(door.listen, door.transparent);
+            ftp.push(listener(name, &bind)?);
+        }
+        let mut pass_through = Vec::new();
+        for ((name, data_names), door) in names.pass_through.iter().zip(&config.pass_through) {
+            let control = listener(name, &|| bind_door(door.listen, false))?;
+            let data = data_names.iter().zip(door.data_ports.clone());
+            let data = data.map(|(name, port)| {
                 let address = SocketAddr::new(door.listen.ip(), port);
-                bind_tcp("[[ftp]] passive port", address)
+                listener(name, &|| bind_tcp("[[ftp]] passive port", address))
             });
-            Ok((control, data.collect::<Result<_, _>>()?))
-        });
-        let forwards = config
-            .forwards
-            .iter()
-            .map(|f| bind_tcp("[[forward]] address", f.listen));
-        let admin = match bind_tcp("[admin] address", config.admin_listen) {
+            let data = data.collect::<Result<_, _>>()?;
+            pass_through.push((control, data));
+        }
+        let mut forwards = Vec::new();
+        for (name, forward) in names.forwards.iter().zip(&config.forwards) {
+            let bind = || bind_tcp("[[forward]] address", forward.listen);
+            forwards.push(listener(name, &bind)?);
+        }
+        let admin = listener(ADMIN, &|| bind_tcp("[admin] address", config.admin_listen));
+        let admin = match admin {
             Ok(listener) => Some(listener),
             Err(error) if config.admin_explicit => return Err(error),
             Err(error) => {
@@ -79,11 +103,37 @@ impl Bound {
         };
         Ok(Self {
             link,
-            ftp: ftp.collect::<Result<_, _>>()?,
-            pass_through: pass_through.collect::<Result<_, _>>()?,
-            forwards: forwards.collect::<Result<_, _>>()?,
+            ftp,
+            pass_through,
+            forwards,
             admin,
+            predecessor,
         })
+    }
+}
+
+/// Binds the control port of a front door.
+fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
+    if !is_transparent {
+        return bind_tcp("[[ftp]] address", address);
+    }
+    let bound = intercept::socket::listen_for_control(address);
+    bound.map_err(|source| BindError {
+        what: "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)",
+        address,
+        source,
+    })
+}
+
+/// The socket, if it is bound to `address`. Connections of the old process cannot move to another one.
+fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
+    let bound = socket.local_addr()?;
+    let is_same = bound.ip() == address.ip() && [0, bound.port()].contains(&address.port());
+    match is_same {
+        true => Ok(socket),
+        false => Err(io::Error::other(format!(
+            "the earlier process uses {bound}: another address takes a restart"
+        ))),
     }
 }
 

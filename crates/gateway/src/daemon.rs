@@ -8,16 +8,17 @@ use std::{
     fmt,
     future::Future,
     io,
-    net::TcpListener,
+    net::{TcpListener, UdpSocket},
+    os::fd::AsFd,
     sync::{Arc, atomic::AtomicU64},
     time::{Duration, SystemTime},
 };
 
-use link::{Link, LinkError};
+use link::{Link, LinkError, PeerSnapshot, PeerState};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::{interval, timeout},
+    time::{interval, sleep, timeout},
 };
 use tracing::{info, warn};
 
@@ -28,11 +29,12 @@ use crate::{
     far,
     intercept::{InterceptError, Interception},
     limits::Usage,
-    reload::Reloader,
+    reload::{self, Reloader},
     shared::Shared,
     spool::Spools,
     status::{Registry, TransferStatus},
     transfer_log::{self, TransferLog},
+    upgrade::{self, Handing, Successor},
 };
 pub use crate::{
     bound::{BindError, Bound},
@@ -90,6 +92,8 @@ pub enum State {
     Working,
     /// It lets what is open end.
     Ending,
+    /// The process with this number has taken its place.
+    Succeeded(u32),
 }
 
 impl Watch {
@@ -112,7 +116,7 @@ impl fmt::Debug for Watch {
 
 /// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within the
 /// configuration's `drain_max`, and says what it cut short. Meanwhile it takes on what `reloads` bring, and tells `watch` how it
-/// is.
+/// is. When another process has taken its place, it ends as its last session does.
 ///
 /// # Errors
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
@@ -123,13 +127,28 @@ pub async fn run(
     watch: Watch,
     shutdown: impl Future<Output = ()>,
 ) -> Result<CutShort, RunError> {
+    let predecessor = bound.predecessor.take();
+    let sockets = Sockets::of(&bound)?;
     let admin = bound.admin.take().map(tokio_listener).transpose()?;
     let at_admin = admin.as_ref().map(|l| l.local_addr()).transpose()?;
     let parts = Parts::new(&config, &mut bound)?;
     let log = transfer_log::Opened::open(config.transfer_log.as_ref())?;
-    let link = Link::start(bound.link, config.link.clone())?;
+    let (predecessor, succession) = match predecessor {
+        Some(predecessor) => predecessor.ready().await.unzip(),
+        None => (None, None),
+    };
+    let link = Link::start_behind(bound.link, config.link.clone(), succession)?;
     warn_about_buffers(&link);
-    let mut interception = Interception::start(&config, &link)?;
+    let mut interception = match &predecessor {
+        None => Interception::start(&config, &link)?,
+        Some(predecessor) => {
+            let mut interception =
+                Interception::install(&config, &peers_named(&config, &predecessor.peers_up))?;
+            connect(&link, &config, &predecessor.peers_up).await;
+            interception.resume(&link);
+            interception
+        }
+    };
     let registry = Registry::new(TransferLog::start(log)?);
     let (cut, cut_seen) = watch::channel(false);
     let (alive, mut all_gone) = mpsc::channel(1);
@@ -152,45 +171,99 @@ pub async fn run(
     let mut doors = Doors::default();
     doors.open(parts, &shared).await;
     let (current, currently) = watch::channel(shared.clone());
-    let (asks, asked) = mpsc::channel(1);
+    let (asks, mut asked) = mpsc::channel(1);
+    let (upgrade_asks, mut upgrades_asked) = mpsc::channel(1);
     let for_far = asks.clone();
+    if let Some(predecessor) = &predecessor {
+        doors.inherit(&predecessor.pass_through);
+    }
     let mut reloader = Reloader::new(current, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = currently.clone();
-    if let Some(listener) = admin {
+    let admin = admin.map(|listener| {
         side_tasks.spawn(async move {
-            if let Err(error) = admin::serve(listener, for_admin, asks).await {
+            if let Err(error) = admin::serve(listener, for_admin, asks, upgrade_asks).await {
                 warn!(%error, "no status any more");
             }
-        });
-    }
+        })
+    });
     side_tasks.spawn(tick(registry.clone()));
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(link.clone(), currently, for_far));
     info!(link = %link.local_addr(), "gateway up");
+    if let Some(predecessor) = predecessor {
+        predecessor.up().await;
+    }
     let watch = Arc::new(watch);
     (watch.tell)(State::Up);
     if let Some(patience) = watch.patience {
         side_tasks.spawn(show_life(link.clone(), watch.clone(), patience));
     }
-    tokio::select! {
-        () = shutdown => {}
-        never = reloader.serve(asked) => match never {},
-        // It serves as long as the link hands over streams.
-        _ = accepting.join_next() => {
-            drop((reloader, alive));
-            // Only a dropped receiver could make this fail, and sessions hold some.
-            let _ = cut.send(true);
-            let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
-            return Err(RunError::LinkEnded);
+    tokio::pin!(shutdown);
+    let succeeded = {
+        let orders = Orders {
+            reloads: &mut asked,
+            upgrades: &mut upgrades_asked,
+        };
+        tokio::select! {
+            () = &mut shutdown => None,
+            succeeded = serve(&mut reloader, orders, &sockets, &mut interception) => Some(succeeded),
+            // It serves as long as the link hands over streams.
+            _ = accepting.join_next() => {
+                drop((reloader, alive));
+                // Only a dropped receiver could make this fail, and sessions hold some.
+                let _ = cut.send(true);
+                let _ = timeout(CUT_PATIENCE, all_gone.recv()).await;
+                return Err(RunError::LinkEnded);
+            }
         }
+    };
+    let mut drain = Some(reloader.config().drain_max);
+    if let Some((mut successor, asker)) = succeeded {
+        interception.leave();
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+        reloader.doors().leave_to_successor().await;
+        // What a service manager hears from now on comes from the other process.
+        (watch.tell)(State::Succeeded(successor.pid()));
+        successor.done();
+        link.retire();
+        let sessions = registry.sessions_open();
+        info!(
+            pid = successor.pid(),
+            sessions, "another process has taken this one's place"
+        );
+        if let Some(asker) = asker {
+            // Whoever asked may be gone.
+            let _ = asker.send(upgrade::Outcome {
+                pid: Some(successor.pid()),
+                version: successor.version.clone(),
+                old_pid: std::process::id(),
+                sessions,
+                error: None,
+            });
+        }
+        drain = reloader.config().upgrade_drain_max;
+        let drained = async {
+            // Peers that have not heard of the other process yet may still ask this one.
+            sleep(RETIRE_PATIENCE).await;
+            drop(alive);
+            all_gone.recv().await;
+        };
+        tokio::select! {
+            () = &mut shutdown => drain = Some(reloader.config().drain_max),
+            () = drained => drain = Some(Duration::ZERO),
+            () = at_last(drain) => drain = Some(Duration::ZERO),
+        }
+    } else {
+        (watch.tell)(State::Ending);
+        interception.end();
+        reloader.close().await;
+        drop(alive);
     }
-    let drain = reloader.config().drain_max;
-    (watch.tell)(State::Ending);
+    let drain = drain.unwrap_or_default();
     info!(drain_s = drain.as_secs_f64(), "shutting down");
-    interception.end();
-    reloader.close().await;
-    drop(alive);
     let mut cut_short = CutShort::default();
     if timeout(drain, all_gone.recv()).await.is_err() {
         cut_short.transfers = registry.open_transfers();
@@ -206,6 +279,110 @@ pub async fn run(
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     Ok(cut_short)
+}
+
+/// What is asked of a running gateway.
+struct Orders<'a> {
+    reloads: &'a mut mpsc::Receiver<reload::Request>,
+    upgrades: &'a mut mpsc::Receiver<upgrade::Request>,
+}
+
+/// Carries out orders until another process has taken this one's place. Returns it, and who asked for it.
+async fn serve(
+    reloader: &mut Reloader,
+    orders: Orders<'_>,
+    sockets: &Sockets,
+    interception: &mut Interception,
+) -> (Successor, Option<upgrade::Request>) {
+    loop {
+        let asker = tokio::select! {
+            () = reloader.serve(orders.reloads) => None,
+            Some(asker) = orders.upgrades.recv() => Some(asker),
+        };
+        info!("another process is started to take this one's place");
+        let shared = reloader.shared();
+        let program = reloader.program().cloned();
+        let doors = reloader.doors();
+        let handing = Handing {
+            program: program.as_ref(),
+            link_socket: sockets.link.as_fd(),
+            admin_socket: sockets.admin.as_ref().map(AsFd::as_fd),
+            doors: doors.named(),
+            link: &shared.link,
+            peers_up: peers_up(&shared.link),
+            pass_through: doors.pass_through_clients(),
+        };
+        match upgrade::hand_over(handing, interception).await {
+            Ok(successor) => return (successor, asker),
+            Err(error) => {
+                warn!(%error, "no other process has taken this one's place");
+                let sessions = shared.registry.sessions_open();
+                if let Some(asker) = asker {
+                    // Whoever asked may be gone.
+                    let _ = asker.send(upgrade::Outcome::failed(&error, sessions));
+                }
+            }
+        }
+    }
+}
+
+/// The sockets that another process gets besides the front doors.
+struct Sockets {
+    link: UdpSocket,
+    admin: Option<TcpListener>,
+}
+
+impl Sockets {
+    fn of(bound: &Bound) -> io::Result<Self> {
+        let admin = bound.admin.as_ref().map(TcpListener::try_clone);
+        Ok(Self {
+            link: bound.link.try_clone()?,
+            admin: admin.transpose()?,
+        })
+    }
+}
+
+fn is_up(peer: &PeerSnapshot) -> bool {
+    !peer.is_guest && matches!(peer.state, PeerState::Up { .. })
+}
+
+fn peers_up(link: &Link) -> Vec<String> {
+    let peers = link.snapshot().peers.into_iter();
+    peers.filter(is_up).map(|peer| peer.name).collect()
+}
+
+/// The numbers of these peers.
+fn peers_named(config: &Config, names: &[String]) -> Vec<usize> {
+    let peers = config.peers.iter().enumerate();
+    let named = peers.filter(|(_, peer)| names.contains(&peer.name));
+    named.map(|(number, _)| number).collect()
+}
+
+/// Waits until the link is connected to those of the peers `names` that it connects to by itself.
+async fn connect(link: &Link, config: &Config, names: &[String]) {
+    let configured = config.link.peers.iter();
+    let wanted = configured.filter(|it| it.endpoint.is_some() && names.contains(&it.name));
+    let wanted: Vec<_> = wanted.map(|peer| &peer.name).collect();
+    let connected = async {
+        loop {
+            let up = peers_up(link);
+            if wanted.iter().all(|name| up.contains(name)) {
+                return;
+            }
+            sleep(CONNECT_LOOK).await;
+        }
+    };
+    if timeout(CONNECT_PATIENCE, connected).await.is_err() {
+        warn!("not all peers that the earlier process was connected to have answered");
+    }
+}
+
+/// Resolves when the time is over, if it ever is.
+async fn at_last(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
@@ -260,5 +437,10 @@ fn warn_about_buffers(link: &Link) {
 
 /// Time for cut sessions to inform their clients, and for streams of the link to end.
 const CUT_PATIENCE: Duration = Duration::from_secs(2);
+/// Time for peers to connect to the process that has taken this one's place: an announcement and a handshake on a slow path.
+const RETIRE_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for the link of a new process to connect before clients come.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_LOOK: Duration = Duration::from_millis(5);
 /// Time for the link to close.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);

@@ -5,7 +5,9 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     net::{SocketAddr, TcpListener as StdListener},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
 
@@ -18,6 +20,7 @@ use crate::{
     near::{self, PassThroughDoor},
     shared::Shared,
     tls::{self, Acceptor, AcceptorError},
+    upgrade::PassThroughClients,
 };
 
 /// The TLS acceptor of a door; `None`: it has no TLS.
@@ -54,6 +57,13 @@ struct Places {
     ftp: Vec<Place>,
     pass_through: Vec<(Place, Vec<Place>)>,
     forwards: Vec<Place>,
+}
+
+/// The names of listeners between processes of one gateway.
+pub(crate) struct Names {
+    pub(crate) ftp: Vec<String>,
+    pub(crate) pass_through: Vec<(String, Vec<String>)>,
+    pub(crate) forwards: Vec<String>,
 }
 
 /// The doors cannot be opened.
@@ -105,6 +115,14 @@ impl Parts {
             listeners,
             acceptors,
         })
+    }
+
+    /// The listeners, each with the name by which another process of this configuration asks for it.
+    pub(crate) fn named(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        let listeners = self.listeners.iter();
+        listeners
+            .map(|(place, listener)| (place.to_string(), listener.as_fd()))
+            .collect()
     }
 
     /// Where the doors listen.
@@ -201,6 +219,39 @@ impl Doors {
         self.parts = parts;
     }
 
+    /// The listeners, by name.
+    pub(crate) fn named(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        self.parts.named()
+    }
+
+    /// Clients whose TLS passes through.
+    pub(crate) fn pass_through_clients(&self) -> Vec<PassThroughClients> {
+        let doors = self.pass_through.iter();
+        doors
+            .map(|door| PassThroughClients {
+                listen: door.config().listen,
+                clients: door.clients(),
+            })
+            .collect()
+    }
+
+    /// Lets the clients of an older process have data connections here, as long as their control connections there last.
+    pub(crate) fn inherit(&self, all: &[PassThroughClients]) {
+        for door in &self.pass_through {
+            let listen = door.config().listen;
+            let of_door = all.iter().filter(|it| it.listen == listen);
+            door.inherit(of_door.flat_map(|it| it.clients.iter().copied()));
+        }
+    }
+
+    /// Stops accepting; another process accepts.
+    pub(crate) async fn leave_to_successor(&mut self) {
+        for door in &self.pass_through {
+            door.leave_data();
+        }
+        self.close().await;
+    }
+
     /// Stops accepting.
     pub(crate) async fn close(&mut self) {
         self.accepting.shutdown().await;
@@ -215,6 +266,35 @@ impl Doors {
         let left: Vec<_> = left.collect();
         if !left.is_empty() && door.has_clients() {
             self.leaving.spawn(near::serve_data(left, door.clone()));
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.chosen {
+            None => self.address.fmt(f),
+            Some((kind, number)) => write!(f, "{kind} {number} at {}", self.address),
+        }
+    }
+}
+
+impl Names {
+    /// In the order of the file.
+    pub(crate) fn of(config: &Config) -> Self {
+        let Places {
+            ftp,
+            pass_through,
+            forwards,
+        } = Places::of(config);
+        let text = |places: Vec<Place>| places.iter().map(Place::to_string).collect();
+        let pass_through = pass_through.into_iter();
+        Self {
+            ftp: text(ftp),
+            pass_through: pass_through
+                .map(|(control, data)| (control.to_string(), text(data)))
+                .collect(),
+            forwards: text(forwards),
         }
     }
 }

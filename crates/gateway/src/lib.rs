@@ -30,4 +30,8 @@ mod time;
 pub mod tls;
 pub mod transfer_log;
 mod truncation;
+pub mod upgrade;
 pub mod wire;
+
+/// Of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -6,7 +6,7 @@
 
 mod plan;
 
-use std::{convert::Infallible, fmt, net::SocketAddr, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,6 +18,7 @@ use crate::{
     doors::{DoorError, Doors},
     shared::Shared,
     transfer_log::{self, Opened},
+    upgrade::Program,
 };
 
 /// Reads the configuration again.
@@ -30,6 +31,8 @@ pub struct Reloads {
     pub load: Load,
     /// Hears of each configuration that was taken on.
     pub taken: Box<dyn Fn(&Config) + Send + Sync>,
+    /// What is started to take this process's place; `None`: nothing can.
+    pub program: Option<Program>,
 }
 
 impl Reloads {
@@ -41,6 +44,7 @@ impl Reloads {
             orders: ordered,
             load: Box::new(move || Ok(same.clone())),
             taken: Box::new(|_| {}),
+            program: None,
         };
         (reloads, orders)
     }
@@ -102,11 +106,15 @@ impl Reloader {
         }
     }
 
-    /// Carries out the orders that come, and those that are `asked` for.
-    pub(crate) async fn serve(&mut self, mut asked: mpsc::Receiver<Request>) -> Infallible {
+    /// Carries out the orders that come, and those that are `asked` for, until the program's file is found to be another one at
+    /// an order: then an upgrade is due.
+    pub(crate) async fn serve(&mut self, asked: &mut mpsc::Receiver<Request>) {
         loop {
             tokio::select! {
                 Some(()) = self.reloads.orders.recv() => {
+                    if self.program().is_some_and(Program::is_replaced) {
+                        return;
+                    }
                     self.reload().await;
                 }
                 Some(request) = asked.recv() => {
@@ -122,6 +130,18 @@ impl Reloader {
     /// The present configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.current.borrow().config.clone()
+    }
+
+    pub(crate) fn program(&self) -> Option<&Program> {
+        self.reloads.program.as_ref()
+    }
+
+    pub(crate) fn doors(&mut self) -> &mut Doors {
+        &mut self.doors
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.current.borrow().clone()
     }
 
     /// Closes the front doors.

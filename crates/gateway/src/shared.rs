@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use link::{Class, Link, OpenError, PeerId, PeerState, RecvStream, SendStream};
+use link::{Class, Link, OpenError, PeerId, PeerState, RecvStream, SendStream, StreamKey};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -122,16 +122,29 @@ impl Shared {
         peer: PeerId,
         class: Class,
     ) -> Result<(SendStream, RecvStream), ReachError> {
-        self.link
-            .open(peer, class)
-            .await
-            .map_err(|error| match error {
-                OpenError::PeerDown { last_answer, .. } => self.down(peer, last_answer),
-                OpenError::TooManyStreams { .. } => {
-                    ReachError::TooMany(self.peer_name(peer).to_owned())
-                }
-                _ => ReachError::Closed,
-            })
+        let opened = self.link.open(peer, class).await;
+        opened.map_err(|error| self.not_opened(peer, error))
+    }
+
+    /// Opens a stream to the process of `peer` that has the stream `beside`.
+    pub(crate) async fn open_beside(
+        &self,
+        peer: PeerId,
+        beside: StreamKey,
+        class: Class,
+    ) -> Result<(SendStream, RecvStream), ReachError> {
+        let opened = self.link.open_beside(peer, beside, class).await;
+        opened.map_err(|error| self.not_opened(peer, error))
+    }
+
+    fn not_opened(&self, peer: PeerId, error: OpenError) -> ReachError {
+        match error {
+            OpenError::PeerDown { last_answer, .. } => self.down(peer, last_answer),
+            OpenError::TooManyStreams { .. } => {
+                ReachError::TooMany(self.peer_name(peer).to_owned())
+            }
+            _ => ReachError::Closed,
+        }
     }
 
     /// Why nothing may be expected from `peer` at the moment, if that is so.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use ftp::session::{PIPELINED_MAX, TransferId};
-use link::{Class, Link, PeerId};
+use link::{Class, Link, PeerId, StreamKey};
 use tokio::time::timeout;
 
 use crate::wire::{Hello, Service, encode};
@@ -103,6 +103,8 @@ pub(crate) struct Truncation {
     truncations: Arc<Truncations>,
     link: Link,
     session: SessionKey,
+    /// A stream of the session: the process that has it is told.
+    beside: StreamKey,
     transfer: TransferId,
     told: Arc<AtomicBool>,
 }
@@ -113,6 +115,7 @@ impl Truncation {
         truncations: Arc<Truncations>,
         link: Link,
         session: SessionKey,
+        beside: StreamKey,
         transfer: TransferId,
     ) -> Self {
         let told = {
@@ -126,6 +129,7 @@ impl Truncation {
             truncations,
             link,
             session,
+            beside,
             transfer,
             told,
         }
@@ -138,7 +142,8 @@ impl Truncation {
     pub(crate) async fn tell(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed = |why: String| format!("no close_notify, and the peer cannot be told: {why}");
-        let opened = self.link.open(self.session.peer, Class::Control).await;
+        let (peer, beside) = (self.session.peer, self.beside);
+        let opened = self.link.open_beside(peer, beside, Class::Control).await;
         let (mut send, mut recv) = opened.map_err(|error| failed(error.to_string()))?;
         let service = Service::Truncated {
             session: self.session.session,

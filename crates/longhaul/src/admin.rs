@@ -17,13 +17,28 @@ pub(crate) struct Answer {
 
 /// Sends one request without a body.
 pub(crate) fn ask(admin: SocketAddr, method: &str, path: &str) -> anyhow::Result<Answer> {
-    let answered = answer(admin, method, path);
+    ask_patiently(admin, method, path, PATIENCE)
+}
+
+/// The same for what takes a while.
+pub(crate) fn ask_patiently(
+    admin: SocketAddr,
+    method: &str,
+    path: &str,
+    patience: Duration,
+) -> anyhow::Result<Answer> {
+    let answered = answer(admin, method, path, patience);
     answered.with_context(|| format!("no gateway answers at {admin} (set [admin] listen?)"))
 }
 
-fn answer(admin: SocketAddr, method: &str, path: &str) -> anyhow::Result<Answer> {
+fn answer(
+    admin: SocketAddr,
+    method: &str,
+    path: &str,
+    patience: Duration,
+) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     let request = format!("{method} {path} HTTP/1.0\r\nHost: {admin}\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();

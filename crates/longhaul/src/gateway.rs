@@ -11,6 +11,7 @@ use clap::Subcommand;
 use gateway::{
     config::{Config, ConfigError},
     daemon, intercept,
+    upgrade::{Predecessor, Program},
 };
 use serde::Serialize;
 use tokio::{
@@ -28,7 +29,8 @@ use crate::{exit, logging, notify, open_files, output::Format, places};
 ///
 /// The gateway ends on SIGTERM and SIGINT when its transfers are done, after `drain_max` at the latest. On
 /// SIGHUP, and when `longhaul reload` asks, the gateway reads the configuration file again and applies the
-/// changes while transfers go on. A log line names changes that wait for a restart.
+/// changes while transfers go on. A log line names changes that wait for a restart. If the file of the program
+/// has been replaced, SIGHUP starts the new program instead, as `longhaul upgrade` does.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -137,9 +139,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Action::Check { format } = action {
         return check(file, &loaded, format);
     }
+    let predecessor = Predecessor::from_environment()?;
     let config = match loaded {
         Ok(config) => config,
-        Err(error) => return Ok(refuse(&error)),
+        Err(error) => {
+            if let Some(predecessor) = predecessor {
+                predecessor.refuse(&error.to_string());
+            }
+            return Ok(refuse(&error));
+        }
     };
     if let Action::RemoveInterception { format } = action {
         let removed = intercept::remove(&config)?;
@@ -151,7 +159,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    serve(file, config)
+    serve(file, config, predecessor)
 }
 
 fn check(
@@ -184,11 +192,19 @@ fn refuse(error: &ConfigError) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
+fn serve(
+    file: &Path,
+    config: Config,
+    predecessor: Option<Predecessor>,
+) -> anyhow::Result<ExitCode> {
     logging::follow(config.log_level);
+    let program = Program::this();
+    let program = program
+        .inspect_err(|error| warn!(%error, "cannot be upgraded"))
+        .ok();
     // A session has two to four.
     open_files::raise_limit(u64::MAX);
-    let bound = daemon::Bound::bind(&config)?;
+    let bound = daemon::Bound::take(&config, predecessor)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -207,6 +223,7 @@ fn serve(file: &Path, config: Config) -> anyhow::Result<ExitCode> {
             orders: orders()?,
             load: Box::new(move || Config::load(&file)),
             taken: Box::new(|config| logging::follow(config.log_level)),
+            program,
         };
         let cut_short = daemon::run(config, bound, reloads, notify::watch(), shutdown).await?;
         for transfer in &cut_short.transfers {

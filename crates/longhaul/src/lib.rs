@@ -39,6 +39,7 @@ mod status;
 mod sync;
 mod text_place;
 mod top;
+mod upgrade;
 #[cfg(feature = "laboratory")]
 mod wan;
 mod way;
@@ -82,6 +83,7 @@ enum Command {
     Status(status::Args),
     Top(top::Args),
     Reload(reload::Args),
+    Upgrade(upgrade::Args),
     Keygen(keygen::Args),
     Pubkey(pubkey::Args),
     #[cfg(feature = "laboratory")]
@@ -120,6 +122,7 @@ pub fn run() -> ExitCode {
         Command::Status(args) => status::run(&args).map(done),
         Command::Top(args) => top::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),
+        Command::Upgrade(args) => upgrade::run(&args),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         #[cfg(feature = "laboratory")]

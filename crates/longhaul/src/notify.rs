@@ -17,6 +17,7 @@ fn tell(state: State) {
         State::Up => NotifyState::Ready,
         State::Working => NotifyState::Watchdog,
         State::Ending => NotifyState::Stopping,
+        State::Succeeded(pid) => NotifyState::MainPid(pid),
     };
     if let Err(error) = sd_notify::notify(&[state]) {
         debug!(%error, "the service manager was not told");

@@ -85,6 +85,7 @@ pub(super) fn check(
         limits,
         admin_hosts: admin_hosts(file.admin.as_ref())?,
         drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
+        upgrade_drain_max: file.link.upgrade_drain_max.map(Spanned::into_inner),
         log_level: check_log::level(&file.log)?,
         spool: check_spool::spool(file.spool.as_ref(), folder)?,
         transfer_log: check_log::transfer_log(&file.log, folder)?,

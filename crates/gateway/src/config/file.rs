@@ -57,6 +57,8 @@ pub(super) struct LinkSection {
     pub(super) idle_timeout: Option<Spanned<Duration>>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) drain_max: Option<Spanned<Duration>>,
+    #[serde(default, deserialize_with = "duration")]
+    pub(super) upgrade_drain_max: Option<Spanned<Duration>>,
 }
 
 #[derive(Debug, Deserialize)]

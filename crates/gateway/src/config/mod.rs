@@ -55,6 +55,8 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// Time for transfers under way to end at a shutdown.
     pub drain_max: Duration,
+    /// Time for them to end once another process has taken this one's place; `None`: as long as they take.
+    pub upgrade_drain_max: Option<Duration>,
     /// FTP front doors.
     pub ftp: Vec<FtpDoor>,
     /// FTP front doors through which clients and servers have TLS with each other.

@@ -446,7 +446,8 @@ impl Session<'_> {
                 session: self.session,
             };
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
-            Arc::new(Truncation::new(truncations, link, session, id))
+            let beside = self.send.key();
+            Arc::new(Truncation::new(truncations, link, session, beside, id))
         });
         let events = self.events.clone();
         let setup = Setup {

@@ -11,12 +11,17 @@ use tracing::{info, warn};
 
 use super::{InterceptError, install, program::nft, routing, ruleset::Ruleset};
 
-/// Follows the peers until the other end of `stop` is dropped; then nothing is intercepted any more.
+/// Follows the peers until something comes by `stop`, or its other end is dropped: then nothing is intercepted any more.
 pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
     let mut told: Vec<bool> = Vec::new();
     let mut told_at = Instant::now();
     let mut is_working = true;
-    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+    loop {
+        match stop.recv_timeout(LOOK_EVERY) {
+            Ok(()) => return,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
         let peers = link.snapshot().peers;
         let is_up = |state| matches!(state, PeerState::Up { .. });
         let up: Vec<bool> = peers.iter().map(|peer| is_up(peer.state)).collect();
@@ -67,7 +72,7 @@ fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<()
                 what = if routed { "rules" } else { "policy routing" },
                 "gone, installing them again"
             );
-            install(rules)?;
+            install(rules, &[])?;
             nft(&text)?;
         }
     }

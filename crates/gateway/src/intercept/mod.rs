@@ -44,33 +44,69 @@ impl Interception {
     /// # Errors
     /// [`InterceptError`] names what is missing. Nothing stays installed then.
     pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
+        let mut interception = Self::install(config, &[])?;
+        interception.resume(link);
+        Ok(interception)
+    }
+
+    /// Installs the rules and routing, but does not follow the peers yet. The peers `up` are so for the moment: another process
+    /// that goes on in this one's name has said so.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub(crate) fn install(config: &Config, up: &[usize]) -> Result<Self, InterceptError> {
         let mut interception = Self {
             rulesets: Vec::new(),
             follower: None,
         };
         for rules in rulesets(config) {
             interception.rulesets.push(rules.clone());
-            install(&rules)?;
+            install(&rules, up)?;
             info!(table = rules.table(), listen = %rules.listen(), "interception installed");
         }
-        if !interception.rulesets.is_empty() {
-            link.set_keep_alive(KEEP_ALIVE);
-            let (stop, stopped) = channel();
-            let (rulesets, link) = (interception.rulesets.clone(), link.clone());
-            let thread = thread::spawn(move || follow::follow(&rulesets, &link, &stopped));
-            interception.follower = Some((stop, thread));
-        }
         Ok(interception)
+    }
+
+    /// Follows the peers.
+    pub(crate) fn resume(&mut self, link: &Link) {
+        if self.rulesets.is_empty() || self.follower.is_some() {
+            return;
+        }
+        link.set_keep_alive(KEEP_ALIVE);
+        let (stop, stopped) = channel();
+        let (rulesets, link) = (self.rulesets.clone(), link.clone());
+        let thread = thread::spawn(move || follow::follow(&rulesets, &link, &stopped));
+        self.follower = Some((stop, thread));
+    }
+
+    /// Follows the peers no more, and changes nothing: what the kernel knows holds for seconds, in which another process follows
+    /// them.
+    pub(crate) fn pause(&mut self) {
+        if let Some((stop, thread)) = self.follower.take() {
+            // The follower may have ended.
+            let _ = stop.send(());
+            join(thread);
+        }
+    }
+
+    /// Leaves everything in the kernel to another process.
+    pub(crate) fn leave(&mut self) {
+        self.pause();
+        self.rulesets.clear();
     }
 
     /// Lets new connections pass; those that were intercepted go on.
     pub(crate) fn end(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
             drop(stop);
-            if thread.join().is_err() {
-                warn!("the follower of peers has panicked");
-            }
+            join(thread);
         }
+    }
+}
+
+fn join(follower: JoinHandle<()>) {
+    if follower.join().is_err() {
+        warn!("the follower of peers has panicked");
     }
 }
 
@@ -111,9 +147,12 @@ fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
     doors.map(|door| Ruleset::new(config, door))
 }
 
-fn install(rules: &Ruleset) -> Result<(), InterceptError> {
-    routing::install(rules)?;
-    program::nft(&rules.install())
+fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {
+    // What another process in this one's name has installed goes on without a gap.
+    if up.is_empty() || !routing::is_installed(rules)? {
+        routing::install(rules)?;
+    }
+    program::nft(&(rules.install() + &rules.refresh(|peer| up.contains(&peer))))
 }
 
 fn uninstall(rules: &Ruleset) -> Result<(), InterceptError> {

@@ -4,8 +4,11 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
 use link::Class;
@@ -30,6 +33,9 @@ pub(crate) struct Door {
     config: PassThrough,
     shared: Arc<Shared>,
     open: Arc<Mutex<HashMap<IpAddr, Open>>>,
+    inherited: Arc<Mutex<Inherited>>,
+    /// Data connections come to another process.
+    has_left_data: AtomicBool,
     /// The door with another server that was here before a reload, while it has clients.
     older: Option<Arc<Self>>,
 }
@@ -40,6 +46,13 @@ pub(crate) struct Door {
 struct Open {
     controls: usize,
     data: usize,
+}
+
+/// Clients whose control connections an older process of this gateway has.
+#[derive(Debug, Default)]
+struct Inherited {
+    /// When each is forgotten: without data the older process ends its control connection.
+    until: HashMap<IpAddr, Instant>,
 }
 
 /// Counts a connection while it is held.
@@ -97,6 +110,8 @@ impl Door {
         };
         Arc::new(Self {
             open: same.map_or_else(Arc::default, |same| same.open.clone()),
+            inherited: same.map_or_else(Arc::default, |same| same.inherited.clone()),
+            has_left_data: AtomicBool::new(false),
             older: match same {
                 Some(same) => same.older.clone().filter(|older| older.has_clients()),
                 None => other.cloned(),
@@ -186,7 +201,7 @@ impl Door {
                     limits.idle_timeout
                 }),
                 // A control connection is silent while a transfer runs.
-                is_needed: &|| !held.is_data && held.door.has_data(held.client),
+                is_needed: &|| !held.is_data && held.door.may_have_data(held.client),
             };
             relay_forward(stream, client, number, options, &forward, &shared).await;
         };
@@ -211,8 +226,14 @@ impl Door {
         if self.shared.registry.door_transfers_open().max(of_door) >= most {
             return None;
         }
-        let client_open = open.get_mut(&client)?;
-        if client_open.data >= client_open.controls * DATA_PER_CONTROL_MAX {
+        let is_inherited = self.is_inherited(client);
+        let client_open = match is_inherited {
+            true => open.entry(client).or_default(),
+            false => open.get_mut(&client)?,
+        };
+        // How many control connections an older process has is not known.
+        let controls = client_open.controls + if is_inherited { INHERITED_MAX } else { 0 };
+        if client_open.data >= controls * DATA_PER_CONTROL_MAX {
             return None;
         }
         client_open.data += 1;
@@ -220,8 +241,46 @@ impl Door {
         Some(self.hold(client, true))
     }
 
-    fn has_data(&self, client: IpAddr) -> bool {
-        self.lock().get(&client).is_some_and(|open| open.data > 0)
+    fn may_have_data(&self, client: IpAddr) -> bool {
+        self.has_left_data.load(Relaxed)
+            || self.lock().get(&client).is_some_and(|open| open.data > 0)
+    }
+
+    /// Clients that have connections, or may have data connections.
+    pub(crate) fn clients(&self) -> Vec<IpAddr> {
+        let mut clients: Vec<_> = self.lock().keys().copied().collect();
+        clients.extend(self.lock_inherited().until.keys());
+        clients
+    }
+
+    /// From now on another process accepts data connections.
+    pub(crate) fn leave_data(&self) {
+        self.has_left_data.store(true, Relaxed);
+    }
+
+    /// Lets clients have data connections here whose control connections an older process has.
+    pub(crate) fn inherit(&self, clients: impl Iterator<Item = IpAddr>) {
+        let until = Instant::now() + self.shared.config.limits.idle_timeout;
+        let clients = clients.map(|client| (client, until));
+        self.lock_inherited().until.extend(clients);
+    }
+
+    /// Whether an older process has a control connection of `client`, which then may have data connections for longer.
+    fn is_inherited(&self, client: IpAddr) -> bool {
+        let now = Instant::now();
+        let mut inherited = self.lock_inherited();
+        inherited.until.retain(|_, until| *until > now);
+        let until = inherited.until.get_mut(&client);
+        until.is_some_and(|until| {
+            *until = now + self.shared.config.limits.idle_timeout;
+            true
+        })
+    }
+
+    fn lock_inherited(&self) -> MutexGuard<'_, Inherited> {
+        self.inherited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hold(self: &Arc<Self>, client: IpAddr, is_data: bool) -> Held {
@@ -256,6 +315,9 @@ impl Drop for Held {
 
 /// Clients have one data connection for each control connection; the one before may still be ending.
 const DATA_PER_CONTROL_MAX: usize = 4;
+
+/// Control connections that a client may have in older processes.
+const INHERITED_MAX: usize = 16;
 
 /// Interval of looking whether a door that was removed still has clients.
 const LEFT_CHECK: Duration = Duration::from_secs(1);

@@ -218,6 +218,10 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
         running.link.rate_max == fresh.link.rate_max,
     );
     changed("[link] drain_max", running.drain_max == fresh.drain_max);
+    changed(
+        "[link] upgrade_drain_max",
+        running.upgrade_drain_max == fresh.upgrade_drain_max,
+    );
     changed("[limits]", running.limits == fresh.limits);
     changed("[log] level", running.log_level == fresh.log_level);
     changed(

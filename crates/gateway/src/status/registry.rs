@@ -303,6 +303,11 @@ impl Registry {
         })
     }
 
+    /// Control connections and forwards open now.
+    pub(crate) fn sessions_open(&self) -> u64 {
+        self.sessions_open.load(Relaxed)
+    }
+
     pub(crate) fn session(self: &Arc<Self>) -> SessionGuard {
         self.sessions_open.fetch_add(1, Relaxed);
         self.sessions_total.fetch_add(1, Relaxed);
@@ -411,7 +416,7 @@ impl Registry {
             )
         };
         Snapshot {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::VERSION.to_owned(),
             public_key: String::new(),
             started_unix_s: unix(self.started),
             link_listen,

@@ -86,6 +86,7 @@ impl Gateway {
             orders: received,
             load: Box::new(move || Config::parse(&read.lock().expect("a text"), &path)),
             taken: Box::new(|_| {}),
+            program: None,
         };
         let task = runtime.spawn(async move {
             let shutdown = async { drop(stopped.await) };

@@ -55,7 +55,12 @@ impl Session {
             session: far.session,
             transfer,
         };
-        match self.shared.open(far.peer, Class::Bulk).await {
+        let control = far.send.key();
+        match self
+            .shared
+            .open_beside(far.peer, control, Class::Bulk)
+            .await
+        {
             Ok((mut send, recv)) => {
                 let hello = encode(&Hello { service });
                 let written = send.write(hello).await.is_ok();
@@ -99,7 +104,7 @@ impl Session {
                 session: far.session,
             };
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
-            Arc::new(Truncation::new(truncations, link, session, id))
+            Arc::new(Truncation::new(truncations, link, session, send.key(), id))
         });
         let client = Client {
             local: self.local.ip(),

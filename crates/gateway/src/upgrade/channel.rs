@@ -1,0 +1,181 @@
+//! Messages between two processes over a Unix socket, with sockets that go along.
+//!
+//! A message is its length in four bytes and a text of JSON. Sockets travel with the length.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
+};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// One end of the way between two processes.
+#[derive(Debug)]
+pub(super) struct Channel {
+    socket: UnixStream,
+}
+
+/// Sockets that one message takes at most: the kernel takes 253.
+pub(super) const SOCKETS_MAX: usize = 64;
+/// The longest message, in bytes: with 4096 peers it has less than a tenth of that.
+const MESSAGE_BYTES_MAX: usize = 8 << 20;
+
+impl Channel {
+    pub(super) fn new(socket: UnixStream) -> Self {
+        Self { socket }
+    }
+
+    /// The two ends of a new channel.
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Self::new(ours), theirs.into()))
+    }
+
+    /// Another handle of the same end.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        self.socket.try_clone().map(Self::new)
+    }
+
+    /// # Errors
+    /// If the other process has gone.
+    pub(super) fn send(
+        &mut self,
+        message: &impl Serialize,
+        sockets: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let text = serde_json::to_vec(message)?;
+        let length = (text.len() as u32).to_be_bytes();
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !sockets.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(sockets)) {
+            return Err(io::Error::other("too many sockets for a message"));
+        }
+        let parts = [IoSlice::new(&length)];
+        let sent = sendmsg(
+            self.socket.as_fd(),
+            &parts,
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
+        self.socket.write_all(&length[sent..])?;
+        self.socket.write_all(&text)
+    }
+
+    /// The next message and its sockets.
+    ///
+    /// # Errors
+    /// `TimedOut` if none comes in time, `UnexpectedEof` if the other process has gone, `InvalidData` if it says something else.
+    pub(super) fn receive<T: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> io::Result<(T, Vec<OwnedFd>)> {
+        self.socket.set_read_timeout(Some(patience))?;
+        let mut length = [0; 4];
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut length)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let came = recvmsg(self.socket.as_fd(), &mut parts, &mut ancillary, flags);
+        let came = came.map_err(|error| timed_out(error.into()))?.bytes;
+        if came == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut sockets = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(came) = message {
+                sockets.extend(came);
+            }
+        }
+        self.socket.read_exact(&mut length[came..])?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut text = vec![0; length];
+        self.socket.read_exact(&mut text).map_err(timed_out)?;
+        Ok((serde_json::from_slice(&text)?, sockets))
+    }
+}
+
+/// Of a socket with a timeout the kernel says that it would block.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn pair() -> (Channel, Channel) {
+        let (one, other) = Channel::pair().expect("sockets can be made");
+        (one, Channel::new(other.into()))
+    }
+
+    #[test]
+    fn a_message_arrives_with_its_sockets() {
+        let (mut one, mut other) = pair();
+        let path = std::env::temp_dir().join(format!("longhaul-channel-{}", std::process::id()));
+        let mut file = std::fs::File::create_new(&path).expect("a scratch file");
+        std::fs::remove_file(&path).expect("it is there");
+        let text = "x".repeat(300_000);
+        let writer = std::thread::spawn({
+            let (text, file) = (text.clone(), file.try_clone().expect("a handle"));
+            move || {
+                one.send(&("first", text), &[file.as_fd(), file.as_fd()])
+                    .expect("the other end reads");
+                one.send(&"second", &[]).expect("the other end reads");
+            }
+        });
+        let (first, mut sockets) = other
+            .receive::<(String, String)>(PATIENCE)
+            .expect("it came");
+        assert_eq!(first, ("first".to_owned(), text));
+        assert_eq!(sockets.len(), 2);
+        let (second, none) = other.receive::<String>(PATIENCE).expect("it came");
+        assert_eq!((second.as_str(), none.len()), ("second", 0));
+        writer.join().expect("no panic");
+        let mut same = std::fs::File::from(sockets.pop().expect("there are two"));
+        same.write_all(b"7").expect("it is open");
+        assert_eq!(file.stream_position().expect("it is open"), 1, "one file");
+        let gone = other.receive::<String>(PATIENCE).expect_err("nothing more");
+        assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_told_so() {
+        let (_one, mut other) = pair();
+        let late = other.receive::<String>(Duration::from_millis(20));
+        let late = late.expect_err("nothing comes");
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let (mut one, mut other) = pair();
+        one.socket
+            .write_all(&[0xff, 0xff, 0xff, 0xff, 1])
+            .expect("there is room");
+        assert!(other.receive::<String>(PATIENCE).is_err());
+        let (mut one, mut other) = pair();
+        one.socket
+            .write_all(b"\0\0\0\x02{]")
+            .expect("there is room");
+        assert!(other.receive::<String>(PATIENCE).is_err());
+    }
+}

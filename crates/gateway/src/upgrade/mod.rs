@@ -1,0 +1,89 @@
+//! An upgrade without a cut: another process takes this one's place while transfers go on.
+//!
+//! ```text
+//! old process                                    new process
+//!   starts the new one, a Unix socket as its stdin
+//!   Sockets  (listeners, UDP socket)  ------->   reads its configuration, prepares everything
+//!                                     <-------   Ready
+//!   stops reading the UDP socket
+//!   Go       (link, clients)          ------->   reads the UDP socket, connects to its peers, accepts
+//!                                     <-------   Up
+//!   closes its front doors
+//!   Done                              ------->   is the one that the service manager knows
+//!   tells peers to connect anew; ends when its last session has
+//! ```
+//!
+//! Until Up the old process is the gateway: when the new one fails or dies, the old one goes on. When the old one dies, the
+//! new one goes on with what it has.
+
+mod channel;
+mod message;
+mod predecessor;
+mod program;
+mod successor;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::{
+    message::PassThroughClients,
+    predecessor::ADMIN,
+    successor::{Handing, Successor, hand_over},
+};
+pub use self::{
+    predecessor::{Predecessor, PredecessorError},
+    program::Program,
+};
+
+/// What has become of an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The new process, if there is one.
+    pub pid: Option<u32>,
+    /// Its version.
+    pub version: String,
+    /// The process that it has succeeded, or that goes on.
+    pub old_pid: u32,
+    /// Sessions that the old process still serves.
+    pub sessions: u64,
+    /// Why the old process goes on.
+    pub error: Option<String>,
+}
+
+/// An order with an answer.
+pub(crate) type Request = tokio::sync::oneshot::Sender<Outcome>;
+
+impl Outcome {
+    pub(crate) fn failed(error: &UpgradeError, sessions: u64) -> Self {
+        Self {
+            pid: None,
+            version: crate::VERSION.to_owned(),
+            old_pid: std::process::id(),
+            sessions,
+            error: Some(error.to_string()),
+        }
+    }
+}
+
+/// Why another process has not taken this one's place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpgradeError {
+    #[error("this gateway runs inside another program, which cannot be started anew")]
+    NoProgram,
+    #[error("{program} cannot be started: {source}")]
+    Start {
+        program: String,
+        source: std::io::Error,
+    },
+    #[error("the new process says: {0}")]
+    Refused(String),
+    #[error("the new process has ended; the log has its messages")]
+    Ended,
+    #[error("the new process was not ready within {0} s")]
+    Late(u64),
+    #[error("the new process says something else than was expected: {0}")]
+    Unexpected(String),
+    #[error(transparent)]
+    Link(#[from] link::HandOverError),
+    #[error("a socket could not be handed over: {0}")]
+    Socket(std::io::Error),
+}

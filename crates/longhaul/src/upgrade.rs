@@ -1,0 +1,79 @@
+//! `longhaul upgrade`: another process takes a running gateway's place.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use gateway::{config::Config, upgrade::Outcome};
+
+use crate::{
+    admin::{self, Answer},
+    exit,
+    output::Format,
+    places,
+};
+
+/// Replace a running gateway by the program that is installed now
+///
+/// The gateway starts the program from the file that it was started from, with the same arguments. The new
+/// process reads the configuration, takes over all ports, and serves all new sessions. The old process ends
+/// when its last transfer has ended, after `upgrade_drain_max` at the latest. No connection is cut. If the
+/// new process fails, the old one goes on. The gateway must run on this machine.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul upgrade
+  longhaul upgrade --config site-a.toml
+  longhaul upgrade --admin 127.0.0.1:9811 --json
+
+Exit codes: 0 the new process serves; 1 the old process goes on, or no gateway answers; 2 wrong use or
+configuration.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    format: Format,
+    /// Check this configuration file first, and ask the gateway at its admin address
+    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+    config: Option<PathBuf>,
+    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let admin = match &args.config {
+        Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
+        None => places::admin(args.admin),
+    };
+    let Answer { code, body } = admin::ask_patiently(admin, "POST", "/upgrade", PATIENCE)?;
+    let outcome: Outcome = serde_json::from_str(&body)
+        .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
+    match &outcome.error {
+        Some(error) if !args.format.json => {
+            eprintln!("longhaul: process {} goes on: {error}", outcome.old_pid);
+        }
+        _ => args.format.print(&outcome, text)?,
+    }
+    Ok(match outcome.error {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}
+
+fn text(outcome: &Outcome) -> String {
+    let Outcome {
+        pid,
+        version,
+        old_pid,
+        sessions,
+        ..
+    } = outcome;
+    let pid = pid.unwrap_or_default();
+    let rest = match sessions {
+        0 => "which ends".to_owned(),
+        1 => "which ends when its session has".to_owned(),
+        many => format!("which ends when its {many} sessions have"),
+    };
+    format!("process {pid} (version {version}) has taken the place of {old_pid}, {rest}\n")
+}
+
+/// A gateway gives up before that.
+const PATIENCE: Duration = Duration::from_secs(45);
