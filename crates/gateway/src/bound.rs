@@ -56,6 +56,16 @@ impl Bound {
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
     pub fn take(config: &Config, mut predecessor: Option<Predecessor>) -> Result<Self, BindError> {
+        let taken = Self::take_from(config, &mut predecessor);
+        let mut bound = Predecessor::told(&mut predecessor, taken)?;
+        bound.predecessor = predecessor;
+        Ok(bound)
+    }
+
+    fn take_from(
+        config: &Config,
+        predecessor: &mut Option<Predecessor>,
+    ) -> Result<Self, BindError> {
         let names = Names::of(config);
         let address = config.link_listen;
         let link = match predecessor.as_mut().map(Predecessor::link) {
@@ -107,7 +117,7 @@ impl Bound {
             pass_through,
             forwards,
             admin,
-            predecessor,
+            predecessor: None,
         })
     }
 }

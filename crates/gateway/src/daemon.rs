@@ -34,7 +34,7 @@ use crate::{
     spool::Spools,
     status::{Registry, TransferStatus},
     transfer_log::{self, TransferLog},
-    upgrade::{self, Handing, Successor},
+    upgrade::{self, Handing, Predecessor, Successor},
 };
 pub use crate::{
     bound::{BindError, Bound},
@@ -127,12 +127,14 @@ pub async fn run(
     watch: Watch,
     shutdown: impl Future<Output = ()>,
 ) -> Result<CutShort, RunError> {
-    let predecessor = bound.predecessor.take();
+    let mut predecessor = bound.predecessor.take();
     let sockets = Sockets::of(&bound)?;
     let admin = bound.admin.take().map(tokio_listener).transpose()?;
     let at_admin = admin.as_ref().map(|l| l.local_addr()).transpose()?;
-    let parts = Parts::new(&config, &mut bound)?;
-    let log = transfer_log::Opened::open(config.transfer_log.as_ref())?;
+    let parts = Parts::new(&config, &mut bound);
+    let parts = Predecessor::told(&mut predecessor, parts)?;
+    let log = transfer_log::Opened::open(config.transfer_log.as_ref());
+    let log = Predecessor::told(&mut predecessor, log)?;
     let (predecessor, succession) = match predecessor {
         Some(predecessor) => predecessor.ready().await.unzip(),
         None => (None, None),

@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(error) => {
             if let Some(predecessor) = predecessor {
-                predecessor.refuse(&error.to_string());
+                predecessor.refuse(&error);
             }
             return Ok(refuse(&error));
         }

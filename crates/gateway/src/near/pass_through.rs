@@ -8,13 +8,14 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use link::Class;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::Instant,
 };
 use tracing::{Instrument, info, info_span};
 

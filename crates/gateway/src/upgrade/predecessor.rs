@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     env,
+    error::Error,
     io::{self, stdin},
     net::{TcpListener, UdpSocket},
     os::{
@@ -48,6 +49,8 @@ pub(crate) const ADMIN: &str = "admin";
 impl Predecessor {
     /// The process that has started this one to take its place, if one has.
     ///
+    /// If it has died meanwhile, this one has the sockets that came.
+    ///
     /// # Errors
     /// [`PredecessorError`] if it does not say what it should.
     pub fn from_environment() -> Result<Option<Self>, PredecessorError> {
@@ -58,18 +61,39 @@ impl Predecessor {
         let mut channel = Channel::new(UnixStream::from(socket));
         let mut sockets = HashMap::new();
         loop {
-            match channel.receive(PATIENCE)? {
-                (FromOld::Sockets(names), came) => sockets.extend(names.into_iter().zip(came)),
-                (FromOld::AllSockets, _) => return Ok(Some(Self { channel, sockets })),
-                (other, _) => return Err(io::Error::other(format!("{other:?}")).into()),
+            match channel.receive(PATIENCE) {
+                Ok((FromOld::Sockets(names), came)) => sockets.extend(names.into_iter().zip(came)),
+                Ok((FromOld::AllSockets, _)) => break,
+                Ok((other, _)) => return Err(io::Error::other(format!("{other:?}")).into()),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                Err(error) => return Err(error.into()),
             }
         }
+        Ok(Some(Self { channel, sockets }))
     }
 
     /// Tells why this process ends.
-    pub fn refuse(mut self, error: &str) {
+    pub fn refuse(mut self, error: &dyn Error) {
+        let mut reason = error.to_string();
+        let mut source = error.source();
+        while let Some(deeper) = source {
+            reason += &format!(": {deeper}");
+            source = deeper.source();
+        }
         // It may be gone.
-        let _ = self.channel.send(&FromNew::Failed(error.to_owned()), &[]);
+        let _ = self.channel.send(&FromNew::Failed(reason), &[]);
+    }
+
+    /// Tells why this process ends if `prepared` has failed.
+    pub(crate) fn told<T, E: Error>(
+        predecessor: &mut Option<Self>,
+        prepared: Result<T, E>,
+    ) -> Result<T, E> {
+        prepared.inspect_err(|error| {
+            if let Some(predecessor) = predecessor.take() {
+                predecessor.refuse(error);
+            }
+        })
     }
 
     pub(crate) fn listener(&mut self, name: &str) -> Option<TcpListener> {

@@ -1,0 +1,297 @@
+"""Upgrades without a cut: the program of both gateways is replaced again and again while files move in every way.
+
+Near and far gateway change in turn between two builds. In each round one transfer of each kind begins, and lasts for several
+rounds. Meanwhile sessions stay open from the first round to the last, and new ones are opened all the time. At the end every hash
+agrees, no control connection was lost, every new session was answered soon, and of each gateway one process is left.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import threading
+import time
+
+import pytest
+
+import talk
+from files import assert_same, make_file
+from world import ADDRESS_B, DOOR, Failure, Path
+
+PATH = Path(rate="300 Mbit/s", rtt="20ms", loss="0.1%")
+ROUNDS, ROUNDS_QUICK = 20, 6
+ROUND_S = 3.0
+# A transfer takes 15 s: five rounds.
+SIZE, RATE_BYTES = 1_500_000, 100_000
+ANSWER_MAX_S = 0.1
+# Time of a process without sessions: peers that have not heard of the new one may still ask it.
+END_MAX_S = 10
+
+CLIENT, ROUTER = "10.78.0.2", "10.78.0.1"
+TLS_DOOR, TRANSPARENT, WEB = 2131, 2125, 2132
+WEB_PORT = 8000
+KEY = "mover"
+
+pytestmark = pytest.mark.needs("curl", "nft")
+
+
+class Gateway:
+    """A gateway whose program is replaced while it runs."""
+
+    def __init__(self, world, site, builds):
+        self.world, self.site, self.builds = world, site, builds
+        # Where a package has it.
+        folder = world.path(f"program-{site}")
+        os.mkdir(folder)
+        self.program = os.path.join(folder, "longhaul")
+        self.count = 0
+        self.install()
+        world.start(f"gateway-{site}", site, self.program, "gateway", "--config", world.path(f"{site}.toml"))
+        world.wait(lambda: world.status(site) is not None, f"gateway {site} up")
+
+    def install(self):
+        """Puts the next build in the place of the present one, as a package does."""
+        fresh = f"{self.program}.new"
+        shutil.copy(self.builds[self.count % len(self.builds)], fresh)
+        os.rename(fresh, self.program)
+        self.count += 1
+
+    def processes(self):
+        """The numbers of its processes, in the order of their start."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+                if file.read().split(b"\0")[:2] == [self.program.encode(), b"gateway"]:
+                    found.append(int(name))
+        return sorted(found, key=start_of)
+
+    def upgrade(self, by_signal):
+        """Has the installed build take over; returns how long that took."""
+        self.install()
+        before = self.processes()[-1]
+        begun = time.monotonic()
+        if by_signal:
+            os.kill(before, signal.SIGHUP)
+            self.world.wait(lambda: self.newest() not in (None, before), f"another process at {self.site}", 30)
+        else:
+            done = self.world.run(self.world.longhaul, "upgrade", "--json", site=self.site, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+        return time.monotonic() - begun
+
+    def newest(self):
+        """The process that has said that it is up."""
+        up = [line for line in self.world.log(f"gateway-{self.site}").splitlines() if "taken this one's place" in line]
+        return int(up[-1].split("pid=")[1].split()[0]) if up else None
+
+    def end(self):
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+        self.world.wait(lambda: not self.processes(), f"the processes of gateway {self.site} to end", 30)
+
+
+def start_of(pid):
+    """When a process began, in ticks of the machine."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rsplit(")", 1)[1].split()[19])
+    except OSError:
+        return 0
+
+
+class Transfer:
+    """One that is under way, slowly."""
+
+    def __init__(self, world, kind, number, is_upload, command, source, arrives_at, site="a", env=None):
+        self.name = f"{kind} {number} {'up' if is_upload else 'down'}"
+        self.source, self.arrives_at = source, arrives_at
+        self.process = subprocess.Popen(world.inside(site, *command), text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, env=env)
+
+    def finish(self):
+        said, _ = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, f"{self.name}: exit code {self.process.returncode}: {said.strip()[-400:]}"
+        assert_same(self.source, self.arrives_at)
+
+
+class Kinds:
+    """The ways in which a file moves: each starts a transfer."""
+
+    def __init__(self, world):
+        self.world = world
+        self.source = world.path("source")
+        make_file(self.source, SIZE)
+        self.served = world.path("ftp", "files")
+        shutil.copy(self.source, os.path.join(self.served, "source"))
+
+    def all(self):
+        door, tls = f"ftp://127.0.0.1:{DOOR}", f"ftp://127.0.0.1:{TLS_DOOR}"
+        insecure = ["--ssl-reqd", "-k"]
+        active = ["-P", "-"]
+        return {
+            "FTP, passive": lambda *it: self.curl(door, *it),
+            "FTP, active": lambda *it: self.curl(door, *it, more=active),
+            "FTP over TLS, passive": lambda *it: self.curl(tls, *it, more=insecure),
+            "FTP over TLS, active": lambda *it: self.curl(tls, *it, more=[*insecure, *active]),
+            "transparent": lambda *it: self.curl(f"ftp://{ADDRESS_B}", *it, site="c"),
+            "forward": self.web,
+            "mover, --gateway": lambda *it: self.copy(["--gateway", "127.0.0.1:2122"], *it),
+            "mover, --peer": lambda *it: self.copy(
+                ["--peer", f"{self.world.keys['b']}@{ADDRESS_B}:4810", "--key", self.world.path(f"{KEY}.key")], *it),
+        }
+
+    def curl(self, url, kind, number, is_upload, more=(), site="a"):
+        name = f"{kind}-{number}".replace(" ", "-").replace(",", "")
+        common = ["curl", "-sS", "--fail", "--limit-rate", str(RATE_BYTES), *more]
+        if is_upload:
+            arrives = os.path.join(self.served, name)
+            command = [*common, "-T", self.source, f"{url}/files/{name}"]
+        else:
+            arrives = self.world.path(name)
+            command = [*common, "-o", arrives, f"{url}/files/source"]
+        return Transfer(self.world, kind, number, is_upload, command, self.source, arrives, site)
+
+    def web(self, kind, number, _is_upload):
+        arrives = self.world.path(f"web-{number}")
+        command = ["curl", "-sS", "--fail", "--limit-rate", str(RATE_BYTES), "-o", arrives, f"http://127.0.0.1:{WEB}/source"]
+        return Transfer(self.world, kind, number, False, command, self.source, arrives)
+
+    def copy(self, way, kind, number, is_upload):
+        url = f"ftp://anonymous@{ADDRESS_B}//files"
+        name = f"{kind}-{number}".replace(" ", "-").replace(",", "")
+        if is_upload:
+            arrives = os.path.join(self.served, name)
+            places = [self.source, f"{url}/{name}"]
+        else:
+            arrives = self.world.path(name)
+            places = [f"{url}/source", arrives]
+        home = self.world.path(f"home-{name}")
+        os.mkdir(home)
+        env = {**os.environ, "LONGHAUL_PASSWORD": "x", "HOME": home}
+        command = [self.world.longhaul, "copy", *places, *way, "--bwlimit", f"{RATE_BYTES // 1000}K"]
+        return Transfer(self.world, kind, number, is_upload, command, self.source, arrives, env=env)
+
+
+class Prober:
+    """Opens new sessions all the time, and notes how long the first answer of each took."""
+
+    def __init__(self, world):
+        self.world, self.times_s, self.failures = world, [], []
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.stopped.wait(0.03):
+            begun = time.monotonic()
+            try:
+                with talk.Client(self.world, "127.0.0.1", DOOR, timeout=10) as client:
+                    assert client.greeting.code == 220, client.greeting
+            except Exception as error:  # noqa: BLE001: what it is, is told
+                self.failures.append(repr(error))
+            self.times_s.append(time.monotonic() - begun)
+
+    def stop(self):
+        self.stopped.set()
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def network(world, vsftpd):
+    """A client in a site c behind site a, and a web server in site b."""
+    world.add_site("c")
+    world.ip("a", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", world.sites["c"])
+    world.ip("a", "address", "add", f"{ROUTER}/24", "dev", "lan0")
+    world.ip("c", "address", "add", f"{CLIENT}/24", "dev", "lan0")
+    for site in ("a", "c"):
+        world.ip(site, "link", "set", "lan0", "up")
+    world.ip("c", "route", "add", "default", "via", ROUTER)
+    world.ip("b", "route", "add", f"{CLIENT}/32", "via", "10.77.0.1")
+    world.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", check=True)
+    world.start("web", "b", "/usr/bin/python3", "-m", "http.server", str(WEB_PORT), "--bind", ADDRESS_B, "--directory",
+                world.path("ftp", "files"))
+    world.allowed.append(f"{ADDRESS_B}:{WEB_PORT}")
+
+
+@pytest.fixture(scope="module")
+def builds(world, options):
+    """Two builds: the one that is tested, and that of development, if there is one."""
+    other = os.path.join(os.path.dirname(os.path.dirname(world.longhaul)), "debug", "longhaul")
+    return [world.longhaul, other] if os.path.exists(other) else [world.longhaul]
+
+
+@pytest.fixture
+def pair(world, network, builds):
+    key = world.keygen(KEY)
+    world.write_config("b", f'[[peer]]\nname = "{KEY}"\npublic_key = "{key}"\n')
+    world.write_config("a", (
+        f'[[ftp]]\nlisten = "127.0.0.1:{TLS_DOOR}"\ntarget = "{ADDRESS_B}:21"\n'
+        'tls = { mode = "explicit", require_reuse = false }\n'
+        f'[[forward]]\nlisten = "127.0.0.1:{WEB}"\ntarget = "{ADDRESS_B}:{WEB_PORT}"\n'
+        f'[[ftp]]\nlisten = "0.0.0.0:{TRANSPARENT}"\ntransparent = true\nclients = ["{CLIENT}"]\n'))
+    with open(world.path("a.toml")) as file:
+        text = file.read().replace("endpoint = ", f'serves = ["{ADDRESS_B}"]\nendpoint = ', 1)
+    with open(world.path("a.toml"), "w") as file:
+        file.write(text)
+    far, near = Gateway(world, "b", builds), Gateway(world, "a", builds)
+    world.connected()
+    world.wait(lambda: "expires" in world.run("nft", "list", "ruleset", capture_output=True, text=True).stdout,
+               "interception", 30)
+    yield near, far
+    near.end()
+    far.end()
+
+
+def test_files_move_on_through_upgrades(world, pair, options):
+    near, far = pair
+    rounds = ROUNDS_QUICK if options.quick else ROUNDS
+    kinds = Kinds(world).all()
+    held = [talk.Client(world, "127.0.0.1", DOOR, timeout=20), talk.Client(world, ADDRESS_B, 21, site="c", timeout=20),
+            talk.Client(world, "127.0.0.1", TLS_DOOR, timeout=20)]
+    held[2].begin_tls()
+    for client in held:
+        client.log_in("anonymous", "x")
+    waiting = talk.Client(world, "127.0.0.1", 2122, timeout=20)
+    transfers, took_s = [], []
+    prober = Prober(world)
+    try:
+        for number in range(rounds):
+            begun = time.monotonic()
+            transfers += [start(kind, number, (number + place) % 2 == 0) for place, (kind, start) in enumerate(kinds.items())]
+            time.sleep(ROUND_S / 2)
+            gateway = [near, far][number % 2]
+            took_s.append(gateway.upgrade(by_signal=number % 4 >= 2))
+            for client in held:
+                client.ask("NOOP", 200)
+            time.sleep(max(0, begun + ROUND_S - time.monotonic()))
+    finally:
+        prober.stop()
+    errors = []
+    for transfer in transfers:
+        try:
+            transfer.finish()
+        except (AssertionError, Failure, OSError, subprocess.TimeoutExpired) as error:
+            errors.append(str(error)[:300])
+    processes = [len(near.processes()), len(far.processes())]
+    # Who has waited for a log-in since the beginning gets one.
+    waiting.ask(f"USER anonymous@{ADDRESS_B}", 331)
+    waiting.ask("PASS x", 230)
+    for client in [*held, waiting]:
+        client.ask("PWD", 257)
+        client.close()
+    prober.times_s.sort()
+    late = [round(1000 * it) for it in prober.times_s if it > ANSWER_MAX_S]
+    print(f"\n{rounds} upgrades of {1000 * statistics.median(took_s):.0f} ms (at most {1000 * max(took_s):.0f}); "
+          f"{len(transfers)} transfers of {len(kinds)} kinds, {len(errors)} failed; {len(prober.times_s)} new sessions, answered in "
+          f"{1000 * statistics.median(prober.times_s):.0f} ms (at most {1000 * prober.times_s[-1]:.0f}), {len(late)} later than "
+          f"{1000 * ANSWER_MAX_S:.0f} ms, {len(prober.failures)} failed; processes before the last sessions ended: {processes}")
+    assert not errors, f"{len(errors)} of {len(transfers)}: {errors[:5]}"
+    assert not prober.failures, prober.failures[:5]
+    assert not late, f"{len(late)} of {len(prober.times_s)}: {late[:20]} ms"
+    world.wait(lambda: len(near.processes()) == len(far.processes()) == 1, "the old processes to end", END_MAX_S)
+    for site in "ab":
+        assert world.status(site)["sessions_open"] == 0
+    assert "panicked" not in world.log("gateway-a") + world.log("gateway-b")
