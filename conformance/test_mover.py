@@ -59,6 +59,8 @@ class Mover:
         if done.returncode != code:
             failed = [line for line in done.stdout.decode(errors="replace").splitlines() if '"failed"' in line]
             raise Failure(f"exit code {done.returncode}, not {code}: {said[-500:]} {failed[:3]} {failed[-1:]}")
+        failed = [line for line in done.stdout.decode(errors="replace").splitlines() if '"event":"failed"' in line]
+        print(len(failed), "failed:", failed[:3])
         assert self.server.password not in said or len(self.server.password) < 2
         said = [json.loads(line) for line in done.stdout.splitlines()]
         print(said[-1])

@@ -5,6 +5,7 @@ Client and gateway share one machine, and so do server and gateway: the client c
 so does the far gateway, which lists it in `allow`.
 """
 
+import subprocess
 import time
 
 import pytest
@@ -15,6 +16,8 @@ from machine import UID, Machine
 from world import Missing
 
 SIZE = 20_000_000
+# Where the machine has the program.
+PROGRAM = "/usr/local/bin/longhaul"
 # `RestartSec` of the unit, and how long is waited for a start that must not come.
 RESTART_S, PATIENCE_S = 2, 5
 
@@ -102,6 +105,32 @@ def test_a_changed_rate_is_taken_on_at_reload(world, machine, config):
     world.wait(lambda: "configuration read again" in machine.log(), "the new rate is taken on")
     assert machine.show("ActiveState") == "active"
     assert machine.show("MainPID") == pid, "by the same process"
+
+
+def test_a_newer_program_takes_over_at_reload_and_no_transfer_is_cut(world, machine, server):
+    old, starts = machine.show("MainPID"), machine.show("NRestarts")
+    local, back = world.path("slow"), world.path("slow-back")
+    make_file(local, SIZE // 10)
+    curl = ["curl", "-sS", "--max-time", "60", "--user", "anonymous:x", "--limit-rate", "400k"]
+    world.run(*curl[:-2], "-T", local, "ftp://127.0.0.1/files/slow", check=True)
+    transfer = subprocess.Popen(world.inside("a", *curl, "-o", back, "ftp://127.0.0.1/files/slow"))
+    time.sleep(1)
+    # As a package manager does it.
+    machine.run("sh", "-c", f"cp {PROGRAM} {PROGRAM}.new && mv {PROGRAM}.new {PROGRAM}")
+    machine.systemctl("reload", "longhaul")
+    world.wait(lambda: machine.show("MainPID") not in ("0", old), "systemd knows another process")
+    assert machine.show("ActiveState") == "active"
+    assert_transfers(world, server)
+    assert transfer.wait(60) == 0
+    assert_same(local, back)
+    world.wait(lambda: old not in machine.run("pgrep", "-x", "longhaul").split(), "the old process to end", 20)
+    assert machine.show("NRestarts") == starts, "nothing was started anew"
+    # The watchdog and the restart are those of the new process.
+    new = machine.show("MainPID")
+    time.sleep(1)
+    machine.systemctl("kill", "-s", "KILL", "--kill-who=main", "longhaul")
+    world.wait(lambda: machine.show("MainPID") not in ("0", new) and world.is_connected(), "back after kill -9", 30)
+    assert_transfers(world, server)
 
 
 def test_a_wrong_configuration_fails_with_its_place_and_is_not_tried_again(world, machine, config):

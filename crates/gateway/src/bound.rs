@@ -10,8 +10,8 @@ use tracing::warn;
 
 use crate::{
     config::Config,
-    doors::Names,
     intercept,
+    place::{Place, Places},
     upgrade::{ADMIN, Predecessor},
 };
 
@@ -66,7 +66,7 @@ impl Bound {
         config: &Config,
         predecessor: &mut Option<Predecessor>,
     ) -> Result<Self, BindError> {
-        let names = Names::of(config);
+        let places = Places::of(config);
         let address = config.link_listen;
         let link = match predecessor.as_mut().map(Predecessor::link) {
             Some(Some(socket)) => same_address(socket, address),
@@ -77,32 +77,33 @@ impl Bound {
             address,
             source,
         })?;
-        let mut listener = |name: &str, bind: &dyn Fn() -> Result<TcpListener, BindError>| {
-            let taken = predecessor.as_mut().and_then(|it| it.listener(name));
-            taken.map_or_else(bind, Ok)
-        };
+        let mut listener =
+            |name: &dyn ToString, bind: &dyn Fn() -> Result<TcpListener, BindError>| {
+                let taken = predecessor
+                    .as_mut()
+                    .and_then(|it| it.listener(&name.to_string()));
+                taken.map_or_else(bind, Ok)
+            };
         let mut ftp = Vec::new();
-        for (name, door) in names.ftp.iter().zip(&config.ftp) {
+        for (place, door) in places.ftp.iter().zip(&config.ftp) {
             let bind = || bind_door(door.listen, door.transparent);
-            ftp.push(listener(name, &bind)?);
+            ftp.push(listener(place, &bind)?);
         }
         let mut pass_through = Vec::new();
-        for ((name, data_names), door) in names.pass_through.iter().zip(&config.pass_through) {
-            let control = listener(name, &|| bind_door(door.listen, false))?;
-            let data = data_names.iter().zip(door.data_ports.clone());
-            let data = data.map(|(name, port)| {
-                let address = SocketAddr::new(door.listen.ip(), port);
-                listener(name, &|| bind_tcp("[[ftp]] passive port", address))
+        for ((place, of_data), door) in places.pass_through.iter().zip(&config.pass_through) {
+            let control = listener(place, &|| bind_door(door.listen, false))?;
+            let data = of_data.iter().map(|place: &Place| {
+                listener(place, &|| bind_tcp("[[ftp]] passive port", place.address))
             });
             let data = data.collect::<Result<_, _>>()?;
             pass_through.push((control, data));
         }
         let mut forwards = Vec::new();
-        for (name, forward) in names.forwards.iter().zip(&config.forwards) {
+        for (place, forward) in places.forwards.iter().zip(&config.forwards) {
             let bind = || bind_tcp("[[forward]] address", forward.listen);
-            forwards.push(listener(name, &bind)?);
+            forwards.push(listener(place, &bind)?);
         }
-        let admin = listener(ADMIN, &|| bind_tcp("[admin] address", config.admin_listen));
+        let admin = listener(&ADMIN, &|| bind_tcp("[admin] address", config.admin_listen));
         let admin = match admin {
             Ok(listener) => Some(listener),
             Err(error) if config.admin_explicit => return Err(error),

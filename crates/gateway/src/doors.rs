@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     net::{SocketAddr, TcpListener as StdListener},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
@@ -18,6 +17,7 @@ use crate::{
     bound::{BindError, Bound, bind_tcp},
     config::{Config, DoorTls, FtpDoor},
     near::{self, PassThroughDoor},
+    place::{Place, Places, data_places},
     shared::Shared,
     tls::{self, Acceptor, AcceptorError},
     upgrade::PassThroughClients,
@@ -42,28 +42,6 @@ pub(crate) struct Parts {
     listeners: HashMap<Place, Arc<TcpListener>>,
     /// In the order of the configuration's doors, with their settings.
     acceptors: Vec<(DoorTls, tls::Rules, DoorAcceptor)>,
-}
-
-/// Tells listeners apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
-    address: SocketAddr,
-    /// For addresses whose port the system chooses: the kind of door, and which of them it is.
-    chosen: Option<(&'static str, usize)>,
-}
-
-/// The places of a configuration, in the order of the file.
-struct Places {
-    ftp: Vec<Place>,
-    pass_through: Vec<(Place, Vec<Place>)>,
-    forwards: Vec<Place>,
-}
-
-/// The names of listeners between processes of one gateway.
-pub(crate) struct Names {
-    pub(crate) ftp: Vec<String>,
-    pub(crate) pass_through: Vec<(String, Vec<String>)>,
-    pub(crate) forwards: Vec<String>,
 }
 
 /// The doors cannot be opened.
@@ -268,72 +246,6 @@ impl Doors {
             self.leaving.spawn(near::serve_data(left, door.clone()));
         }
     }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.chosen {
-            None => self.address.fmt(f),
-            Some((kind, number)) => write!(f, "{kind} {number} at {}", self.address),
-        }
-    }
-}
-
-impl Names {
-    /// In the order of the file.
-    pub(crate) fn of(config: &Config) -> Self {
-        let Places {
-            ftp,
-            pass_through,
-            forwards,
-        } = Places::of(config);
-        let text = |places: Vec<Place>| places.iter().map(Place::to_string).collect();
-        let pass_through = pass_through.into_iter();
-        Self {
-            ftp: text(ftp),
-            pass_through: pass_through
-                .map(|(control, data)| (control.to_string(), text(data)))
-                .collect(),
-            forwards: text(forwards),
-        }
-    }
-}
-
-impl Places {
-    fn of(config: &Config) -> Self {
-        let mut numbers = HashMap::<_, usize>::new();
-        let mut place = |kind: &'static str, address: SocketAddr| {
-            let chosen = (address.port() == 0).then(|| {
-                let number = numbers.entry((kind, address)).or_default();
-                *number += 1;
-                (kind, *number)
-            });
-            Place { address, chosen }
-        };
-        let ftp = config.ftp.iter().map(|door| place("ftp", door.listen));
-        let ftp = ftp.collect();
-        let pass_through = config.pass_through.iter().map(|door| {
-            let control = place("pass-through", door.listen);
-            (control, data_places(door).collect())
-        });
-        let pass_through = pass_through.collect();
-        let forwards = config.forwards.iter();
-        let forwards = forwards.map(|forward| place("forward", forward.listen));
-        Self {
-            ftp,
-            pass_through,
-            forwards: forwards.collect(),
-        }
-    }
-}
-
-fn data_places(door: &crate::config::PassThrough) -> impl Iterator<Item = Place> + use<> {
-    let ip = door.listen.ip();
-    let address = move |port| SocketAddr::new(ip, port);
-    door.data_ports.clone().map(move |port| Place {
-        address: address(port),
-        chosen: None,
-    })
 }
 
 fn listening(parts: &Parts, place: &Place) -> SocketAddr {

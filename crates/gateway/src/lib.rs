@@ -18,6 +18,7 @@ pub mod intercept;
 pub mod limits;
 mod near;
 mod pairing;
+mod place;
 mod pump;
 pub mod register;
 pub mod reload;
