@@ -12,6 +12,7 @@ mod lint;
 mod man;
 mod package;
 mod packages;
+mod picture;
 mod shell;
 mod siege;
 mod test;
@@ -73,6 +74,8 @@ enum Command {
     Eval(eval::Arguments),
     /// Writes man pages, and completions for bash, zsh and fish
     Man(man::Arguments),
+    /// Draws the picture of the README from the results
+    Picture,
     /// Builds the Debian packages longhaul and longhaul-lab
     Package(package::Arguments),
 }
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Faults { arguments } => bench::measure(bench::Script::Faults, arguments),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Man(arguments) => man::run(arguments),
+        Command::Picture => picture::run(),
         Command::Package(arguments) => package::run(arguments),
     };
     match result {
