@@ -1,0 +1,83 @@
+//! Made-up transfers, so that tests can see the dashboard with many. No program of users contains this.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{body::Bytes, extract::State, http::StatusCode};
+use serde::Deserialize;
+use tokio::time::sleep;
+
+use super::{Dashboard, controls::read, refused::Refused};
+use crate::{
+    status::{Conclusion, Registry},
+    transfer_log::{TransferDirection, TransferType},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// So many run, for so long.
+    open: usize,
+    seconds: u64,
+    /// So many have ended.
+    finished: usize,
+}
+
+pub(super) async fn fill(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let wish: Wish = read(&body)?;
+    let registry = dashboard.shared().registry.clone();
+    for number in 0..wish.finished {
+        finish(&registry, number);
+    }
+    tokio::spawn(run(registry, wish));
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn run(registry: Arc<Registry>, wish: Wish) {
+    let transfers: Vec<_> = (0..wish.open)
+        .map(|number| {
+            let client = format!("10.1.{}.{}:40000", number / 250, number % 250);
+            let session = number as u64 + 1;
+            let transfer =
+                registry.transfer("ftp", true, session, "site-b", &client, "ftp.example:21");
+            transfer.asked_for(format!(
+                "/projects/day-{}/reel-{number:05}.mxf",
+                number % 30
+            ));
+            if number % 2 == 0 {
+                transfer.announced(4_000_000_000);
+            }
+            transfer
+        })
+        .collect();
+    for _ in 0..wish.seconds * 10 {
+        for (number, transfer) in transfers.iter().enumerate() {
+            let (_, from_link) = transfer.meters();
+            from_link.waits_for_link();
+            from_link.moved(50_000 + number * 37);
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn finish(registry: &Arc<Registry>, number: usize) {
+    let succeeded = !number.is_multiple_of(23);
+    let client = format!("10.1.0.{}:40000", number % 250);
+    let transfer = registry.transfer("ftp", true, 1, "site-b", &client, "ftp.example:21");
+    transfer.meters().0.moved(1_000_000 + number * 1000);
+    transfer.concluded(Conclusion {
+        user: format!("user-{}", number % 7),
+        door: ([127, 0, 0, 1], 2121).into(),
+        verb: "STOR".to_owned(),
+        path: format!("/archive/2026/{:03}/part-{number:05}.bin", number / 100),
+        direction: Some(TransferDirection::Upload),
+        transfer_type: TransferType::Binary,
+        reply_code: Some(if succeeded { 226 } else { 426 }),
+        succeeded,
+        client_tls: true,
+        server_tls: false,
+        commanded: None,
+    });
+}
