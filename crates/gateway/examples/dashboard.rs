@@ -1,11 +1,11 @@
-//! A pair of gateways whose dashboard tests fill with made-up transfers: `dashboard FOLDER` makes keys in the folder, and prints
-//! the admin address of the near one. It ends with its standard input.
+//! A pair of gateways whose dashboard tests fill with made-up transfers: `dashboard FOLDER [ADMIN]` makes keys in the folder, and
+//! prints the admin address of the near one. ADMIN are the keys of its section `[admin]`. It ends with its standard input.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the program around the gateways"
 )]
 
-use std::{io, path::Path};
+use std::{io, net::SocketAddr, path::Path};
 
 use gateway::{
     config::Config,
@@ -21,45 +21,45 @@ fn main() {
         identity.write_new(&folder.join(name)).expect("a new file");
         identity.public_key()
     });
+    let admin = std::env::args().nth(2);
+    let admin = admin.as_deref().unwrap_or(LOOPBACK);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _inside = runtime.enter();
-    let far = start(folder, &format!(
-        "[identity]\nkey_file = \"b.key\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-         [[peer]]\nname = \"site-a\"\npublic_key = \"{near}\"\n"
-    ), far).0;
-    let (_, admin) = start(
-        folder,
-        &format!(
-            "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[link]\nlisten = \"127.0.0.1:0\"\n\
-         [[peer]]\nname = \"site-b\"\npublic_key = \"{}\"\nendpoint = \"{}\"\n",
-            far.1, far.0
-        ),
-        near,
+    let peer = format!("[[peer]]\nname = \"site-a\"\npublic_key = \"{near}\"\n");
+    let (at, _) = start(folder, "b.key", LOOPBACK, &peer);
+    let peer = format!(
+        "[[peer]]\nname = \"site-b\"\npublic_key = \"{far}\"\nendpoint = \"{at}\"\n\
+         [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:1\"\n"
     );
+    let (_, admin) = start(folder, "a.key", admin, &peer);
     println!("{admin}");
     let _ = io::read_to_string(io::stdin());
     std::process::exit(0);
 }
 
-type Link = (std::net::SocketAddr, link::PublicKey);
-
-fn start(folder: &Path, text: &str, key: link::PublicKey) -> (Link, std::net::SocketAddr) {
-    let config = Config::parse(text, &folder.join("test.toml")).expect("a configuration");
+/// Starts a gateway; returns where its link and its admin interface listen.
+fn start(folder: &Path, key_file: &str, admin: &str, rest: &str) -> (SocketAddr, SocketAddr) {
+    let text = format!(
+        "[identity]\nkey_file = \"{key_file}\"\n[admin]\n{admin}\n[link]\nlisten = \"127.0.0.1:0\"\n{rest}"
+    );
+    let path = folder.join("test.toml");
+    let config = Config::parse(&text, &path).expect("a configuration");
     let bound = Bound::bind(&config).expect("free ports");
     let link = bound.link.local_addr().expect("a bound socket");
     let admin = bound.admin.as_ref().expect("an admin address");
     let admin = admin.local_addr().expect("a bound socket");
-    let (reloads, orders) = Reloads::never(&config);
+    let (orders, ordered) = tokio::sync::mpsc::channel(1);
+    let reloads = Reloads {
+        orders: ordered,
+        load: Box::new(move || Config::parse(&text, &path)),
+        taken: Box::new(|_| {}),
+    };
     tokio::spawn(async move {
         let _orders = orders;
-        daemon::run(
-            config,
-            bound,
-            reloads,
-            Watch::none(),
-            std::future::pending(),
-        )
-        .await
+        let forever = std::future::pending();
+        daemon::run(config, bound, reloads, Watch::none(), forever).await
     });
-    ((link, key), admin)
+    (link, admin)
 }
+
+const LOOPBACK: &str = "listen = \"127.0.0.1:0\"";

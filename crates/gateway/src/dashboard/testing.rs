@@ -31,34 +31,36 @@ pub(super) async fn fill(
     for number in 0..wish.finished {
         finish(&registry, number);
     }
-    tokio::spawn(run(registry, wish));
+    run(&registry, &wish);
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn run(registry: Arc<Registry>, wish: Wish) {
-    let transfers: Vec<_> = (0..wish.open)
-        .map(|number| {
-            let client = format!("10.1.{}.{}:40000", number / 250, number % 250);
-            let session = number as u64 + 1;
-            let transfer =
-                registry.transfer("ftp", true, session, "site-b", &client, "ftp.example:21");
-            transfer.asked_for(format!(
-                "/projects/day-{}/reel-{number:05}.mxf",
-                number % 30
-            ));
-            if number % 2 == 0 {
-                transfer.announced(4_000_000_000);
-            }
-            transfer
-        })
-        .collect();
-    for _ in 0..wish.seconds * 10 {
-        for (number, transfer) in transfers.iter().enumerate() {
-            let (_, from_link) = transfer.meters();
-            from_link.waits_for_link();
-            from_link.moved(50_000 + number * 37);
+fn run(registry: &Arc<Registry>, wish: &Wish) {
+    for number in 0..wish.open {
+        let client = format!("10.1.{}.{}:40000", number / 250, number % 250);
+        let session = number as u64 + 1;
+        let transfer = registry.transfer("ftp", true, session, "site-b", &client, "ftp.example:21");
+        let folder = number % 30;
+        transfer.asked_for(format!("/projects/day-{folder}/reel-{number:05}.mxf"));
+        if number.is_multiple_of(2) {
+            transfer.announced(4_000_000_000);
         }
-        sleep(Duration::from_millis(100)).await;
+        let seconds = wish.seconds;
+        let stopped = transfer.clone();
+        let moving = async move {
+            for _ in 0..seconds * 10 {
+                let (_, from_link) = transfer.meters();
+                from_link.waits_for_link();
+                from_link.moved(50_000 + number * 37);
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = moving => {}
+                () = stopped.stopped() => {}
+            }
+        });
     }
 }
 
