@@ -133,6 +133,10 @@ impl<'a> Transfers<'a> {
 pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Response, Refused> {
     let place = dashboard.feed.places.clone().try_acquire_owned();
     let place = place.map_err(|_| Refused::TooMany(PAGES_MAX))?;
+    // Without a reader news are taken less often.
+    if !dashboard.feed.has_readers() {
+        dashboard.look(false);
+    }
     let (all, changes) = dashboard.feed.join();
     let reader = Reader {
         first: Some(all),
@@ -170,8 +174,8 @@ fn event(name: &str, data: &impl Serialize) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// Changes that a page may be behind: four seconds.
-const BEHIND_MAX: usize = 8;
+/// Changes that a page may be behind: five seconds.
+const BEHIND_MAX: usize = 16;
 
 /// Pages at a time; with this many there are still as many connections for other questions.
 pub(super) const PAGES_MAX: usize = 32;

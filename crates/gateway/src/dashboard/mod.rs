@@ -112,14 +112,14 @@ impl Dashboard {
     pub(crate) async fn follow(&self) -> Infallible {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_second = false;
-        loop {
+        for tick in (0..TICKS_PER_S).cycle() {
             ticks.tick().await;
-            is_second = !is_second;
+            let is_second = tick == 0;
             if is_second || self.feed.has_readers() {
                 self.look(is_second);
             }
         }
+        unreachable!("a cycle has no end")
     }
 
     fn look(&self, is_second: bool) {
@@ -210,8 +210,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a page is told of news: twice within the second in which people expect some.
-const TICK: Duration = Duration::from_millis(500);
+/// How often a page is told of news, which people expect within a second.
+const TICKS_PER_S: u32 = 3;
+const TICK: Duration = Duration::from_nanos(1_000_000_000 / TICKS_PER_S as u64);
 
 /// The longest question has a name, an endpoint and a token.
 const BODY_BYTES_MAX: usize = 4096;

@@ -1,14 +1,18 @@
 //! Made-up transfers, so that tests can see the dashboard with many. No program of users contains this.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{body::Bytes, extract::State, http::StatusCode};
 use serde::Deserialize;
 use tokio::time::sleep;
+use units::BitRate;
 
 use super::{Dashboard, controls::read, refused::Refused};
 use crate::{
-    status::{Conclusion, Registry},
+    status::{Conclusion, KnownPath, Registry},
     transfer_log::{TransferDirection, TransferType},
 };
 
@@ -28,6 +32,12 @@ pub(super) async fn fill(
 ) -> Result<StatusCode, Refused> {
     let wish: Wish = read(&body)?;
     let registry = dashboard.shared().registry.clone();
+    let path = KnownPath {
+        rate: BitRate::gbit(1),
+        rtt: Duration::from_millis(80),
+        loss: 0.0005,
+    };
+    registry.note_path("site-b", path);
     for number in 0..wish.finished {
         finish(&registry, number);
     }
@@ -68,7 +78,10 @@ fn finish(registry: &Arc<Registry>, number: usize) {
     let succeeded = !number.is_multiple_of(23);
     let client = format!("10.1.0.{}:40000", number % 250);
     let transfer = registry.transfer("ftp", true, 1, "site-b", &client, "ftp.example:21");
-    transfer.meters().0.moved(1_000_000 + number * 1000);
+    let bytes = 200_000_000 + number * 37_000;
+    transfer.meters().0.moved(bytes);
+    // At 800 Mbit/s.
+    let took = Duration::from_secs_f64(bytes as f64 / 1e8);
     transfer.concluded(Conclusion {
         user: format!("user-{}", number % 7),
         door: ([127, 0, 0, 1], 2121).into(),
@@ -80,6 +93,6 @@ fn finish(registry: &Arc<Registry>, number: usize) {
         succeeded,
         client_tls: true,
         server_tls: false,
-        commanded: None,
+        commanded: Instant::now().checked_sub(took),
     });
 }

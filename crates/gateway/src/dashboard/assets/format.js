@@ -32,6 +32,13 @@ export const time = (unixMs) => {
   return date === local(Date.now()).slice(0, 10) ? clock : `${date} ${clock}`;
 };
 
+// The time of day, for axes.
+export const clock = (unixS, hasSeconds) => {
+  const two = (value) => String(value).padStart(2, "0");
+  const at = new Date(unixS * 1000);
+  return `${two(at.getHours())}:${two(at.getMinutes())}${hasSeconds ? `:${two(at.getSeconds())}` : ""}`;
+};
+
 // Sets a text only where it differs, so that the browser draws nothing anew.
 export const put = (element, text) => {
   if (element.textContent !== text) element.textContent = text;

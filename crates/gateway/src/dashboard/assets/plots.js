@@ -10,7 +10,7 @@ const SECONDS = 600, HEIGHT = 170, DAY_AGAIN_MS = 60_000;
 const PLOTS = [
   { title: "Rate", text: format.rate, series: [["send_bits_per_s", "sends", "one"], ["receive_bits_per_s", "receives", "two"], ["allowed_bits_per_s", "allowed", "three"]] },
   { title: "Round trip and queue", text: format.ms, series: [["rtt_ms", "RTT", "one"], ["base_rtt_ms", "least RTT", "three"], ["queue_delay_ms", "queue", "two"]] },
-  { title: "Loss", text: format.percent, series: [["loss", "lost", "two"]] },
+  { title: "Loss", text: format.percent, least: 0.001, series: [["loss", "lost", "two"]] },
   { title: "Limited by", text: (value) => LIMITS[value] ?? "–", series: [["limit", "what limits", "four"]], isLimit: true },
 ];
 const FIELDS = ["unix_s", "send_bits_per_s", "receive_bits_per_s", "allowed_bits_per_s", "rtt_ms", "base_rtt_ms", "queue_delay_ms", "loss", "limit"];
@@ -35,9 +35,9 @@ function options(plot, width) {
   const values = (_, splits) => splits.map((value) => (value == null ? "" : plot.text(value)));
   return {
     width, height: HEIGHT, legend: { show: false }, cursor: { show: false },
-    scales: { y: plot.isLimit ? { range: [-0.3, 4.3] } : { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
+    scales: { y: plot.isLimit ? { range: [-0.3, 4.3] } : { range: (_, __, most) => [0, Math.max(plot.least ?? 1, most * 1.1)] } },
     axes: [
-      { ...axis },
+      { ...axis, space: 70, values: (_, splits) => splits.map((unixS) => format.clock(unixS, chooseSpan.value === "minutes")) },
       { ...axis, size: 84, values, ...(plot.isLimit ? { splits: () => [0, 1, 2, 3, 4] } : {}) },
     ],
     series: [{}, ...plot.series.map(([, label, name]) => ({
