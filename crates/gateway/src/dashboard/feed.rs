@@ -34,6 +34,8 @@ pub(super) struct Feed {
 /// What pages know that have heard everything.
 #[derive(Default)]
 struct Told {
+    /// Nothing will be told any more: another process has the admin address.
+    is_over: bool,
     gateway: String,
     transfers: BTreeMap<u64, TransferStatus>,
 }
@@ -74,6 +76,17 @@ impl Feed {
             let _ = self.changes.send(text.into());
         }
         told.transfers = transfers;
+    }
+
+    /// Has pages come again, to who has the admin address now.
+    pub(super) fn end(&self) {
+        lock(&self.told).is_over = true;
+        // Without a reader nobody needs to know.
+        let _ = self.changes.send(END);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.told).is_over
     }
 
     /// Everything so far, and what changes from now on.
@@ -131,6 +144,9 @@ impl<'a> Transfers<'a> {
 }
 
 pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Response, Refused> {
+    if dashboard.feed.is_over() {
+        return Err(Refused::Over);
+    }
     let place = dashboard.feed.places.clone().try_acquire_owned();
     let place = place.map_err(|_| Refused::TooMany(PAGES_MAX))?;
     // Without a reader news are taken less often.
@@ -151,6 +167,9 @@ pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Re
     Ok((kind, Body::from_stream(body)).into_response())
 }
 
+/// The last text.
+const END: Bytes = Bytes::new();
+
 /// A page that listens.
 struct Reader {
     first: Option<Bytes>,
@@ -159,11 +178,11 @@ struct Reader {
 }
 
 impl Reader {
-    /// `None` once it is too far behind.
+    /// `None` once it is too far behind, or at the end.
     async fn next(&mut self) -> Option<Bytes> {
         match self.first.take() {
             Some(all) => Some(all),
-            None => self.changes.recv().await.ok(),
+            None => self.changes.recv().await.ok().filter(|text| *text != END),
         }
     }
 }
@@ -181,3 +200,29 @@ const BEHIND_MAX: usize = 16;
 pub(super) const PAGES_MAX: usize = 32;
 
 const RETRY_MS: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_and_falling_behind_end_a_page() {
+        let feed = Feed::new();
+        let join = || Reader {
+            first: Some(feed.join().0),
+            changes: feed.changes.subscribe(),
+            _place: feed.places.clone().try_acquire_owned().expect("a place"),
+        };
+        let (mut page, mut behind) = (join(), join());
+        assert!(page.next().await.is_some_and(|text| !text.is_empty()));
+        for _ in 0..=BEHIND_MAX {
+            feed.changes.send("a".into()).expect("readers");
+            assert!(page.next().await.is_some());
+        }
+        assert!(behind.next().await.is_some(), "everything so far");
+        assert_eq!(behind.next().await, None, "too far behind");
+        feed.end();
+        assert_eq!(page.next().await, None);
+        assert!(feed.is_over());
+    }
+}

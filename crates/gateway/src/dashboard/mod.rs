@@ -104,12 +104,13 @@ impl Dashboard {
             .merge(changing)
             .route("/dashboard/access", get(login::access))
             .route("/dashboard/{asset}", get(assets::asset))
-            .layer(middleware::from_fn(close_off))
+            .layer(middleware::from_fn_with_state(self.clone(), close_off))
             .with_state(self.clone())
     }
 
     /// Follows what the gateway does, for who looks and for the history, until it is dropped.
     pub(crate) async fn follow(&self) -> Infallible {
+        let _end = EndOfFeed(&self.feed);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in (0..TICKS_PER_S).cycle() {
@@ -153,6 +154,15 @@ impl Dashboard {
     }
 }
 
+/// Dropped, it ends the streams of pages.
+struct EndOfFeed<'a>(&'a Feed);
+
+impl Drop for EndOfFeed<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 async fn may_read(
     State(dashboard): State<Arc<Dashboard>>,
     request: Request,
@@ -177,7 +187,11 @@ async fn may_change(
 
 /// Nothing of the dashboard is kept by a browser, shown in another page or read by one, and no page of it loads anything from
 /// elsewhere.
-async fn close_off(request: Request, next: Next) -> Response {
+async fn close_off(
+    State(dashboard): State<Arc<Dashboard>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [
@@ -192,6 +206,10 @@ async fn close_off(request: Request, next: Next) -> Response {
         "cross-origin-resource-policy",
         HeaderValue::from_static("same-origin"),
     );
+    if dashboard.feed.is_over() {
+        // Whoever connects anew reaches the process that has the admin address now.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let no_store = HeaderValue::from_static("no-store");
     headers.entry(header::CACHE_CONTROL).or_insert(no_store);
     response

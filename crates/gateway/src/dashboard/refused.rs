@@ -31,6 +31,8 @@ pub(super) enum Refused {
     Nothing(&'static str),
     #[error("{0} pages are open, close one")]
     TooMany(usize),
+    #[error("another process has taken over: ask again")]
+    Over,
     #[error("{0}")]
     Failed(String),
 }
@@ -44,7 +46,7 @@ impl Refused {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Value(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Nothing(_) => StatusCode::NOT_FOUND,
-            Self::TooMany(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooMany(_) | Self::Over => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -1,7 +1,7 @@
 // What happens at the gateway, from one stream of events that all tabs of a browser share: a browser opens six connections
 // to a host at most. The tab that holds the lock has the stream, and tells the others.
 
-const SILENCE_MS = 5000, AGAIN_MS = 5000;
+const SILENCE_MS = 5000, AGAIN_MS = 2000;
 
 export function follow({ changed, connection }) {
   const state = { gateway: null, transfers: new Map() };
