@@ -20,12 +20,17 @@ import urllib.request
 
 import pytest
 
-from world import ROOT
+import servers
+from files import make_file
+from world import DOOR, ROOT, Path
 
 BROWSER = os.path.join(ROOT, "target", "browser")
 sys.path.insert(0, BROWSER)
 sync_api = pytest.importorskip("playwright.sync_api", reason=f"Playwright is not in {BROWSER}")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+# What the last test takes through a real pair.
+PATH = Path(rate="200 Mbit/s", rtt="100ms", loss="0.1%")
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -223,6 +228,21 @@ def test_a_transfer_is_stopped_by_keys_alone(chromium, quiet):
         sync_api.expect(page.locator("#told")).to_contain_text("Stopped: /projects/day-1/reel-00001.mxf")
         left = {it["path"] for it in quiet.status()["transfers"]}
         assert left == {"/projects/day-0/reel-00000.mxf", "/projects/day-2/reel-00002.mxf"}
+
+
+def test_tab_reaches_everything(chromium, quiet):
+    quiet.fill(running=1)
+    with opened(chromium, quiet) as page:
+        live(page).locator("#running tbody tr").wait_for()
+        wanted = page.evaluate("""() => [...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex="0"]')]
+            .filter((it) => !it.disabled && it.checkVisibility()).map((it, at) => it.dataset.at = String(at))""")
+        reached = set()
+        for _ in range(len(wanted) + 5):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.dataset.at ?? ''"))
+        missing = page.evaluate("(reached) => [...document.querySelectorAll('[data-at]')].filter((it) => !reached.includes(it.dataset.at)).map((it) => it.outerHTML)",
+                                sorted(reached))
+        assert len(wanted) > 15 and not missing, missing
 
 
 def test_tables_are_searched_ordered_and_paged(chromium, busy):
@@ -537,3 +557,67 @@ def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
     assert figures[-1][1] < figures[1][1] * 1.1 + 200, figures
     assert figures[-1][2] <= figures[1][2] + 20, figures
     context.close()
+
+
+@contextlib.contextmanager
+def browser_in(world, site):
+    """A browser in a site. Playwright starts it in the namespace of the thread that asks."""
+    made = {}
+
+    def work():
+        with world.entered(site):
+            with sync_api.sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                try:
+                    made["result"] = made["use"](browser)
+                except BaseException as error:
+                    made["error"] = error
+                browser.close()
+
+    def use(function):
+        made["use"] = function
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        if "error" in made:
+            raise made["error"]
+
+    yield use
+
+
+def test_transfers_of_a_real_pair(world):
+    """Progress and time left, a limit that limits, a stop that the client sees, and what plain TCP would have made of it."""
+    server = servers.start_vsftpd(world)
+    world.pair()
+    make_file(server.file("large"), 400_000_000)
+    url = f"ftp://127.0.0.1:{DOOR}/files/large"
+    curl = subprocess.Popen(world.inside("a", "curl", "-sS", "-o", os.devnull, url), stderr=subprocess.PIPE, text=True)
+
+    def look(browser):
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto("http://127.0.0.1:9810/")
+        row = live(page).locator("#running tbody tr")
+        sync_api.expect(row).to_contain_text("% of 400 MB")
+        left = r"\d+(\.\d)? s"
+        sync_api.expect(row.locator("td").nth(4)).to_have_text(re.compile(left))
+        page.get_by_label("Rate", exact=True).fill("20 Mbit/s")
+        page.locator("#rate-peer").select_option("site-b")
+        page.get_by_role("button", name="Set limit").click()
+        # The limit of a peer is also on what it sends us.
+        slow = re.compile(r"^(1\d|20)\.\d Mbit/s$")
+        sync_api.expect(row.locator("td").nth(3)).to_have_text(slow, timeout=15_000)
+        sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("rate limit")
+        row.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop it").click()
+        recent = page.locator("#recent tbody tr").first
+        sync_api.expect(recent).to_contain_text("failed")
+        # At 0.1 % and 100 ms CUBIC reaches a few Mbit/s.
+        sync_api.expect(recent.locator("td").last).to_have_text(re.compile(r"(min|s)( \(|$)"))
+        print("peer:", page.locator("#peers tbody tr").inner_text(), "transfer:", recent.inner_text())
+
+    with browser_in(world, "a") as use:
+        use(look)
+    _, said = curl.communicate(timeout=20)
+    assert curl.returncode != 0, "the client sees a failure"
+    print(f"curl ends with {curl.returncode}: {said.strip()}")
