@@ -31,7 +31,7 @@ pub(crate) struct RecentTransfer {
     succeeded: bool,
     limited_by: Option<&'static str>,
     /// Time that FTP over one plain TCP connection would take on the path as it was, in seconds; `None` if the path was not
-    /// known.
+    /// known. Of what came from the peer, the least time: the loss on that way is not known here.
     plain_tcp_s: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct KnownPath {
     pub(crate) rate: BitRate,
     /// Least round-trip time.
     pub(crate) rtt: std::time::Duration,
-    /// Share of packets lost.
+    /// Share of our packets lost.
     pub(crate) loss: f64,
 }
 
@@ -191,6 +191,9 @@ fn plain_tcp_s(record: &TransferRecord, mut path: KnownPath) -> Option<f64> {
     // The line is no slower than what has moved over it.
     let rate = BitRate::bits_per_s(record.rate_bit_per_s);
     path.rate = path.rate.max(rate);
+    if record.direction != Some(TransferDirection::Upload) {
+        path.loss = 0.0;
+    }
     let has_moved = record.bytes > 0 && record.direction.is_some();
     let is_known = has_moved && path.rate.as_bits_per_s() > 0;
     let transfer = path.transfer(ByteCount::new(record.bytes));
@@ -324,5 +327,11 @@ mod tests {
         };
         assert_eq!(unknown.plain_tcp_s, None);
         assert!(known.plain_tcp_s.is_some_and(|it| it > 300.0), "{known:?}");
+        let download = TransferRecord {
+            direction: Some(TransferDirection::Download),
+            ..record("c", true)
+        };
+        let least = plain_tcp_s(&download, path).expect("a known path");
+        assert!(9.0 < least && least < 15.0, "{least}");
     }
 }

@@ -15,7 +15,8 @@ let total = null, before = null, asked = 0, timer = 0, isBusy = false;
 function plain(it) {
   if (it.plain_tcp_s == null) return "–";
   const factor = it.duration_s > 0 ? it.plain_tcp_s / it.duration_s : 0;
-  return factor >= 1.5 ? `${format.duration(it.plain_tcp_s)} (${factor.toFixed(factor < 10 ? 1 : 0)} x)` : format.duration(it.plain_tcp_s);
+  const times = factor >= 1.5 ? ` (${factor.toFixed(factor < 10 ? 1 : 0)} x)` : "";
+  return `${it.direction === "upload" ? "" : "≥ "}${format.duration(it.plain_tcp_s)}${times}`;
 }
 
 function row(it) {
