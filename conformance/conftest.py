@@ -12,7 +12,7 @@ import shutil
 import pytest
 
 import servers
-from world import PROGRAM, Missing, Path, World
+from world import PROGRAM, ROOT, Missing, Path, World
 
 LOG_LINES = 25
 
@@ -23,6 +23,8 @@ def pytest_addoption(parser):
     group.addoption("--quick", action="store_true", help="files a tenth as large")
     group.addoption("--write", action="store_true", help="write the tables into docs/")
     group.addoption("--keep", action="store_true", help="leave the folders of worlds behind")
+    group.addoption("--gateways", default=os.path.join(ROOT, "target", "release", "examples", "dashboard"),
+                    help="the gateways whose dashboard is tested")
     for option in ("rate", "rtt", "loss"):
         group.addoption(f"--{option}", help="of the emulated path, in place of the module's")
 

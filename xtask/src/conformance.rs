@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 
 use crate::{
-    Failure, bench, packages,
+    Failure, bench, browser, packages,
     shell::{cargo, root, succeeds, target_folder},
 };
 
@@ -42,6 +42,9 @@ const MEASURE: [(&str, bench::Script); 7] = [
     ("small_files", bench::Script::SmallFiles),
 ];
 
+/// Tests that a browser runs.
+const DASHBOARD: &str = "dashboard";
+
 /// Debian's, which has Debian's pytest.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
@@ -67,6 +70,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         Ok(program) => program,
         Err(failure) => return Ok(Err(failure)),
     };
+    if arguments
+        .name
+        .as_deref()
+        .is_none_or(|name| name == DASHBOARD)
+    {
+        browser::prepare()?;
+    }
     let report = target_folder().join(format!("conformance-{}.xml", process::id()));
     let mut pytest = python();
     pytest
@@ -176,6 +186,7 @@ mod tests {
     fn names_that_measure_are_no_longer_tests() {
         let tests = names(&root().join("conformance")).expect("the folder can be read");
         assert!(tests.contains(&"main_job".to_owned()));
+        assert!(tests.contains(&DASHBOARD.to_owned()));
         for (name, script) in MEASURE {
             assert!(!tests.contains(&name.to_owned()), "{name}");
             assert!(script.path().exists(), "{}", script.path().display());

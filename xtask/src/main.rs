@@ -5,6 +5,7 @@
 
 mod architecture;
 mod bench;
+mod browser;
 mod conformance;
 mod eval;
 mod fuzz;

@@ -52,6 +52,7 @@ pub(crate) const EVAL: &[Need] = &[
 pub(crate) const CONFORMANCE: &[Need] = &[
     need("python3", "python3"),
     need("py.test-3", "python3-pytest"),
+    need("pip3", "python3-pip"),
     need("ip", "iproute2"),
     need("nft", "nftables"),
     need("vsftpd", "vsftpd"),

@@ -8,7 +8,7 @@ use wansim::{PathConfig, Radio, Reordering, profile::Profile};
 
 pub use crate::ftp::Direction;
 
-use probe::calc::Transfer;
+use units::calc::Transfer;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -171,7 +171,7 @@ impl Cell {
             .map(|_| NEIGHBOUR_HEAD_START.max(NEIGHBOUR_HEAD_START_ROUND_TRIPS * rtt))
     }
 
-    /// The cell as one transfer, for the formulas of [`probe::calc`]. A packet with a flipped bit
+    /// The cell as one transfer, for the formulas of [`units::calc`]. A packet with a flipped bit
     /// counts as lost.
     pub fn transfer(&self) -> Transfer {
         let path = &self.path;

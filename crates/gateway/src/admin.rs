@@ -1,5 +1,5 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
-//! that watch; and `POST /reload` and `POST /upgrade` for programs on this machine.
+//! that watch; `POST /reload` and `POST /upgrade` for programs on this machine; and the dashboard for people.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
@@ -26,6 +26,7 @@ use tracing::warn;
 
 use self::bounded::{BoundedListener, Client};
 use crate::{
+    dashboard::Dashboard,
     limits::Refusal,
     reload::{self, Outcome},
     shared::Shared,
@@ -50,6 +51,7 @@ pub(crate) async fn serve(
         counted.registry.refused();
         counted.usage.is_news(client, Refusal::AdminHost)
     };
+    let dashboard = Dashboard::new(current.clone(), reloads.clone(), listener.local_addr()?);
     let router = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
@@ -65,9 +67,13 @@ pub(crate) async fn serve(
             Router::new()
                 .route("/upgrade", post(upgrade))
                 .with_state(upgrades),
-        );
+        )
+        .merge(dashboard.router());
     let names = ("[admin]", others);
-    serve_router(listener, names, router, refused).await
+    tokio::select! {
+        served = serve_router(listener, names, router, refused) => served,
+        never = dashboard.follow() => match never {},
+    }
 }
 
 /// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
@@ -216,10 +222,11 @@ struct Names {
 async fn check_host(
     State(guard): State<Arc<Guard>>,
     ConnectInfo(Client(client)): ConnectInfo<Client>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let Err(host) = guard.names.check(&request) else {
+        request.extensions_mut().insert(client);
         return next.run(request).await;
     };
     let (host, section) = (ftp::command::escape(host.as_bytes()), guard.section);

@@ -10,6 +10,7 @@ mod bound;
 pub mod config;
 mod control;
 pub mod daemon;
+mod dashboard;
 mod doors;
 pub mod enrolment;
 mod far;

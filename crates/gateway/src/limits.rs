@@ -61,6 +61,8 @@ pub(crate) enum Refusal {
     Server,
     /// The admin interface, under a name that is not its own.
     AdminHost,
+    /// The dashboard, with a wrong token.
+    AdminToken,
 }
 
 /// A limit that is reached. Its text is that of the reply.

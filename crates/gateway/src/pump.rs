@@ -215,6 +215,7 @@ impl<M: Machine> Pump<M> {
             None => (None, None),
         };
         let (to_link, from_link) = self.transfer.meters();
+        let transfer = self.transfer.clone();
         let truncation = self.truncation.as_deref();
         let watches_stream = self.machine.awaits_leg();
         tokio::select! {
@@ -245,6 +246,10 @@ impl<M: Machine> Pump<M> {
                 if let Some(stream) = stream {
                     self.stream_opened(stream);
                 }
+            }
+            // Both sides are reset, as if the link had lost it.
+            () = transfer.stopped() => {
+                self.handle(Input::StreamLost("stopped by the operator".to_owned()));
             }
             () = reached(deadline) => {
                 let progress = self.progress();

@@ -3,11 +3,13 @@
 
 mod finished;
 mod histogram;
+mod recent;
 mod registry;
 mod render;
 
 pub(crate) use finished::Conclusion;
 pub use histogram::Histogram;
+pub(crate) use recent::{KnownPath, Search};
 pub(crate) use registry::{Meter, Registry, Transfer};
 
 use serde::{Deserialize, Serialize};
@@ -148,6 +150,15 @@ pub struct PeerStatus {
 /// A data connection or a forward.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TransferStatus {
+    /// Its number, unique among this gateway's since its start.
+    #[serde(default)]
+    pub id: u64,
+    /// What the client asks for; empty where that is not known, as on the far side.
+    #[serde(default)]
+    pub path: String,
+    /// So many bytes will move, where the server has announced it.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
     /// Number of the session it belongs to.
     pub session: u64,
     /// `ftp` or `forward`.

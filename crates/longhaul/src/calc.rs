@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, time::Duration};
 
 use clap::Subcommand;
-use probe::calc::{self, Limit, Mega, Transfer};
 use serde_json::{Value, json};
+use units::calc::{self, Limit, Mega, Transfer};
 use units::{BitRate, ByteCount};
 
 use crate::{exit, output};

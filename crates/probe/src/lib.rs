@@ -13,7 +13,6 @@
 
 pub mod arrivals;
 pub mod bulk;
-pub mod calc;
 mod clock;
 pub mod compare;
 pub mod datagram;

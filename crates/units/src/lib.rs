@@ -2,11 +2,12 @@
 //!
 //! [`BitRate`] and [`ByteCount`] are types of their own. Durations are [`std::time::Duration`] and shares are
 //! fractions in an `f64`; this crate reads their text forms, so that every flag and every file takes the same
-//! spellings. Nothing else belongs here.
+//! spellings. [`calc`] has formulas over them that the program, its plans and the gateway share. Nothing else belongs here.
 #![warn(missing_docs)]
 
 mod bit_rate;
 mod byte_count;
+pub mod calc;
 mod duration;
 mod share;
 mod text;

@@ -7,7 +7,7 @@ use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
 use crate::ftp::Direction;
-use probe::calc::Transfer;
+use units::calc::Transfer;
 
 /// One transfer.
 #[derive(Debug, Clone)]

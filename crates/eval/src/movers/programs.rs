@@ -17,7 +17,7 @@ use crate::{
     stage::{self, Stage},
 };
 use emulator::Site;
-use probe::calc::SEGMENT;
+use units::calc::SEGMENT;
 
 /// Moves one file in eight concurrent parts.
 pub(super) fn lftp_pget(stage: &Stage, cell: &Cell, limit: Duration) -> Result<Moved, Unmoved> {

@@ -74,7 +74,7 @@ impl Plan {
         self.tasks.iter().map(of_task).sum()
     }
 
-    /// Expected time of all trials, by the formulas of [`probe::calc`].
+    /// Expected time of all trials, by the formulas of [`units::calc`].
     pub fn estimate(&self) -> Duration {
         self.tasks.iter().map(Task::estimate).sum()
     }

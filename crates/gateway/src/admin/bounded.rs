@@ -1,7 +1,8 @@
 //! A listener that hands out so many connections at once, each of which ends when it does nothing for too long.
 //!
 //! A deadline stands from the beginning, and only what this side writes moves it. So a request that comes byte by byte
-//! is as late as one that does not come at all.
+//! is as late as one that does not come at all. A client that takes nothing of an answer has less time: it may have opened
+//! a stream that never ends.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: bounds how long clients may take"
@@ -21,12 +22,14 @@ use axum::{
     extract::connect_info::Connected,
     serve::{IncomingStream, Listener},
 };
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep},
 };
+use tracing::debug;
 
 /// A listener with a bound on its connections.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) struct BoundedListener {
 pub(super) struct Bounded {
     stream: TcpStream,
     late: Pin<Box<Sleep>>,
+    /// The client has not taken what was last written.
+    is_blocked: bool,
     _place: OwnedSemaphorePermit,
 }
 
@@ -61,9 +66,15 @@ impl Listener for BoundedListener {
         let place = place.expect("nobody closes the semaphore");
         // It waits where the process is out of descriptors.
         let (stream, client) = Listener::accept(&mut self.listener).await;
+        // What waits for a client that does not read shall not be much.
+        let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
+        if let Err(error) = bounded {
+            debug!(%error, "socket options");
+        }
         let connection = Bounded {
             stream,
             late: Box::pin(sleep(REQUEST_PATIENCE)),
+            is_blocked: false,
             _place: place,
         };
         (connection, client)
@@ -121,7 +132,11 @@ impl AsyncWrite for Bounded {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, bytes);
         if matches!(polled, Poll::Ready(Ok(_))) {
+            this.is_blocked = false;
             this.late.as_mut().reset(Instant::now() + IDLE_PATIENCE);
+        } else if !this.is_blocked {
+            this.is_blocked = true;
+            this.late.as_mut().reset(Instant::now() + WRITE_PATIENCE);
         }
         this.in_time(cx, polled)
     }
@@ -141,5 +156,39 @@ const CONNECTIONS_MAX: usize = 64;
 /// Time for the first request: that of a few lost packets.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time for a client to take some of an answer: that of a few lost packets.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Time between what was answered last and the end of the next request: collectors of metrics ask every 15 or 30 s.
 const IDLE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A page of metrics of many peers; the kernel takes twice as much.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_cut_off() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("a bound socket");
+        let mut listener = BoundedListener::new(listener);
+        let (client, (mut served, _)) = tokio::join!(TcpStream::connect(at), listener.accept());
+        let client = client.expect("the listener accepts");
+        let begun = Instant::now();
+        let mut written = 0;
+        let error = loop {
+            match served.write(&[0; 4096]).await {
+                Ok(count) => written += count,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(written > 0 && begun.elapsed() >= WRITE_PATIENCE);
+        assert!(begun.elapsed() < IDLE_PATIENCE, "{:?}", begun.elapsed());
+        drop(client);
+    }
+}

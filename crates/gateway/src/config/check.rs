@@ -13,17 +13,17 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Origin, Peer, check_limits, check_log, check_pass_through,
-    check_spool, check_tls, check_transparent,
+    Config, Forward, FtpDoor, Origin, Peer, check_admin, check_limits, check_log,
+    check_pass_through, check_spool, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
-    file::{AdminSection, File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
+    file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     peer_name::{PEER_NAME_MAX, may_be_name},
     problem::{Problem, problem},
     registered,
 };
 use crate::{
     register::Register,
-    target::{AllowEntry, AllowList, Endpoint, Host},
+    target::{AllowEntry, AllowList, Endpoint},
 };
 
 /// Checks a file, with a register in place of the one beside its key if there is one.
@@ -83,7 +83,8 @@ pub(super) fn check(
         pass_through: Vec::new(),
         forwards: Vec::new(),
         limits,
-        admin_hosts: admin_hosts(file.admin.as_ref())?,
+        admin_hosts: check_admin::hosts(file.admin.as_ref())?,
+        admin_token: check_admin::token(file.admin.as_ref(), folder)?,
         drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
         upgrade_drain_max: file.link.upgrade_drain_max.map(Spanned::into_inner),
         log_level: check_log::level(&file.log)?,
@@ -141,14 +142,6 @@ fn in_full(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-fn admin_hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem> {
-    let hosts = section.map_or(&[][..], |admin| &admin.hosts);
-    let host = |text: &Spanned<String>| {
-        Host::parse(text.get_ref()).map_err(|error| problem(text, error.to_string()))
-    };
-    hosts.iter().map(host).collect()
 }
 
 fn policy(section: &LinkSection) -> Result<Policy, Problem> {
@@ -400,7 +393,7 @@ const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
 const MEMORY_PER_PEER_MIB: u64 = 16;
 
 /// Slower, and a full packet takes longer than the link waits for answers.
-const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
+pub(crate) const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
 /// Shorter, and a few lost packets at a long round trip end the connection.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);

@@ -170,6 +170,7 @@ pub(super) struct AdminSection {
     pub(super) listen: Option<SocketAddr>,
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<String>>,
+    pub(super) token_file: Option<Spanned<PathBuf>>,
 }
 
 /// A duration above zero, with its place in the file.

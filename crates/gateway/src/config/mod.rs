@@ -2,7 +2,9 @@
 //!
 //! Every error names the file, the line, the column and the expected form. A key that is not known is such an error.
 
+mod admin_token;
 mod check;
+mod check_admin;
 mod check_limits;
 mod check_log;
 mod check_pass_through;
@@ -27,9 +29,9 @@ use std::{
 use ftp::session::{Mode, far::DataWay, near::ClientTls};
 use link::PeerId;
 
-pub use self::peer_name::may_be_name;
+pub use self::{admin_token::AdminToken, peer_name::may_be_name};
 pub(crate) use self::{
-    check::memory_least,
+    check::{RATE_MAX_MIN, memory_least},
     intercepted::{FTP_PORT, Intercepted},
 };
 
@@ -75,6 +77,8 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Further names under which the admin interface is asked.
     pub admin_hosts: Vec<Host>,
+    /// Who has this token may use the dashboard; `None`: whoever reaches a loopback address may.
+    pub admin_token: Option<AdminToken>,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
 }
@@ -410,7 +414,11 @@ impl fmt::Display for Config {
                 spool.size_max
             )?;
         }
-        write!(f, "admin on {}", self.admin_listen)
+        let token = match self.admin_token {
+            Some(_) => ", with a token",
+            None => "",
+        };
+        write!(f, "admin on {}{token}", self.admin_listen)
     }
 }
 

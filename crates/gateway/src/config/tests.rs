@@ -400,6 +400,42 @@ fn a_key_that_others_can_read_is_refused() {
 }
 
 #[test]
+fn a_token_that_others_can_read_or_guess_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("token");
+    let path = folder.0.join("admin.token");
+    let text = format!("{IDENTITY}[admin]\ntoken_file = \"admin.token\"\n");
+    let token = "0123456789abcdef0123456789abcdef";
+    for (content, mode, expected) in [
+        (None, 0, "cannot be read"),
+        (Some(token), 0o640, "chmod 600"),
+        (Some("password"), 0o600, "128 bits"),
+        (Some(""), 0o600, "128 bits"),
+        (
+            Some("0123456789abcdef0123456789abcdef\nand more\n"),
+            0o600,
+            "128 bits",
+        ),
+    ] {
+        if let Some(content) = content {
+            std::fs::write(&path, content).expect("room");
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("our file");
+        }
+        let (line, column, message) = folder.error(&text);
+        assert_eq!((line, column), (4, 14), "{message}");
+        assert!(
+            message.contains("admin.token") && message.contains(expected),
+            "{message}"
+        );
+        assert!(!message.contains("0123456789abcdef"), "{message}");
+    }
+    std::fs::write(&path, format!("{token}\n")).expect("room");
+    let config = folder.parse(&text).expect("a valid configuration");
+    assert!(config.admin_token.is_some_and(|it| it.is(token)));
+}
+
+#[test]
 fn the_default_clients_are_loopback_and_private_ranges() {
     let folder = Folder::new("clients");
     let text = with_peer("[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n");

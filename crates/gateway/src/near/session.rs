@@ -122,6 +122,7 @@ async fn run(
         has_spoken: false,
         is_passing: false,
         transfer_type: TransferType::default(),
+        begins_inside: false,
         door,
     };
     if let Some(target) = target
@@ -166,6 +167,8 @@ struct Session {
     is_passing: bool,
     /// What the client asked for last.
     transfer_type: TransferType,
+    /// The next transfer does not begin with a file's first byte.
+    begins_inside: bool,
 }
 
 impl Session {
@@ -239,6 +242,7 @@ impl Session {
         while let Some(output) = self.near.poll() {
             match output {
                 Output::ToClient(line) => {
+                    self.note_reply(&line);
                     let written = timeout(REPLY_PATIENCE, self.control.write(&line)).await;
                     if !matches!(written, Ok(Ok(()))) {
                         debug!(?written, "cannot reply");

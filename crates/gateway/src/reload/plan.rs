@@ -228,6 +228,10 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
         "[log] transfer_log",
         running.transfer_log == fresh.transfer_log,
     );
+    changed(
+        "[admin] token_file",
+        running.admin_token == fresh.admin_token,
+    );
     names.extend(differences("[[peer]]", &peers(running), &peers(fresh)));
     let ftp = |config: &Config| -> Vec<_> {
         let doors = config.ftp.iter();

@@ -15,9 +15,12 @@ use std::{
 
 use link::{LinkSnapshot, PeerState};
 
+use tokio::sync::Notify;
+
 use super::{
     Dropped, PeerStatus, Snapshot, TransferStatus,
     finished::{self, Conclusion, Finished, Measured},
+    recent::{Found, KnownPath, Recent, Search},
 };
 use crate::{time, transfer_log::TransferLog, wire::Limit};
 
@@ -122,7 +125,18 @@ struct Entry {
     sample: Mutex<Sample>,
     /// The other gateway's report, see [`limit_code`].
     told: AtomicU8,
+    asked: Mutex<Asked>,
+    stop: Notify,
     conclusion: Mutex<Option<Conclusion>>,
+}
+
+/// What the client has asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The argument of the command.
+    path: String,
+    /// As the server has announced it.
+    size_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +159,7 @@ pub(crate) struct Registry {
     completed_total: AtomicU64,
     failed_total: AtomicU64,
     finished: Mutex<Finished>,
+    recent: Mutex<Recent>,
     log: TransferLog,
 }
 
@@ -183,6 +198,21 @@ impl Transfer {
     /// Takes the other gateway's report of the bottleneck.
     pub(crate) fn told(&self, limit: Limit) {
         self.entry.told.store(limit_code(limit), Relaxed);
+    }
+
+    /// What the client asks for.
+    pub(crate) fn asked_for(&self, path: String) {
+        lock(&self.entry.asked).path = path;
+    }
+
+    /// So much will move, the server says.
+    pub(crate) fn announced(&self, size_bytes: u64) {
+        lock(&self.entry.asked).size_bytes = Some(size_bytes);
+    }
+
+    /// Resolves once the operator has the transfer stopped.
+    pub(crate) async fn stopped(&self) {
+        self.entry.stop.notified().await;
     }
 
     /// The bottleneck at this gateway since the last call or tick.
@@ -263,7 +293,11 @@ impl Entry {
         }
     }
 
-    fn status(&self, now: Instant) -> TransferStatus {
+    fn status(&self, id: u64, now: Instant) -> TransferStatus {
+        let (path, size_bytes) = {
+            let asked = lock(&self.asked);
+            (asked.path.clone(), asked.size_bytes)
+        };
         let sample = *lock(&self.sample);
         let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
             (Some(Limit::Wan), Some(told)) => Some(told),
@@ -271,6 +305,9 @@ impl Entry {
         };
         let (up, down) = self.up_and_down();
         TransferStatus {
+            id,
+            path,
+            size_bytes,
             session: self.session,
             kind: self.kind.to_owned(),
             side: if self.near { "near" } else { "far" }.to_owned(),
@@ -299,6 +336,7 @@ impl Registry {
             completed_total: AtomicU64::new(0),
             failed_total: AtomicU64::new(0),
             finished: Mutex::default(),
+            recent: Mutex::default(),
             log,
         })
     }
@@ -353,6 +391,8 @@ impl Registry {
                 limit: None,
             }),
             told: AtomicU8::new(0),
+            asked: Mutex::default(),
+            stop: Notify::new(),
             conclusion: Mutex::default(),
         });
         let id = self.next.fetch_add(1, Relaxed);
@@ -366,8 +406,9 @@ impl Registry {
 
     fn finish(&self, entry: &Entry, conclusion: Conclusion) {
         let (upload_bytes, download_bytes) = entry.up_and_down();
+        let ended = SystemTime::now();
         let measured = Measured {
-            time: time::utc_ms(SystemTime::now()),
+            time: time::utc_ms(ended),
             session: entry.session,
             client: entry.client.clone(),
             peer: entry.peer.clone(),
@@ -380,7 +421,30 @@ impl Registry {
         let record = Arc::new(conclusion.record(&measured));
         finished::log(&record);
         lock(&self.finished).add(&record, &measured);
+        lock(&self.recent).add(&record, measured.limited_by, ended);
         self.log.write(record);
+    }
+
+    /// Takes note of what the path to a peer is like, for what plain TCP would make of it.
+    pub(crate) fn note_path(&self, peer: &str, path: KnownPath) {
+        lock(&self.recent).note_path(peer, path);
+    }
+
+    /// Those of the last finished transfers that are asked for.
+    pub(crate) fn recent(&self, search: &Search) -> Found {
+        lock(&self.recent).find(search)
+    }
+
+    /// How many transfers have finished since the start.
+    pub(crate) fn recent_total(&self) -> u64 {
+        lock(&self.recent).total()
+    }
+
+    /// Stops an open transfer. Returns whether there is one of this number.
+    pub(crate) fn stop(&self, id: u64) -> bool {
+        let entry = lock(&self.transfers).get(&id).cloned();
+        let entry = entry.inspect(|entry| entry.stop.notify_one());
+        entry.is_some()
     }
 
     /// The file in which finished transfers are logged.
@@ -400,8 +464,8 @@ impl Registry {
     pub(crate) fn open_transfers(&self) -> Vec<TransferStatus> {
         let now = Instant::now();
         lock(&self.transfers)
-            .values()
-            .map(|entry| entry.status(now))
+            .iter()
+            .map(|(id, entry)| entry.status(*id, now))
             .collect()
     }
 

@@ -59,8 +59,13 @@ pub struct Gateway {
 impl Gateway {
     /// `rest` may begin with keys of `[link]`. Drains for a second at most.
     pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
+        Self::start_with_admin(folder, key_file, "listen = \"127.0.0.1:0\"\n", rest)
+    }
+
+    /// The same with these keys of `[admin]`.
+    pub fn start_with_admin(folder: &Path, key_file: &str, admin: &str, rest: &str) -> Self {
         let text = format!(
-            "[identity]\nkey_file = \"{key_file}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+            "[identity]\nkey_file = \"{key_file}\"\n[admin]\n{admin}\
              [link]\nlisten = \"127.0.0.1:0\"\ndrain_max = \"1 s\"\n{rest}"
         );
         let config = Config::parse(&text, &folder.join("test.toml"))

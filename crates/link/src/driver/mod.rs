@@ -235,6 +235,12 @@ impl Link {
         self.handle.bell.command(Command::Peers { peers, rate_max });
     }
 
+    /// Changes the cap on what is sent to a peer and what it sends us, or, without a peer, on what is sent to all of them
+    /// together, until [`set_peers`](Self::set_peers) sets both.
+    pub fn set_rate_max(&self, peer: Option<PeerId>, rate_max: Option<BitRate>) {
+        self.handle.bell.command(Command::Rate { peer, rate_max });
+    }
+
     /// Changes how often something is sent to each peer while nothing else is: 5 s at first. The shorter, the
     /// sooner a peer that dies is found out.
     pub fn set_keep_alive(&self, every: Duration) {
@@ -278,6 +284,11 @@ enum Command {
     /// Other peers, or other settings of them.
     Peers {
         peers: Vec<PeerConfig>,
+        rate_max: Option<BitRate>,
+    },
+    /// Another cap: of a peer, or of all together.
+    Rate {
+        peer: Option<PeerId>,
         rate_max: Option<BitRate>,
     },
     /// A new keep-alive.

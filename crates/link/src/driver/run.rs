@@ -276,6 +276,7 @@ impl Driver {
                 }
                 Command::Look(key) => self.look(key, now),
                 Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
+                Command::Rate { peer, rate_max } => self.set_rate_max(peer, rate_max),
                 Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
                 Command::Echo(reply) => {
                     // Who asked may be gone.
@@ -385,6 +386,20 @@ impl Driver {
             tracing::warn!("the process that reads the socket has gone");
             self.take_back();
         }
+    }
+
+    fn set_rate_max(&mut self, peer: Option<PeerId>, rate_max: Option<BitRate>) {
+        match peer {
+            None => self.config.rate_max = rate_max,
+            Some(PeerId(number)) => {
+                let Some(peer) = self.config.peers.get_mut(number) else {
+                    return;
+                };
+                peer.rate_max = rate_max;
+            }
+        }
+        let of_peers: Vec<_> = self.config.peers.iter().map(|it| it.rate_max).collect();
+        self.endpoint.set_rate_max(self.config.rate_max, &of_peers);
     }
 
     fn receive(&mut self) {

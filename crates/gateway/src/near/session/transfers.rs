@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Instant};
 
 use ftp::{
-    command::{self, Command, Kind, escape},
+    command::{Command, Direction, Kind, escape},
     session::near::Record,
 };
 
@@ -23,6 +23,9 @@ use crate::{
 pub(super) struct Commanded {
     at: Instant,
     transfer_type: TransferType,
+    /// A size that the server announces is what will move.
+    is_whole_download: bool,
+    is_announced: bool,
 }
 
 impl Session {
@@ -40,15 +43,25 @@ impl Session {
     /// Takes note of a command from the client that says what a transfer is, or begins one.
     pub(super) fn note(&mut self, command: &Command<'_>) {
         match command.kind() {
-            Kind::Transfer(_) => {
+            Kind::Transfer(direction) => {
                 // The newest data connection is the one that it uses.
                 let newest = self.data.values_mut().next_back();
-                if let Some(data) = newest.filter(|data| data.transfer.is_some()) {
-                    data.commanded.get_or_insert_with(|| Commanded {
+                let whole = !std::mem::take(&mut self.begins_inside);
+                if let Some(data) = newest
+                    && let Some(transfer) = &data.transfer
+                    && data.commanded.is_none()
+                {
+                    transfer.asked_for(path_text(command.argument()));
+                    data.commanded = Some(Commanded {
                         at: Instant::now(),
                         transfer_type: self.transfer_type,
+                        is_whole_download: whole && direction == Direction::Download,
+                        is_announced: false,
                     });
                 }
+            }
+            Kind::Other if matches!(command.verb(), "REST" | "RANG") => {
+                self.begins_inside = command.argument() != b"0";
             }
             Kind::Type => {
                 let asked = command.argument().first().map(u8::to_ascii_uppercase);
@@ -58,6 +71,28 @@ impl Session {
                 };
             }
             _ => {}
+        }
+    }
+
+    /// Takes note of a reply that says how much will come. Servers write "150 Opening BINARY mode data connection for a (1048576
+    /// bytes)."
+    pub(super) fn note_reply(&mut self, line: &[u8]) {
+        if !line.starts_with(b"150 ") && !line.starts_with(b"125 ") {
+            return;
+        }
+        // Replies come in the order of the commands.
+        let mut waiting = self.data.values_mut().filter_map(|data| {
+            let commanded = data.commanded.as_mut().filter(|it| !it.is_announced)?;
+            Some((commanded, data.transfer.as_ref()?))
+        });
+        let Some((commanded, transfer)) = waiting.next() else {
+            return;
+        };
+        commanded.is_announced = true;
+        if commanded.is_whole_download
+            && let Some(size_bytes) = announced_size(line)
+        {
+            transfer.announced(size_bytes);
         }
     }
 
@@ -87,10 +122,45 @@ impl Session {
     }
 }
 
+/// The number of bytes that a preliminary reply announces.
+fn announced_size(line: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(line).ok()?;
+    let (before, _) = text.rsplit_once(" bytes)")?;
+    let (_, number) = before.rsplit_once('(')?;
+    number.parse().ok()
+}
+
 fn direction(record: &Record) -> Option<TransferDirection> {
     match (record.direction?, record.verb.as_str()) {
-        (command::Direction::Upload, _) => Some(TransferDirection::Upload),
+        (Direction::Upload, _) => Some(TransferDirection::Upload),
         (_, "LIST" | "NLST" | "MLSD") => Some(TransferDirection::Listing),
         _ => Some(TransferDirection::Download),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::announced_size;
+
+    #[test]
+    fn a_reply_announces_a_size_or_none() {
+        for (line, size) in [
+            (
+                "150 Opening BINARY mode data connection for a (1048576 bytes).",
+                Some(1_048_576),
+            ),
+            (
+                "150 Opening BINARY mode data connection for a (2) (7 bytes)",
+                Some(7),
+            ),
+            ("150 Here comes the directory listing.", None),
+            ("150 (x bytes)", None),
+            ("150 (-1 bytes)", None),
+            ("150 bytes)", None),
+            ("150 (99999999999999999999999 bytes)", None),
+        ] {
+            assert_eq!(announced_size(line.as_bytes()), size, "{line}");
+        }
+        assert_eq!(announced_size(b"150 \xff (7 bytes)"), None);
     }
 }

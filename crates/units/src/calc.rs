@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use units::{BitRate, ByteCount};
+use crate::{BitRate, ByteCount};
 
 /// Bits of a megabit, by definition: the same line has another figure with each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub enum Mega {
 }
 
 impl Mega {
+    /// All of them, in this order.
     pub const ALL: [Self; 3] = [Self::Decimal, Self::Binary, Self::Mixed];
 
     /// Bits of one megabit.
@@ -71,6 +72,7 @@ pub struct Transfer {
     pub size: ByteCount,
     /// Rate of the bottleneck, Ethernet framing included.
     pub rate: BitRate,
+    /// Least round-trip time.
     pub rtt: Duration,
     /// Share of lost packets, from 0 to below 1.
     pub loss: f64,
@@ -81,7 +83,9 @@ pub struct Transfer {
 /// The limit that sets a plain transfer's goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
+    /// The rate of the bottleneck.
     Rate,
+    /// The largest window.
     Window,
     /// Loss, to which congestion control answers with a lower rate.
     Loss,

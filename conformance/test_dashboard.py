@@ -1,0 +1,623 @@
+"""The dashboard in Debian's Chromium, driven by Playwright, over gateways with made-up transfers.
+
+With `--write` the pictures go into docs/.
+"""
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+import servers
+from files import make_file
+from world import DOOR, ROOT, Path
+
+BROWSER = os.path.join(ROOT, "target", "browser")
+sys.path.insert(0, BROWSER)
+sync_api = pytest.importorskip("playwright.sync_api", reason=f"Playwright is not in {BROWSER}")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+# What the last test takes through a real pair.
+PATH = Path(rate="200 Mbit/s", rtt="100ms", loss="0.1%")
+
+pytestmark = pytest.mark.needs("chromium")
+
+RUNNING, FINISHED = 1000, 10_000
+TOKEN = "0123456789abcdef" * 4
+PATIENCE_MS = 10_000
+# An hour of changes, and how much the page may keep of one.
+CHANGES_PER_S, HOUR_CHANGES, GROWTH_MAX_KB = 3, 3 * 3600, 600
+SCHEMES, WIDTHS = ("light", "dark"), (1300, 400)
+
+
+class Gateways:
+    """A pair whose near one has the dashboard."""
+
+    def __init__(self, program, admin=None, host="127.0.0.1"):
+        self.folder = tempfile.mkdtemp(prefix="lhdash")
+        self.token_file = os.path.join(self.folder, "admin.token")
+        with open(os.open(self.token_file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(TOKEN + "\n")
+        command = [program, self.folder, *([admin] if admin else [])]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.url = f"http://{host}:{self.port}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+        shutil.rmtree(self.folder)
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.load(answer)
+
+    def post(self, path, body, **headers):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {
+            "Content-Type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+
+    def fill(self, running=0, finished=0, seconds=600):
+        self.post("/dashboard/testing", {"open": running, "seconds": seconds, "finished": finished},
+                  Authorization=f"Bearer {TOKEN}")
+
+    def status(self):
+        return self.get("/status.json")
+
+    def memory_kib(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def until(condition, what, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=[
+            "--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def busy(options):
+    with Gateways(options.gateways) as gateways:
+        gateways.fill(RUNNING, FINISHED)
+        until(lambda: len(gateways.status()["transfers"]) == RUNNING, "transfers run")
+        yield gateways
+
+
+@pytest.fixture
+def quiet(options):
+    with Gateways(options.gateways) as gateways:
+        yield gateways
+
+
+@pytest.fixture
+def guarded(options):
+    with Gateways(options.gateways, 'listen = "127.0.0.1:0"\ntoken_file = "admin.token"') as gateways:
+        yield gateways
+
+
+@contextlib.contextmanager
+def opened(chromium, gateways, path="/", **settings):
+    """A page, of which nothing may go wrong and which may ask nobody else."""
+    context = chromium.new_context(**settings)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(gateways.url) else None)
+    page.goto(gateways.url + path)
+    try:
+        yield page
+        allowed = re.compile("401|403|404|422")
+        assert not [text for text in wrong if not allowed.search(text)], wrong
+    finally:
+        context.close()
+
+
+def live(page):
+    page.get_by_text("live", exact=True).wait_for()
+    return page
+
+
+def test_first_paint_with_many_transfers(chromium, busy):
+    paints, complete = [], []
+    for _ in range(5):
+        with opened(chromium, busy) as page:
+            page.locator("#running tbody tr").first.wait_for()
+            page.locator("#recent tbody tr").first.wait_for()
+            complete.append(page.evaluate("performance.now()"))
+            entries = page.evaluate("performance.getEntriesByType('paint').map((it) => it.startTime)")
+            paints.append(max(entries))
+            assert page.locator("#running-count").inner_text() == "1,000"
+            assert page.locator("#recent-count").inner_text() == "10,000"
+    print(f"first paint {sorted(paints)} ms, with rows {sorted(complete)} ms")
+    assert sorted(paints)[2] < 1000, paints
+
+
+def test_news_are_shown_within_a_second(chromium, quiet):
+    took = []
+    with opened(chromium, quiet) as page:
+        live(page)
+        for number in range(1, 6):
+            begun = time.monotonic()
+            quiet.fill(running=1)
+            page.wait_for_function("(count) => document.getElementById('running-count').textContent === count",
+                                   arg=str(number), polling=20)
+            took.append(time.monotonic() - begun)
+            before = page.locator("#running tbody tr td").nth(2).inner_text()
+            begun = time.monotonic()
+            page.wait_for_function("(before) => document.querySelectorAll('#running tbody tr td')[2].textContent !== before",
+                                   arg=before, polling=20)
+            took.append(time.monotonic() - begun)
+        begun = time.monotonic()
+        quiet.fill(finished=1)
+        page.wait_for_function("() => document.querySelector('#recent tbody tr') !== null", polling=20)
+        took.append(time.monotonic() - begun)
+    print("news after", *(f"{it:.2f}" for it in took), "s")
+    assert max(took) < 1, took
+
+
+def test_rate_limits(chromium, quiet):
+    with opened(chromium, quiet) as page:
+        live(page)
+        now = page.locator("#rate-now")
+        page.get_by_label("Rate", exact=True).fill("250 Mbit/s")
+        page.get_by_role("button", name="Set limit").click()
+        sync_api.expect(now).to_have_text("Limit now: 250 Mbit/s, by hand. In the configuration: none.")
+        page.locator("#rate-peer").select_option("site-b")
+        sync_api.expect(now).to_have_text("Limit now: none. In the configuration: none.")
+        page.get_by_label("Rate", exact=True).fill("7 bananas")
+        page.keyboard.press("Enter")
+        sync_api.expect(page.locator("#told")).to_contain_text("bananas")
+        page.get_by_label("Rate", exact=True).fill("50 Mbit/s")
+        page.keyboard.press("Enter")
+        sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("50.0 Mbit/s, by hand")
+        page.get_by_role("button", name="No limit").click()
+        sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("none, by hand")
+        request = urllib.request.Request(quiet.url + "/reload", b"")
+        urllib.request.urlopen(request).close()
+        sync_api.expect(now).to_have_text("Limit now: none. In the configuration: none.")
+        sync_api.expect(page.locator("#policy")).to_have_text("fair")
+
+
+def test_a_transfer_is_stopped_by_keys_alone(chromium, quiet):
+    quiet.fill(running=3)
+    with opened(chromium, quiet) as page:
+        stop = live(page).get_by_role("button", name="Stop /projects/day-1/reel-00001.mxf")
+        stop.focus()
+        # Changes come meanwhile, and take the focus from nobody.
+        time.sleep(1.5)
+        assert stop.evaluate("(it) => it === document.activeElement")
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog")
+        sync_api.expect(dialog).to_contain_text("reel-00001.mxf")
+        page.keyboard.press("Escape")
+        sync_api.expect(dialog).to_be_hidden()
+        assert len(quiet.status()["transfers"]) == 3
+        page.keyboard.press("Enter")
+        dialog.get_by_role("button", name="Stop it").focus()
+        page.keyboard.press("Enter")
+        sync_api.expect(page.locator("#running-count")).to_have_text("2")
+        sync_api.expect(page.locator("#told")).to_contain_text("Stopped: /projects/day-1/reel-00001.mxf")
+        left = {it["path"] for it in quiet.status()["transfers"]}
+        assert left == {"/projects/day-0/reel-00000.mxf", "/projects/day-2/reel-00002.mxf"}
+
+
+def test_tab_reaches_everything(chromium, quiet):
+    quiet.fill(running=1)
+    with opened(chromium, quiet) as page:
+        live(page).locator("#running tbody tr").wait_for()
+        wanted = page.evaluate("""() => [...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex="0"]')]
+            .filter((it) => !it.disabled && it.checkVisibility()).map((it, at) => it.dataset.at = String(at))""")
+        reached = set()
+        for _ in range(len(wanted) + 5):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.dataset.at ?? ''"))
+        missing = page.evaluate("(reached) => [...document.querySelectorAll('[data-at]')].filter((it) => !reached.includes(it.dataset.at)).map((it) => it.outerHTML)",
+                                sorted(reached))
+        assert len(wanted) > 15 and not missing, missing
+
+
+def test_tables_are_searched_ordered_and_paged(chromium, busy):
+    with opened(chromium, busy) as page:
+        live(page)
+        running, recent = page.locator("#running tbody tr"), page.locator("#recent tbody tr")
+        sync_api.expect(running).to_have_count(20)
+        page.get_by_label("Next page of running transfers").click()
+        sync_api.expect(running.first).to_contain_text("reel-00020")
+        page.locator("#running-order").select_option("rate")
+        page.get_by_label("Previous page of running transfers").click()
+        sync_api.expect(running.first).to_contain_text("reel-0099")
+        page.locator("#running-words").fill("REEL-00042")
+        sync_api.expect(running).to_have_count(1)
+        sync_api.expect(page.locator("#running-count")).to_have_text("1 of 1,000")
+        sync_api.expect(recent.first).to_contain_text("part-09999")
+        page.get_by_role("button", name="Older").click()
+        sync_api.expect(recent.first).to_contain_text("part-09979")
+        page.get_by_role("button", name="Newest").click()
+        sync_api.expect(recent.first).to_contain_text("part-09999")
+        page.locator("#recent-words").fill("/042/ user-3")
+        sync_api.expect(page.locator("#recent-count")).to_have_text(re.compile(r"^1[45] of 10,000$"))
+        page.locator("#recent-words").fill("")
+        page.get_by_label("failed only").check()
+        sync_api.expect(page.locator("#recent-count")).to_have_text("435 of 10,000")
+        sync_api.expect(recent.first).to_contain_text("failed (426)")
+
+
+def test_a_peer_over_time(chromium, busy):
+    with opened(chromium, busy) as page:
+        live(page)
+        plots = page.get_by_role("img")
+        sync_api.expect(plots).to_have_count(4)
+        sync_api.expect(plots.first).to_have_attribute("aria-label", re.compile("^Rate of site-b, now: sends .*bit/s"))
+        sync_api.expect(page.locator("#plots canvas")).to_have_count(4)
+        page.get_by_text("Rate as a table").click()
+        sync_api.expect(page.locator("figure").first.locator("tr")).to_have_count(4)
+        page.get_by_text("Limited by as a table").click()
+        sync_api.expect(page.locator("figure").last).to_contain_text("WAN")
+        page.locator("#plots-span").select_option("day")
+        sync_api.expect(page.locator("#plots canvas")).to_have_count(4)
+        sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("up")
+        # Arithmetic, and said so.
+        sync_api.expect(page.locator("section").first).to_contain_text("arithmetic and no measurement")
+
+
+def test_an_invite_takes_the_token(chromium, guarded):
+    with opened(chromium, guarded) as page:
+        live(page)
+        assert page.locator("#controls").is_hidden()
+        page.get_by_label("Token").fill("wrong" * 8)
+        page.keyboard.press("Enter")
+        sync_api.expect(page.locator("#told")).to_have_text("this is not the token")
+        page.get_by_label("Token").fill(TOKEN)
+        page.keyboard.press("Enter")
+        page.get_by_label("This gateway from outside").fill("203.0.113.9:4810")
+        page.get_by_label("Name of the peer").fill("oslo")
+        page.get_by_role("button", name="Make an invite").click()
+        invite = page.get_by_label("Invite", exact=True)
+        sync_api.expect(invite).to_have_value(re.compile("^longhaul-invite-1-"))
+        with open(os.path.join(guarded.folder, "a.key.peers")) as register:
+            assert 'name = "oslo"' in register.read()
+        cookie = page.context.cookies()[0]
+        assert cookie["httpOnly"] and cookie["sameSite"] == "Strict", cookie
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_label("Token").wait_for()
+        assert page.context.cookies() == []
+
+
+def test_without_a_token_an_invite_says_what_is_missing(chromium, quiet):
+    with opened(chromium, quiet) as page:
+        live(page)
+        assert page.get_by_role("button", name="Make an invite").is_disabled()
+        sync_api.expect(page.locator("#invite-why")).to_contain_text("token_file")
+
+
+def test_another_address_shows_a_login(chromium, options):
+    keys = 'listen = "0.0.0.0:0"\ntoken_file = "admin.token"'
+    with Gateways(options.gateways, keys) as gateways:
+        with opened(chromium, gateways) as page:
+            sync_api.expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+            assert "Peers" not in page.content()
+            violations(page, "login")
+            page.get_by_label("Token").fill(TOKEN)
+            page.get_by_role("button", name="Log in").click()
+            live(page)
+    with Gateways(options.gateways, 'listen = "0.0.0.0:0"') as gateways:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            gateways.get("/")
+        assert refused.value.code == 403 and "token_file" in refused.value.read().decode()
+
+
+def violations(page, where):
+    found = axe.Axe().run(page).response["violations"]
+    assert not found, (where, [(it["id"], [node["target"] for node in it["nodes"]][:3]) for it in found])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_finds_nothing(chromium, busy, scheme, width):
+    with opened(chromium, busy, viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
+        live(page)
+        page.locator("#recent tbody tr").first.wait_for()
+        for summary in page.locator("summary").all():
+            summary.click()
+        violations(page, "page")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "it scrolls sideways"
+        page.locator("#running tbody button").first.click()
+        page.get_by_role("dialog").wait_for()
+        violations(page, "dialog")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_pictures(chromium, busy, options, tmp_path, scheme, width):
+    with opened(chromium, busy, viewport={"width": width, "height": 1200}, color_scheme=scheme) as page:
+        live(page)
+        page.locator("#recent tbody tr").first.wait_for()
+        page.locator("#plots canvas").first.wait_for()
+        picture = tmp_path / "page.png"
+        page.screenshot(path=picture)
+        assert os.path.getsize(picture) > 20_000
+        if options.write:
+            shutil.copy(picture, os.path.join(ROOT, "docs", f"dashboard-{width}-{scheme}.png"))
+
+
+def test_a_rebound_name_gets_nothing(chromium, quiet):
+    """A page's own name is led to this address once the page is loaded (DNS rebinding)."""
+    context = chromium.new_context()
+    page = context.new_page()
+    answer = page.goto(f"http://evil.example:{quiet.port}/")
+    assert answer.status == 421, answer.status
+    for path in ["/dashboard/events", "/dashboard/recent", "/status.json"]:
+        assert page.evaluate("(path) => fetch(path).then((it) => it.status)", path) == 421
+    said = page.evaluate("""() => fetch('/dashboard/stop', {method: 'POST', body: '{"transfer": 1}',
+        headers: {'Content-Type': 'application/json'}}).then((it) => it.status)""")
+    assert said == 421
+    context.close()
+
+
+@contextlib.contextmanager
+def other_site():
+    """Another program on this machine with pages of its own."""
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>other</title>")
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "evil.example"])
+def test_another_page_changes_and_reads_nothing(chromium, guarded, name):
+    guarded.fill(running=1)
+    until(lambda: guarded.status()["transfers"], "a transfer runs")
+    number = guarded.status()["transfers"][0]["id"]
+    with other_site() as port:
+        context = chromium.new_context()
+        # The operator is logged in, in the same browser.
+        own = context.new_page()
+        own.goto(guarded.url)
+        live(own)
+        own.get_by_label("Token").fill(TOKEN)
+        own.keyboard.press("Enter")
+        own.get_by_role("button", name="Set limit").wait_for()
+        page = context.new_page()
+        page.goto(f"http://{name}:{port}/")
+        said = page.evaluate("""async ([url, number]) => {
+            const body = JSON.stringify({transfer: number});
+            const ask = (path, options) => fetch(url + path, {credentials: 'include', ...options}).then((it) => it.type + it.status, () => 'refused');
+            const post = {method: 'POST', body};
+            return [
+                await ask('/dashboard/stop', {...post, headers: {'Content-Type': 'application/json'}}),
+                await ask('/dashboard/stop', {...post, mode: 'no-cors', headers: {'Content-Type': 'text/plain'}}),
+                await ask('/dashboard/stop?transfer=' + number, {mode: 'no-cors'}),
+                await ask('/dashboard/recent', {}),
+                await new Promise((done) => {
+                    const source = new EventSource(url + '/dashboard/events', {withCredentials: true});
+                    source.onmessage = () => done('read');
+                    source.onerror = () => done('refused');
+                }),
+            ];
+        }""", [guarded.url, number])
+        assert said[0] == said[3] == said[4] == "refused", said
+        assert "opaque200" not in said[1:3], said
+        page.evaluate("""([url, number]) => {
+            const form = document.createElement('form');
+            Object.assign(form, {method: 'POST', action: url + '/dashboard/stop', enctype: 'text/plain'});
+            const field = document.createElement('input');
+            field.name = '{"transfer": ' + number + ', "x": "';
+            field.value = '"}';
+            form.append(field);
+            document.body.append(form);
+            form.submit();
+        }""", [guarded.url, number])
+        page.wait_for_url("**/dashboard/stop")
+        frame = context.new_page()
+        frame.goto(f"http://{name}:{port}/")
+        frame.evaluate("(url) => { const it = document.createElement('iframe'); it.src = url; document.body.append(it); }", guarded.url)
+        time.sleep(0.5)
+        shown = [it.evaluate("document.title") for it in frame.frames[1:]]
+        assert "Longhaul" not in shown, "the page is shown in another one"
+        context.close()
+    assert guarded.status()["transfers"][0]["id"] == number, "it still runs"
+
+
+def test_tabs_share_one_stream(chromium, quiet):
+    context = chromium.new_context()
+    asked = []
+    context.on("request", lambda request: asked.append(request.url) if request.url.endswith("/events") else None)
+    pages = []
+    for _ in range(8):
+        page = context.new_page()
+        page.goto(quiet.url)
+        pages.append(live(page))
+    assert len(asked) == 1, asked
+    quiet.fill(running=1)
+    for page in pages:
+        sync_api.expect(page.locator("#running-count")).to_have_text("1")
+    # The tab that has the stream goes, and another one takes over.
+    pages.pop(0).close()
+    quiet.fill(running=1)
+    for page in pages:
+        sync_api.expect(page.locator("#running-count")).to_have_text("2")
+    assert len(asked) == 2, asked
+    context.close()
+
+
+def test_a_page_that_does_not_read_is_dropped(busy):
+    lazy = socket.socket()
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    lazy.connect(("127.0.0.1", busy.port))
+    lazy.sendall(f"GET /dashboard/events HTTP/1.1\r\nHost: localhost:{busy.port}\r\n\r\n".encode())
+    place = lambda: subprocess.run(["ss", "-Htn", f"sport = :{busy.port} and dport = :{lazy.getsockname()[1]}"],
+                                   capture_output=True, text=True).stdout
+    until(lambda: "ESTAB" in place(), "it is connected")
+    begun = time.monotonic()
+    until(lambda: "ESTAB" not in place(), "it is dropped", 60)
+    print(f"dropped after {time.monotonic() - begun:.0f} s")
+    lazy.close()
+
+
+def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
+    """An hour of changes, as fast as the page takes them: another tab plays the one that has the stream."""
+    context = chromium.new_context()
+    player = context.new_page()
+    player.goto(busy.url + "/dashboard/icon.svg")
+    player.evaluate("new Promise((done) => navigator.locks.request('longhaul-events', () => { done(); return new Promise(() => {}); }))")
+    page = context.new_page()
+    page.goto(busy.url)
+    page.locator("#recent tbody tr").first.wait_for()
+    devtools = context.new_cdp_session(page)
+    devtools.send("Performance.enable")
+    player.evaluate("""async (url) => {
+        const text = await new Promise((done) => {
+            const source = new EventSource('/dashboard/events');
+            const got = {};
+            for (const name of ['gateway', 'transfers']) source.addEventListener(name, (event) => {
+                got[name] ??= JSON.parse(event.data);
+                if (got.gateway && got.transfers) { source.close(); done(got); }
+            });
+        });
+        globalThis.first = text;
+        globalThis.channel = new BroadcastChannel('longhaul');
+        globalThis.count = 0;
+        channel.postMessage({name: 'gateway', data: text.gateway});
+        channel.postMessage({name: 'transfers', data: text.transfers});
+        globalThis.play = async (changes) => {
+            for (let at = 0; at < changes; at += 1) {
+                count += 1;
+                const data = {...first.gateway, now_unix_s: first.gateway.now_unix_s + Math.floor(count / 3)};
+                channel.postMessage({name: 'gateway', data});
+                // Some move, and one makes room for another.
+                const all = first.transfers.opened;
+                const moved = all.slice(0, 300).map((it) => [it.id, it.up_bytes, it.down_bytes + count * 1000, it.bits_per_s + count % 97, 'WAN', 10]);
+                const id = 1e9 + count;
+                channel.postMessage({name: 'transfers', data: {is_all: false, opened: [{...all[0], id, path: 'new-' + count}], moved, closed: [id - 200]}});
+                if (at % 4 === 0) await new Promise((done) => setTimeout(done, 0));
+            }
+        };
+    }""")
+    live(page)
+
+    def used():
+        devtools.send("HeapProfiler.collectGarbage")
+        metrics = {it["name"]: it["value"] for it in devtools.send("Performance.getMetrics")["metrics"]}
+        return metrics["JSHeapUsedSize"] / 1024, metrics["Nodes"], metrics["JSEventListeners"]
+
+    figures, steps = [], 6
+    begun = player.evaluate("first.gateway.now_unix_s - first.gateway.started_unix_s")
+    for _ in range(steps):
+        player.evaluate("(changes) => play(changes)", HOUR_CHANGES // (steps - 2))
+        up_min = round((begun + player.evaluate("count") // CHANGES_PER_S) / 60)
+        sync_api.expect(page.locator("#gateway")).to_contain_text(f"up for {up_min} min", timeout=60_000)
+        figures.append(used())
+    # The first half hour fills the plots.
+    growth_kb = figures[-1][0] - figures[1][0]
+    print("KB, nodes, listeners:", *(tuple(map(round, it)) for it in figures), f"; {growth_kb:.0f} KB an hour",
+          f"; gateway {busy.memory_kib()} KiB")
+    assert growth_kb < GROWTH_MAX_KB, figures
+    assert figures[-1][1] < figures[1][1] * 1.1 + 200, figures
+    assert figures[-1][2] <= figures[1][2] + 20, figures
+    context.close()
+
+
+@contextlib.contextmanager
+def browser_in(world, site):
+    """A browser in a site. Playwright starts it in the namespace of the thread that asks."""
+    made = {}
+
+    def work():
+        with world.entered(site):
+            with sync_api.sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                try:
+                    made["result"] = made["use"](browser)
+                except BaseException as error:
+                    made["error"] = error
+                browser.close()
+
+    def use(function):
+        made["use"] = function
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        if "error" in made:
+            raise made["error"]
+
+    yield use
+
+
+def test_transfers_of_a_real_pair(world):
+    """Progress and time left, a limit that limits, a stop that the client sees, and what plain TCP would have made of it."""
+    server = servers.start_vsftpd(world)
+    world.pair()
+    make_file(server.file("large"), 400_000_000)
+    url = f"ftp://127.0.0.1:{DOOR}/files/large"
+    curl = subprocess.Popen(world.inside("a", "curl", "-sS", "-o", os.devnull, url), stderr=subprocess.PIPE, text=True)
+
+    def look(browser):
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto("http://127.0.0.1:9810/")
+        row = live(page).locator("#running tbody tr")
+        sync_api.expect(row).to_contain_text("% of 400 MB")
+        left = r"\d+(\.\d)? s"
+        sync_api.expect(row.locator("td").nth(4)).to_have_text(re.compile(left))
+        page.get_by_label("Rate", exact=True).fill("20 Mbit/s")
+        page.locator("#rate-peer").select_option("site-b")
+        page.get_by_role("button", name="Set limit").click()
+        # The limit of a peer is also on what it sends us.
+        slow = re.compile(r"^(1\d|20)\.\d Mbit/s$")
+        sync_api.expect(row.locator("td").nth(3)).to_have_text(slow, timeout=15_000)
+        sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("rate limit")
+        row.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop it").click()
+        recent = page.locator("#recent tbody tr").first
+        sync_api.expect(recent).to_contain_text("failed")
+        # At 0.1 % and 100 ms CUBIC reaches a few Mbit/s.
+        sync_api.expect(recent.locator("td").last).to_have_text(re.compile(r"(min|s)( \(|$)"))
+        print("peer:", page.locator("#peers tbody tr").inner_text(), "transfer:", recent.inner_text())
+
+    with browser_in(world, "a") as use:
+        use(look)
+    _, said = curl.communicate(timeout=20)
+    assert curl.returncode != 0, "the client sees a failure"
+    print(f"curl ends with {curl.returncode}: {said.strip()}")

@@ -1,0 +1,72 @@
+//! What shows that somebody may use the dashboard.
+
+use std::fmt;
+
+use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
+
+/// A token of 128 bits or more, of which only a hash is kept.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken([u8; 32]);
+
+impl AdminToken {
+    /// Takes a text that is long enough for a token: 32 hexadecimal digits, or 22 characters otherwise.
+    pub fn new(text: &str) -> Option<Self> {
+        let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let least = if is_hexadecimal { HEX_MIN } else { TEXT_MIN };
+        let is_one = text.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_one && (least..=TEXT_MAX).contains(&text.len())).then(|| Self(hash(text)))
+    }
+
+    /// Whether this text is the token. The time that it takes does not tell how much of it is right.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        verify_slices_are_equal(&self.0, &hash(text)).is_ok()
+    }
+
+    /// What stands for the token in other secrets.
+    pub(crate) fn hash(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+fn hash(text: &str) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// A digit has 4 bits.
+const HEX_MIN: usize = 32;
+
+/// A character of base64 has 6 bits.
+const TEXT_MIN: usize = 22;
+
+pub(super) const TEXT_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_long_enough_and_known_again() {
+        let token = AdminToken::new("c2VjcmV0IHNlY3JldCBzZQ").expect("22 characters");
+        assert!(token.is("c2VjcmV0IHNlY3JldCBzZQ"));
+        assert!(!token.is("c2VjcmV0IHNlY3JldCBzZR") && !token.is(""));
+        assert_eq!(format!("{token:?}"), "***");
+        for wrong in [
+            "",
+            "short",
+            "0123456789abcdef0123456789abcde",
+            "with a space 0123456789abc",
+            "ü234567890123456789012",
+        ] {
+            assert_eq!(AdminToken::new(wrong), None, "{wrong}");
+        }
+        assert!(AdminToken::new("0123456789abcdef0123456789abcdef").is_some());
+        assert_eq!(AdminToken::new(&"x".repeat(TEXT_MAX + 1)), None);
+    }
+}

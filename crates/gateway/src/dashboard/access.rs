@@ -1,0 +1,207 @@
+//! Who may look at the dashboard, and who may change something by it.
+//!
+//! At a loopback address everybody may look. Where there is a token, only who has it may change something, and at any other
+//! address only who has it may look. Without a token everybody at a loopback address may change what is of the moment. A
+//! program shows the token itself, a browser a cookie that it got for the token. The cookie holds a time and an
+//! authentication code, so this side keeps nothing for each.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, SystemTime},
+};
+
+use aws_lc_rs::{hmac, rand::SystemRandom};
+use axum::http::{HeaderMap, header};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+
+use super::{Dashboard, refused::Refused};
+use crate::config::AdminToken;
+
+/// What somebody wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// To see what the gateway does.
+    Look,
+    /// To change what it does now.
+    Change,
+    /// To get a secret.
+    Invite,
+}
+
+/// How the admin address is guarded.
+pub(super) struct Access {
+    /// Only programs of this machine reach it.
+    is_local: bool,
+    /// Browsers keep one set of cookies for all ports of a host.
+    cookie_name: String,
+    /// Another one at each start.
+    key: hmac::Key,
+}
+
+impl Access {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        Self {
+            is_local: address.ip().to_canonical().is_loopback(),
+            cookie_name: format!("longhaul_{}", address.port()),
+            key: key.expect("the system's randomness works"),
+        }
+    }
+
+    fn allows(
+        &self,
+        wanted: Wanted,
+        headers: &HeaderMap,
+        token: Option<&AdminToken>,
+    ) -> Result<(), Refused> {
+        match (token, wanted) {
+            (None, _) if !self.is_local => Err(Refused::Off),
+            (None, Wanted::Invite) => Err(Refused::NeedsTokenFile),
+            (None, Wanted::Look | Wanted::Change) => Ok(()),
+            (Some(_), Wanted::Look) if self.is_local => Ok(()),
+            (Some(token), _) if self.has_token(headers, token) => Ok(()),
+            (Some(_), _) => Err(Refused::NoToken),
+        }
+    }
+
+    fn has_token(&self, headers: &HeaderMap, token: &AdminToken) -> bool {
+        let said = headers.get(header::AUTHORIZATION);
+        let said = said.and_then(|it| it.to_str().ok()?.strip_prefix("Bearer "));
+        let cookies = headers.get_all(header::COOKIE).into_iter();
+        let mut cookies = cookies
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.split(';'))
+            .filter_map(|cookie| cookie.trim().split_once('='));
+        said.is_some_and(|said| token.is(said))
+            || cookies.any(|(name, value)| {
+                name == self.cookie_name && self.is_good(value, token, unix_s())
+            })
+    }
+
+    /// A cookie for who has shown the token.
+    pub(super) fn cookie(&self, token: &AdminToken) -> String {
+        let until_unix_s = unix_s() + SESSION.as_secs();
+        let tag = hmac::sign(&self.key, &signed(until_unix_s, token));
+        let tag = BASE64_URL_SAFE_NO_PAD.encode(tag);
+        self.set_cookie(&format!("{until_unix_s}.{tag}"), SESSION.as_secs())
+    }
+
+    /// Has a browser forget its cookie.
+    pub(super) fn no_cookie(&self) -> String {
+        self.set_cookie("", 0)
+    }
+
+    fn set_cookie(&self, value: &str, age_s: u64) -> String {
+        let name = &self.cookie_name;
+        format!("{name}={value}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict")
+    }
+
+    fn is_good(&self, value: &str, token: &AdminToken, now_unix_s: u64) -> bool {
+        let check = || {
+            let (until, tag) = value.split_once('.')?;
+            let until_unix_s: u64 = until.parse().ok()?;
+            let tag = BASE64_URL_SAFE_NO_PAD.decode(tag).ok()?;
+            let is_signed = hmac::verify(&self.key, &signed(until_unix_s, token), &tag).is_ok();
+            (is_signed && now_unix_s < until_unix_s).then_some(())
+        };
+        check().is_some()
+    }
+}
+
+impl Dashboard {
+    /// Whether who sent these headers may do so.
+    pub(super) fn allows(&self, wanted: Wanted, headers: &HeaderMap) -> Result<(), Refused> {
+        let shared = self.shared();
+        let token = shared.config.admin_token.as_ref();
+        self.access.allows(wanted, headers, token)
+    }
+}
+
+fn signed(until_unix_s: u64, token: &AdminToken) -> Vec<u8> {
+    [&until_unix_s.to_be_bytes()[..], token.hash()].concat()
+}
+
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// A working day.
+const SESSION: Duration = Duration::from_secs(12 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn token(text: &str) -> AdminToken {
+        AdminToken::new(text).expect("a token")
+    }
+
+    fn access(address: &str) -> Access {
+        Access::new(address.parse().expect("an address"))
+    }
+
+    fn with(name: header::HeaderName, value: &str) -> HeaderMap {
+        let value = HeaderValue::from_str(value).expect("a value");
+        HeaderMap::from_iter([(name, value)])
+    }
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn loopback_needs_a_token_for_invites_alone_unless_there_is_one() {
+        let (local, nobody) = (access("127.0.0.1:1"), HeaderMap::new());
+        assert!(local.allows(Wanted::Look, &nobody, None).is_ok());
+        assert!(local.allows(Wanted::Change, &nobody, None).is_ok());
+        let invite = local.allows(Wanted::Invite, &nobody, None);
+        assert!(matches!(invite, Err(Refused::NeedsTokenFile)));
+        let token = token(TOKEN);
+        assert!(local.allows(Wanted::Look, &nobody, Some(&token)).is_ok());
+        for wanted in [Wanted::Change, Wanted::Invite] {
+            let denied = local.allows(wanted, &nobody, Some(&token));
+            assert!(matches!(denied, Err(Refused::NoToken)));
+            let bearer = with(header::AUTHORIZATION, &format!("Bearer {TOKEN}"));
+            assert!(local.allows(wanted, &bearer, Some(&token)).is_ok());
+        }
+    }
+
+    #[test]
+    fn any_other_address_needs_one_for_everything() {
+        for address in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1"] {
+            let (open, nobody) = (access(address), HeaderMap::new());
+            let off = open.allows(Wanted::Look, &nobody, None);
+            assert!(matches!(off, Err(Refused::Off)));
+            let denied = open.allows(Wanted::Look, &nobody, Some(&token(TOKEN)));
+            assert!(matches!(denied, Err(Refused::NoToken)));
+            let wrong = with(
+                header::AUTHORIZATION,
+                "Bearer 0123456789abcdef0123456789abcdee",
+            );
+            let denied = open.allows(Wanted::Look, &wrong, Some(&token(TOKEN)));
+            assert!(matches!(denied, Err(Refused::NoToken)));
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_its_time_its_token_and_its_process() {
+        let (one, other) = (access("10.0.0.1:9"), access("10.0.0.1:9"));
+        let token = token(TOKEN);
+        let line = one.cookie(&token);
+        assert!(line.ends_with("; HttpOnly; SameSite=Strict"), "{line}");
+        let (pair, _) = line.split_once(';').expect("attributes");
+        let (name, value) = pair.split_once('=').expect("a pair");
+        assert_eq!(name, "longhaul_9");
+        let now = unix_s();
+        assert!(one.is_good(value, &token, now));
+        assert!(!one.is_good(value, &token, now + SESSION.as_secs() + 1));
+        assert!(!one.is_good(value, &self::token(&TOKEN.replace('0', "1")), now));
+        assert!(!other.is_good(value, &token, now));
+        let later = format!("9{value}");
+        assert!(!one.is_good(&later, &token, now));
+        assert!(!one.is_good("", &token, now) && !one.is_good("1.", &token, 0));
+        let cookies = with(header::COOKIE, &format!("a=b; {pair}"));
+        assert!(one.allows(Wanted::Change, &cookies, Some(&token)).is_ok());
+    }
+}

@@ -1,0 +1,63 @@
+//! The files of the page, which are part of the program.
+
+use axum::{
+    extract::Path,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+/// Everything that the page loads is from here; a script or a style within the page, which somebody might have smuggled into a
+/// name, is none.
+pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+/// Name, kind and content of each.
+const ASSETS: [(&str, &str, &str); 15] = [
+    ("page.css", STYLE, include_str!("assets/page.css")),
+    ("uPlot.min.css", STYLE, include_str!("assets/uPlot.min.css")),
+    ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
+    ("uPlot.esm.js", SCRIPT, include_str!("assets/uPlot.esm.js")),
+    (
+        "uPlot-LICENSE.txt",
+        "text/plain; charset=utf-8",
+        include_str!("assets/uPlot-LICENSE.txt"),
+    ),
+    ("main.js", SCRIPT, include_str!("assets/main.js")),
+    ("login.js", SCRIPT, include_str!("assets/login.js")),
+    ("ask.js", SCRIPT, include_str!("assets/ask.js")),
+    ("feed.js", SCRIPT, include_str!("assets/feed.js")),
+    ("format.js", SCRIPT, include_str!("assets/format.js")),
+    ("peers.js", SCRIPT, include_str!("assets/peers.js")),
+    ("plots.js", SCRIPT, include_str!("assets/plots.js")),
+    ("running.js", SCRIPT, include_str!("assets/running.js")),
+    ("controls.js", SCRIPT, include_str!("assets/controls.js")),
+    ("recent.js", SCRIPT, include_str!("assets/recent.js")),
+];
+
+pub(super) async fn page() -> impl IntoResponse {
+    (
+        [(header::CONTENT_TYPE, HTML)],
+        include_str!("assets/page.html"),
+    )
+}
+
+/// In place of the page for who has not logged in.
+pub(super) fn login_page() -> Response {
+    (
+        StatusCode::UNAUTHORIZED,
+        [(header::CONTENT_TYPE, HTML)],
+        include_str!("assets/login.html"),
+    )
+        .into_response()
+}
+
+pub(super) async fn asset(Path(name): Path<String>) -> Response {
+    match ASSETS.iter().find(|(known, ..)| *known == name) {
+        Some((_, kind, text)) => ([(header::CONTENT_TYPE, *kind)], *text).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}

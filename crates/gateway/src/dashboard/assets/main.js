@@ -1,0 +1,45 @@
+// Joins the parts of the page.
+import { follow } from "./feed.js";
+import * as controls from "./controls.js";
+import * as format from "./format.js";
+import * as peers from "./peers.js";
+import * as plots from "./plots.js";
+import * as recent from "./recent.js";
+import * as running from "./running.js";
+
+const TOLD_MS = 15_000;
+const told = document.getElementById("told");
+const connection = document.getElementById("connection");
+let timer = 0;
+
+const tell = (text) => {
+  clearTimeout(timer);
+  told.textContent = text;
+  timer = setTimeout(() => (told.textContent = ""), TOLD_MS);
+};
+
+function showGateway(gateway) {
+  const ended = `${format.count(gateway.ftp_succeeded.transfers)} transfers ok, ${format.count(gateway.ftp_failed.transfers)} failed`;
+  const sessions = `${format.count(gateway.sessions_open)} sessions`;
+  format.put(document.getElementById("gateway"),
+    `${gateway.version} on ${gateway.link_listen}, up for ${format.duration(gateway.now_unix_s - gateway.started_unix_s)}; ${sessions}; ${ended}`);
+}
+
+plots.start();
+running.start(tell);
+recent.start();
+controls.start(tell, running.allow);
+follow({
+  connection(isUp) {
+    format.put(connection, isUp ? "live" : "no connection to the gateway");
+    connection.className = isUp ? "good" : "bad";
+  },
+  changed({ gateway, transfers }) {
+    showGateway(gateway);
+    peers.show(gateway);
+    plots.show(gateway);
+    running.show({ transfers });
+    recent.show(gateway);
+    controls.show(gateway);
+  },
+});

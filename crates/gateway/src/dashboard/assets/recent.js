@@ -1,0 +1,83 @@
+// The table of transfers that have ended. The gateway searches; a page of the table comes at a time.
+import { get } from "./ask.js";
+import * as format from "./format.js";
+
+const body = document.querySelector("#recent tbody");
+const count = document.getElementById("recent-count");
+const words = document.getElementById("recent-words");
+const failed = document.getElementById("recent-failed");
+const older = document.getElementById("recent-older");
+const newest = document.getElementById("recent-newest");
+// As many as the gateway sends at a time.
+const PAGE = 20;
+let total = null, before = null, asked = 0, timer = 0, isBusy = false;
+
+function plain(it) {
+  if (it.plain_tcp_s == null) return "–";
+  const factor = it.duration_s > 0 ? it.plain_tcp_s / it.duration_s : 0;
+  const times = factor >= 1.5 ? ` (${factor.toFixed(factor < 10 ? 1 : 0)} x)` : "";
+  return `${it.direction === "upload" ? "" : "≥ "}${format.duration(it.plain_tcp_s)}${times}`;
+}
+
+function row(it) {
+  const made = document.createElement("tr");
+  const result = it.succeeded ? "ok" : `failed${it.reply_code ? ` (${it.reply_code})` : ""}`;
+  const rate = it.duration_s > 0 ? format.rate((it.bytes * 8) / it.duration_s) : "–";
+  const file = it.path || it.verb;
+  const texts = [format.time(it.ended_unix_ms), result, file, it.direction ?? it.verb, it.user, it.client, it.peer,
+    format.bytes(it.bytes), format.duration(it.duration_s), rate, it.limited_by ?? "–", plain(it)];
+  texts.forEach((text, at) => {
+    const cell = document.createElement("td");
+    cell.textContent = text;
+    if (at === 1) cell.className = it.succeeded ? "good" : "bad";
+    if (at === 2) {
+      cell.className = "file";
+      cell.title = file;
+    }
+    made.append(cell);
+  });
+  return made;
+}
+
+async function load() {
+  const mine = (asked += 1);
+  const fields = { words: words.value.slice(0, 60) };
+  if (failed.checked) fields.failed = "true";
+  if (before != null) fields.before = before;
+  isBusy = true;
+  const found = await get("/dashboard/recent", fields).catch(() => null);
+  isBusy = false;
+  if (mine !== asked || !found) return;
+  body.replaceChildren(...found.transfers.map(row));
+  older.disabled = found.transfers.length < PAGE;
+  older.dataset.before = found.transfers.at(-1)?.number ?? "";
+  newest.disabled = before == null;
+  const matching = format.count(found.matching);
+  format.put(count, found.matching === found.kept ? matching : `${matching} of ${format.count(found.kept)}`);
+}
+
+const fromTheStart = () => {
+  before = null;
+  load();
+};
+
+export function start() {
+  words.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(fromTheStart, 200);
+  });
+  failed.addEventListener("change", fromTheStart);
+  newest.addEventListener("click", fromTheStart);
+  older.addEventListener("click", () => {
+    before = older.dataset.before;
+    load();
+  });
+  load();
+}
+
+export function show(gateway) {
+  // Who reads older ones is not moved on.
+  const isNews = total !== gateway.recent_total && before == null && !isBusy;
+  if (isNews && total != null) load();
+  if (isNews || total == null) total = gateway.recent_total;
+}

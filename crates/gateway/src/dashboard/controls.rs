@@ -1,0 +1,188 @@
+//! What a page can have changed: rate limits, the end of a transfer, an invite for a peer.
+
+use std::{sync::Arc, time::SystemTime};
+
+use axum::{
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::{sync::oneshot, task::spawn_blocking};
+use tracing::info;
+use units::BitRate;
+
+use super::{Dashboard, access::Wanted, json, lock, refused::Refused};
+use crate::{
+    config::{RATE_MAX_MIN, may_be_name},
+    enrolment::Invite,
+    register::{OpenInvite, Register, Unwanted},
+    shared::Shared,
+    target::Endpoint,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rate {
+    /// `None`: all peers together.
+    peer: Option<String>,
+    /// As the configuration writes it; `None`: no limit.
+    rate_max: Option<String>,
+}
+
+/// Limits the rate, of a peer or of all, until the next reload.
+pub(super) async fn rate(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let Rate { peer, rate_max } = read(&body)?;
+    let rate_max: Option<BitRate> = rate_max
+        .map(|text| text.parse())
+        .transpose()
+        .map_err(|error: units::ParseUnitError| Refused::Value(error.to_string()))?;
+    if rate_max.is_some_and(|rate| rate < RATE_MAX_MIN) {
+        let least = format!("expected a rate of at least {RATE_MAX_MIN}");
+        return Err(Refused::Value(least));
+    }
+    let shared = dashboard.shared();
+    let id = match &peer {
+        None => None,
+        Some(name) => {
+            let mut peers = shared.config.peers.iter();
+            let found = peers.find(|it| it.name == *name && !it.is_guest());
+            Some(found.ok_or(Refused::Nothing("peer"))?.id)
+        }
+    };
+    lock(&dashboard.rates).set(&shared, id, rate_max);
+    let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
+    info!(peer, rate_max, "a rate limit was set at the dashboard");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stop {
+    transfer: u64,
+}
+
+/// Has a transfer end now.
+pub(super) async fn stop(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let Stop { transfer } = read(&body)?;
+    match dashboard.shared().registry.stop(transfer) {
+        true => {
+            info!(transfer, "a transfer was stopped at the dashboard");
+            Ok(StatusCode::NO_CONTENT)
+        }
+        false => Err(Refused::Nothing("transfer")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// `None`: the name that the peer gives itself.
+    name: Option<String>,
+    /// Where others reach this gateway; `None`: as in the last invite.
+    endpoint: Option<String>,
+    minutes: u64,
+}
+
+#[derive(Serialize)]
+struct Made {
+    invite: String,
+    endpoint: String,
+    minutes: u64,
+}
+
+/// Makes an invite, by which another gateway becomes a peer.
+pub(super) async fn invite(
+    State(dashboard): State<Arc<Dashboard>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    dashboard.allows(Wanted::Invite, &headers)?;
+    let wish: Wish = read(&body)?;
+    if wish.name.as_deref().is_some_and(|name| !may_be_name(name)) {
+        let message = "expected a name of 1 to 64 printable characters";
+        return Err(Refused::Value(message.to_owned()));
+    }
+    if !(1..=MINUTES_MAX).contains(&wish.minutes) {
+        let message = format!("expected 1 to {MINUTES_MAX} minutes");
+        return Err(Refused::Value(message));
+    }
+    let shared = dashboard.shared();
+    let minutes = wish.minutes;
+    let made = spawn_blocking(move || make(&shared, wish)).await;
+    let invite =
+        made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
+    dashboard.take_on().await?;
+    info!(minutes, "an invite was made at the dashboard");
+    Ok(json(&Made {
+        invite: invite.to_string(),
+        endpoint: invite.endpoint,
+        minutes,
+    }))
+}
+
+/// Makes an invite, and puts it into the register.
+fn make(shared: &Shared, wish: Wish) -> Result<Invite, Refused> {
+    let path = Register::path(&shared.config.key_file);
+    let own = shared.config.link.identity.public_key();
+    let now = unix_s();
+    let changed = Register::change(&path, now, |register| {
+        let endpoint = wish.endpoint.as_deref().or(register.endpoint.as_deref());
+        let endpoint = endpoint.and_then(Endpoint::with_port).ok_or_else(|| {
+            let expected = "expected where others reach this gateway, such as 203.0.113.9:4810";
+            Refused::Value(expected.to_owned())
+        })?;
+        let invite = Invite::new(own, &endpoint);
+        let open = OpenInvite {
+            name: wish.name,
+            public_key: invite.identity().public_key(),
+            expires_unix_s: now + wish.minutes * 60,
+            used_by: None,
+            withdrawn: false,
+        };
+        register.endpoint = Some(endpoint.to_string());
+        let added = register.invite(open, now);
+        added.map_err(|error| Refused::Value(error.to_string()))?;
+        Ok(invite)
+    });
+    changed.map_err(|error| match error {
+        Unwanted::Refused(refused) => refused,
+        Unwanted::File(error) => Refused::Failed(error.to_string()),
+    })
+}
+
+impl Dashboard {
+    /// Has the gateway take on its register.
+    async fn take_on(&self) -> Result<(), Refused> {
+        let stopping = || Refused::Failed("the gateway is shutting down".to_owned());
+        let (answer, answered) = oneshot::channel();
+        self.reloads.send(answer).await.map_err(|_| stopping())?;
+        let outcome = answered.await.map_err(|_| stopping())?;
+        match outcome.error {
+            None => Ok(()),
+            Some(error) => Err(Refused::Failed(format!(
+                "the invite was made, and the gateway cannot take it on now: {error}"
+            ))),
+        }
+    }
+}
+
+/// Reads what is asked.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+    serde_json::from_slice(body).map_err(|error| Refused::Malformed(error.to_string()))
+}
+
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// 30 days, as `longhaul peer invite` has it.
+const MINUTES_MAX: u64 = 30 * 24 * 60;

@@ -1,0 +1,228 @@
+//! What happens, as a stream of events for each page that is open (server-sent events).
+//!
+//! A page gets everything once, then what has changed. All pages share one text for each change. A page that falls behind by
+//! more than a few changes is let go; its browser comes again and gets everything anew.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use serde::Serialize;
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    broadcast::{self, Receiver, Sender},
+};
+
+use super::{Dashboard, lock, refused::Refused, view::Gateway};
+use crate::status::TransferStatus;
+
+/// What pages are told.
+pub(super) struct Feed {
+    changes: Sender<Bytes>,
+    told: Mutex<Told>,
+    places: Arc<Semaphore>,
+}
+
+/// What pages know that have heard everything.
+#[derive(Default)]
+struct Told {
+    /// Nothing will be told any more: another process has the admin address.
+    is_over: bool,
+    gateway: String,
+    transfers: BTreeMap<u64, TransferStatus>,
+}
+
+/// Changes of transfers.
+#[derive(Serialize)]
+struct Transfers<'a> {
+    /// All others are over.
+    is_all: bool,
+    opened: Vec<&'a TransferStatus>,
+    /// Number, bytes up, bytes down, bits per second, limit, age in seconds.
+    moved: Vec<(u64, u64, u64, u64, &'a str, u64)>,
+    closed: Vec<u64>,
+}
+
+impl Feed {
+    pub(super) fn new() -> Self {
+        Self {
+            changes: broadcast::channel(BEHIND_MAX).0,
+            told: Mutex::default(),
+            places: Arc::new(Semaphore::new(PAGES_MAX)),
+        }
+    }
+
+    pub(super) fn has_readers(&self) -> bool {
+        self.changes.receiver_count() > 0
+    }
+
+    /// Tells how things are now.
+    pub(super) fn publish(&self, gateway: &Gateway, transfers: Vec<TransferStatus>) {
+        let transfers: BTreeMap<_, _> = transfers.into_iter().map(|it| (it.id, it)).collect();
+        let mut told = lock(&self.told);
+        told.gateway = event("gateway", gateway);
+        if self.has_readers() {
+            let change = Transfers::between(&told.transfers, &transfers);
+            let text = told.gateway.clone() + &event("transfers", &change);
+            // The last reader may just have gone.
+            let _ = self.changes.send(text.into());
+        }
+        told.transfers = transfers;
+    }
+
+    /// Has pages come again, to who has the admin address now.
+    pub(super) fn end(&self) {
+        lock(&self.told).is_over = true;
+        // Without a reader nobody needs to know.
+        let _ = self.changes.send(END);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.told).is_over
+    }
+
+    /// Everything so far, and what changes from now on.
+    fn join(&self) -> (Bytes, Receiver<Bytes>) {
+        let told = lock(&self.told);
+        let all = Transfers {
+            is_all: true,
+            opened: told.transfers.values().collect(),
+            moved: Vec::new(),
+            closed: Vec::new(),
+        };
+        let text = format!(
+            "retry: {RETRY_MS}\n\n{}{}",
+            told.gateway,
+            event("transfers", &all)
+        );
+        (text.into(), self.changes.subscribe())
+    }
+}
+
+impl<'a> Transfers<'a> {
+    fn between(
+        old: &BTreeMap<u64, TransferStatus>,
+        new: &'a BTreeMap<u64, TransferStatus>,
+    ) -> Self {
+        let mut change = Self {
+            is_all: false,
+            opened: Vec::new(),
+            moved: Vec::new(),
+            closed: old
+                .keys()
+                .filter(|id| !new.contains_key(*id))
+                .copied()
+                .collect(),
+        };
+        for (id, transfer) in new {
+            let is_same = |it: &&TransferStatus| {
+                it.path == transfer.path && it.size_bytes == transfer.size_bytes
+            };
+            let Some(old) = old.get(id).filter(is_same) else {
+                change.opened.push(transfer);
+                continue;
+            };
+            let moved = |it: &TransferStatus| (it.up_bytes, it.down_bytes, it.bits_per_s);
+            if moved(old) != moved(transfer) || old.limit != transfer.limit {
+                let (up, down, rate) = moved(transfer);
+                let age_s = transfer.age_s as u64;
+                change
+                    .moved
+                    .push((*id, up, down, rate, &transfer.limit, age_s));
+            }
+        }
+        change
+    }
+}
+
+pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Response, Refused> {
+    if dashboard.feed.is_over() {
+        return Err(Refused::Over);
+    }
+    let place = dashboard.feed.places.clone().try_acquire_owned();
+    let place = place.map_err(|_| Refused::TooMany(PAGES_MAX))?;
+    // Without a reader news are taken less often.
+    if !dashboard.feed.has_readers() {
+        dashboard.look(false);
+    }
+    let (all, changes) = dashboard.feed.join();
+    let reader = Reader {
+        first: Some(all),
+        changes,
+        _place: place,
+    };
+    let body = stream::unfold(reader, |mut reader| async move {
+        let text = reader.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(text), reader))
+    });
+    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
+    Ok((kind, Body::from_stream(body)).into_response())
+}
+
+/// The last text.
+const END: Bytes = Bytes::new();
+
+/// A page that listens.
+struct Reader {
+    first: Option<Bytes>,
+    changes: Receiver<Bytes>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Reader {
+    /// `None` once it is too far behind, or at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        match self.first.take() {
+            Some(all) => Some(all),
+            None => self.changes.recv().await.ok().filter(|text| *text != END),
+        }
+    }
+}
+
+fn event(name: &str, data: &impl Serialize) -> String {
+    // Numbers and texts are always JSON.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// Changes that a page may be behind: five seconds.
+const BEHIND_MAX: usize = 16;
+
+/// Pages at a time; with this many there are still as many connections for other questions.
+pub(super) const PAGES_MAX: usize = 32;
+
+const RETRY_MS: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_and_falling_behind_end_a_page() {
+        let feed = Feed::new();
+        let join = || Reader {
+            first: Some(feed.join().0),
+            changes: feed.changes.subscribe(),
+            _place: feed.places.clone().try_acquire_owned().expect("a place"),
+        };
+        let (mut page, mut behind) = (join(), join());
+        assert!(page.next().await.is_some_and(|text| !text.is_empty()));
+        for _ in 0..=BEHIND_MAX {
+            feed.changes.send("a".into()).expect("readers");
+            assert!(page.next().await.is_some());
+        }
+        assert!(behind.next().await.is_some(), "everything so far");
+        assert_eq!(behind.next().await, None, "too far behind");
+        feed.end();
+        assert_eq!(page.next().await, None);
+        assert!(feed.is_over());
+    }
+}

@@ -1,0 +1,119 @@
+//! Which pages may have something changed: those of this gateway itself.
+//!
+//! A browser names the page that asks in `Origin`, whoever wrote that page. A program has no page, and names none. A request
+//! that shows other signs of a browser and names no page is refused.
+
+use axum::{
+    extract::Request,
+    http::{HeaderMap, HeaderName, header},
+    middleware::Next,
+    response::Response,
+};
+
+use super::refused::Refused;
+
+/// Lets requests through that come from this gateway's own page or from a program, and that are JSON: a form of another page
+/// cannot be.
+pub(super) async fn check(request: Request, next: Next) -> Result<Response, Refused> {
+    let headers = request.headers();
+    if !is_own(headers) {
+        return Err(Refused::Origin);
+    }
+    if !is_json(headers) {
+        return Err(Refused::NotJson);
+    }
+    Ok(next.run(request).await)
+}
+
+fn is_own(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(header::ORIGIN).into_iter();
+    let (Some(origin), None) = (origins.next(), origins.next()) else {
+        return !headers.contains_key(header::ORIGIN)
+            && !OF_BROWSERS.iter().any(|name| headers.contains_key(name));
+    };
+    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
+    let origin = origin.to_str().ok();
+    // A proxy may add TLS, so the scheme says nothing.
+    let origin = origin.and_then(|it| it.split_once("://"));
+    match (origin, host) {
+        (Some(("http" | "https", authority)), Some(host)) => authority.eq_ignore_ascii_case(host),
+        _ => false,
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let (kind, _) = kind.split_once(';').unwrap_or((kind, ""));
+    kind.trim().eq_ignore_ascii_case("application/json")
+}
+
+const OF_BROWSERS: [HeaderName; 5] = [
+    header::COOKIE,
+    header::REFERER,
+    HeaderName::from_static("sec-fetch-site"),
+    HeaderName::from_static("sec-fetch-mode"),
+    HeaderName::from_static("sec-fetch-dest"),
+];
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let lines = lines.iter().map(|(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        });
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name, value);
+        }
+        headers
+    }
+
+    #[test]
+    fn own_pages_and_programs_may_ask() {
+        let host = ("host", "gw.example:9810");
+        for origin in ["http://gw.example:9810", "https://GW.example:9810"] {
+            assert!(is_own(&headers(&[host, ("origin", origin)])), "{origin}");
+        }
+        assert!(is_own(&headers(&[host])), "a program");
+    }
+
+    #[test]
+    fn other_pages_may_not() {
+        let host = ("host", "gw.example:9810");
+        for origin in [
+            "http://evil.example",
+            "http://gw.example",
+            "http://gw.example:9811",
+            "http://gw.example:9810.evil.example",
+            "http://evil.example@gw.example:9810",
+            "file://gw.example:9810",
+            "null",
+            "",
+        ] {
+            assert!(!is_own(&headers(&[host, ("origin", origin)])), "{origin}");
+        }
+        let own = ("origin", "http://gw.example:9810");
+        let two = headers(&[host, own, ("origin", "http://evil.example")]);
+        assert!(!is_own(&two));
+        assert!(!is_own(&headers(&[own])), "no host");
+        for sign in ["cookie", "referer", "sec-fetch-site"] {
+            assert!(!is_own(&headers(&[host, (sign, "x")])), "{sign}");
+        }
+    }
+
+    #[test]
+    fn forms_are_no_json() {
+        let of = |kind| is_json(&headers(&[("content-type", kind)]));
+        assert!(of("application/json") && of("Application/JSON; charset=utf-8"));
+        assert!(!of("text/plain") && !of("application/x-www-form-urlencoded") && !of(""));
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,43 @@
+//! Which transfers have ended, by words to search for.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Query, State},
+    response::Response,
+};
+use serde::Deserialize;
+
+use super::{Dashboard, json, refused::Refused};
+use crate::status::Search;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    #[serde(default)]
+    words: String,
+    #[serde(default)]
+    failed: bool,
+    before: Option<u64>,
+}
+
+pub(super) async fn recent(
+    State(dashboard): State<Arc<Dashboard>>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Refused> {
+    if asked.words.len() > WORDS_BYTES_MAX {
+        return Err(Refused::Value("too many words".to_owned()));
+    }
+    let found = dashboard.shared().registry.recent(&Search {
+        words: asked.words,
+        failed: asked.failed,
+        before: asked.before,
+        count_max: PAGE,
+    });
+    Ok(json(&found))
+}
+
+/// A page of a table.
+const PAGE: usize = 20;
+
+const WORDS_BYTES_MAX: usize = 200;

@@ -1,0 +1,60 @@
+//! Why the dashboard does not do what it is asked.
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error(
+        "the dashboard is off: [admin] listen is no loopback address, and [admin] token_file is not set"
+    )]
+    Off,
+    #[error("log in with the token of [admin] token_file")]
+    NoToken,
+    #[error("this is not the token")]
+    WrongToken,
+    #[error("an invite is a secret: set [admin] token_file, or run \"longhaul peer invite\"")]
+    NeedsTokenFile,
+    #[error("another page asks: its origin is not this address")]
+    Origin,
+    #[error("expected application/json")]
+    NotJson,
+    #[error("not understood: {0}")]
+    Malformed(String),
+    #[error("{0}")]
+    Value(String),
+    #[error("there is no such {0}")]
+    Nothing(&'static str),
+    #[error("{0} pages are open, close one")]
+    TooMany(usize),
+    #[error("another process has taken over: ask again")]
+    Over,
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Refused {
+    fn code(&self) -> StatusCode {
+        match self {
+            Self::Off | Self::NeedsTokenFile | Self::Origin => StatusCode::FORBIDDEN,
+            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Value(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Nothing(_) => StatusCode::NOT_FOUND,
+            Self::TooMany(_) | Self::Over => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let body = Json(json!({ "error": self.to_string() }));
+        (self.code(), body).into_response()
+    }
+}
