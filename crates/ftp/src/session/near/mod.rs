@@ -88,6 +88,8 @@ pub struct NearSession {
     in_features: bool,
     /// A line of the client's whose answer is on its way.
     waiting: Option<Vec<u8>>,
+    /// The last request for a data connection was refused by the gateway itself.
+    is_data_refused: bool,
     logged_in: bool,
     /// The account that the client has named last.
     user: Vec<u8>,
@@ -115,6 +117,7 @@ impl NearSession {
             tls_step: TlsStep::None,
             in_features: false,
             waiting: None,
+            is_data_refused: false,
             logged_in: false,
             user: Vec::new(),
             last_code: 0,
@@ -314,6 +317,12 @@ impl NearSession {
                 let way = self.data_port.active(form, command.argument());
                 self.ask_data(way);
             }
+            // The server, which has not heard of the refused request, would wait for a connection that never comes.
+            Kind::Transfer(_) if self.is_data_refused => {
+                let text =
+                    "425 gateway: there is no data connection, the request for one was refused";
+                self.pending.answer(text.as_bytes());
+            }
             kind => {
                 if let Kind::Transfer(direction) = kind
                     && let Some(id) = self.transfers.start(command, direction)
@@ -339,8 +348,12 @@ impl NearSession {
     fn ask_data(&mut self, way: Result<Way, &'static str>) {
         let way = match way {
             Ok(way) => way,
-            Err(text) => return self.pending.answer(text.as_bytes()),
+            Err(text) => {
+                self.is_data_refused = !text.starts_with('2');
+                return self.pending.answer(text.as_bytes());
+            }
         };
+        self.is_data_refused = false;
         self.kill_unused();
         let transfer = self.transfers.prepare();
         let answered = self.prefetched.promises_data();
@@ -514,6 +527,7 @@ impl NearSession {
 
     fn no_data(&mut self, transfer: TransferId) {
         let text = "425 gateway: no data connection can be opened at the moment";
+        self.is_data_refused = true;
         self.pending.answer_awaited(transfer, text);
         self.remove(transfer);
     }

@@ -95,6 +95,23 @@ fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
     assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
 }
 
+/// The client has sent the transfer before it hears that its port was refused.
+#[test]
+fn a_transfer_behind_a_refused_request_does_not_reach_the_server() {
+    let mut near = logged_in();
+    client(&mut near, "PORT 127,0,0,1,4,1");
+    near.handle(Input::NoData(TransferId(1)));
+    drain(&mut near);
+    let out = client(&mut near, "STOR a");
+    assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
+    // A port that the gateway does not connect to.
+    client(&mut near, "PORT 127,0,0,1,0,1");
+    let out = client(&mut near, "STOR a");
+    assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
+    client(&mut near, "PORT 127,0,0,1,4,1");
+    assert_eq!(client(&mut near, "STOR a")[1], "< STOR a");
+}
+
 #[test]
 fn abor_takes_a_promise_back_once_it_is_answered() {
     let mut near = logged_in();
