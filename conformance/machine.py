@@ -187,11 +187,11 @@ class Installed(Booted):
         with open(self.file(path)) as file:
             return file.read()
 
-    def install(self, packages):
+    def install(self, packages, *options):
         for package in packages:
             shutil.copy(package, self.file("tmp"))
         names = [f"/tmp/{os.path.basename(package)}" for package in packages]
-        told = self.run("apt-get", "install", "-y", "--no-install-recommends", *names)
+        told = self.run("apt-get", "install", "-y", "--no-install-recommends", *options, *names)
         if "Setting up longhaul-lab" not in told:
             raise Failure(f"not installed: {told}")
 

@@ -99,6 +99,28 @@ def test_it_is_back_after_a_restart_and_a_reload_and_is_watched(sites):
     assert near.show("Type") == "notify" and near.show("WatchdogUSec") == "30s"
 
 
+def test_a_newer_package_takes_over_and_no_transfer_is_cut(world, sites, server, packages):
+    local, back = world.path("slow"), world.path("slow-back")
+    make_file(local, SIZE // 5)
+    url = f"ftp://127.0.0.1/{server.folder}/slow"
+    curl = ["curl", "-sS", "--max-time", "100", "--user", f"{server.user}:{server.password}"]
+    world.run(*curl, "-T", local, url, check=True)
+    transfer = subprocess.Popen(world.inside("a", *curl, "--limit-rate", "200k", "-o", back, url))
+    time.sleep(1)
+    before = [machine.show("MainPID") for machine in sites]
+    for machine in sites:
+        # The same version again: to the package manager an upgrade like any other.
+        machine.install(packages, "--reinstall")
+    for machine, pid in zip(sites, before):
+        world.wait(lambda machine=machine, pid=pid: machine.show("MainPID") not in ("0", pid), "another process", 20)
+        assert machine.show("ActiveState") == "active" and machine.show("NRestarts") == "0"
+    assert transfer.wait(100) == 0
+    assert_same(local, back)
+    for machine, pid in zip(sites, before):
+        world.wait(lambda machine=machine, pid=pid: pid not in machine.run("pgrep", "-x", "longhaul").split(),
+                   "the old process to end", 20)
+
+
 def test_the_laboratory_is_called_by_its_own_name(sites):
     near, _ = sites
     assert "emulated" in near.run("longhaul", "wan", "--help")
