@@ -20,6 +20,8 @@ from files import digest, make_file
 from world import ADDRESS_B, DOOR, Failure, Path
 
 SIZE, SMALL = 150_000_000, 100_000
+# Of the far gateway.
+NAME = "far.test"
 # How long clients are waited for once the fault is over.
 CLIENT_S = 900
 RECOVERY_S = 120
@@ -104,6 +106,33 @@ def server_killed(site):
     site.world.processes["vsftpd"].wait()
     time.sleep(2)
     return lambda: servers.start_vsftpd(site.world)
+
+
+def names_gone(site):
+    """The peer's name has no address any more, and the peer is started anew: the link has to be connected again."""
+    hosts = hosts_of(site.world)
+    with open(hosts, "w") as file:
+        file.write("127.0.0.1 localhost\n")
+    asked = site.world.run("getent", "hosts", NAME, capture_output=True)
+    happened(asked.returncode != 0, "the name has no address")
+    site.restart("b")
+
+    def end():
+        # It works without the name.
+        site.world.connected()
+        name_peer(site.world)
+    return end
+
+
+def hosts_of(world):
+    """What site a takes for /etc/hosts."""
+    return os.path.join("/etc/netns", world.sites["a"], "hosts")
+
+
+def name_peer(world):
+    os.makedirs(os.path.dirname(hosts_of(world)), exist_ok=True)
+    with open(hosts_of(world), "w") as file:
+        file.write(f"127.0.0.1 localhost\n{ADDRESS_B} {NAME}\n")
 
 
 def disk_full(folder):
@@ -225,6 +254,7 @@ FAULTS = [
     ("near gateway killed", killed("a")), ("far gateway killed", killed("b")),
     ("near gateway stopped", stopped("a")), ("far gateway stopped", stopped("b")),
     ("FTP server killed", server_killed),
+    ("DNS gone, far gateway started anew", names_gone),
     ("disk full at the server", disk_full(lambda site: site.server.home)),
     ("disk full at the near gateway", disk_full(lambda site: site.world.path("state-a"))),
     ("disk full at the far gateway", disk_full(lambda site: site.world.path("state-b"))),
@@ -323,6 +353,9 @@ def measure(world, args):
             key = world.path(f"{which}.key")
             shutil.move(key, os.path.join(state, f"{which}.key"))
             os.symlink(os.path.join(state, f"{which}.key"), key)
+        name_peer(world)
+        world.far_host = NAME
+        stack.callback(shutil.rmtree, os.path.dirname(hosts_of(world)))
         site = Site(world, server)
         large, small = world.path("large"), world.path("small")
         make_file(large, SIZE)

@@ -228,8 +228,8 @@ def network(world, vsftpd):
 
 @pytest.fixture(scope="module")
 def builds(world, options):
-    """Two builds: the one that is tested, and that of development, if there is one."""
-    other = os.path.join(os.path.dirname(os.path.dirname(world.longhaul)), "debug", "longhaul")
+    """Two builds: the one that is tested, and that of LONGHAUL_OTHER or of development, if there is one."""
+    other = os.environ.get("LONGHAUL_OTHER") or os.path.join(os.path.dirname(os.path.dirname(world.longhaul)), "debug", "longhaul")
     return [world.longhaul, other] if os.path.exists(other) else [world.longhaul]
 
 

@@ -61,6 +61,8 @@ class World:
         self.folder = tempfile.mkdtemp(prefix=f"{self.name}-")
         os.chmod(self.folder, 0o755)
         self.processes = {}
+        # How the near gateway calls the far one.
+        self.far_host = ADDRESS_B
         # What the far gateway may connect to, and what gateways find in their environment.
         self.allowed = [f"{ADDRESS_B}:21", NOBODY]
         self.environment = {}
@@ -188,7 +190,7 @@ class World:
         text = (f'[identity]\nkey_file = "{site}.key"\n[link]\nlisten = "0.0.0.0:4810"\n'
                 f'[[peer]]\nname = "site-{other}"\npublic_key = "{self.keys[other]}"\n')
         if site == "a":
-            text += (f'endpoint = "{ADDRESS_B}:4810"\n'
+            text += (f'endpoint = "{self.far_host}:4810"\n'
                      f'[[ftp]]\nlisten = "127.0.0.1:{DOOR}"\ntarget = "{ADDRESS_B}:21"\n'
                      f'[[ftp]]\nlisten = "127.0.0.1:{CHOICE}"\nclients = ["127.0.0.0/8"]\n'
                      f'[[forward]]\nlisten = "127.0.0.1:{FORWARD}"\ntarget = "{ADDRESS_B}:21"\n')

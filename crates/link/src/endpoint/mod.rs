@@ -382,13 +382,13 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Answers [`Event::Resolve`]; `None` means that the name could not be resolved.
+    /// Answers [`Event::Resolve`]; `None` means that the name could not be resolved: then the last known address has to do.
     pub fn set_address(&mut self, peer: usize, address: Option<SocketAddr>, now: Instant) {
         let now = self.time(now);
         self.peers[peer].resolving = false;
         self.peers[peer].next_attempt = now + ATTEMPT_PAUSE;
         self.peers[peer].address = address.or(self.peers[peer].address);
-        if let Some(address) = address {
+        if let Some(address) = self.peers[peer].address {
             self.begin_attempt(peer, address, now);
         }
     }

@@ -236,3 +236,12 @@ fn retired_connections_are_kept_up_to_a_bound() {
         assert!((round.min(31)..=36).contains(&connections), "{connections}");
     }
 }
+
+#[test]
+fn a_peer_whose_name_cannot_be_resolved_any_more_is_tried_at_its_last_address() {
+    let mut joined = Joined::new(DELAY);
+    joined.names_resolve = false;
+    joined.two.b = instance(2, 1, joined.two.now, UNIX_NS + 20_000_000_000, 9);
+    joined.run(Duration::from_secs(5));
+    assert!(joined.two.a.is_up(0) && joined.two.b.is_up(0));
+}

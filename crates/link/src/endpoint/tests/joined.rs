@@ -14,6 +14,8 @@ pub(super) struct Joined {
     delay: Duration,
     /// One datagram in this many is lost.
     pub(super) lost_each: u64,
+    /// B's name has an address.
+    pub(super) names_resolve: bool,
     /// Of data packets nothing arrives.
     pub(super) handshakes_only: bool,
     /// Deadlines of A that have come.
@@ -30,6 +32,7 @@ impl Joined {
             order: 0,
             delay,
             lost_each: u64::MAX,
+            names_resolve: true,
             handshakes_only: false,
             deadlines: 0,
         };
@@ -75,7 +78,8 @@ impl Joined {
         while self.two.b.poll_event().is_some() {}
         while let Some(event) = self.two.a.poll_event() {
             if let Event::Resolve { peer } = event {
-                self.two.a.set_address(peer, Some(at_b()), now);
+                let address = self.names_resolve.then(at_b);
+                self.two.a.set_address(peer, address, now);
             }
         }
         let from_a = self.two.sent_by_a().into_iter().map(|bytes| (true, bytes));
