@@ -14,6 +14,7 @@ mod man;
 mod package;
 mod packages;
 mod picture;
+mod sbom;
 mod shell;
 mod siege;
 mod test;

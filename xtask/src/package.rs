@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    Failure, man,
+    Failure, man, sbom,
     shell::{cargo, root, succeeds, target_folder, tool},
 };
 
@@ -54,6 +54,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let deb = tool("cargo-deb", DEB_VERSION)?;
     for package in &PACKAGES {
         build(package, &staged)?;
+        let bill = format!("{}.cdx.json", package.name);
+        sbom::write(package.features, &staged.join(&bill))?;
+        fs::create_dir_all(&out)?;
+        fs::copy(staged.join(&bill), out.join(&bill)).context(bill)?;
         let mut write = std::process::Command::new(&deb);
         write.args(["--no-build", "--no-strip", "-p", "longhaul", "--output"]);
         write.arg(&out).current_dir(root());

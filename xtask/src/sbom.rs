@@ -1,0 +1,45 @@
+//! The software bill of materials of a package: which libraries its program is made of, in CycloneDX' JSON.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context, Result};
+
+use crate::shell::{root, succeeds, tool};
+
+const CYCLONEDX_VERSION: &str = "0.5.9";
+/// The tool writes one into the folder of each crate of the workspace.
+const NAME: &str = "bill-of-materials";
+
+/// Writes that of the program with these features to `out`.
+pub(crate) fn write(features: &[&str], out: &Path) -> Result<()> {
+    let mut describe = Command::new(tool("cargo-cyclonedx", CYCLONEDX_VERSION)?);
+    describe.args([
+        "cyclonedx",
+        "--quiet",
+        "--format",
+        "json",
+        "--spec-version",
+        "1.5",
+    ]);
+    describe.args(["--no-default-features", "--override-filename", NAME]);
+    describe.arg("--features").arg(features.join(","));
+    describe
+        .arg("--manifest-path")
+        .arg("crates/longhaul/Cargo.toml");
+    describe.current_dir(root());
+    let described = succeeds(&mut describe)?;
+    let text = fs::read_to_string(root().join(format!("crates/longhaul/{NAME}.json")));
+    let mut members = vec![root().join("xtask")];
+    for entry in fs::read_dir(root().join("crates"))? {
+        members.push(entry?.path());
+    }
+    for folder in members {
+        // Not every one has its own.
+        let _ = fs::remove_file(folder.join(format!("{NAME}.json")));
+    }
+    anyhow::ensure!(described, "the bill of materials was not written");
+    // Where the sources lay is nobody's business.
+    let text = text.context("the bill of materials")?;
+    let text = text.replace(&format!("file://{}", root().display()), "file:///longhaul");
+    fs::write(out, text).with_context(|| out.display().to_string())
+}
