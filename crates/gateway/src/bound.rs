@@ -12,7 +12,7 @@ use crate::{
     config::Config,
     intercept,
     place::{Place, Places},
-    upgrade::{ADMIN, Predecessor},
+    upgrade::{Predecessor, admin_name},
 };
 
 /// The bound sockets of a configuration.
@@ -87,7 +87,15 @@ impl Bound {
         let mut ftp = Vec::new();
         for (place, door) in places.ftp.iter().zip(&config.ftp) {
             let bind = || bind_door(door.listen, door.transparent);
-            ftp.push(listener(place, &bind)?);
+            let bound = listener(place, &bind)?;
+            if door.transparent {
+                intercept::socket::make_transparent(&bound).map_err(|source| BindError {
+                    what: TRANSPARENT,
+                    address: door.listen,
+                    source,
+                })?;
+            }
+            ftp.push(bound);
         }
         let mut pass_through = Vec::new();
         for ((place, of_data), door) in places.pass_through.iter().zip(&config.pass_through) {
@@ -103,7 +111,9 @@ impl Bound {
             let bind = || bind_tcp("[[forward]] address", forward.listen);
             forwards.push(listener(place, &bind)?);
         }
-        let admin = listener(&ADMIN, &|| bind_tcp("[admin] address", config.admin_listen));
+        let admin = listener(&admin_name(config.admin_listen), &|| {
+            bind_tcp("[admin] address", config.admin_listen)
+        });
         let admin = match admin {
             Ok(listener) => Some(listener),
             Err(error) if config.admin_explicit => return Err(error),
@@ -123,6 +133,8 @@ impl Bound {
     }
 }
 
+const TRANSPARENT: &str = "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)";
+
 /// Binds the control port of a front door.
 fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
     if !is_transparent {
@@ -130,7 +142,7 @@ fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, B
     }
     let bound = intercept::socket::listen_for_control(address);
     bound.map_err(|source| BindError {
-        what: "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)",
+        what: TRANSPARENT,
         address,
         source,
     })

@@ -10,7 +10,10 @@ use std::{
     io,
     net::{TcpListener, UdpSocket},
     os::fd::AsFd,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -27,7 +30,7 @@ use crate::{
     config::Config,
     doors::{Doors, Parts},
     far,
-    intercept::{InterceptError, Interception},
+    intercept::{self, InterceptError, Interception},
     limits::Usage,
     reload::{self, Reloader},
     shared::Shared,
@@ -136,7 +139,10 @@ pub async fn run(
     let log = transfer_log::Opened::open(config.transfer_log.as_ref());
     let log = Predecessor::told(&mut predecessor, log)?;
     let (predecessor, succession) = match predecessor {
-        Some(predecessor) => predecessor.ready().await.unzip(),
+        Some(predecessor) => {
+            let tables = intercept::tables(&config);
+            predecessor.ready(tables).await?.unzip()
+        }
         None => (None, None),
     };
     let link = Link::start_behind(bound.link, config.link.clone(), succession)?;
@@ -165,6 +171,7 @@ pub async fn run(
         spools: config.spool.clone().map(Spools::new),
         own: parts.addresses().chain(at_admin).collect(),
         next_session: Arc::new(AtomicU64::new(first_session())),
+        is_retired: Arc::new(AtomicBool::new(false)),
         cut: cut_seen,
         alive: alive.downgrade(),
         peer_names: names.collect(),
@@ -194,13 +201,14 @@ pub async fn run(
     accepting.spawn(far::serve(link.clone(), currently, for_far));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {
-        predecessor.up().await;
+        predecessor.up().await?;
     }
     let watch = Arc::new(watch);
     (watch.tell)(State::Up);
-    if let Some(patience) = watch.patience {
-        side_tasks.spawn(show_life(link.clone(), watch.clone(), patience));
-    }
+    let show_life = watch.patience.map(|patience| {
+        let life = show_life(link.clone(), watch.clone(), patience);
+        side_tasks.spawn(life)
+    });
     tokio::pin!(shutdown);
     let succeeded = {
         let orders = Orders {
@@ -209,7 +217,7 @@ pub async fn run(
         };
         tokio::select! {
             () = &mut shutdown => None,
-            succeeded = serve(&mut reloader, orders, &sockets, &mut interception) => Some(succeeded),
+            succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &watch) => Some(succeeded),
             // It serves as long as the link hands over streams.
             _ = accepting.join_next() => {
                 drop((reloader, alive));
@@ -220,16 +228,16 @@ pub async fn run(
             }
         }
     };
+    // Who asks for something now is told at once that nobody answers.
+    drop((asked, upgrades_asked, sockets));
     let mut drain = Some(reloader.config().drain_max);
-    if let Some((mut successor, asker)) = succeeded {
-        interception.leave();
-        if let Some(admin) = admin {
-            admin.abort();
+    if let Some((successor, asker)) = succeeded {
+        interception.leave(&successor.tables);
+        // What a service manager hears from now on comes from the other process.
+        for task in admin.into_iter().chain(show_life) {
+            task.abort();
         }
         reloader.doors().leave_to_successor().await;
-        // What a service manager hears from now on comes from the other process.
-        (watch.tell)(State::Succeeded(successor.pid()));
-        successor.done();
         link.retire();
         let sessions = registry.sessions_open();
         info!(
@@ -250,8 +258,11 @@ pub async fn run(
         let drained = async {
             // Peers that have not heard of the other process yet may still ask this one.
             sleep(RETIRE_PATIENCE).await;
+            shared.is_retired.store(true, Relaxed);
             drop(alive);
             all_gone.recv().await;
+            // What sessions have left to the link is still on its way.
+            link.shutdown(FOR_EVER).await;
         };
         tokio::select! {
             () = &mut shutdown => drain = Some(reloader.config().drain_max),
@@ -295,6 +306,7 @@ async fn serve(
     orders: Orders<'_>,
     sockets: &Sockets,
     interception: &mut Interception,
+    watch: &Watch,
 ) -> (Successor, Option<upgrade::Request>) {
     loop {
         let asker = tokio::select! {
@@ -305,16 +317,33 @@ async fn serve(
         let shared = reloader.shared();
         let program = reloader.program().cloned();
         let doors = reloader.doors();
+        let admin = sockets.admin.as_ref().map(|socket| {
+            let name = upgrade::admin_name(shared.config.admin_listen);
+            (name, socket.as_fd())
+        });
         let handing = Handing {
             program: program.as_ref(),
             link_socket: sockets.link.as_fd(),
-            admin_socket: sockets.admin.as_ref().map(AsFd::as_fd),
-            doors: doors.named(),
+            listeners: doors.named().into_iter().chain(admin).collect(),
             link: &shared.link,
             peers_up: peers_up(&shared.link),
             pass_through: doors.pass_through_clients(),
         };
-        match upgrade::hand_over(handing, interception).await {
+        let handed = match upgrade::hand_over(handing, interception).await {
+            Ok(mut successor) => {
+                (watch.tell)(State::Succeeded(successor.pid()));
+                match successor.done() {
+                    Ok(()) => Ok(successor),
+                    Err(error) => {
+                        (watch.tell)(State::Succeeded(std::process::id()));
+                        successor.give_up(&shared.link, interception);
+                        Err(error)
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match handed {
             Ok(successor) => return (successor, asker),
             Err(error) => {
                 warn!(%error, "no other process has taken this one's place");
@@ -441,6 +470,8 @@ fn warn_about_buffers(link: &Link) {
 const CUT_PATIENCE: Duration = Duration::from_secs(2);
 /// Time for peers to connect to the process that has taken this one's place: an announcement and a handshake on a slow path.
 const RETIRE_PATIENCE: Duration = Duration::from_secs(5);
+/// As long as streams take.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Time for the link of a new process to connect before clients come.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);

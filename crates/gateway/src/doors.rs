@@ -228,6 +228,8 @@ impl Doors {
             door.leave_data();
         }
         self.close().await;
+        // The other process alone says how long they are open.
+        self.parts = Parts::default();
     }
 
     /// Stops accepting.

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
+    /// Another process has taken this one's place, and peers know that.
+    pub(crate) is_retired: Arc<AtomicBool>,
     /// True once a shutdown's time for draining is over: open connections must end now.
     pub(crate) cut: watch::Receiver<bool>,
     /// Held by every session; the daemon waits until all are dropped.

@@ -9,7 +9,8 @@ mod common;
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -25,20 +26,30 @@ use serde_json::Value;
 /// A gateway whose process changes.
 struct Gateway {
     side: Side,
+    program: String,
     pids: Vec<i32>,
 }
 
 impl Gateway {
     /// Starts the gateway of `side`, which has been set up.
     fn start(side: Side) -> Self {
+        let program = env!("CARGO_BIN_EXE_longhaul").to_owned();
+        Self::start_program(side, program)
+    }
+
+    fn start_program(side: Side, program: String) -> Self {
         let pids = Vec::new();
-        let mut gateway = Self { side, pids };
+        let mut gateway = Self {
+            side,
+            program,
+            pids,
+        };
         gateway.restart();
         gateway
     }
 
     fn restart(&mut self) {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        let mut program = Command::new(&self.program);
         program.args(["gateway", "--config", &self.side.config()]);
         let child = program.stderr(Stdio::null()).spawn();
         let mut child = child.expect("the program");
@@ -213,55 +224,148 @@ fn a_process_that_cannot_begin_leaves_the_old_one_in_its_place() {
     }
 }
 
+/// The old process does not wait for ever, and then the new one must not serve beside it.
+#[test]
+fn a_process_that_comes_too_late_does_not_serve() {
+    let pair = Pair::new("upgrade-late");
+    let folder = &pair.far.side.folder;
+    let program = folder.path("longhaul");
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).expect("room");
+    let lone = Side::new("upgrade-late-lone");
+    printed(&lone.far(&["--allow", "127.0.0.1:1"]));
+    let lone = Gateway::start_program(lone, program.clone());
+    let slow = format!("{program}.new");
+    let real = env!("CARGO_BIN_EXE_longhaul");
+    fs::write(&slow, format!("#!/bin/sh\nsleep 7\nexec {real} \"$@\"\n")).expect("room");
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).expect("it is there");
+    fs::rename(&slow, &program).expect("it is there");
+    let (code, told, said) = lone.upgrade();
+    assert_eq!(code, 1, "{told} {said}");
+    let error = told["error"].as_str().unwrap_or_default();
+    assert!(error.contains("not ready within"), "{error}");
+    thread::sleep(Duration::from_secs(5));
+    let config = lone.side.config();
+    assert_eq!(successor_of(lone.pid(), &config), None, "two would serve");
+    assert!(lone.side.status().is_some());
+}
+
+/// The client has sent everything, and most of it is still on its way when the process is replaced.
+#[test]
+fn bytes_that_are_on_their_way_arrive() {
+    let mut pair = Pair::new("upgrade-drain");
+    let config = pair.far.side.config();
+    let text = fs::read_to_string(&config).expect("it was written");
+    let slow = text.replacen("[link]\n", "[link]\nrate_max = \"8 Mbit/s\"\n", 1);
+    fs::write(&config, slow).expect("room");
+    pair.far.succeed();
+    pair.far.wait_for_one();
+    pair.near.wait_for_peer();
+    let (mut stream, _) = pair.connect();
+    let mut writer = stream.try_clone().expect("a handle");
+    let writing = thread::spawn(move || {
+        let written = writer.write_all(&[7; 6_000_000]);
+        writer.shutdown(Shutdown::Write).expect("it is open");
+        written
+    });
+    thread::sleep(Duration::from_millis(1500));
+    pair.far.succeed();
+    let mut came = Vec::new();
+    stream
+        .read_to_end(&mut came)
+        .expect("the connection goes on");
+    writing.join().expect("no panic").expect("it goes on");
+    assert_eq!(came.len(), 6_000_000);
+    pair.far.wait_for_one();
+}
+
+/// What an earlier process knows of who may do what is not the last word.
+#[test]
+fn an_earlier_process_lets_nobody_in_who_was_removed() {
+    let mut pair = Pair::new("upgrade-removed");
+    let (mut held, _) = pair.connect();
+    pair.far.succeed();
+    let status = pair.far.side.status().expect("it answers");
+    let name = status["peers"][0]["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
+    printed(&pair.far.side.run(&["peer", "rm"], &[&name], ""));
+    thread::sleep(Duration::from_secs(6));
+    echo(&mut held, 10_000);
+    let mut stream = TcpStream::connect(pair.forward).expect("a listener");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut came = [0];
+    let answered = stream
+        .write_all(b"x")
+        .and_then(|()| stream.read_exact(&mut came));
+    assert!(answered.is_err(), "it was let in");
+}
+
 /// Whichever of the two processes is killed in the midst of it.
 #[test]
 fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
     let mut pair = Pair::new("upgrade-killed");
+    let config = pair.near.side.config();
     for round in 0..12u64 {
-        let (near, url) = (&pair.near, pair.near.side.admin.to_string());
-        let old = near.pid();
+        let [old] = running(&config)[..] else {
+            panic!("{:?} run", running(&config));
+        };
+        let url = pair.near.side.admin.to_string();
         let command =
             thread::spawn(move || common::longhaul(&["upgrade", "--json", "--admin", &url]));
-        // From before the new process is there until after the old one has handed over.
         let begun = Instant::now();
-        let pause = Duration::from_millis(4 * round);
-        let mut fresh = None;
-        while begun.elapsed() < pause || fresh.is_none() && begun.elapsed() < PATIENCE / 4 {
-            fresh = fresh.or_else(|| successor_of(old, &near.side.config()));
-        }
-        let fresh = fresh.expect("a new process was started");
-        let victim = if round % 2 == 0 { old } else { fresh };
+        let fresh = loop {
+            // A process that is about to become the shell looks like a gateway for a moment.
+            let seen = successor_of(old, &config);
+            thread::sleep(Duration::from_millis(3));
+            if let Some(fresh) = seen.filter(|pid| running(&config).contains(pid)) {
+                break fresh;
+            }
+            assert!(begun.elapsed() < PATIENCE, "a new process was started");
+        };
+        // From the start of the new process until the old one has handed over.
+        thread::sleep(Duration::from_millis(5 * round));
+        let is_old = round % 2 == 0;
+        let victim = if is_old { old } else { fresh };
         kill(Pid::from_raw(victim), Signal::SIGKILL).expect("it runs");
         let told = command.join().expect("no panic");
+        let said = String::from_utf8_lossy(&told.stdout);
+        let which = if is_old { "old" } else { "new" };
         println!(
-            "round {round}: the {} process was killed; {}",
-            if victim == old { "old" } else { "new" },
-            String::from_utf8_lossy(&told.stdout).trim()
+            "round {round}: the {which} process was killed; {}",
+            said.trim()
         );
-        pair.near.pids.push(fresh);
-        if victim == old {
-            pair.near.wait_for_peer();
-        } else if told.status.success() {
+        if !is_old && told.status.success() {
             // The hand-over was over: a service manager would start it anew.
-            kill(Pid::from_raw(old), Signal::SIGKILL).expect("it runs");
+            let _ = kill(Pid::from_raw(old), Signal::SIGKILL);
             pair.near.restart();
-        } else {
-            pair.near.pids.push(old);
         }
+        pair.near.pids.extend([old, fresh]);
+        pair.near.wait_for_peer();
         pair.connect();
+        let begun = Instant::now();
+        while running(&config).len() > 1 {
+            assert!(begun.elapsed() < PATIENCE, "{:?} run", running(&config));
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
 /// The process beside `old` that was started with this configuration.
 fn successor_of(old: i32, config: &str) -> Option<i32> {
-    let entries = fs::read_dir("/proc").ok()?;
+    let others = running(config).into_iter();
+    others.filter(|pid| *pid != old).max()
+}
+
+/// The gateways that run with this configuration.
+fn running(config: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("it is there");
     let pids = entries.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    pids.into_iter().find(|pid| {
+    let is_gateway = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
-        *pid != old
-            && !line.starts_with("/bin/sh")
-            && line.contains("longhaul\0gateway\0")
-            && line.contains(config)
-    })
+        let is_shell = line.starts_with("/bin/sh");
+        !is_shell && line.contains("longhaul\0gateway\0") && line.contains(config)
+    };
+    pids.filter(is_gateway).collect()
 }

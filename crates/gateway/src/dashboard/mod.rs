@@ -169,6 +169,11 @@ async fn may_read(
     next: Next,
 ) -> Result<Response, Refused> {
     let wants_page = request.uri().path() == "/";
+    let site = request.headers().get("sec-fetch-site");
+    if !wants_page && site.is_some_and(|site| site == "cross-site") {
+        // It could read nothing of the answer, but have the gateway search.
+        return Err(Refused::Origin);
+    }
     match dashboard.allows(Wanted::Look, request.headers()) {
         Ok(()) => Ok(next.run(request).await),
         Err(Refused::NoToken) if wants_page => Ok(assets::login_page()),

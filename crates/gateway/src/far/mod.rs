@@ -6,7 +6,10 @@ mod dial;
 mod opened;
 mod session;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use link::{Incoming, Link, PeerId, RecvStream, SendStream};
 use tokio::{
@@ -90,6 +93,15 @@ async fn serve_stream(
     if is_guest && !matches!(hello.service, Service::Enrol { .. }) {
         warn!("a gateway that has come with an invite wants more than to be a peer");
         return send.reset(reset::NOT_ALLOWED);
+    }
+    let is_of_session = matches!(
+        hello.service,
+        Service::FtpData { .. } | Service::Truncated { .. }
+    );
+    if shared.is_retired.load(Relaxed) && !is_of_session {
+        // What this process knows of peers and of what they may reach is of an earlier time.
+        warn!("a stream for a process that another one has replaced");
+        return send.reset(reset::SESSION_ENDED);
     }
     match hello.service {
         Service::Enrol {

@@ -89,10 +89,11 @@ impl Interception {
         }
     }
 
-    /// Leaves everything in the kernel to another process.
-    pub(crate) fn leave(&mut self) {
+    /// Leaves the tables `kept` in the kernel to another process. The others go with the connections that were intercepted by
+    /// them.
+    pub(crate) fn leave(&mut self, kept: &[String]) {
         self.pause();
-        self.rulesets.clear();
+        self.rulesets.retain(|rules| !kept.contains(&rules.table()));
     }
 
     /// Lets new connections pass; those that were intercepted go on.
@@ -119,6 +120,11 @@ impl Drop for Interception {
             }
         }
     }
+}
+
+/// The tables of the kernel that a gateway with this configuration has.
+pub(crate) fn tables(config: &Config) -> Vec<String> {
+    rulesets(config).map(|rules| rules.table()).collect()
 }
 
 /// Removes the rules and routing that a killed gateway with this configuration has left. Returns a

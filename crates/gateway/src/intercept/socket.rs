@@ -28,6 +28,15 @@ pub(crate) fn listen_for_control(address: SocketAddr) -> io::Result<std::net::Tc
     Ok(socket.into())
 }
 
+/// Has a listener of an earlier process take connections to all addresses, too.
+///
+/// # Errors
+/// The error of the system call.
+pub(crate) fn make_transparent(listener: &std::net::TcpListener) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    set_transparent(&SockRef::from(listener), address)
+}
+
 /// A listener for one data connection to `server`, at any port.
 ///
 /// # Errors

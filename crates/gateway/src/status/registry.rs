@@ -328,7 +328,9 @@ impl Registry {
     pub(crate) fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
-            next: AtomicU64::new(1),
+            // No other process has the same numbers: a page may still show those of an earlier one. They fit a number of
+            // JavaScript.
+            next: AtomicU64::new(unix(SystemTime::now()) * 1_000_000),
             transfers: Mutex::default(),
             sessions_open: AtomicU64::new(0),
             sessions_total: AtomicU64::new(0),

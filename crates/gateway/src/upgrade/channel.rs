@@ -29,6 +29,9 @@ pub(super) const SOCKETS_MAX: usize = 64;
 /// The longest message, in bytes: with 4096 peers it has less than a tenth of that.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
+/// A process that is there takes a message at once.
+const WRITE_PATIENCE: Duration = Duration::from_secs(2);
+
 impl Channel {
     pub(super) fn new(socket: UnixStream) -> Self {
         Self { socket }
@@ -46,12 +49,13 @@ impl Channel {
     }
 
     /// # Errors
-    /// If the other process has gone.
+    /// If the other process has gone, or takes nothing.
     pub(super) fn send(
         &mut self,
         message: &impl Serialize,
         sockets: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(WRITE_PATIENCE))?;
         let text = serde_json::to_vec(message)?;
         let length = (text.len() as u32).to_be_bytes();
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];

@@ -14,6 +14,8 @@ pub(super) enum FromOld {
     AllSockets,
     Go(Going),
     Done,
+    /// It goes on by itself: the new process is not wanted.
+    Abandoned,
 }
 
 /// What the new process says.
@@ -22,6 +24,9 @@ pub(super) enum FromNew {
     Ready {
         pid: u32,
         version: String,
+        /// The tables of the kernel that it goes on with.
+        #[serde(default)]
+        tables: Vec<String>,
     },
     /// It accepts clients, and reads the UDP socket.
     Up,

@@ -13,8 +13,8 @@
 //!   tells peers to connect anew; ends when its last session has
 //! ```
 //!
-//! Until Up the old process is the gateway: when the new one fails or dies, the old one goes on. When the old one dies, the
-//! new one goes on with what it has.
+//! Until Done the old process is the gateway: when the new one fails, dies or is late, the old one says Abandoned and goes on.
+//! When the old one dies, which its end of the channel tells, the new one goes on with what it has.
 
 mod channel;
 mod message;
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     message::PassThroughClients,
-    predecessor::ADMIN,
+    predecessor::admin_name,
     successor::{Handing, Successor, hand_over},
 };
 pub use self::{
@@ -69,6 +69,10 @@ impl Outcome {
 pub(crate) enum UpgradeError {
     #[error("this gateway runs inside another program, which cannot be started anew")]
     NoProgram,
+    #[error(
+        "this gateway is process 1, with which everything ends: start the container anew with the new program"
+    )]
+    FirstProcess,
     #[error("{program} cannot be started: {source}")]
     Start {
         program: String,

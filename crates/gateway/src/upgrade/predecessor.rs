@@ -5,7 +5,7 @@ use std::{
     env,
     error::Error,
     io::{self, stdin},
-    net::{TcpListener, UdpSocket},
+    net::{SocketAddr, TcpListener, UdpSocket},
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::{UnixDatagram, UnixStream},
@@ -42,9 +42,13 @@ pub(crate) struct Taken {
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
 
-/// The names of the sockets that are not front doors.
+/// The name of the UDP socket.
 pub(super) const LINK: &str = "link";
-pub(crate) const ADMIN: &str = "admin";
+
+/// The name of the socket of the admin interface. At another address it is another one.
+pub(crate) fn admin_name(listen: SocketAddr) -> String {
+    format!("admin at {listen}")
+}
 
 impl Predecessor {
     /// The process that has started this one to take its place, if one has.
@@ -61,12 +65,12 @@ impl Predecessor {
         let mut channel = Channel::new(UnixStream::from(socket));
         let mut sockets = HashMap::new();
         loop {
-            match channel.receive(PATIENCE) {
-                Ok((FromOld::Sockets(names), came)) => sockets.extend(names.into_iter().zip(came)),
-                Ok((FromOld::AllSockets, _)) => break,
-                Ok((other, _)) => return Err(io::Error::other(format!("{other:?}")).into()),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-                Err(error) => return Err(error.into()),
+            match hear(&mut channel)? {
+                Some((FromOld::Sockets(names), came)) => {
+                    sockets.extend(names.into_iter().zip(came));
+                }
+                Some((FromOld::AllSockets, _)) | None => break,
+                Some((other, _)) => return Err(unexpected(&other).into()),
             }
         }
         Ok(Some(Self { channel, sockets }))
@@ -105,32 +109,54 @@ impl Predecessor {
     }
 
     /// Says that everything is prepared, and waits until this process is to begin. If the old process has died, it begins on
-    /// its own.
-    pub(crate) async fn ready(mut self) -> Option<(Taken, Succession)> {
+    /// its own: `None`.
+    ///
+    /// # Errors
+    /// If the old process goes on, or may do so.
+    pub(crate) async fn ready(
+        mut self,
+        tables: Vec<String>,
+    ) -> io::Result<Option<(Taken, Succession)>> {
         let said = tokio::task::spawn_blocking(move || {
             let ready = FromNew::Ready {
                 pid: std::process::id(),
                 version: crate::VERSION.to_owned(),
+                tables,
             };
-            self.channel.send(&ready, &[])?;
-            let came = self.channel.receive(PATIENCE)?;
-            Ok::<_, io::Error>((self.channel, came))
+            // If it has gone, what it has said last is still to be read.
+            let _ = self.channel.send(&ready, &[]);
+            Ok::<_, io::Error>((hear(&mut self.channel)?, self.channel))
         });
-        match said.await.unwrap_or_else(|error| Err(error.into())) {
-            Ok((channel, (FromOld::Go(going), ways))) => Some(Taken::new(channel, going, ways)),
-            Ok((_, (other, _))) => {
-                warn!(
-                    ?other,
-                    "the old process says something else than was expected"
-                );
-                None
+        match said.await.unwrap_or_else(|error| Err(error.into()))? {
+            (Some((FromOld::Go(going), ways)), channel) => {
+                Ok(Some(Taken::new(channel, going, ways)))
             }
-            Err(error) => {
-                warn!(%error, "the old process has gone before it handed over");
-                None
+            (Some((other, _)), _) => Err(unexpected(&other)),
+            (None, _) => {
+                warn!("the old process has gone before it handed over");
+                Ok(None)
             }
         }
     }
+}
+
+/// What the old process says next, and the sockets that come along; `None`: it has gone without a word.
+///
+/// # Errors
+/// If it goes on by itself, or says nothing although it is there.
+fn hear(channel: &mut Channel) -> io::Result<Option<(FromOld, Vec<OwnedFd>)>> {
+    match channel.receive(PATIENCE) {
+        Ok((FromOld::Abandoned, _)) => Err(io::Error::other("the old process goes on by itself")),
+        Ok(said) => Ok(Some(said)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn unexpected(said: &FromOld) -> io::Error {
+    io::Error::other(format!("the old process says {said:?}"))
 }
 
 impl Taken {
@@ -158,16 +184,23 @@ impl Taken {
         (taken, succession)
     }
 
-    /// Says that this process serves, and waits until the old one has closed its front doors.
-    pub(crate) async fn up(mut self) {
+    /// Says that this process serves, and waits until it is the gateway.
+    ///
+    /// # Errors
+    /// If the old process goes on, or may do so.
+    pub(crate) async fn up(mut self) -> io::Result<()> {
         let said = tokio::task::spawn_blocking(move || {
-            self.channel.send(&FromNew::Up, &[])?;
-            self.channel.receive::<FromOld>(PATIENCE)
+            let _ = self.channel.send(&FromNew::Up, &[]);
+            hear(&mut self.channel)
         });
-        match said.await.unwrap_or_else(|error| Err(error.into())) {
-            Ok(_) => info!("the earlier process serves only what it has begun"),
-            Err(error) => warn!(%error, "the old process has gone while it handed over"),
+        match said.await.unwrap_or_else(|error| Err(error.into()))? {
+            Some((FromOld::Done, _)) => {
+                info!("the earlier process serves only what it has begun");
+            }
+            Some((other, _)) => return Err(unexpected(&other)),
+            None => warn!("the old process has gone while it handed over"),
         }
+        Ok(())
     }
 }
 

@@ -13,13 +13,13 @@ use nix::{
 };
 use serde::Serialize;
 use tokio::task::spawn_blocking;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{
     UpgradeError,
     channel::{Channel, SOCKETS_MAX},
     message::{FromNew, FromOld, Going, PassThroughClients},
-    predecessor::{ADMIN, LINK},
+    predecessor::LINK,
     program::Program,
 };
 use crate::intercept::Interception;
@@ -27,21 +27,25 @@ use crate::intercept::Interception;
 /// What a gateway hands over.
 pub(crate) struct Handing<'a> {
     pub(crate) program: Option<&'a Program>,
-    /// The UDP socket, the admin socket and the front doors, the last ones with their names.
     pub(crate) link_socket: BorrowedFd<'a>,
-    pub(crate) admin_socket: Option<BorrowedFd<'a>>,
-    pub(crate) doors: Vec<(String, BorrowedFd<'a>)>,
+    /// The front doors and the admin interface, by name.
+    pub(crate) listeners: Vec<(String, BorrowedFd<'a>)>,
     pub(crate) link: &'a Link,
     pub(crate) peers_up: Vec<String>,
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
 
-/// The process that takes this one's place. Dropped before that is [done](Self::done), it is killed.
+/// The process that takes this one's place. Dropped before that is [done](Self::done), it is told that it is not wanted, and
+/// killed if it may read the socket.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: Channel,
     pid: Option<u32>,
     pub(crate) version: String,
+    /// Its tables of the kernel.
+    pub(crate) tables: Vec<String>,
+    /// It has been let begin, and may still be there.
+    is_begun: bool,
     is_done: bool,
 }
 
@@ -54,11 +58,19 @@ pub(crate) async fn hand_over(
     interception: &mut Interception,
 ) -> Result<Successor, UpgradeError> {
     let program = handing.program.ok_or(UpgradeError::NoProgram)?;
+    if std::process::id() == 1 {
+        return Err(UpgradeError::FirstProcess);
+    }
     let mut successor = Successor::start(program)?;
     successor.send_sockets(&handing)?;
     match successor.hears(READY_PATIENCE).await? {
-        FromNew::Ready { pid, version } => {
+        FromNew::Ready {
+            pid,
+            version,
+            tables,
+        } => {
             (successor.pid, successor.version) = (Some(pid), version);
+            successor.tables = tables;
         }
         other => return Err(UpgradeError::Unexpected(format!("{other:?}"))),
     }
@@ -70,12 +82,9 @@ pub(crate) async fn hand_over(
     // Two that tell the kernel who is up would contradict each other.
     interception.pause();
     let begun = successor.begin(&handing).await;
-    if begun.is_err() {
-        // The process may read the socket.
-        drop(successor);
-        handing.link.take_back();
-        interception.resume(handing.link);
-        return Err(begun.expect_err("it has failed"));
+    if let Err(error) = begun {
+        successor.give_up(handing.link, interception);
+        return Err(error);
     }
     Ok(successor)
 }
@@ -92,6 +101,8 @@ impl Successor {
             channel,
             pid: None,
             version: String::new(),
+            tables: Vec::new(),
+            is_begun: false,
             is_done: false,
         })
     }
@@ -101,12 +112,11 @@ impl Successor {
     }
 
     fn send_sockets(&mut self, handing: &Handing<'_>) -> Result<(), UpgradeError> {
-        let doors = handing.doors.iter();
-        let mut sockets: Vec<_> = doors
+        let listeners = handing.listeners.iter();
+        let mut sockets: Vec<_> = listeners
             .map(|(name, socket)| (name.as_str(), *socket))
             .collect();
         sockets.push((LINK, handing.link_socket));
-        sockets.extend(handing.admin_socket.map(|socket| (ADMIN, socket)));
         for some in sockets.chunks(SOCKETS_MAX) {
             let names = some.iter().map(|(name, _)| (*name).to_owned()).collect();
             let sockets: Vec<_> = some.iter().map(|(_, socket)| *socket).collect();
@@ -136,6 +146,7 @@ impl Successor {
             pass_through: handing.pass_through.clone(),
         };
         let ways: Vec<_> = ways.iter().map(OwnedFd::as_fd).collect();
+        self.is_begun = true;
         self.send(&FromOld::Go(going), &ways)?;
         match self.hears(UP_PATIENCE).await? {
             FromNew::Up => Ok(()),
@@ -143,12 +154,21 @@ impl Successor {
         }
     }
 
-    /// Tells the process that this one accepts nothing more.
-    pub(crate) fn done(&mut self) {
+    /// Tells the process that it is the gateway.
+    ///
+    /// # Errors
+    /// If it has gone. Then this process still is.
+    pub(crate) fn done(&mut self) -> Result<(), UpgradeError> {
+        self.send(&FromOld::Done, &[])?;
         self.is_done = true;
-        if let Err(error) = self.send(&FromOld::Done, &[]) {
-            warn!(%error, "the new process has gone");
-        }
+        Ok(())
+    }
+
+    /// Goes on without it.
+    pub(crate) fn give_up(self, link: &Link, interception: &mut Interception) {
+        drop(self);
+        link.take_back();
+        interception.resume(link);
     }
 
     fn send(
@@ -183,15 +203,21 @@ impl Successor {
 
 impl Drop for Successor {
     fn drop(&mut self) {
-        let Some(pid) = self.pid.filter(|_| !self.is_done) else {
+        if self.is_done {
+            return;
+        }
+        // Who has gone hears nothing, and needs not to.
+        let is_there = self.send(&FromOld::Abandoned, &[]).is_ok();
+        let Some(pid) = self.pid.filter(|_| is_there && self.is_begun) else {
             return;
         };
-        // One of the two must not serve. It may have ended by itself.
+        // One of the two must not serve.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
     }
 }
 
-/// Time for the new process to read its configuration and to prepare everything.
-const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// Time for the new process to read its configuration and to prepare everything. Both times together are shorter than that in
+/// which the admin interface answers.
+const READY_PATIENCE: Duration = Duration::from_secs(5);
 /// Time for the new process to connect to its peers and to open its front doors.
-const UP_PATIENCE: Duration = Duration::from_secs(10);
+const UP_PATIENCE: Duration = Duration::from_millis(4500);

@@ -500,7 +500,8 @@ impl Driver {
                 let _ = waiting.reply.send(Err(OpenError::Closed));
                 continue;
             };
-            if self.stopping.is_some() {
+            let is_gone = |key| !self.endpoint.has_connection(key);
+            if self.stopping.is_some() || waiting.beside.is_some_and(is_gone) {
                 let _ = waiting.reply.send(Err(OpenError::Closed));
                 continue;
             }

@@ -67,10 +67,16 @@ impl Endpoint {
                     self.end_connection(id, LostReason::Silence(now.since(heard)));
                 }
                 None => {
+                    let count = self
+                        .connections
+                        .values()
+                        .filter(|it| it.peer == peer)
+                        .count();
                     let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
                     for connection in of_peer {
                         let memory = &mut connection.streams.memory;
-                        memory.set_taken_elsewhere(used_bytes - memory.used_bytes());
+                        let elsewhere = used_bytes - memory.used_bytes();
+                        memory.set_taken_elsewhere(elsewhere, count - 1);
                     }
                     self.peers[peer].has_several = others.is_some();
                     return;

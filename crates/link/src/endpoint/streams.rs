@@ -105,8 +105,11 @@ impl Endpoint {
         let time = self.time(now);
         let connection = self.connections.get_mut(&beside.connection)?;
         let peer = connection.peer;
-        if connection.is_closing() || connection.is_silent() || connection.streams.is_wearing_out()
-        {
+        if connection.is_silent() {
+            // No other process has what it belongs to.
+            return None;
+        }
+        if connection.is_closing() || connection.streams.is_wearing_out() {
             return match self.is_up(peer) {
                 true => self.open(peer, class, now),
                 false => None,
@@ -117,6 +120,11 @@ impl Endpoint {
             connection: beside.connection,
             stream,
         })
+    }
+
+    /// Whether the connection of a stream is there.
+    pub fn has_connection(&self, of: StreamKey) -> bool {
+        self.connections.contains_key(&of.connection)
     }
 
     /// Bytes that the stream accepts now.

@@ -68,11 +68,12 @@ impl Memory {
         first_initial_window(self.alone_max)
     }
 
-    /// Other connections of the same peer take so many bytes of the memory that is meant for all of them. A
-    /// sixteenth is left to each.
-    pub(crate) fn set_taken_elsewhere(&mut self, bytes: u64) {
+    /// The `count` connections of the same peer other than this one take so many bytes of the memory that is meant for all of
+    /// them. A sixteenth is left to each, or less where they are many: half of the memory to all.
+    pub(crate) fn set_taken_elsewhere(&mut self, bytes: u64, count: usize) {
         let max = self.alone_max.saturating_sub(bytes);
-        let max = max.max(self.alone_max / BESIDE_SHARE);
+        let least = self.alone_max / BESIDE_SHARE.max(2 * count as u64);
+        let max = max.max(least);
         if max != self.max {
             self.max = max;
             self.bound_pool();
