@@ -4,6 +4,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::Context as _;
@@ -223,6 +224,7 @@ fn serve(
             orders: orders()?,
             load: Box::new(move || Config::load(&file)),
             taken: Box::new(|config| logging::follow(config.log_level)),
+            set_log: Some(Arc::new(logging::set)),
             program,
         };
         let cut_short = daemon::run(config, bound, reloads, notify::watch(), shutdown).await?;
