@@ -1,11 +1,13 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
-//! that watch; `POST /reload`, `POST /upgrade` and `POST /log` for programs on this machine; and the dashboard for people.
+//! that watch; `POST /reload`, `POST /upgrade`, `POST /log` and `GET /trace` for programs on this machine; and the dashboard for people.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
 //! long each may be silent, is bounded by `bounded`.
 
 mod bounded;
+mod qlog;
+mod trace;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -69,6 +71,7 @@ pub(crate) async fn serve(
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
+        .route("/trace", get(trace::trace))
         .with_state(current)
         .merge(
             Router::new()
@@ -162,8 +165,9 @@ async fn log(
 /// # Errors
 /// Unless a program on this machine asks.
 fn check_program(from: Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-    // A browser names the page that asks; no page has to.
-    if !from.0.ip().to_canonical().is_loopback() || headers.contains_key(header::ORIGIN) {
+    // A browser names the page that asks, or says what it fetches for; no page has to.
+    let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    if !from.0.ip().to_canonical().is_loopback() || is_browser {
         return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
     }
     Ok(())

@@ -40,6 +40,7 @@ mod status;
 mod sync;
 mod text_place;
 mod top;
+mod trace;
 mod upgrade;
 #[cfg(feature = "laboratory")]
 mod wan;
@@ -86,6 +87,7 @@ enum Command {
     Reload(reload::Args),
     Upgrade(upgrade::Args),
     Log(log::Args),
+    Trace(trace::Args),
     Keygen(keygen::Args),
     Pubkey(pubkey::Args),
     #[cfg(feature = "laboratory")]
@@ -126,6 +128,7 @@ pub fn run() -> ExitCode {
         Command::Reload(args) => reload::run(&args),
         Command::Upgrade(args) => upgrade::run(&args),
         Command::Log(args) => log::run(&args).map(done),
+        Command::Trace(args) => trace::run(&args),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         #[cfg(feature = "laboratory")]
