@@ -101,9 +101,10 @@ fn of_sample(sample: &Sample) -> Vec<(&'static str, Value)> {
         let data = json!({ "lost": sample.packets_lost, "late": sample.packets_late });
         records.push(("longhaul:packets_lost", data));
     }
-    if counts.payload_again + counts.payload_repeated > 0 {
+    if counts.payload_again > 0 {
         let data = json!({
-            "after_loss_bytes": counts.payload_again,
+            "bytes": counts.payload_again,
+            // Before anything told of a loss.
             "in_advance_bytes": counts.payload_repeated,
         });
         records.push(("longhaul:payload_repeated", data));
