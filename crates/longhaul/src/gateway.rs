@@ -198,6 +198,7 @@ fn serve(
     config: Config,
     predecessor: Option<Predecessor>,
 ) -> anyhow::Result<ExitCode> {
+    logging::take_form(config.log_format)?;
     logging::follow(config.log_level);
     let program = Program::this();
     let program = program

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{ArgAction, ValueEnum};
-use gateway::config::LogLevel;
+use gateway::config::{LogFormat, LogLevel};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::LevelFilter, fmt, layer::Layered, prelude::*, reload,
 };
@@ -57,11 +57,8 @@ impl Options {
         }
         let environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
         let directives = self.directives(environment.as_deref());
-        let messages = messages(self.log_format.unwrap_or_default()).map_err(|error| {
-            exit::misuse(format!(
-                "--log-format journald: no systemd journal takes messages on this machine: {error}; use text or json"
-            ))
-        })?;
+        let messages = messages(self.log_format.unwrap_or_default(), "--log-format")?;
+        let (messages, form) = reload::Layer::new(messages);
         let (filter, handle) = reload::Layer::new(EnvFilter::new(&directives));
         tracing_subscriber::registry()
             .with(filter)
@@ -70,9 +67,10 @@ impl Options {
         let is_default = self.log.is_none() && self.verbose == 0 && !self.quiet;
         let is_of_file = is_default && is_no_filter(environment.as_deref());
         // Each process starts its log once.
-        let _ = FILTER.set(Filter {
-            handle,
+        let _ = LOG.set(Log {
+            filter: handle,
             started: (!is_of_file).then_some(directives),
+            form: self.log_format.is_none().then_some(form),
         });
         Ok(())
     }
@@ -96,26 +94,52 @@ impl Options {
 
 type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
+type Messages = Box<dyn Layer<Filtered> + Send + Sync>;
+
 /// # Errors
-/// If the journal cannot be reached.
-fn messages(format: Format) -> io::Result<Box<dyn Layer<Filtered> + Send + Sync>> {
+/// Wrong use, if the journal cannot be reached; `place` says who wants it.
+fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
     let lines = fmt::layer().with_writer(io::stderr);
     Ok(match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         // The list has the current span, too.
         Format::Json => lines.json().with_current_span(false).boxed(),
-        Format::Journald => tracing_journald::layer()?.boxed(),
+        Format::Journald => {
+            let journal = tracing_journald::layer().map_err(|error| {
+                exit::misuse(format!(
+                    "{place} journald: no systemd journal takes messages on this machine: {error}; use text or json"
+                ))
+            })?;
+            journal.boxed()
+        }
+    })
+}
+
+/// Logs in the form of a configuration file from now on, unless the command line says in which. No span may be open: its
+/// fields have the form of before.
+///
+/// # Errors
+/// Wrong use, if the journal cannot be reached.
+pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
+    let format = match format {
+        None | Some(LogFormat::Text) => return Ok(()),
+        Some(LogFormat::Json) => Format::Json,
+        Some(LogFormat::Journald) => Format::Journald,
+    };
+    let form = LOG.get().and_then(|log| log.form.as_ref());
+    form.map_or(Ok(()), |form| {
+        Ok(form.reload(messages(format, "[log] format =")?)?)
     })
 }
 
 /// Logs by the command line or the environment if they say what is logged, otherwise by the level of a configuration
 /// file. What [`set`] has changed is over.
 pub(crate) fn follow(level: Option<LogLevel>) {
-    let Some(filter) = FILTER.get() else { return };
+    let Some(log) = LOG.get() else { return };
     let level = level.map_or("info", LogLevel::name);
     let of_file = || format!("{level},{LIBRARIES}");
-    let directives = filter.started.clone().unwrap_or_else(of_file);
-    if let Err(error) = filter.handle.reload(EnvFilter::new(directives)) {
+    let directives = log.started.clone().unwrap_or_else(of_file);
+    if let Err(error) = log.filter.reload(EnvFilter::new(directives)) {
         tracing::warn!(%error, "what is logged stays as it is");
     }
 }
@@ -126,7 +150,7 @@ pub(crate) fn follow(level: Option<LogLevel>) {
 /// What is wrong with the filter.
 pub(crate) fn set(text: &str) -> Result<(), String> {
     let directives = parse_filter(text)?;
-    let Some(filter) = FILTER.get() else {
+    let Some(log) = LOG.get() else {
         return Err("this process keeps no log".to_owned());
     };
     // By the filter that was: the new one may let nothing through.
@@ -134,7 +158,7 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
         filter = directives,
         "what is logged changes until the next reload or restart"
     );
-    let reloaded = filter.handle.reload(EnvFilter::new(directives));
+    let reloaded = log.filter.reload(EnvFilter::new(directives));
     reloaded.map_err(|error| error.to_string())
 }
 
@@ -142,14 +166,16 @@ fn is_no_filter(environment: Option<&str>) -> bool {
     environment.is_none_or(|text| text.is_empty() || parse_filter(text).is_err())
 }
 
-/// What is logged, and can be changed.
-struct Filter {
-    handle: reload::Handle<EnvFilter, Registry>,
+/// The log of this process, as far as it can be changed.
+struct Log {
+    filter: reload::Handle<EnvFilter, Registry>,
     /// By the command line or the environment; `None`: a configuration file decides.
     started: Option<String>,
+    /// `None`: the command line says in which form.
+    form: Option<reload::Handle<Messages, Filtered>>,
 }
 
-static FILTER: OnceLock<Filter> = OnceLock::new();
+static LOG: OnceLock<Log> = OnceLock::new();
 
 /// A filter that says what it lets through. To the library a bare word such as `inof` is a part of the program,
 /// of which everything is logged: a misspelled level would silence all others.

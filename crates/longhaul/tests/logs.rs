@@ -27,7 +27,10 @@ struct Logged {
 
 impl Logged {
     fn start(name: &str, options: &[&str]) -> Self {
-        let side = Side::new(name);
+        Self::of(Side::new(name), options)
+    }
+
+    fn of(side: Side, options: &[&str]) -> Self {
         printed(&side.far(&["--allow", "127.0.0.1:1"]));
         let log = File::create(side.folder.path("log")).expect("room");
         let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
@@ -111,6 +114,29 @@ fn a_reload_brings_back_the_filter_of_the_command_line() {
 }
 
 #[test]
+fn the_form_is_that_of_the_file_unless_the_command_line_says_so() {
+    let with_format = |name: &str, format: &str| {
+        let side = Side::new(name);
+        let text = fs::read_to_string(side.config()).expect("it was written");
+        let text = format!("{text}\n[log]\nformat = \"{format}\"\n");
+        fs::write(side.config(), text).expect("room");
+        side
+    };
+    let gateway = Logged::of(with_format("logs-file", "json"), &[]);
+    assert_eq!(gateway.lines()[0]["fields"]["message"], "gateway up");
+    let text = fs::read_to_string(gateway.side.config()).expect("it was written");
+    let other = text.replace("\"json\"", "\"text\"");
+    fs::write(gateway.side.config(), other).expect("room");
+    let said = printed(&gateway.side.run(&["reload"], &[], ""));
+    assert!(said.contains("needs a restart: [log] format"), "{said}");
+    assert!(gateway.lines().len() > 1, "still lines of JSON");
+
+    let gateway = Logged::of(with_format("logs-over", "json"), &["--log-format", "text"]);
+    let log = fs::read_to_string(gateway.side.folder.path("log")).expect("a log");
+    assert!(log.contains("gateway up") && !log.starts_with('{'), "{log}");
+}
+
+#[test]
 fn wrong_filters_are_refused() {
     assert_ends(&["log", "inof"], 2, "is no level");
     assert_ends(&["log", "link=loud"], 2, "link=loud");
@@ -136,4 +162,10 @@ fn a_machine_without_a_journal_is_told() {
     }
     let words = "no systemd journal takes messages on this machine";
     assert_ends(&["status", "--log-format", "journald"], 2, words);
+    let side = Side::new("logs-journal");
+    printed(&side.far(&["--allow", "127.0.0.1:1"]));
+    let text = fs::read_to_string(side.config()).expect("it was written");
+    fs::write(side.config(), text + "\n[log]\nformat = \"journald\"\n").expect("room");
+    let words = "[log] format = journald: no systemd journal";
+    assert_ends(&["gateway", "--config", &side.config()], 2, words);
 }
