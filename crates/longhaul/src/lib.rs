@@ -152,7 +152,7 @@ pub fn command() -> clap::Command {
 const HELP_COLUMNS_MAX: usize = 100;
 
 const EXIT_CODES: &str = "\
-Log messages go to standard error, or to the journal with --log-format journald. --log takes precedence
-over -v and -q, and these over the environment variable RUST_LOG. The default is info.
+Log messages go to standard error, or to the journal with --log-format journald. --log takes
+precedence over -v and -q, and these over the environment variable RUST_LOG. The default is info.
 
 Exit codes: 0 done; 1 the work failed; 2 wrong use or configuration.";

@@ -36,8 +36,8 @@ Examples:
   longhaul trace oslo --out oslo.sqlog
   longhaul trace oslo --out - | tr -d '\\036' | jq -c 'select(.name == \"longhaul:packets_lost\")'
 
-Exit codes: 0 done; 1 no gateway answers, it ended before, it has four traces already, or the file cannot
-be written; 2 wrong use, or an unknown peer.")]
+Exit codes: 0 done; 1 no gateway answers, it ended first, it has four traces already, or the file
+cannot be written; 2 wrong use, or an unknown peer.")]
 pub(crate) struct Args {
     /// The name of the peer, as 'longhaul status' shows it
     peer: String,
