@@ -53,6 +53,7 @@ fn start(folder: &Path, key_file: &str, admin: &str, rest: &str) -> (SocketAddr,
         orders: ordered,
         load: Box::new(move || Config::parse(&text, &path)),
         taken: Box::new(|_| {}),
+        set_log: None,
         program: None,
     };
     tokio::spawn(async move {

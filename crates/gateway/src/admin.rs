@@ -1,17 +1,19 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
-//! that watch; `POST /reload` and `POST /upgrade` for programs on this machine; and the dashboard for people.
+//! that watch; `POST /reload`, `POST /upgrade`, `POST /log` and `GET /trace` for programs on this machine; and the dashboard for people.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
 //! long each may be silent, is bounded by `bounded`.
 
 mod bounded;
+mod qlog;
+mod trace;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{ConnectInfo, Request, State},
+    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
     http::{HeaderMap, StatusCode, Uri, Version, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -28,7 +30,7 @@ use self::bounded::{BoundedListener, Client};
 use crate::{
     dashboard::Dashboard,
     limits::Refusal,
-    reload::{self, Outcome},
+    reload::{self, Outcome, SetLog},
     shared::Shared,
     status::Snapshot,
     target::Host,
@@ -38,13 +40,25 @@ use crate::{
 /// The running gateway, with its present settings.
 type Current = watch::Receiver<Arc<Shared>>;
 
-/// Serves until the task is dropped. Reloads are asked for by `reloads`, and another process by `upgrades`.
+/// By what programs on this machine change the gateway.
+pub(crate) struct Orders {
+    pub(crate) reloads: mpsc::Sender<reload::Request>,
+    /// Another process is asked for.
+    pub(crate) upgrades: mpsc::Sender<upgrade::Request>,
+    pub(crate) set_log: Option<SetLog>,
+}
+
+/// Serves until the task is dropped.
 pub(crate) async fn serve(
     listener: TcpListener,
     current: Current,
-    reloads: mpsc::Sender<reload::Request>,
-    upgrades: mpsc::Sender<upgrade::Request>,
+    orders: Orders,
 ) -> std::io::Result<()> {
+    let Orders {
+        reloads,
+        upgrades,
+        set_log,
+    } = orders;
     let counted = current.borrow().clone();
     let others = counted.config.admin_hosts.clone();
     let refused = move |client: IpAddr| {
@@ -57,6 +71,7 @@ pub(crate) async fn serve(
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
+        .route("/trace", get(trace::trace))
         .with_state(current)
         .merge(
             Router::new()
@@ -67,6 +82,12 @@ pub(crate) async fn serve(
             Router::new()
                 .route("/upgrade", post(upgrade))
                 .with_state(upgrades),
+        )
+        .merge(
+            Router::new()
+                .route("/log", post(log))
+                .layer(DefaultBodyLimit::max(FILTER_MAX_BYTES))
+                .with_state(set_log),
         )
         .merge(dashboard.router());
     let names = ("[admin]", others);
@@ -123,11 +144,30 @@ async fn upgrade(
     Ok((code, Json(outcome)))
 }
 
+/// The body is a filter of log messages.
+async fn log(
+    State(set_log): State<Option<SetLog>>,
+    ConnectInfo(from): ConnectInfo<Client>,
+    headers: HeaderMap,
+    filter: String,
+) -> Result<&'static str, (StatusCode, String)> {
+    check_program(from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
+    let Some(set_log) = set_log else {
+        let text = "this process does not keep a log of its own\n";
+        return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
+    };
+    match set_log(filter.trim()) {
+        Ok(()) => Ok("until the next reload or restart\n"),
+        Err(error) => Err((StatusCode::UNPROCESSABLE_ENTITY, error + "\n")),
+    }
+}
+
 /// # Errors
 /// Unless a program on this machine asks.
 fn check_program(from: Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-    // A browser names the page that asks; no page has to.
-    if !from.0.ip().to_canonical().is_loopback() || headers.contains_key(header::ORIGIN) {
+    // A browser names the page that asks, or says what it fetches for; no page has to.
+    let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    if !from.0.ip().to_canonical().is_loopback() || is_browser {
         return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
     }
     Ok(())
@@ -191,6 +231,9 @@ async fn metrics(State(current): State<Current>) -> impl IntoResponse {
 
 /// A thread that works answers within milliseconds.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A filter of log messages has a few words.
+const FILTER_MAX_BYTES: usize = 4096;
 
 /// An answer in the text format of Prometheus.
 pub fn as_metrics(text: String) -> impl IntoResponse {

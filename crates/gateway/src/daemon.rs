@@ -186,12 +186,18 @@ pub async fn run(
     if let Some(predecessor) = &predecessor {
         doors.inherit(&predecessor.pass_through);
     }
+    let set_log = reloads.set_log.clone();
     let mut reloader = Reloader::new(current, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = currently.clone();
     let admin = admin.map(|listener| {
         side_tasks.spawn(async move {
-            if let Err(error) = admin::serve(listener, for_admin, asks, upgrade_asks).await {
+            let orders = admin::Orders {
+                reloads: asks,
+                upgrades: upgrade_asks,
+                set_log,
+            };
+            if let Err(error) = admin::serve(listener, for_admin, orders).await {
                 warn!(%error, "no status any more");
             }
         })

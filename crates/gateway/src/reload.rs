@@ -24,6 +24,9 @@ use crate::{
 /// Reads the configuration again.
 pub type Load = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
+/// Has the process log what a filter lets through until the next reload, or says what is wrong with the filter.
+pub type SetLog = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// What a gateway hears of changes of its configuration, and tells of them.
 pub struct Reloads {
     /// Orders to read the configuration again, without an answer.
@@ -31,6 +34,8 @@ pub struct Reloads {
     pub load: Load,
     /// Hears of each configuration that was taken on.
     pub taken: Box<dyn Fn(&Config) + Send + Sync>,
+    /// Changes what is logged; `None`: nobody may.
+    pub set_log: Option<SetLog>,
     /// What is started to take this process's place; `None`: nothing can.
     pub program: Option<Program>,
 }
@@ -44,6 +49,7 @@ impl Reloads {
             orders: ordered,
             load: Box::new(move || Ok(same.clone())),
             taken: Box::new(|_| {}),
+            set_log: None,
             program: None,
         };
         (reloads, orders)

@@ -55,14 +55,14 @@ pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 pub use connection::Forger;
 pub use connection::{Stats, Transmit};
 pub use driver::{
-    HandOverError, Incoming, Link, LinkError, OpenError, RecvStream, SendStream, StreamError,
-    Succession,
+    HandOverError, Incoming, Link, LinkError, OpenError, RecvStream, Sample, SendStream,
+    StreamError, Succession, Trace, TraceError, TraceEvent, Traced,
 };
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;
 pub use endpoint::{
-    DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason, Newest, PeerView,
-    Read, Remembered, ReplayMemory, StreamKey,
+    ConnectionState, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
+    Newest, PeerView, Read, Remembered, ReplayMemory, StreamKey,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};

@@ -20,6 +20,11 @@ pub(crate) fn ask(admin: SocketAddr, method: &str, path: &str) -> anyhow::Result
     ask_patiently(admin, method, path, PATIENCE)
 }
 
+/// Sends one request whose body is a text.
+pub(crate) fn send(admin: SocketAddr, path: &str, text: &str) -> anyhow::Result<Answer> {
+    told(admin, answer(admin, "POST", path, text, PATIENCE))
+}
+
 /// The same for what takes a while.
 pub(crate) fn ask_patiently(
     admin: SocketAddr,
@@ -27,7 +32,10 @@ pub(crate) fn ask_patiently(
     path: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
-    let answered = answer(admin, method, path, patience);
+    told(admin, answer(admin, method, path, "", patience))
+}
+
+fn told(admin: SocketAddr, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
     answered.with_context(|| format!("no gateway answers at {admin} (set [admin] listen?)"))
 }
 
@@ -35,11 +43,15 @@ fn answer(
     admin: SocketAddr,
     method: &str,
     path: &str,
+    body: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
     stream.set_read_timeout(Some(patience))?;
-    let request = format!("{method} {path} HTTP/1.0\r\nHost: {admin}\r\n\r\n");
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {admin}\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer)?;

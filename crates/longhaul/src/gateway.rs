@@ -4,6 +4,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::Context as _;
@@ -197,6 +198,7 @@ fn serve(
     config: Config,
     predecessor: Option<Predecessor>,
 ) -> anyhow::Result<ExitCode> {
+    logging::take_form(config.log_format)?;
     logging::follow(config.log_level);
     let program = Program::this();
     let program = program
@@ -223,6 +225,7 @@ fn serve(
             orders: orders()?,
             load: Box::new(move || Config::load(&file)),
             taken: Box::new(|config| logging::follow(config.log_level)),
+            set_log: Some(Arc::new(logging::set)),
             program,
         };
         let cut_short = daemon::run(config, bound, reloads, notify::watch(), shutdown).await?;

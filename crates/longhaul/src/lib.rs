@@ -20,6 +20,7 @@ mod gateway;
 mod jobs;
 mod keygen;
 mod laboratory;
+mod log;
 mod logging;
 mod ls;
 mod moving;
@@ -39,6 +40,7 @@ mod status;
 mod sync;
 mod text_place;
 mod top;
+mod trace;
 mod upgrade;
 #[cfg(feature = "laboratory")]
 mod wan;
@@ -84,6 +86,8 @@ enum Command {
     Top(top::Args),
     Reload(reload::Args),
     Upgrade(upgrade::Args),
+    Log(log::Args),
+    Trace(trace::Args),
     Keygen(keygen::Args),
     Pubkey(pubkey::Args),
     #[cfg(feature = "laboratory")]
@@ -123,6 +127,8 @@ pub fn run() -> ExitCode {
         Command::Top(args) => top::run(&args).map(done),
         Command::Reload(args) => reload::run(&args),
         Command::Upgrade(args) => upgrade::run(&args),
+        Command::Log(args) => log::run(&args).map(done),
+        Command::Trace(args) => trace::run(&args),
         Command::Keygen(args) => keygen::run(&args).map(done),
         Command::Pubkey(args) => pubkey::run(&args).map(done),
         #[cfg(feature = "laboratory")]
@@ -146,7 +152,7 @@ pub fn command() -> clap::Command {
 const HELP_COLUMNS_MAX: usize = 100;
 
 const EXIT_CODES: &str = "\
-Log messages go to standard error. --log takes precedence over -v and -q, and these over the
-environment variable RUST_LOG. The default is info.
+Log messages go to standard error, or to the journal with --log-format journald. --log takes
+precedence over -v and -q, and these over the environment variable RUST_LOG. The default is info.
 
 Exit codes: 0 done; 1 the work failed; 2 wrong use or configuration.";

@@ -1,10 +1,15 @@
-//! What is logged: the options that every command has.
+//! What is logged, and how: the options that every command has.
 
-use std::{io::IsTerminal as _, sync::OnceLock};
+use std::{
+    io::{self, IsTerminal as _},
+    sync::OnceLock,
+};
 
-use clap::ArgAction;
-use gateway::config::LogLevel;
-use tracing_subscriber::{EnvFilter, Registry, filter::LevelFilter, prelude::*, reload};
+use clap::{ArgAction, ValueEnum};
+use gateway::config::{LogFormat, LogLevel};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::LevelFilter, fmt, layer::Layered, prelude::*, reload,
+};
 
 use crate::{exit, output};
 
@@ -20,10 +25,25 @@ pub(crate) struct Options {
     /// Log what a filter lets through: 'info', 'link=debug' or 'warn,gateway=trace'
     #[arg(long, global = true, value_name = "FILTER", value_parser = parse_filter)]
     log: Option<String>,
+    /// Write log messages in this form [default: text]
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    log_format: Option<Format>,
+}
+
+/// The form of log messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Lines for people, on standard error
+    #[default]
+    Text,
+    /// A JSON object on each line of standard error
+    Json,
+    /// Entries of the systemd journal, with a field for each value
+    Journald,
 }
 
 impl Options {
-    /// Sends log messages to standard error from now on.
+    /// Sends log messages to standard error or to the journal from now on.
     ///
     /// Refuses `-v` together with `-q`. Clap would not see that one of the two stands before the subcommand
     /// and the other behind it.
@@ -37,19 +57,21 @@ impl Options {
         }
         let environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
         let directives = self.directives(environment.as_deref());
-        let (filter, handle) = reload::Layer::new(EnvFilter::new(directives));
-        let messages = tracing_subscriber::fmt::layer()
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal());
+        let messages = messages(self.log_format.unwrap_or_default(), "--log-format")?;
+        let (messages, form) = reload::Layer::new(messages);
+        let (filter, handle) = reload::Layer::new(EnvFilter::new(&directives));
         tracing_subscriber::registry()
             .with(filter)
             .with(messages)
             .init();
         let is_default = self.log.is_none() && self.verbose == 0 && !self.quiet;
-        if is_default && is_no_filter(environment.as_deref()) {
-            // Each process starts its log once.
-            let _ = FILTER.set(handle);
-        }
+        let is_of_file = is_default && is_no_filter(environment.as_deref());
+        // Each process starts its log once.
+        let _ = LOG.set(Log {
+            filter: handle,
+            started: (!is_of_file).then_some(directives),
+            form: self.log_format.is_none().then_some(form),
+        });
         Ok(())
     }
 
@@ -70,28 +92,94 @@ impl Options {
     }
 }
 
-/// Logs by the level of a configuration file from now on, unless the command line or the environment says
-/// what is logged.
-pub(crate) fn follow(level: Option<LogLevel>) {
-    let level = level.map_or("info", LogLevel::name);
-    if let Some(filter) = FILTER.get() {
-        let fresh = EnvFilter::new(format!("{level},{LIBRARIES}"));
-        if let Err(error) = filter.reload(fresh) {
-            tracing::warn!(%error, "the level of the log stays as it is");
+type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
+
+type Messages = Box<dyn Layer<Filtered> + Send + Sync>;
+
+/// # Errors
+/// Wrong use, if the journal cannot be reached; `place` says who wants it.
+fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
+    let lines = fmt::layer().with_writer(io::stderr);
+    Ok(match format {
+        Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        // The list has the current span, too.
+        Format::Json => lines.json().with_current_span(false).boxed(),
+        Format::Journald => {
+            let journal = tracing_journald::layer().map_err(|error| {
+                exit::misuse(format!(
+                    "{place} journald: no systemd journal takes messages on this machine: {error}; use text or json"
+                ))
+            })?;
+            journal.boxed()
         }
+    })
+}
+
+/// Logs in the form of a configuration file from now on, unless the command line says in which. No span may be open: its
+/// fields have the form of before.
+///
+/// # Errors
+/// Wrong use, if the journal cannot be reached.
+pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
+    let format = match format {
+        None | Some(LogFormat::Text) => return Ok(()),
+        Some(LogFormat::Json) => Format::Json,
+        Some(LogFormat::Journald) => Format::Journald,
+    };
+    let form = LOG.get().and_then(|log| log.form.as_ref());
+    form.map_or(Ok(()), |form| {
+        Ok(form.reload(messages(format, "[log] format =")?)?)
+    })
+}
+
+/// Logs by the command line or the environment if they say what is logged, otherwise by the level of a configuration
+/// file. What [`set`] has changed is over.
+pub(crate) fn follow(level: Option<LogLevel>) {
+    let Some(log) = LOG.get() else { return };
+    let level = level.map_or("info", LogLevel::name);
+    let of_file = || format!("{level},{LIBRARIES}");
+    let directives = log.started.clone().unwrap_or_else(of_file);
+    if let Err(error) = log.filter.reload(EnvFilter::new(directives)) {
+        tracing::warn!(%error, "what is logged stays as it is");
     }
+}
+
+/// Logs what a filter lets through until the next [`follow`].
+///
+/// # Errors
+/// What is wrong with the filter.
+pub(crate) fn set(text: &str) -> Result<(), String> {
+    let directives = parse_filter(text)?;
+    let Some(log) = LOG.get() else {
+        return Err("this process keeps no log".to_owned());
+    };
+    // By the filter that was: the new one may let nothing through.
+    tracing::warn!(
+        filter = directives,
+        "what is logged changes until the next reload or restart"
+    );
+    let reloaded = log.filter.reload(EnvFilter::new(directives));
+    reloaded.map_err(|error| error.to_string())
 }
 
 fn is_no_filter(environment: Option<&str>) -> bool {
     environment.is_none_or(|text| text.is_empty() || parse_filter(text).is_err())
 }
 
-/// The filter, where a configuration file may change it.
-static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+/// The log of this process, as far as it can be changed.
+struct Log {
+    filter: reload::Handle<EnvFilter, Registry>,
+    /// By the command line or the environment; `None`: a configuration file decides.
+    started: Option<String>,
+    /// `None`: the command line says in which form.
+    form: Option<reload::Handle<Messages, Filtered>>,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
 
 /// A filter that says what it lets through. To the library a bare word such as `inof` is a part of the program,
 /// of which everything is logged: a misspelled level would silence all others.
-fn parse_filter(text: &str) -> Result<String, String> {
+pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
     // The fields of a span have commas of their own.
     let words = text.split(',').filter(|_| !text.contains('['));
     for word in words.map(str::trim).filter(|word| !word.contains('=')) {
@@ -120,6 +208,7 @@ mod tests {
             verbose,
             quiet,
             log: log.map(str::to_owned),
+            log_format: None,
         };
         for (options, environment, expected) in [
             (

@@ -25,8 +25,8 @@ Examples:
   longhaul upgrade --config site-a.toml
   longhaul upgrade --admin 127.0.0.1:9811 --json
 
-Exit codes: 0 the new process serves; 1 the old process goes on, or no gateway answers; 2 wrong use or
-configuration.")]
+Exit codes: 0 the new process serves; 1 the old process goes on, or no gateway answers; 2 wrong use
+or configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,

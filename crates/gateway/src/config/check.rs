@@ -88,6 +88,7 @@ pub(super) fn check(
         drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
         upgrade_drain_max: file.link.upgrade_drain_max.map(Spanned::into_inner),
         log_level: check_log::level(&file.log)?,
+        log_format: check_log::format(&file.log)?,
         spool: check_spool::spool(file.spool.as_ref(), folder)?,
         transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),

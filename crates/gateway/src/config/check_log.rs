@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    LogLevel,
+    LogFormat, LogLevel,
     file::LogSection,
     problem::{Problem, problem},
 };
@@ -55,4 +55,21 @@ pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
         );
         problem(name, message)
     })
+}
+
+/// The form of log messages, if the section has one.
+pub(super) fn format(section: &LogSection) -> Result<Option<LogFormat>, Problem> {
+    let Some(name) = &section.format else {
+        return Ok(None);
+    };
+    match name.get_ref().as_str() {
+        "text" => Ok(Some(LogFormat::Text)),
+        "json" => Ok(Some(LogFormat::Json)),
+        "journald" => Ok(Some(LogFormat::Journald)),
+        other => {
+            let message =
+                format!("unknown format {other:?}, expected \"text\", \"json\" or \"journald\"");
+            Err(problem(name, message))
+        }
+    }
 }

@@ -160,6 +160,7 @@ pub(super) struct SpoolSection {
 #[serde(deny_unknown_fields)]
 pub(super) struct LogSection {
     pub(super) level: Option<Spanned<String>>,
+    pub(super) format: Option<Spanned<String>>,
     pub(super) transfer_log: Option<PathBuf>,
     pub(super) transfer_log_format: Option<Spanned<String>>,
 }

@@ -73,6 +73,8 @@ pub struct Config {
     pub transfer_log: Option<transfer_log::Settings>,
     /// What is logged, unless the command line or the environment says so.
     pub log_level: Option<LogLevel>,
+    /// The form of the log, unless the command line says so.
+    pub log_format: Option<LogFormat>,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
     /// Further names under which the admin interface is asked.
@@ -167,6 +169,17 @@ impl LogLevel {
             Self::Debug => "debug",
         }
     }
+}
+
+/// The form of log messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// A JSON object on each line.
+    Json,
+    /// Entries of the systemd journal.
+    Journald,
 }
 
 /// TLS between the clients of a front door and the gateway.

@@ -84,6 +84,7 @@ folder = "."
 size_max = "1 GiB"
 [log]
 level = "debug"
+format = "json"
 transfer_log = "transfers.log"
 transfer_log_format = "xferlog"
 [admin]
@@ -103,6 +104,7 @@ listen = "127.0.0.1:9811"
     assert_eq!(spool.size_max.bytes(), 1 << 30);
     assert_eq!(config.drain_max.as_secs(), 30);
     assert_eq!(config.log_level, Some(LogLevel::Debug));
+    assert_eq!(config.log_format, Some(LogFormat::Json));
     let log = config.transfer_log.as_ref().expect("a transfer log");
     assert_eq!(log.path, folder.0.join("transfers.log"));
     assert_eq!(log.format, transfer_log::Format::Xferlog);
@@ -280,6 +282,7 @@ fn contradictions_are_errors() {
         ("[link]\nidle_timeout = \"10\"\n", "10 min"),
         ("[far]\nallow = [\"127.1:21\"]\n", "127.1"),
         ("[log]\nlevel = \"loud\"\n", "debug"),
+        ("[log]\nformat = \"xml\"\n", "journald"),
         ("[log]\ntransfer_log_format = \"json\"\n", "transfer_log"),
         (
             "[log]\ntransfer_log = \"t\"\ntransfer_log_format = \"csv\"\n",

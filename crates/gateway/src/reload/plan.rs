@@ -110,6 +110,8 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     keep("[admin] hosts", running.admin_hosts == fresh.admin_hosts);
     fresh.admin_hosts.clone_from(&running.admin_hosts);
     keep("[spool]", running.spool == fresh.spool);
+    keep("[log] format", running.log_format == fresh.log_format);
+    fresh.log_format = running.log_format;
     fresh.spool.clone_from(&running.spool);
     fresh.key_file.clone_from(&running.key_file);
     fresh.link_listen = running.link_listen;

@@ -91,6 +91,7 @@ impl Gateway {
             orders: received,
             load: Box::new(move || Config::parse(&read.lock().expect("a text"), &path)),
             taken: Box::new(|_| {}),
+            set_log: None,
             program: None,
         };
         let task = runtime.spawn(async move {

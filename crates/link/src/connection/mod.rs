@@ -120,7 +120,7 @@ impl std::fmt::Debug for HandshakeFlight {
 }
 
 /// Counters of a connection.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Stats {
     pub datagrams_sent: u64,
@@ -166,6 +166,25 @@ impl Stats {
         self.duplicates += duplicates;
         self.no_memory += no_memory;
         self.malformed += malformed;
+    }
+
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        Self {
+            datagrams_sent: since(self.datagrams_sent, earlier.datagrams_sent),
+            bytes_sent: since(self.bytes_sent, earlier.bytes_sent),
+            payload_sent: since(self.payload_sent, earlier.payload_sent),
+            payload_again: since(self.payload_again, earlier.payload_again),
+            payload_repeated: since(self.payload_repeated, earlier.payload_repeated),
+            feedback_bytes: since(self.feedback_bytes, earlier.feedback_bytes),
+            datagrams_received: since(self.datagrams_received, earlier.datagrams_received),
+            bytes_received: since(self.bytes_received, earlier.bytes_received),
+            payload_received: since(self.payload_received, earlier.payload_received),
+            duplicates: since(self.duplicates, earlier.duplicates),
+            no_memory: since(self.no_memory, earlier.no_memory),
+            malformed: since(self.malformed, earlier.malformed),
+        }
     }
 }
 
@@ -302,7 +321,7 @@ impl Connection {
         self.streams.controls.push(Control::Retire);
     }
 
-    #[cfg(test)]
+    /// Bytes of packets whose fate is unknown.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.sent.bytes_in_flight()
     }

@@ -12,6 +12,7 @@ mod stream;
 mod succession;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod transfer;
 mod wakes;
 
@@ -37,6 +38,7 @@ use units::BitRate;
 pub use self::{
     stream::{RecvStream, SendStream, StreamError},
     succession::{HandOverError, Succession},
+    trace::{Sample, Trace, TraceError, TraceEvent, Traced},
 };
 use crate::{Class, LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamKey};
 
@@ -254,6 +256,16 @@ impl Link {
         matches!(timeout(patience, answer).await, Ok(Ok(())))
     }
 
+    /// Begins to watch what the connections to a peer do.
+    ///
+    /// # Errors
+    /// [`TraceError`]: no such peer, or too many traces.
+    pub async fn trace(&self, peer: PeerId) -> Result<Trace, TraceError> {
+        let (reply, answer) = oneshot::channel();
+        self.handle.bell.command(Command::Trace { peer, reply });
+        answer.await.unwrap_or(Err(TraceError::Closed))
+    }
+
     /// A snapshot of the link. It lacks 0.1 s of what was done at most.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
@@ -295,6 +307,10 @@ enum Command {
     KeepAlive(Duration),
     /// Somebody wants to know whether this thread works.
     Echo(oneshot::Sender<()>),
+    Trace {
+        peer: PeerId,
+        reply: oneshot::Sender<Result<Trace, TraceError>>,
+    },
     Open {
         peer: PeerId,
         /// On the connection of this stream.

@@ -33,6 +33,7 @@ use super::{
     socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
     succession::{self, Fed, Feed, HandOverError, OLDER_MAX, Older, Succession},
+    trace::Tracers,
     wakes::Wakes,
 };
 use crate::{
@@ -85,6 +86,7 @@ pub(super) struct Driver {
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
     reporter: Reporter,
+    tracers: Tracers,
     memory_file: Option<MemoryFile>,
     send_error_logged: Option<Instant>,
     /// Errors of the network may wait at the socket.
@@ -216,6 +218,7 @@ impl Driver {
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
             reporter,
+            tracers: Tracers::default(),
             memory_file,
             send_error_logged: None,
             has_transport_errors: false,
@@ -281,6 +284,10 @@ impl Driver {
                 Command::Echo(reply) => {
                     // Who asked may be gone.
                     let _ = reply.send(());
+                }
+                Command::Trace { peer, reply } => {
+                    // Who asked may be gone, and then so is the trace.
+                    let _ = reply.send(self.tracers.begin(peer, self.config.peers.len(), now));
                 }
                 Command::Address { peer, address } => {
                     let address = address.map(|address| self.socket.native(address));
@@ -582,6 +589,7 @@ impl Driver {
         self.reporter
             .publish_if_due(&self.endpoint, &self.config, is_dense, now);
         self.reporter.log_drops(self.endpoint.dropped(), now);
+        self.tracers.look(&self.endpoint, now);
     }
 
     fn is_over(&mut self, now: Instant) -> bool {
@@ -610,6 +618,7 @@ impl Driver {
         let due = [
             of_endpoint,
             self.reporter.due(),
+            self.tracers.due(now),
             self.wakes.due(),
             self.waiting.iter().map(|it| it.deadline).min(),
             self.stopping.as_ref().map(|it| it.deadline),

@@ -23,6 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::streams::ConnectionView;
 #[cfg(feature = "sim")]
 pub use self::streams::Footprint;
 use self::{
@@ -37,7 +38,7 @@ pub use self::{
     event::{Event, LostReason},
     first_flights::{Newest, ReplayMemory},
     remembered::Remembered,
-    streams::{PeerView, Read, StreamKey},
+    streams::{ConnectionState, PeerView, Read, StreamKey},
 };
 use units::{BitRate, ByteCount};
 

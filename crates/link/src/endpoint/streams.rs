@@ -64,6 +64,70 @@ pub struct PeerView {
     pub stats: Stats,
 }
 
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// The handshake is complete; nothing under its keys has come yet.
+    Established,
+    /// The peer has answered under its keys.
+    Confirmed,
+    /// The peer is being told that it ends.
+    Closing,
+    /// It is over.
+    Closed,
+}
+
+/// A connection as a trace sees it. Counts are since its beginning.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ConnectionView {
+    pub(crate) id: u32,
+    pub(crate) state: ConnectionState,
+    pub(crate) is_silent: bool,
+    /// The peer wants new streams on another connection.
+    pub(crate) is_retired: bool,
+    pub(crate) rtt: Option<Duration>,
+    pub(crate) base_rtt: Duration,
+    pub(crate) queue_delay: Duration,
+    pub(crate) allowed_bytes_per_s: f64,
+    pub(crate) window_bytes: u64,
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) streams: usize,
+    pub(crate) controller_state: &'static str,
+    /// Packets that were declared lost, those that arrived later included.
+    pub(crate) packets_lost: u64,
+    pub(crate) packets_late: u64,
+    pub(crate) stats: Stats,
+}
+
+impl ConnectionView {
+    fn of(connection: &Connection) -> Self {
+        let controller = &connection.path.controller;
+        let (lost, late) = connection.packets_lost();
+        let state = match (connection.is_closing(), connection.is_confirmed()) {
+            (true, _) => ConnectionState::Closing,
+            (false, true) => ConnectionState::Confirmed,
+            (false, false) => ConnectionState::Established,
+        };
+        Self {
+            id: u32::from_be_bytes(connection.our_id.0),
+            state,
+            is_silent: connection.is_silent(),
+            is_retired: connection.is_retired,
+            rtt: connection.rtt(),
+            base_rtt: connection.base_rtt(),
+            queue_delay: Duration::from_secs_f64(controller.queue_delay_s().max(0.0)),
+            allowed_bytes_per_s: controller.rate_bytes_per_s(),
+            window_bytes: controller.window_bytes() as u64,
+            in_flight_bytes: connection.bytes_in_flight(),
+            streams: connection.streams.len(),
+            controller_state: controller.state(),
+            packets_lost: lost + late,
+            packets_late: late,
+            stats: connection.stats,
+        }
+    }
+}
+
 /// The memory of an endpoint, in entries of its tables.
 #[cfg(feature = "sim")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -228,6 +292,18 @@ impl Endpoint {
             receive_memory_peak_bytes: current.map_or(0, Connection::receive_memory_peak),
             stats: self.peer_stats(peer),
         }
+    }
+
+    /// The connections to a peer, in no order.
+    pub(crate) fn connection_views(&self, peer: usize) -> impl Iterator<Item = ConnectionView> {
+        let connections = self.connections.values();
+        let of_peer = connections.filter(move |it| it.peer == peer);
+        of_peer.map(ConnectionView::of)
+    }
+
+    /// Handshakes with a peer that this endpoint began.
+    pub(crate) fn peer_attempts(&self, peer: usize) -> u64 {
+        self.peers[peer].attempts
     }
 
     /// The memory of an endpoint, without unread bytes and unread events of its applications.

@@ -1,0 +1,435 @@
+//! What the connections to one peer do, for somebody who asks: samples, and changes of their states.
+//!
+//! In: [`ConnectionView`]s of the endpoint, and the time. Out: events in a bounded queue. A reader that is slow
+//! loses samples, and is told how many; what a lost sample would have counted is in the next one. The driver
+//! waits for no reader.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::{
+    Endpoint, PeerId, Stats,
+    endpoint::{ConnectionState, ConnectionView},
+};
+
+/// What the connections to a peer do. Dropped, it ends.
+#[derive(Debug)]
+pub struct Trace {
+    events: mpsc::Receiver<TraceEvent>,
+    /// The time of day to which the times of events count.
+    pub begun: SystemTime,
+}
+
+/// Why no trace was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// There is no such peer.
+    #[error("there is no such peer")]
+    NoPeer,
+    /// Others trace.
+    #[error("{TRACES_MAX} traces run, and there may be no more at once")]
+    TooMany,
+    /// The link has ended.
+    #[error("the link was closed")]
+    Closed,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceEvent {
+    /// When, since the trace was begun. It does not fall.
+    pub at: Duration,
+    /// The connection, by the identifier in the packets that come to us; `None`: it is the peer's.
+    pub connection: Option<u32>,
+    /// What.
+    pub what: Traced,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Traced {
+    /// So many handshakes with the peer were begun since the last such event.
+    Attempts(u64),
+    /// A connection's state is another one, or seen for the first time.
+    State {
+        /// The state that was seen before.
+        old: Option<ConnectionState>,
+        /// The present state.
+        new: ConnectionState,
+    },
+    /// Nothing comes from the peer, or something comes again.
+    Silence(bool),
+    /// New streams are opened on another connection.
+    Retired,
+    /// The congestion controller's state is another one, or seen for the first time.
+    Controller {
+        /// The state that was seen before.
+        old: Option<&'static str>,
+        /// The present state.
+        new: &'static str,
+    },
+    /// How a connection is, and what it counted since its last sample.
+    Sample(Box<Sample>),
+    /// So many samples found the queue full.
+    Lost(u64),
+}
+
+/// How a connection is, and what it counted since its last sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Smoothed round-trip time.
+    pub rtt: Option<Duration>,
+    /// Least round-trip time of the recent past.
+    pub base_rtt: Duration,
+    /// One-way queueing delay.
+    pub queue_delay: Duration,
+    /// Rate that congestion control allows.
+    pub allowed_bytes_per_s: f64,
+    /// What may be in flight.
+    pub window_bytes: u64,
+    /// Bytes whose fate is unknown.
+    pub in_flight_bytes: u64,
+    /// Open streams.
+    pub streams: usize,
+    /// Packets declared lost since the last sample.
+    pub packets_lost: u64,
+    /// Packets declared lost that arrived since the last sample.
+    pub packets_late: u64,
+    /// Counts since the last sample.
+    pub counts: Stats,
+}
+
+impl Trace {
+    /// Waits for events, and appends at most `limit` of them. False: there will be no more.
+    pub async fn next(&mut self, events: &mut Vec<TraceEvent>, limit: usize) -> bool {
+        self.events.recv_many(events, limit).await > 0
+    }
+}
+
+/// Those who trace.
+#[derive(Debug, Default)]
+pub(super) struct Tracers {
+    tracers: Vec<Tracer>,
+    sampled: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Tracer {
+    peer: usize,
+    begun: Instant,
+    queue: mpsc::Sender<TraceEvent>,
+    /// Samples that found the queue full, and of which the reader has not been told.
+    lost: u64,
+    attempts: Option<u64>,
+    seen: Vec<Seen>,
+}
+
+/// What the reader knows of a connection.
+#[derive(Debug, Default)]
+struct Seen {
+    id: u32,
+    state: Option<ConnectionState>,
+    controller: Option<&'static str>,
+    is_silent: bool,
+    is_retired: bool,
+    sample: Option<(Instant, ConnectionView)>,
+}
+
+impl Tracers {
+    /// Begins a trace of a peer; the link has so many.
+    pub(super) fn begin(
+        &mut self,
+        PeerId(peer): PeerId,
+        peers: usize,
+        now: Instant,
+    ) -> Result<Trace, TraceError> {
+        self.tracers.retain(|it| !it.queue.is_closed());
+        if peer >= peers {
+            return Err(TraceError::NoPeer);
+        }
+        if self.tracers.len() >= TRACES_MAX {
+            return Err(TraceError::TooMany);
+        }
+        let (queue, events) = mpsc::channel(EVENTS_MAX);
+        self.tracers.push(Tracer {
+            peer,
+            begun: now,
+            queue,
+            lost: 0,
+            attempts: None,
+            seen: Vec::new(),
+        });
+        // The first sample is due now.
+        self.sampled = None;
+        Ok(Trace {
+            events,
+            begun: SystemTime::now(),
+        })
+    }
+
+    /// When the next sample is due.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        if self.tracers.is_empty() {
+            return None;
+        }
+        Some(self.sampled.map_or(now, |at| at + SAMPLE_INTERVAL))
+    }
+
+    /// Tells of changes at once, and of samples when they are due.
+    pub(super) fn look(&mut self, endpoint: &Endpoint, now: Instant) {
+        if self.tracers.is_empty() {
+            return;
+        }
+        let is_due = self.due(now).is_some_and(|due| due <= now);
+        if is_due {
+            self.sampled = Some(now);
+            self.tracers.retain(|it| !it.queue.is_closed());
+        }
+        for tracer in &mut self.tracers {
+            let attempts = endpoint.peer_attempts(tracer.peer);
+            // A queue that is full is no error: what was not told is told later.
+            let _ = tracer.look(
+                endpoint.connection_views(tracer.peer),
+                attempts,
+                is_due,
+                now,
+            );
+        }
+    }
+}
+
+/// The reader's queue is full.
+struct Full;
+
+impl Tracer {
+    fn look(
+        &mut self,
+        views: impl Iterator<Item = ConnectionView>,
+        attempts: u64,
+        is_due: bool,
+        now: Instant,
+    ) -> Result<(), Full> {
+        let mut of_now = Vec::new();
+        let mut told = Ok(());
+        for view in views {
+            of_now.push(view.id);
+            if told.is_ok() {
+                told = self.changes(&view, now);
+            }
+            if is_due {
+                told = told.and(self.sample(view, now));
+            }
+        }
+        told?;
+        let before = *self.attempts.get_or_insert(attempts);
+        if attempts > before {
+            self.tell(None, Traced::Attempts(attempts - before), now)?;
+            self.attempts = Some(attempts);
+        }
+        while let Some(gone) = self.seen.iter().position(|it| !of_now.contains(&it.id)) {
+            let (id, old) = (self.seen[gone].id, self.seen[gone].state);
+            let new = ConnectionState::Closed;
+            self.tell(Some(id), Traced::State { old, new }, now)?;
+            self.seen.swap_remove(gone);
+        }
+        Ok(())
+    }
+
+    fn changes(&mut self, view: &ConnectionView, now: Instant) -> Result<(), Full> {
+        let index = self.index(view.id);
+        let old = self.seen[index].state;
+        if old != Some(view.state) {
+            let new = view.state;
+            self.tell(Some(view.id), Traced::State { old, new }, now)?;
+            self.seen[index].state = Some(new);
+        }
+        let old = self.seen[index].controller;
+        if old != Some(view.controller_state) {
+            let new = view.controller_state;
+            self.tell(Some(view.id), Traced::Controller { old, new }, now)?;
+            self.seen[index].controller = Some(new);
+        }
+        if self.seen[index].is_silent != view.is_silent {
+            self.tell(Some(view.id), Traced::Silence(view.is_silent), now)?;
+            self.seen[index].is_silent = view.is_silent;
+        }
+        if view.is_retired && !self.seen[index].is_retired {
+            self.tell(Some(view.id), Traced::Retired, now)?;
+            self.seen[index].is_retired = true;
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, view: ConnectionView, now: Instant) -> Result<(), Full> {
+        let index = self.index(view.id);
+        let before = match &self.seen[index].sample {
+            None => &view,
+            Some((at, before)) => {
+                let is_due = now.duration_since(*at) >= SAMPLE_INTERVAL_IDLE;
+                if *before == view && !is_due {
+                    return Ok(());
+                }
+                before
+            }
+        };
+        let sample = Sample {
+            rtt: view.rtt,
+            base_rtt: view.base_rtt,
+            queue_delay: view.queue_delay,
+            allowed_bytes_per_s: view.allowed_bytes_per_s,
+            window_bytes: view.window_bytes,
+            in_flight_bytes: view.in_flight_bytes,
+            streams: view.streams,
+            packets_lost: view.packets_lost.saturating_sub(before.packets_lost),
+            packets_late: view.packets_late.saturating_sub(before.packets_late),
+            counts: view.stats.since(&before.stats),
+        };
+        let told = self.tell(Some(view.id), Traced::Sample(Box::new(sample)), now);
+        match told {
+            Ok(()) => self.seen[index].sample = Some((now, view)),
+            Err(Full) => self.lost += 1,
+        }
+        told
+    }
+
+    fn index(&mut self, id: u32) -> usize {
+        let known = self.seen.iter().position(|it| it.id == id);
+        known.unwrap_or_else(|| {
+            self.seen.push(Seen {
+                id,
+                ..Seen::default()
+            });
+            self.seen.len() - 1
+        })
+    }
+
+    fn tell(&mut self, connection: Option<u32>, what: Traced, now: Instant) -> Result<(), Full> {
+        let at = now.saturating_duration_since(self.begun);
+        if self.lost > 0 {
+            let lost = TraceEvent {
+                at,
+                connection: None,
+                what: Traced::Lost(self.lost),
+            };
+            self.send(lost)?;
+            self.lost = 0;
+        }
+        self.send(TraceEvent {
+            at,
+            connection,
+            what,
+        })
+    }
+
+    fn send(&self, event: TraceEvent) -> Result<(), Full> {
+        match self.queue.try_send(event) {
+            Err(TrySendError::Full(_)) => Err(Full),
+            // Whose reader is gone ends at the next sample.
+            Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
+        }
+    }
+}
+
+/// Traces at once.
+const TRACES_MAX: usize = 4;
+/// Events that wait for their reader: those of ten seconds and a connection, in a quarter of a megabyte.
+const EVENTS_MAX: usize = 1024;
+/// A connection is sampled this often while something changes.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
+/// ... and this often while nothing does.
+const SAMPLE_INTERVAL_IDLE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(bytes_sent: u64) -> ConnectionView {
+        ConnectionView {
+            id: 7,
+            state: ConnectionState::Confirmed,
+            is_silent: false,
+            is_retired: false,
+            rtt: None,
+            base_rtt: Duration::ZERO,
+            queue_delay: Duration::ZERO,
+            allowed_bytes_per_s: 1e6,
+            window_bytes: 1,
+            in_flight_bytes: 0,
+            streams: 0,
+            controller_state: "steady",
+            packets_lost: 0,
+            packets_late: 0,
+            stats: Stats {
+                bytes_sent,
+                ..Stats::default()
+            },
+        }
+    }
+
+    fn taken(trace: &mut Trace) -> Vec<TraceEvent> {
+        std::iter::from_fn(|| trace.events.try_recv().ok()).collect()
+    }
+
+    fn bytes(events: &[TraceEvent]) -> u64 {
+        let of = |event: &TraceEvent| match &event.what {
+            Traced::Sample(sample) => sample.counts.bytes_sent,
+            _ => 0,
+        };
+        events.iter().map(of).sum()
+    }
+
+    #[test]
+    fn a_slow_reader_loses_samples_and_no_bytes_and_is_told() {
+        let mut tracers = Tracers::default();
+        let begun = Instant::now();
+        let mut trace = tracers.begin(PeerId(0), 1, begun).expect("the first");
+        let tracer = &mut tracers.tracers[0];
+        let mut now = begun;
+        for step in 0..3000 {
+            now += SAMPLE_INTERVAL;
+            let _ = tracer.look([view(step * 10)].into_iter(), 0, true, now);
+        }
+        let mut events = taken(&mut trace);
+        assert_eq!(events.len(), EVENTS_MAX, "the queue is full");
+        now += SAMPLE_INTERVAL;
+        let _ = tracer.look([view(30_000)].into_iter(), 0, true, now);
+        let later = taken(&mut trace);
+        // Of the first 1024 events, two are of states.
+        assert_eq!(later[0].what, Traced::Lost(3000 + 2 - EVENTS_MAX as u64));
+        events.extend(later);
+        assert_eq!(bytes(&events), 30_000, "since the first sample");
+        assert!(events.is_sorted_by_key(|event| event.at));
+    }
+
+    #[test]
+    fn what_does_not_change_is_said_once_a_second() {
+        let mut tracers = Tracers::default();
+        let begun = Instant::now();
+        let mut trace = tracers.begin(PeerId(0), 1, begun).expect("the first");
+        for step in 0..300 {
+            let now = begun + SAMPLE_INTERVAL * step;
+            let _ = tracers.tracers[0].look([view(5)].into_iter(), 0, true, now);
+        }
+        let events = taken(&mut trace);
+        assert_eq!(events.len(), 2 + 3, "{events:?}");
+        let _ = tracers.tracers[0].look(std::iter::empty(), 2, false, begun);
+        let closed = &taken(&mut trace)[1].what;
+        let (old, new) = (Some(ConnectionState::Confirmed), ConnectionState::Closed);
+        assert_eq!(*closed, Traced::State { old, new });
+    }
+
+    #[test]
+    fn traces_are_few_and_of_peers_that_there_are() {
+        let mut tracers = Tracers::default();
+        let now = Instant::now();
+        let mut begin = |peer| tracers.begin(PeerId(peer), 1, now);
+        assert_eq!(begin(1).expect_err("one peer"), TraceError::NoPeer);
+        let mut traces: Vec<_> = (0..TRACES_MAX).map(|_| begin(0).expect("room")).collect();
+        assert_eq!(begin(0).expect_err("full"), TraceError::TooMany);
+        traces.pop();
+        assert!(begin(0).is_ok(), "one has gone");
+    }
+}

@@ -1,0 +1,55 @@
+//! `longhaul log`: a running gateway logs more, or less, for a while.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use gateway::config::Config;
+
+use crate::{
+    admin::{self, Answer},
+    exit, logging, output, places,
+};
+
+/// Change what a running gateway logs
+///
+/// The change holds until the gateway reads its configuration again or ends, also by an upgrade. Then the
+/// gateway logs again what the command line, the environment or `[log] level` of the configuration says.
+/// The gateway must run on this machine.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul log debug
+  longhaul log info,link=debug
+  longhaul log warn --admin 127.0.0.1:9811
+  longhaul reload                           # takes the change back
+
+Exit codes: 0 done; 1 no gateway answers; 2 wrong use, or a wrong filter.")]
+pub(crate) struct Args {
+    /// A level, 'debug' for example, or a filter as for --log: 'info,link=debug'
+    #[arg(value_name = "LEVEL|FILTER", value_parser = logging::parse_filter)]
+    filter: String,
+    /// Ask the gateway of this configuration file
+    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+    config: Option<PathBuf>,
+    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let admin = match &args.config {
+        Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
+        None => places::admin(args.admin),
+    };
+    let Answer { code, body } = admin::send(admin, "/log", &args.filter)?;
+    let said = body.trim();
+    match code {
+        200 => output::print(&format!(
+            "the gateway logs {:?} until its next reload or restart\n",
+            args.filter
+        )),
+        422 => Err(exit::misuse(format!(
+            "the gateway refuses the filter: {said}"
+        ))),
+        _ => anyhow::bail!("what answers at {admin} has the status {code}: {said:?}"),
+    }
+}
