@@ -52,7 +52,7 @@ struct Open {
 /// Clients whose control connections an older process of this gateway has.
 #[derive(Debug, Default)]
 struct Inherited {
-    /// When each is forgotten: without data the older process ends its control connection.
+    /// When each is forgotten, unless it has a data connection meanwhile.
     until: HashMap<IpAddr, Instant>,
 }
 
