@@ -45,12 +45,6 @@ class Mover:
         return [*ways[self.way], *(["--active"] if self.active else []),
                 *(["--tls-insecure"] if self.tls else [])]
 
-    def patience(self):
-        """pyftpdlib 1.5.7 forgets one in fifty of the data connections that it makes, where several clients ask for some (Python's
-        ftplib waits for ever, too). So few files, and not for long."""
-        forgets = self.server.name == "pyftpdlib" and self.active and self.way == "direct"
-        return ["--stall-timeout", "5s"] if forgets else []
-
     def copy(self, *arguments, **options):
         """Runs `longhaul copy`; returns the objects that it prints."""
         return self.run("copy", *arguments, **options)
@@ -164,13 +158,13 @@ def server(request, running, tls):
 def mover(world, server, way, tls, active):
     if tls and way == "gateway":
         pytest.skip("the door has no TLS with clients here")
+    if server.name == "pyftpdlib" and active and way == "direct":
+        # One in fifty where 16 sessions ask for some; Python's ftplib waits for ever, too.
+        pytest.skip("pyftpdlib 1.5.7 forgets data connections that it makes")
     return Mover(world, server, way, tls, active)
 
 
 def test_a_tree_goes_up_and_down_and_is_not_moved_twice(mover, tree, tmp_path):
-    if mover.patience():
-        tree = os.fsencode(tmp_path / "few")
-        write_tree(tree, FILES_QUICK)
     expected = read_tree(tree)
     refused = REFUSED.get(mover.server.name, set())
     renamed = RENAMED.get(mover.server.name, {})
@@ -178,7 +172,7 @@ def test_a_tree_goes_up_and_down_and_is_not_moved_twice(mover, tree, tmp_path):
     code = 1 if refused else 0
     files = sum(1 for content in expected.values() if content)
     source = os.fsdecode(tree)
-    arguments = ["--empty-dirs", "--transfers", "16", *mover.patience()]
+    arguments = ["--empty-dirs", "--transfers", "16"]
     result = mover.copy(source, mover.url("tree"), *arguments, code=code)[-1]
     assert (result["moved"], result["failed"]) == (files, len(refused))
     assert_same_tree(expected, read_tree(mover.server.file("tree")))
