@@ -185,7 +185,7 @@ impl Driver {
                 idle_timeout: config.idle_timeout,
                 seed: random("the system's randomness works"),
                 instance,
-                generation,
+                generation: Some(generation),
                 remembered: remembered.unwrap_or_default(),
                 unix_ns: unix.as_nanos() as u64,
                 controller: Arc::new(move |memory, rate_max| {

@@ -26,8 +26,9 @@ pub struct EndpointConfig {
     pub seed: u64,
     /// Drawn anew at each start of the program. A process that takes another one's place keeps it.
     pub instance: u64,
-    /// The first byte of this endpoint's connection IDs: of processes behind one socket, each has its own.
-    pub generation: u8,
+    /// The first byte of this endpoint's connection IDs: of processes behind one socket, each has its own. `None`: there will be
+    /// no other, and the byte is as good as random.
+    pub generation: Option<u8>,
     /// Nanoseconds since the Unix epoch at the time the endpoint is made.
     pub unix_ns: u64,
     /// The last run's [`Endpoint::remembered`](super::Endpoint::remembered).

@@ -507,7 +507,9 @@ impl Endpoint {
             mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
             let mut id = ConnectionId(((mixed ^ mixed >> 31) as u32).to_be_bytes());
-            id.0[0] = self.config.generation;
+            if let Some(generation) = self.config.generation {
+                id.0[0] = generation;
+            }
             let taken = self.connections.contains_key(&id) || self.attempts.contains_key(&id);
             if !taken && id != ConnectionId::default() {
                 return id;

@@ -58,7 +58,7 @@ fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
         idle_timeout: Duration::from_secs(600),
         seed: u64::from(us) ^ unix_ns,
         instance,
-        generation: 0,
+        generation: None,
         remembered: Remembered::default(),
         unix_ns,
         controller: Arc::new(|_, _| Box::new(FixedRate::new(1e6))),

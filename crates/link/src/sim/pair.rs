@@ -426,7 +426,7 @@ fn endpoint(
         memory_max: config.memory_max,
         idle_timeout: config.idle_timeout,
         seed: config.seed ^ (instance << 32) ^ (side as u64) << 48,
-        generation: 0,
+        generation: None,
         instance: instance << 1 | side as u64,
         remembered,
         unix_ns,

@@ -254,7 +254,7 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
         idle_timeout: Duration::from_secs(600),
         seed: u64::from(side),
         instance: u64::from(side),
-        generation: 0,
+        generation: None,
         remembered: Remembered::default(),
         unix_ns: 1_700_000_000_000_000_000,
         controller: Arc::new(|memory, rate_max| {

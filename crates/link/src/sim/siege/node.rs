@@ -82,7 +82,7 @@ impl Node {
             idle_timeout: IDLE_TIMEOUT,
             seed: config.seed,
             instance: config.instance,
-            generation: 0,
+            generation: None,
             remembered: Remembered::default(),
             unix_ns: config.unix_ns,
             controller: Arc::new(|memory, rate_max| {
