@@ -47,6 +47,9 @@ fn answer(
     patience: Duration,
 ) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
+    // Where nobody listens, the system may choose the same port for this end, and connects it with itself.
+    let is_alone = stream.local_addr()? == stream.peer_addr()?;
+    anyhow::ensure!(!is_alone, "connection refused");
     stream.set_read_timeout(Some(patience))?;
     let length = body.len();
     let request = format!(
