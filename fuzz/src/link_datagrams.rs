@@ -163,6 +163,7 @@ pub(crate) fn endpoint(
         idle_timeout: Duration::from_secs(30),
         seed: instance,
         instance,
+        generation: None,
         remembered: link::Remembered::default(),
         unix_ns: UNIX_NS + (instance << 20),
         controller: std::sync::Arc::new(|memory, rate_max| {
