@@ -13,9 +13,8 @@ import pytest
 import servers
 import talk
 from files import assert_same, make_file
-from world import ADDRESS_B
+from world import ADDRESS_B, CLIENT
 
-CLIENT, ROUTER = "10.78.0.2", "10.78.0.1"
 URL = f"ftp://{ADDRESS_B}/files"
 TABLE, MARK = "longhaul_2125", "0x4c48084d"
 # Longer than a connection takes when nothing is wrong: a round trip for itself, one for the greeting.
@@ -36,15 +35,7 @@ pytestmark = pytest.mark.needs("curl", "lftp", "nft")
 @pytest.fixture(scope="module", autouse=True)
 def network(world, vsftpd):
     """A client in a site c behind site a, which passes packets on to site b."""
-    world.add_site("c")
-    world.ip("a", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", world.sites["c"])
-    world.ip("a", "address", "add", f"{ROUTER}/24", "dev", "lan0")
-    world.ip("c", "address", "add", f"{CLIENT}/24", "dev", "lan0")
-    for site in ("a", "c"):
-        world.ip(site, "link", "set", "lan0", "up")
-    world.ip("c", "route", "add", "default", "via", ROUTER)
-    world.ip("b", "route", "add", f"{CLIENT}/32", "via", "10.77.0.1")
-    world.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", check=True)
+    world.add_client()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 
 import talk
 from files import assert_same, make_file
-from world import ADDRESS_B, DOOR, Failure, Path
+from world import ADDRESS_B, CLIENT, DOOR, Failure, Path
 
 PATH = Path(rate="300 Mbit/s", rtt="20ms", loss="0.1%")
 ROUNDS, ROUNDS_QUICK = 20, 4
@@ -30,7 +30,6 @@ ANSWER_MAX_S = 0.1
 # Time of a process without sessions: peers that have not heard of the new one may still ask it.
 END_MAX_S = 10
 
-CLIENT, ROUTER = "10.78.0.2", "10.78.0.1"
 TLS_DOOR, TRANSPARENT, WEB = 2131, 2125, 2132
 WEB_PORT = 8000
 KEY = "mover"
@@ -212,15 +211,7 @@ class Prober:
 @pytest.fixture(scope="module")
 def network(world, vsftpd):
     """A client in a site c behind site a, and a web server in site b."""
-    world.add_site("c")
-    world.ip("a", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", world.sites["c"])
-    world.ip("a", "address", "add", f"{ROUTER}/24", "dev", "lan0")
-    world.ip("c", "address", "add", f"{CLIENT}/24", "dev", "lan0")
-    for site in ("a", "c"):
-        world.ip(site, "link", "set", "lan0", "up")
-    world.ip("c", "route", "add", "default", "via", ROUTER)
-    world.ip("b", "route", "add", f"{CLIENT}/32", "via", "10.77.0.1")
-    world.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", check=True)
+    world.add_client()
     world.start("web", "b", "/usr/bin/python3", "-m", "http.server", str(WEB_PORT), "--bind", ADDRESS_B, "--directory",
                 world.path("ftp", "files"))
     world.allowed.append(f"{ADDRESS_B}:{WEB_PORT}")

@@ -18,6 +18,8 @@ import tempfile
 import time
 
 ADDRESS_A, ADDRESS_B = "10.77.0.1", "10.77.0.2"
+# Of a client behind site a, and of what passes its packets on.
+CLIENT, ROUTER = "10.78.0.2", "10.78.0.1"
 # Front doors that site a always has: to the server of site b, to a server that USER names, and a forward.
 DOOR, CHOICE, FORWARD = 2121, 2122, 2123
 # An allowed place where nobody listens.
@@ -113,6 +115,18 @@ class World:
         subprocess.run(["ip", "netns", "add", self.sites[site]], check=True)
         self.added.append(site)
         self.ip(site, "link", "set", "lo", "up")
+
+    def add_client(self):
+        """A site c behind site a, which passes packets on to site b."""
+        self.add_site("c")
+        self.ip("a", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", self.sites["c"])
+        self.ip("a", "address", "add", f"{ROUTER}/24", "dev", "lan0")
+        self.ip("c", "address", "add", f"{CLIENT}/24", "dev", "lan0")
+        for site in ("a", "c"):
+            self.ip(site, "link", "set", "lan0", "up")
+        self.ip("c", "route", "add", "default", "via", ROUTER)
+        self.ip("b", "route", "add", f"{CLIENT}/32", "via", ADDRESS_A)
+        self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", check=True)
 
     @contextlib.contextmanager
     def entered(self, site):

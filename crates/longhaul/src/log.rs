@@ -1,9 +1,5 @@
 //! `longhaul log`: a running gateway logs more, or less, for a while.
 
-use std::{net::SocketAddr, path::PathBuf};
-
-use gateway::config::Config;
-
 use crate::{
     admin::{self, Answer},
     exit, logging, output, places,
@@ -27,19 +23,12 @@ pub(crate) struct Args {
     /// A level, 'debug' for example, or a filter as for --log: 'info,link=debug'
     #[arg(value_name = "LEVEL|FILTER", value_parser = logging::parse_filter)]
     filter: String,
-    /// Ask the gateway of this configuration file
-    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
-    config: Option<PathBuf>,
-    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    #[command(flatten)]
+    gateway: places::Gateway,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let admin = match &args.config {
-        Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
-        None => places::admin(args.admin),
-    };
+    let admin = args.gateway.admin()?;
     let Answer { code, body } = admin::send(admin, "/log", &args.filter)?;
     let said = body.trim();
     match code {

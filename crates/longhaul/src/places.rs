@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use gateway::config::Config;
 use nix::{
     libc::O_NOFOLLOW,
     unistd::{User, geteuid},
@@ -39,6 +40,30 @@ pub(crate) fn config(given: Option<&Path>, usage: &str) -> anyhow::Result<PathBu
         None => Err(exit::misuse(format!(
             "--config FILE is missing, and there is no {CONFIG}; \"longhaul setup\" makes one\n\nUsage: {usage}"
         ))),
+    }
+}
+
+/// A gateway on this machine, by its configuration or its address.
+#[derive(clap::Args)]
+pub(crate) struct Gateway {
+    /// Check this configuration file first, and ask the gateway at its admin address
+    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+    config: Option<PathBuf>,
+    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
+}
+
+impl Gateway {
+    /// Its admin address.
+    ///
+    /// # Errors
+    /// If the configuration is wrong.
+    pub(crate) fn admin(&self) -> anyhow::Result<SocketAddr> {
+        match &self.config {
+            Some(file) => Ok(Config::load(file).map_err(exit::wrong_use)?.admin_listen),
+            None => Ok(admin(self.admin)),
+        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! `longhaul reload`: a running gateway takes on its changed configuration.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
-use gateway::{config::Config, reload::Outcome};
+use gateway::reload::Outcome;
 
 use crate::{
     admin::{self, Answer},
-    exit,
     output::Format,
     places,
 };
@@ -29,19 +28,12 @@ an address is taken; 2 wrong use or configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
-    /// Check this configuration file first, and ask the gateway at its admin address
-    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
-    config: Option<PathBuf>,
-    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    #[command(flatten)]
+    gateway: places::Gateway,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let admin = match &args.config {
-        Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
-        None => places::admin(args.admin),
-    };
+    let admin = args.gateway.admin()?;
     let Answer { code, body } = admin::ask(admin, "POST", "/reload")?;
     let outcome: Outcome = serde_json::from_str(&body)
         .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;

@@ -11,7 +11,6 @@ use std::{
 
 use anyhow::Context as _;
 use chrono::Utc;
-use gateway::config::Config;
 use indicatif::{ProgressBar, ProgressStyle};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -47,19 +46,12 @@ pub(crate) struct Args {
     /// Write to this file, and replace it; '-' is standard output [default: longhaul-PEER-TIME.sqlog]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Ask the gateway of this configuration file
-    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
-    config: Option<PathBuf>,
-    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    #[command(flatten)]
+    gateway: places::Gateway,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let admin = match &args.config {
-        Some(file) => Config::load(file).map_err(exit::wrong_use)?.admin_listen,
-        None => places::admin(args.admin),
-    };
+    let admin = args.gateway.admin()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

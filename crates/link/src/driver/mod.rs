@@ -2,8 +2,10 @@
 //! applications use it.
 
 mod clock;
+mod hand_over;
 mod intake;
 mod memory_file;
+mod peers;
 mod report;
 mod resolve;
 mod run;
@@ -14,6 +16,7 @@ mod succession;
 mod tests;
 mod trace;
 mod transfer;
+mod waiting;
 mod wakes;
 
 use std::{

@@ -21,24 +21,25 @@ use nix::{
     },
 };
 use tokio::sync::{mpsc as async_mpsc, oneshot};
-use units::{BitRate, ByteCount};
 
 use super::{
-    Command, Doorbell, Incoming, LinkError, OpenError, OpenResult,
+    Command, Doorbell, Incoming, LinkError,
     clock::Clock,
     intake::Intake,
     memory_file::{self, MemoryFile},
-    report::{LOG_INTERVAL, Reporter, wall},
+    peers::{endpoint_peers, memory_of_one},
+    report::{LOG_INTERVAL, Reporter},
     resolve,
     socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
-    succession::{self, Fed, Feed, HandOverError, OLDER_MAX, Older, Succession},
+    succession::{Feed, Older, Succession},
     trace::Tracers,
+    waiting::Waiting,
     wakes::Wakes,
 };
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, LinkConfig, LinkSnapshot, PeerConfig,
-    PeerId, StreamKey, Transmit, congestion, id_map::IdMap,
+    Class, Endpoint, EndpointConfig, Event, LinkConfig, LinkSnapshot, PeerId, StreamKey, Transmit,
+    congestion, id_map::IdMap,
 };
 
 /// Starts the driver thread.
@@ -61,17 +62,17 @@ pub(super) fn spawn(
 }
 
 pub(super) struct Driver {
-    clock: Clock,
+    pub(super) clock: Clock,
     /// Ends a long sleep. The timeout of a poll stands still while the machine is suspended, and this does not.
     alarm: TimerFd,
-    socket: Socket,
-    generation: u8,
+    pub(super) socket: Socket,
+    pub(super) generation: u8,
     /// Datagrams of these go there.
-    older: Older,
+    pub(super) older: Older,
     /// Where datagrams come from, once another process reads the socket.
-    feed: Option<Feed>,
+    pub(super) feed: Option<Feed>,
     pub(super) endpoint: Endpoint,
-    config: LinkConfig,
+    pub(super) config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<Command>,
     /// Came before all that wait in the channel.
@@ -81,18 +82,18 @@ pub(super) struct Driver {
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
     pub(super) wakes: Wakes,
-    waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<Waiting>,
     /// A batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
-    reporter: Reporter,
+    pub(super) reporter: Reporter,
     tracers: Tracers,
     memory_file: Option<MemoryFile>,
     send_error_logged: Option<Instant>,
     /// Errors of the network may wait at the socket.
     has_transport_errors: bool,
-    intake: Intake,
-    stopping: Option<Stopping>,
+    pub(super) intake: Intake,
+    pub(super) stopping: Option<Stopping>,
 }
 
 pub(super) struct Entry {
@@ -103,16 +104,7 @@ pub(super) struct Entry {
     pub(super) recv_over: bool,
 }
 
-/// Somebody waits for a stream to a peer that does not answer at the moment.
-struct Waiting {
-    peer: PeerId,
-    beside: Option<StreamKey>,
-    class: Class,
-    reply: oneshot::Sender<OpenResult>,
-    deadline: Instant,
-}
-
-struct Stopping {
+pub(super) struct Stopping {
     deadline: Instant,
     reply: Option<oneshot::Sender<usize>>,
     /// Connections are being closed, which has cut so many streams short.
@@ -127,10 +119,8 @@ const SLEEP_MIN: Duration = Duration::from_micros(100);
 const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// How long an opening waits for a peer.
-const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches received before the driver sees to sending again.
-const RECEIVE_BATCHES_MAX: usize = 8;
+pub(super) const RECEIVE_BATCHES_MAX: usize = 8;
 /// Batches sent before the driver looks at what has come: no path takes more in a turn.
 const TRANSMITS_MAX: usize = 256;
 /// Errors of the network taken in before the driver sees to packets again.
@@ -267,16 +257,9 @@ impl Driver {
                     beside,
                     class,
                     reply,
-                } => {
-                    let deadline = now + OPEN_PATIENCE;
-                    self.waiting.push(Waiting {
-                        peer,
-                        beside,
-                        class,
-                        reply,
-                        deadline,
-                    });
-                }
+                } => self
+                    .waiting
+                    .push(Waiting::new(peer, beside, class, reply, now)),
                 Command::Look(key) => self.look(key, now),
                 Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
                 Command::Rate { peer, rate_max } => self.set_rate_max(peer, rate_max),
@@ -326,87 +309,6 @@ impl Driver {
                 }
             }
         }
-    }
-
-    fn set_peers(&mut self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>, now: Instant) {
-        self.config.peers = peers;
-        self.config.rate_max = rate_max;
-        self.reporter.set_peers(self.config.peers.len());
-        let peers = endpoint_peers(&self.config.peers);
-        let memory_max = memory_of_one(&self.config);
-        let set = self.endpoint.set_peers(peers, rate_max, memory_max, now);
-        if let Err(error) = set {
-            tracing::error!(%error, "a public key is refused, and its peer unknown");
-        }
-    }
-
-    /// Stops reading the socket.
-    fn hand_over(&mut self, now: Instant) -> Result<Succession, HandOverError> {
-        if self.feed.is_some() || self.stopping.is_some() {
-            return Err(HandOverError::Gone);
-        }
-        let of_socket = |error: io::Error| HandOverError::Socket(error.kind());
-        let mut older = self.older.living().map_err(of_socket)?;
-        if older.len() >= OLDER_MAX {
-            return Err(HandOverError::TooManyOlder);
-        }
-        let (way, feed) = succession::way().map_err(of_socket)?;
-        older.push((self.generation, way));
-        let taken = |generation: &u8| older.iter().any(|(it, _)| it == generation);
-        let after = (1..=u8::MAX).map(|step| self.generation.wrapping_add(step));
-        let generation = after.into_iter().find(|it| !taken(it));
-        let (instance, remembered) = self.endpoint.succession(now);
-        self.feed = Some(Feed::new(feed));
-        Ok(Succession {
-            generation: generation.expect("there are more generations than processes"),
-            instance,
-            remembered: memory_file::print(&remembered),
-            older,
-        })
-    }
-
-    /// Reads the socket again.
-    fn take_back(&mut self) {
-        if self.feed.take().is_some() {
-            self.endpoint.take_back();
-        }
-    }
-
-    /// Takes in what the process that reads the socket hands over.
-    fn receive_fed(&mut self, now: Instant) {
-        let Some(feed) = &mut self.feed else { return };
-        let reading = self.clock.reading();
-        let (mut bytes, mut fed) = (0, Fed::Message);
-        for _ in 0..RECEIVE_BATCHES_MAX {
-            let endpoint = &mut self.endpoint;
-            fed = feed.receive(|handed| {
-                bytes += handed.datagram.len();
-                let received = reading.instant(handed.received, None);
-                endpoint.handle_datagram(handed.datagram, handed.from, received);
-            });
-            if fed != Fed::Message {
-                break;
-            }
-        }
-        self.intake.fetched(bytes, fed == Fed::Message, now);
-        if fed == Fed::Gone {
-            tracing::warn!("the process that reads the socket has gone");
-            self.take_back();
-        }
-    }
-
-    fn set_rate_max(&mut self, peer: Option<PeerId>, rate_max: Option<BitRate>) {
-        match peer {
-            None => self.config.rate_max = rate_max,
-            Some(PeerId(number)) => {
-                let Some(peer) = self.config.peers.get_mut(number) else {
-                    return;
-                };
-                peer.rate_max = rate_max;
-            }
-        }
-        let of_peers: Vec<_> = self.config.peers.iter().map(|it| it.rate_max).collect();
-        self.endpoint.set_rate_max(self.config.rate_max, &of_peers);
     }
 
     fn receive(&mut self) {
@@ -497,49 +399,6 @@ impl Driver {
         if resolve::spawn(endpoint, self.socket.is_v6(), attempt, peer, bell).is_err() {
             self.endpoint.set_address(peer, None, now);
         }
-    }
-
-    /// Opens streams for waiting handles, or reports that the peer is down.
-    fn serve_waiting(&mut self, now: Instant) {
-        let mut still_waiting = Vec::new();
-        for waiting in std::mem::take(&mut self.waiting) {
-            let Some(name) = self.config.peers.get(waiting.peer.0).map(|peer| &peer.name) else {
-                let _ = waiting.reply.send(Err(OpenError::Closed));
-                continue;
-            };
-            let is_gone = |key| !self.endpoint.has_connection(key);
-            if self.stopping.is_some() || waiting.beside.is_some_and(is_gone) {
-                let _ = waiting.reply.send(Err(OpenError::Closed));
-                continue;
-            }
-            let is_up = self.endpoint.is_up(waiting.peer.0);
-            let opened = match waiting.beside {
-                Some(key) => self.endpoint.open_beside(key, waiting.class, now),
-                None if is_up => self.endpoint.open(waiting.peer.0, waiting.class, now),
-                None => None,
-            };
-            if let Some(key) = opened {
-                let streams = self.add_stream(key, waiting.class);
-                let _ = waiting.reply.send(Ok(streams));
-                continue;
-            }
-            if now < waiting.deadline {
-                still_waiting.push(waiting);
-                continue;
-            }
-            let name = name.clone();
-            let error = if is_up {
-                OpenError::TooManyStreams { name }
-            } else {
-                let last_heard = self.endpoint.peer_view(waiting.peer.0).last_heard;
-                OpenError::PeerDown {
-                    name,
-                    last_answer: last_heard.map(|at| wall(at, now)),
-                }
-            };
-            let _ = waiting.reply.send(Err(error));
-        }
-        self.waiting = still_waiting;
     }
 
     fn transmit(&mut self, now: Instant) {
@@ -641,14 +500,6 @@ impl Driver {
         events
     }
 
-    /// What of the feed ends a sleep.
-    fn feed_events(&self, turn: Option<Duration>) -> PollFlags {
-        match turn {
-            None => PollFlags::POLLIN,
-            Some(_) => PollFlags::empty(),
-        }
-    }
-
     fn sleep(&mut self) {
         if self.intake.wait_max().is_zero() {
             return;
@@ -667,7 +518,8 @@ impl Driver {
             PollFd::new(self.socket.fd(), self.socket_events(turn)),
             PollFd::new(self.alarm.as_fd(), alarm),
             match &self.feed {
-                Some(feed) => PollFd::new(feed.fd(), self.feed_events(turn)),
+                Some(feed) if turn.is_none() => PollFd::new(feed.fd(), PollFlags::POLLIN),
+                Some(feed) => PollFd::new(feed.fd(), PollFlags::empty()),
                 None => PollFd::new(self.alarm.as_fd(), PollFlags::empty()),
             },
         ];
@@ -707,22 +559,4 @@ impl Drop for Driver {
             entry.recv.lock().end(Err(StreamError::Closed));
         }
     }
-}
-
-fn endpoint_peers(peers: &[PeerConfig]) -> Vec<EndpointPeer> {
-    let peers = peers.iter().map(|peer| EndpointPeer {
-        public_keys: peer.public_keys.clone(),
-        has_endpoint: peer.endpoint.is_some(),
-        rate_max: peer.rate_max,
-        is_guest: peer.is_guest,
-    });
-    peers.collect()
-}
-
-/// Each peer's share of the memory.
-fn memory_of_one(config: &LinkConfig) -> ByteCount {
-    let peers = config.peers.iter();
-    let peers = peers.filter(|peer| !peer.is_removed() && !peer.is_guest);
-    let shares = peers.count().max(1) as u64;
-    ByteCount::new(config.memory_max.bytes() / shares)
 }

@@ -2,8 +2,10 @@
 
 use std::task::{Wake, Waker};
 
+use units::ByteCount;
+
 use super::*;
-use crate::{Identity, Policy};
+use crate::{Identity, PeerConfig, Policy};
 
 /// A driver that knows a peer, at an address where nobody answers.
 fn driver() -> Driver {

@@ -1,0 +1,66 @@
+//! A driver that leaves the socket to another process, and goes on by what that hands it.
+
+use std::{io, time::Instant};
+
+use super::{
+    memory_file,
+    run::{Driver, RECEIVE_BATCHES_MAX},
+    succession::{self, Fed, Feed, HandOverError, OLDER_MAX, Succession},
+};
+
+impl Driver {
+    /// Stops reading the socket.
+    pub(super) fn hand_over(&mut self, now: Instant) -> Result<Succession, HandOverError> {
+        if self.feed.is_some() || self.stopping.is_some() {
+            return Err(HandOverError::Gone);
+        }
+        let of_socket = |error: io::Error| HandOverError::Socket(error.kind());
+        let mut older = self.older.living().map_err(of_socket)?;
+        if older.len() >= OLDER_MAX {
+            return Err(HandOverError::TooManyOlder);
+        }
+        let (way, feed) = succession::way().map_err(of_socket)?;
+        older.push((self.generation, way));
+        let taken = |generation: &u8| older.iter().any(|(it, _)| it == generation);
+        let after = (1..=u8::MAX).map(|step| self.generation.wrapping_add(step));
+        let generation = after.into_iter().find(|it| !taken(it));
+        let (instance, remembered) = self.endpoint.succession(now);
+        self.feed = Some(Feed::new(feed));
+        Ok(Succession {
+            generation: generation.expect("there are more generations than processes"),
+            instance,
+            remembered: memory_file::print(&remembered),
+            older,
+        })
+    }
+
+    /// Reads the socket again.
+    pub(super) fn take_back(&mut self) {
+        if self.feed.take().is_some() {
+            self.endpoint.take_back();
+        }
+    }
+
+    /// Takes in what the process that reads the socket hands over.
+    pub(super) fn receive_fed(&mut self, now: Instant) {
+        let Some(feed) = &mut self.feed else { return };
+        let reading = self.clock.reading();
+        let (mut bytes, mut fed) = (0, Fed::Message);
+        for _ in 0..RECEIVE_BATCHES_MAX {
+            let endpoint = &mut self.endpoint;
+            fed = feed.receive(|handed| {
+                bytes += handed.datagram.len();
+                let received = reading.instant(handed.received, None);
+                endpoint.handle_datagram(handed.datagram, handed.from, received);
+            });
+            if fed != Fed::Message {
+                break;
+            }
+        }
+        self.intake.fetched(bytes, fed == Fed::Message, now);
+        if fed == Fed::Gone {
+            tracing::warn!("the process that reads the socket has gone");
+            self.take_back();
+        }
+    }
+}
