@@ -8,7 +8,7 @@ mod common;
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
@@ -269,13 +269,44 @@ fn bytes_that_are_on_their_way_arrive() {
     });
     thread::sleep(Duration::from_millis(1500));
     pair.far.succeed();
+    let upgraded = Instant::now();
     let mut came = Vec::new();
-    stream
-        .read_to_end(&mut came)
-        .expect("the connection goes on");
+    let read = stream.read_to_end(&mut came);
+    read.expect("the connection goes on");
+    let took = upgraded.elapsed();
+    assert!(
+        took > Duration::from_secs(1),
+        "most was still on its way: {took:?}"
+    );
     writing.join().expect("no panic").expect("it goes on");
     assert_eq!(came.len(), 6_000_000);
     pair.far.wait_for_one();
+}
+
+/// The old process, which still has a session, holds no port.
+#[test]
+fn an_upgrade_takes_on_other_addresses_and_closes_what_is_gone() {
+    let mut pair = Pair::new("upgrade-addresses");
+    let (mut held, _) = pair.connect();
+    let (config, before) = (pair.near.side.config(), pair.near.side.admin);
+    let after = free();
+    let text = fs::read_to_string(&config).expect("it was written");
+    let (kept, _) = text.split_once("[[forward]]").expect("there is one");
+    let changed = kept.replace(&before.to_string(), &after.to_string());
+    assert_ne!(changed, kept, "the address was there");
+    fs::write(&config, changed).expect("room");
+    let admin = before.to_string();
+    let output = common::longhaul(&["upgrade", "--json", "--admin", &admin]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let pid = told["pid"].as_i64().expect("a new process");
+    pair.near.pids.push(pid as i32);
+    pair.near.side.admin = after;
+    pair.near.wait_for_peer();
+    for gone in [before, pair.forward] {
+        let refused = TcpStream::connect(gone).expect_err("nobody listens");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{gone}");
+    }
+    echo(&mut held, 10_000);
 }
 
 /// What an earlier process knows of who may do what is not the last word.
