@@ -1,7 +1,9 @@
 //! Who comes with an invite becomes a peer, and gets nothing else.
 #![allow(clippy::disallowed_methods, reason = "plays the gateways around it")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod replay;
 
 use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
