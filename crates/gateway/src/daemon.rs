@@ -262,8 +262,14 @@ pub async fn run(
         }
         drain = reloader.config().upgrade_drain_max;
         let drained = async {
-            // Peers that have not heard of the other process yet may still ask this one.
-            sleep(RETIRE_PATIENCE).await;
+            // Peers that have not heard of the other process yet may still ask this one, and so may its operator.
+            let _ = timeout(RETIRE_PATIENCE, async {
+                loop {
+                    reloader.order().await;
+                    successor.pass_on_order();
+                }
+            })
+            .await;
             shared.is_retired.store(true, Relaxed);
             drop(alive);
             all_gone.recv().await;

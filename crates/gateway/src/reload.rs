@@ -133,6 +133,13 @@ impl Reloader {
         }
     }
 
+    /// Waits for an order that this process does not carry out: another one has taken its place.
+    pub(crate) async fn order(&mut self) {
+        if self.reloads.orders.recv().await.is_none() {
+            std::future::pending().await
+        }
+    }
+
     /// The present configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.current.borrow().config.clone()

@@ -309,6 +309,24 @@ fn an_upgrade_takes_on_other_addresses_and_closes_what_is_gone() {
     echo(&mut held, 10_000);
 }
 
+/// Whoever sent it had no means to know that another process was about to take over.
+#[test]
+fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
+    let mut pair = Pair::new("upgrade-order");
+    let old = pair.near.pid();
+    pair.near.succeed();
+    let (config, before, after) = (pair.near.side.config(), pair.forward, free());
+    let text = fs::read_to_string(&config).expect("it was written");
+    let changed = text.replace(&before.to_string(), &after.to_string());
+    fs::write(&config, changed).expect("room");
+    kill(Pid::from_raw(old), Signal::SIGHUP).expect("it is still there");
+    let begun = Instant::now();
+    while TcpStream::connect(after).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "the front door has not moved");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// What an earlier process knows of who may do what is not the last word.
 #[test]
 fn an_earlier_process_lets_nobody_in_who_was_removed() {

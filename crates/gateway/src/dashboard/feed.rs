@@ -22,7 +22,7 @@ use tokio::sync::{
 };
 
 use super::{Dashboard, lock, refused::Refused, view::Gateway};
-use crate::status::TransferStatus;
+use crate::{config::AdminToken, status::TransferStatus};
 
 /// What pages are told.
 pub(super) struct Feed {
@@ -36,6 +36,8 @@ pub(super) struct Feed {
 struct Told {
     /// Nothing will be told any more: another process has the admin address.
     is_over: bool,
+    /// By which pages were let in.
+    token: Option<AdminToken>,
     gateway: String,
     transfers: BTreeMap<u64, TransferStatus>,
 }
@@ -76,6 +78,16 @@ impl Feed {
             let _ = self.changes.send(text.into());
         }
         told.transfers = transfers;
+    }
+
+    /// Has pages come again if they were let in by another token.
+    pub(super) fn guard(&self, token: Option<&AdminToken>) {
+        let mut told = lock(&self.told);
+        if told.token.as_ref() != token {
+            told.token = token.cloned();
+            // Without a reader nobody was let in.
+            let _ = self.changes.send(END);
+        }
     }
 
     /// Has pages come again, to who has the admin address now.
@@ -167,7 +179,7 @@ pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Re
     Ok((kind, Body::from_stream(body)).into_response())
 }
 
-/// The last text.
+/// The last text of a page.
 const END: Bytes = Bytes::new();
 
 /// A page that listens.
@@ -221,6 +233,14 @@ mod tests {
         }
         assert!(behind.next().await.is_some(), "everything so far");
         assert_eq!(behind.next().await, None, "too far behind");
+        let (token, mut page) = (AdminToken::new(&"0".repeat(32)), join());
+        assert!(page.next().await.is_some());
+        feed.guard(None);
+        feed.guard(token.as_ref());
+        assert_eq!(page.next().await, None, "let in without a token");
+        let mut page = join();
+        assert!(page.next().await.is_some());
+        feed.guard(token.as_ref());
         feed.end();
         assert_eq!(page.next().await, None);
         assert!(feed.is_over());

@@ -125,6 +125,7 @@ impl Dashboard {
 
     fn look(&self, is_second: bool) {
         let shared = self.shared();
+        self.feed.guard(shared.config.admin_token.as_ref());
         let snapshot = shared.snapshot();
         let recent_total = shared.registry.recent_total();
         let mut view = {

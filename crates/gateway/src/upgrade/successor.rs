@@ -164,6 +164,15 @@ impl Successor {
         Ok(())
     }
 
+    /// Passes on an order that came to this process.
+    pub(crate) fn pass_on_order(&self) {
+        if let Some(pid) = self.pid {
+            info!(pid, "an order to reload is passed on");
+            // A gateway that has ended reads its configuration at the next start.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
+        }
+    }
+
     /// Goes on without it.
     pub(crate) fn give_up(self, link: &Link, interception: &mut Interception) {
         drop(self);
