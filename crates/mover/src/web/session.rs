@@ -244,7 +244,12 @@ impl WebSession {
             source,
         };
         let silent = |_| failed(io::ErrorKind::TimedOut.into());
-        timeout(self.dial.patience, open.sender.send_request(request))
+        let exchange = async {
+            // The task of the connection may not have got round to the end of the last answer yet.
+            open.sender.ready().await?;
+            open.sender.send_request(request).await
+        };
+        timeout(self.dial.patience, exchange)
             .await
             .map_err(silent)?
             .map_err(|error| failed(io::Error::other(error)))
