@@ -1,11 +1,13 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
 //! that watch; `POST /reload`, `POST /upgrade`, `POST /log` and `GET /trace` for programs on this machine; and the dashboard for people.
+//! The address with TLS has what can be looked at and the dashboard, both for those alone whom the dashboard lets in.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
 //! long each may be silent, is bounded by `bounded`.
 
 mod bounded;
+mod https;
 mod qlog;
 mod trace;
 
@@ -26,9 +28,10 @@ use tokio::{
 };
 use tracing::warn;
 
-use self::bounded::{BoundedListener, Client};
+pub(crate) use self::https::Https;
+use self::{bounded::BoundedListener, https::Handshakes};
 use crate::{
-    dashboard::Dashboard,
+    dashboard::{Client, Dashboard},
     limits::Refusal,
     reload::{self, Outcome, SetLog},
     shared::Shared,
@@ -48,9 +51,10 @@ pub(crate) struct Orders {
     pub(crate) set_log: Option<SetLog>,
 }
 
-/// Serves until the task is dropped.
+/// Serves at the address without TLS, and at the other one, until the task is dropped.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Option<TcpListener>,
+    https: Option<Https>,
     current: Current,
     orders: Orders,
 ) -> std::io::Result<()> {
@@ -65,14 +69,19 @@ pub(crate) async fn serve(
         counted.registry.refused();
         counted.usage.is_news(client, Refusal::AdminHost)
     };
-    let dashboard = Dashboard::new(current.clone(), reloads.clone(), listener.local_addr()?);
-    let router = Router::new()
+    let dashboard = Dashboard::new(current.clone(), reloads.clone());
+    let views = Router::new()
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
-        .route("/readyz", get(readiness))
+        .route("/readyz", get(readiness));
+    let over_tls = dashboard
+        .guard(views.clone())
+        .with_state(current.clone())
+        .merge(dashboard.router());
+    let router = views
         .route("/trace", get(trace::trace))
-        .with_state(current)
+        .with_state(current.clone())
         .merge(
             Router::new()
                 .route("/reload", post(reload))
@@ -90,9 +99,25 @@ pub(crate) async fn serve(
                 .with_state(set_log),
         )
         .merge(dashboard.router());
-    let names = ("[admin]", others);
+    let at_both = |listener, tls, router| {
+        let names = ("[admin]", others.clone());
+        serve_at(listener, tls, names, router, refused.clone())
+    };
+    let plain = async {
+        match listener {
+            Some(listener) => at_both(listener, None, router).await,
+            None => std::future::pending().await,
+        }
+    };
+    let https = async {
+        match https.map(|https| https.split(current)) {
+            Some((listener, tls)) => at_both(listener, Some(tls), over_tls).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        served = serve_router(listener, names, router, refused) => served,
+        served = plain => served,
+        served = https => served,
         never = dashboard.follow() => match never {},
     }
 }
@@ -104,6 +129,16 @@ pub(crate) async fn serve(
 /// That of the listener.
 pub async fn serve_router(
     listener: TcpListener,
+    names: (&'static str, Vec<Host>),
+    router: Router,
+    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    serve_at(listener, None, names, router, refused).await
+}
+
+async fn serve_at(
+    listener: TcpListener,
+    tls: Option<Arc<Handshakes>>,
     (section, others): (&'static str, Vec<Host>),
     router: Router,
     refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
@@ -119,7 +154,7 @@ pub async fn serve_router(
     });
     let router = router.layer(middleware::from_fn_with_state(guard, check_host));
     let service = router.into_make_service_with_connect_info::<Client>();
-    axum::serve(BoundedListener::new(listener), service).await
+    axum::serve(BoundedListener::new(listener, tls)?, service).await
 }
 
 async fn reload(
@@ -127,7 +162,7 @@ async fn reload(
     ConnectInfo(from): ConnectInfo<Client>,
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
-    check_program(from, &headers)?;
+    check_program(&from, &headers)?;
     let outcome = ask(&reloads).await?;
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
@@ -138,7 +173,7 @@ async fn upgrade(
     ConnectInfo(from): ConnectInfo<Client>,
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
-    check_program(from, &headers)?;
+    check_program(&from, &headers)?;
     let outcome = ask(&upgrades).await?;
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
@@ -151,7 +186,7 @@ async fn log(
     headers: HeaderMap,
     filter: String,
 ) -> Result<&'static str, (StatusCode, String)> {
-    check_program(from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
+    check_program(&from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
     let Some(set_log) = set_log else {
         let text = "this process does not keep a log of its own\n";
         return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
@@ -164,10 +199,10 @@ async fn log(
 
 /// # Errors
 /// Unless a program on this machine asks.
-fn check_program(from: Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     // A browser names the page that asks, or says what it fetches for; no page has to.
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    if !from.0.ip().to_canonical().is_loopback() || is_browser {
+    if !from.address.ip().to_canonical().is_loopback() || is_browser {
         return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
     }
     Ok(())
@@ -264,17 +299,16 @@ struct Names {
 
 async fn check_host(
     State(guard): State<Arc<Guard>>,
-    ConnectInfo(Client(client)): ConnectInfo<Client>,
-    mut request: Request,
+    ConnectInfo(Client { address, .. }): ConnectInfo<Client>,
+    request: Request,
     next: Next,
 ) -> Response {
     let Err(host) = guard.names.check(&request) else {
-        request.extensions_mut().insert(client);
         return next.run(request).await;
     };
     let (host, section) = (ftp::command::escape(host.as_bytes()), guard.section);
-    if (guard.refused)(client.ip()) {
-        warn!(%client, host, "a request to the admin interface under a name that is not its own");
+    if (guard.refused)(address.ip()) {
+        warn!(client = %address, host, "a request to the admin interface under a name that is not its own");
     }
     let text = format!(
         "The admin interface is not called {host:?}. If it is, add the name to hosts in {section}.\n"

@@ -12,7 +12,7 @@ use crate::{
     config::Config,
     intercept,
     place::{Place, Places},
-    upgrade::{Predecessor, admin_name},
+    upgrade::{Predecessor, admin_https_name, admin_name},
 };
 
 /// The bound sockets of a configuration.
@@ -28,6 +28,8 @@ pub struct Bound {
     pub forwards: Vec<TcpListener>,
     /// The admin address; `None` if it is taken and was not asked for.
     pub admin: Option<TcpListener>,
+    /// The address of `[admin.https]`, if there is one.
+    pub admin_https: Option<TcpListener>,
     /// The process whose place this one takes, and whose sockets these are.
     pub predecessor: Option<Predecessor>,
 }
@@ -122,12 +124,18 @@ impl Bound {
                 None
             }
         };
+        let admin_https = config.admin_https.as_ref().map(|https| {
+            listener(&admin_https_name(https.listen), &|| {
+                bind_tcp("[admin.https] address", https.listen)
+            })
+        });
         Ok(Self {
             link,
             ftp,
             pass_through,
             forwards,
             admin,
+            admin_https: admin_https.transpose()?,
             predecessor: None,
         })
     }

@@ -26,7 +26,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    admin,
+    admin::{self, Https},
     config::Config,
     doors::{Doors, Parts},
     far,
@@ -36,6 +36,7 @@ use crate::{
     shared::Shared,
     spool::Spools,
     status::{Registry, TransferStatus},
+    tls::CertError,
     transfer_log::{self, TransferLog},
     upgrade::{self, Handing, Predecessor, Successor},
 };
@@ -61,6 +62,9 @@ pub enum RunError {
     /// The front doors cannot be opened.
     #[error(transparent)]
     Doors(#[from] DoorError),
+    /// The dashboard cannot have TLS.
+    #[error("[admin.https] has no TLS")]
+    Https(#[from] CertError),
     /// The transfer log cannot be written.
     #[error("no transfer log")]
     TransferLog(#[from] transfer_log::OpenError),
@@ -133,9 +137,14 @@ pub async fn run(
     let mut predecessor = bound.predecessor.take();
     let sockets = Sockets::of(&bound)?;
     let admin = bound.admin.take().map(tokio_listener).transpose()?;
-    let at_admin = admin.as_ref().map(|l| l.local_addr()).transpose()?;
+    let https = bound.admin_https.take().map(tokio_listener).transpose()?;
+    let at_admin = admin.iter().chain(&https).map(|l| l.local_addr());
+    let at_admin: Vec<_> = at_admin.collect::<Result<_, _>>()?;
     let parts = Parts::new(&config, &mut bound);
     let parts = Predecessor::told(&mut predecessor, parts)?;
+    let https = https.zip(config.admin_https.as_ref());
+    let https = https.map(|(listener, settings)| Https::new(listener, settings));
+    let https = Predecessor::told(&mut predecessor, https.transpose())?;
     let log = transfer_log::Opened::open(config.transfer_log.as_ref());
     let log = Predecessor::told(&mut predecessor, log)?;
     let (predecessor, succession) = match predecessor {
@@ -169,7 +178,7 @@ pub async fn run(
         tls13_only: Arc::default(),
         truncations: Arc::default(),
         spools: config.spool.clone().map(Spools::new),
-        own: parts.addresses().chain(at_admin).collect(),
+        own: parts.addresses().chain(at_admin.clone()).collect(),
         next_session: Arc::new(AtomicU64::new(first_session())),
         is_retired: Arc::new(AtomicBool::new(false)),
         cut: cut_seen,
@@ -190,14 +199,15 @@ pub async fn run(
     let mut reloader = Reloader::new(current, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = currently.clone();
-    let admin = admin.map(|listener| {
+    let has_admin = admin.is_some() || https.is_some();
+    let admin = has_admin.then(|| {
         side_tasks.spawn(async move {
             let orders = admin::Orders {
                 reloads: asks,
                 upgrades: upgrade_asks,
                 set_log,
             };
-            if let Err(error) = admin::serve(listener, for_admin, orders).await {
+            if let Err(error) = admin::serve(admin, https, for_admin, orders).await {
                 warn!(%error, "no status any more");
             }
         })
@@ -333,10 +343,24 @@ async fn serve(
             let name = upgrade::admin_name(shared.config.admin_listen);
             (name, socket.as_fd())
         });
+        let https = shared
+            .config
+            .admin_https
+            .as_ref()
+            .zip(sockets.https.as_ref());
+        let https = https.map(|(config, socket)| {
+            let name = upgrade::admin_https_name(config.listen);
+            (name, socket.as_fd())
+        });
         let handing = Handing {
             program: program.as_ref(),
             link_socket: sockets.link.as_fd(),
-            listeners: doors.named().into_iter().chain(admin).collect(),
+            listeners: doors
+                .named()
+                .into_iter()
+                .chain(admin)
+                .chain(https)
+                .collect(),
             link: &shared.link,
             peers_up: peers_up(&shared.link),
             pass_through: doors.pass_through_clients(),
@@ -373,14 +397,19 @@ async fn serve(
 struct Sockets {
     link: UdpSocket,
     admin: Option<TcpListener>,
+    https: Option<TcpListener>,
 }
 
 impl Sockets {
     fn of(bound: &Bound) -> io::Result<Self> {
-        let admin = bound.admin.as_ref().map(TcpListener::try_clone);
+        let copy = |listener: &Option<TcpListener>| {
+            let copied = listener.as_ref().map(TcpListener::try_clone);
+            copied.transpose()
+        };
         Ok(Self {
             link: bound.link.try_clone()?,
-            admin: admin.transpose()?,
+            admin: copy(&bound.admin)?,
+            https: copy(&bound.admin_https)?,
         })
     }
 }

@@ -63,6 +63,8 @@ pub(crate) enum Refusal {
     AdminHost,
     /// The dashboard, with a wrong token.
     AdminToken,
+    /// The dashboard, with a certificate that is not good.
+    AdminCertificate,
 }
 
 /// A limit that is reached. Its text is that of the reply.

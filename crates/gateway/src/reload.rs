@@ -89,7 +89,8 @@ enum ReloadError {
 pub(crate) struct Reloader {
     current: watch::Sender<Arc<Shared>>,
     doors: Doors,
-    at_admin: Option<SocketAddr>,
+    /// Where the admin interface listens.
+    at_admin: Vec<SocketAddr>,
     /// The link's peers, by their numbers.
     known: Vec<Known>,
     reloads: Reloads,
@@ -99,7 +100,7 @@ impl Reloader {
     pub(crate) fn new(
         current: watch::Sender<Arc<Shared>>,
         doors: Doors,
-        at_admin: Option<SocketAddr>,
+        at_admin: Vec<SocketAddr>,
         reloads: Reloads,
     ) -> Self {
         let known = Known::all(&current.borrow().config);
@@ -204,7 +205,7 @@ impl Reloader {
         before.usage.set_limits(config.limits);
         before.registry.transfer_log().go_on_in(log);
         let shared = Arc::new(Shared {
-            own: parts.addresses().chain(self.at_admin).collect(),
+            own: parts.addresses().chain(self.at_admin.clone()).collect(),
             peer_names: names.collect(),
             config: Arc::new(config),
             ..(*before).clone()

@@ -327,6 +327,28 @@ fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     }
 }
 
+/// While the old process has the address, no other one can listen there by itself.
+#[test]
+fn the_address_with_tls_is_handed_over() {
+    let mut pair = Pair::new("upgrade-https");
+    let (config, https) = (pair.near.side.config(), free());
+    let token = pair.near.side.folder.path("admin.token");
+    fs::write(&token, "0123456789abcdef".repeat(4)).expect("room");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our file");
+    let text = fs::read_to_string(&config).expect("it was written");
+    let keys = format!("[admin]\ntoken_file = \"{token}\"\nhttps = {{ listen = \"{https}\" }}\n");
+    fs::write(&config, text.replace("[admin]\n", &keys)).expect("room");
+    for _ in 0..2 {
+        pair.near.succeed();
+        let mut stream = TcpStream::connect(https).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.write_all(b"no TLS").expect("it is open");
+        let mut came = [0];
+        stream.read_exact(&mut came).expect("an answer");
+        assert_eq!(came, [21], "an alert of TLS");
+    }
+}
+
 /// What an earlier process knows of who may do what is not the last word.
 #[test]
 fn an_earlier_process_lets_nobody_in_who_was_removed() {

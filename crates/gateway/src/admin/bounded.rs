@@ -2,7 +2,7 @@
 //!
 //! A deadline stands from the beginning, and only what this side writes moves it. So a request that comes byte by byte
 //! is as late as one that does not come at all. A client that takes nothing of an answer has less time: it may have opened
-//! a stream that never ends.
+//! a stream that never ends. A TLS handshake takes a place, has a time of its own, and holds up no other client.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: bounds how long clients may take"
@@ -27,21 +27,32 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
     time::{Instant, Sleep, sleep},
 };
 use tracing::debug;
+
+use super::https::Handshakes;
+use crate::{dashboard::Client, tls::Leg};
 
 /// A listener with a bound on its connections.
 #[derive(Debug)]
 pub(super) struct BoundedListener {
     listener: TcpListener,
+    at: SocketAddr,
     places: Arc<Semaphore>,
+    /// `None`: there is no TLS.
+    tls: Option<Arc<Handshakes>>,
+    /// Those under way, each in its place.
+    shaking: JoinSet<Option<Bounded>>,
 }
 
 /// A connection with a deadline, and its place.
 #[derive(Debug)]
 pub(super) struct Bounded {
-    stream: TcpStream,
+    /// The deadline is above TLS: what TLS writes by itself, because a client asks for it, moves nothing.
+    stream: Leg,
+    client: Client,
     late: Pin<Box<Sleep>>,
     /// The client has not taken what was last written.
     is_blocked: bool,
@@ -49,11 +60,16 @@ pub(super) struct Bounded {
 }
 
 impl BoundedListener {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self {
+    /// # Errors
+    /// If the socket has no address.
+    pub(super) fn new(listener: TcpListener, tls: Option<Arc<Handshakes>>) -> io::Result<Self> {
+        Ok(Self {
+            at: listener.local_addr()?,
             listener,
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        }
+            tls,
+            shaking: JoinSet::new(),
+        })
     }
 }
 
@@ -62,40 +78,93 @@ impl Listener for BoundedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Bounded, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await;
-        let place = place.expect("nobody closes the semaphore");
-        // It waits where the process is out of descriptors.
-        let (stream, client) = Listener::accept(&mut self.listener).await;
-        // What waits for a client that does not read shall not be much.
-        let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
-        if let Err(error) = bounded {
-            debug!(%error, "socket options");
+        loop {
+            let (stream, address, place) = tokio::select! {
+                accepted = accept(&mut self.listener, &self.places) => accepted,
+                Some(shaken) = self.shaking.join_next() => match shaken {
+                    Ok(Some(connection)) => {
+                        let address = connection.client.address;
+                        return (connection, address);
+                    }
+                    _ => continue,
+                },
+            };
+            // What waits for a client that does not read shall not be much.
+            let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
+            if let Err(error) = bounded {
+                debug!(%error, "socket options");
+            }
+            let mut client = Client {
+                address,
+                at: self.at,
+                is_tls: self.tls.is_some(),
+                certificates: Arc::default(),
+            };
+            let Some(tls) = self.tls.clone() else {
+                let connection = Bounded::new(Leg::plain(stream), client, place);
+                return (connection, address);
+            };
+            self.shaking.spawn(async move {
+                let (stream, shown) = tls.take(stream, address).await?;
+                client.certificates = shown.into();
+                Some(Bounded::new(stream, client, place))
+            });
         }
-        let connection = Bounded {
-            stream,
-            late: Box::pin(sleep(REQUEST_PATIENCE)),
-            is_blocked: false,
-            _place: place,
-        };
-        (connection, client)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        Ok(self.at)
     }
 }
 
-/// The client of a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Client(pub(super) SocketAddr);
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &mut TcpListener,
+    places: &Arc<Semaphore>,
+) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
+    let place = places.clone().acquire_owned().await;
+    let place = place.expect("nobody closes the semaphore");
+    // It waits where the process is out of descriptors.
+    let (stream, client) = Listener::accept(listener).await;
+    (stream, client, place)
+}
 
 impl Connected<IncomingStream<'_, BoundedListener>> for Client {
     fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
-        Self(*stream.remote_addr())
+        stream.io().client.clone()
     }
 }
 
 impl Bounded {
+    fn new(stream: Leg, client: Client, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            stream,
+            client,
+            late: Box::pin(sleep(REQUEST_PATIENCE)),
+            is_blocked: false,
+            _place: place,
+        }
+    }
+
+    /// The client has less time while it does not take what is written.
+    fn taken<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_pending() && !self.is_blocked {
+            self.is_blocked = true;
+            self.late.as_mut().reset(Instant::now() + WRITE_PATIENCE);
+        }
+        self.in_time(cx, polled)
+    }
+
+    /// It has taken something.
+    fn goes_on(&mut self) {
+        self.is_blocked = false;
+        self.late.as_mut().reset(Instant::now() + IDLE_PATIENCE);
+    }
+
     /// What is not ready now is an error when it is late.
     fn in_time<T>(
         &mut self,
@@ -132,21 +201,24 @@ impl AsyncWrite for Bounded {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, bytes);
         if matches!(polled, Poll::Ready(Ok(_))) {
-            this.is_blocked = false;
-            this.late.as_mut().reset(Instant::now() + IDLE_PATIENCE);
-        } else if !this.is_blocked {
-            this.is_blocked = true;
-            this.late.as_mut().reset(Instant::now() + WRITE_PATIENCE);
+            this.goes_on();
         }
-        this.in_time(cx, polled)
+        this.taken(cx, polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        if this.is_blocked && matches!(polled, Poll::Ready(Ok(()))) {
+            this.goes_on();
+        }
+        this.taken(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.taken(cx, polled)
     }
 }
 
@@ -167,17 +239,18 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use rustls::{
+        ClientConfig, RootCertStore,
+        pki_types::{CertificateDer, pem::PemObject},
+    };
     use tokio::io::AsyncWriteExt;
+    use tokio_rustls::{TlsConnector, client::TlsStream};
 
     use super::*;
+    use crate::tls::{CertSource, HttpsAcceptor};
 
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_cut_off() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let at = listener.local_addr().expect("a bound socket");
-        let mut listener = BoundedListener::new(listener);
-        let (client, (mut served, _)) = tokio::join!(TcpStream::connect(at), listener.accept());
-        let client = client.expect("the listener accepts");
+    /// Writes until the client, which reads nothing, is cut off.
+    async fn expect_cut_off(mut served: Bounded) {
         let begun = Instant::now();
         let mut written = 0;
         let error = loop {
@@ -185,10 +258,73 @@ mod tests {
                 Ok(count) => written += count,
                 Err(error) => break error,
             }
+            if let Err(error) = served.flush().await {
+                break error;
+            }
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(written > 0 && begun.elapsed() >= WRITE_PATIENCE);
         assert!(begun.elapsed() < IDLE_PATIENCE, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_cut_off() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("a bound socket");
+        let mut listener = BoundedListener::new(listener, None).expect("a bound socket");
+        let (client, (served, _)) = tokio::join!(TcpStream::connect(at), listener.accept());
+        expect_cut_off(served).await;
         drop(client);
+    }
+
+    #[tokio::test]
+    async fn so_is_one_over_tls() {
+        let (client, served) = over_tls().await;
+        tokio::time::pause();
+        expect_cut_off(served).await;
+        drop(client);
+    }
+
+    /// Both ends of a connection with TLS.
+    async fn over_tls() -> (TlsStream<TcpStream>, Bounded) {
+        let path = std::env::temp_dir().join(format!("longhaul-bound-{}", std::process::id()));
+        let source = CertSource {
+            cert_file: path.with_extension("pem"),
+            key_file: path.with_extension("key"),
+            self_signed: true,
+        };
+        let acceptor = HttpsAcceptor::new(source.clone()).expect("a certificate");
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_file(&source.cert_file).expect("it was made");
+        roots.add(root).expect("a root");
+        for file in [source.cert_file, source.key_file] {
+            std::fs::remove_file(file).expect("it was made");
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has suites")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = TlsConnector::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("a bound socket");
+        let (client, served) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (client, (served, _)) = (client.expect("it accepts"), served.expect("it connects"));
+        let name = "longhaul".try_into().expect("a name");
+        let both = tokio::join!(
+            connector.connect(name, client),
+            acceptor.accept(served, &[])
+        );
+        let places = Arc::new(Semaphore::new(1));
+        let client = Client {
+            address,
+            at: address,
+            is_tls: true,
+            certificates: Arc::default(),
+        };
+        let place = places.acquire_owned().await.expect("it is open");
+        let served = Bounded::new(both.1.expect("TLS"), client, place);
+        (both.0.expect("TLS"), served)
     }
 }

@@ -11,7 +11,8 @@ use link::{PeerId, Trace, TraceError, TraceEvent};
 use serde::Deserialize;
 use tracing::info;
 
-use super::{Current, bounded::Client, check_program, qlog};
+use super::{Current, check_program, qlog};
+use crate::dashboard::Client;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
@@ -24,7 +25,7 @@ pub(super) async fn trace(
     headers: HeaderMap,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, (StatusCode, String)> {
-    check_program(from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
+    check_program(&from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
     let link = current.borrow().link.clone();
     let peers = link.snapshot().peers;
     let peers = peers.iter().enumerate();

@@ -62,7 +62,13 @@ pub(super) fn check(
         link_peers.push(of_link);
     }
     let counted = link_peers.iter().filter(|it| !it.is_guest).count();
-    let admin_explicit = file.admin.as_ref().is_some_and(|a| a.listen.is_some());
+    let admin_listen = file.admin.as_ref().and_then(|admin| admin.listen);
+    let admin_https = check_admin::https(
+        file.admin.as_ref(),
+        admin_listen.unwrap_or(ADMIN_LISTEN),
+        folder,
+        &key_file,
+    )?;
     let memory_file = key_file.with_added_extension("replay");
     let memory_max = memory_max(file.link.memory_max.as_ref(), counted)?;
     let limits = check_limits::limits(file.limits, memory_max, counted, !file.forwards.is_empty())?;
@@ -91,10 +97,12 @@ pub(super) fn check(
         log_format: check_log::format(&file.log)?,
         spool: check_spool::spool(file.spool.as_ref(), folder)?,
         transfer_log: check_log::transfer_log(&file.log, folder)?,
-        admin_listen: file.admin.and_then(|a| a.listen).unwrap_or(ADMIN_LISTEN),
-        admin_explicit,
+        admin_listen: admin_listen.unwrap_or(ADMIN_LISTEN),
+        admin_explicit: admin_listen.is_some(),
+        admin_https,
     };
-    let mut listens = HashSet::new();
+    let https = config.admin_https.iter().map(|https| https.listen);
+    let mut listens: HashSet<_> = https.collect();
     for section in file.ftp {
         listen_once(&section.listen, &config, &mut listens)?;
         if check_pass_through::is_asked(&section) {

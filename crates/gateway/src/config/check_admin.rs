@@ -1,11 +1,13 @@
-//! Checks of `[admin]`: its names, and the file of its token.
+//! Checks of `[admin]`: its names, the file of its token, and its address with TLS.
 
-use std::{fs::File, io::Read, os::unix::fs::MetadataExt, path::Path};
+use std::{fs::File, io::Read, net::SocketAddr, os::unix::fs::MetadataExt, path::Path};
 
 use toml::Spanned;
 
 use super::{
+    AdminHttps,
     admin_token::{AdminToken, TEXT_MAX},
+    check_tls::{self, Certificate},
     file::AdminSection,
     problem::{Problem, problem},
 };
@@ -45,3 +47,41 @@ pub(super) fn token(
         wrong("expected one line with a token of 128 bits or more, such as \"openssl rand -hex 32\" prints".to_owned())
     })
 }
+
+/// The dashboard for browsers on other machines, if there is to be one, beside the admin address `plain`.
+pub(super) fn https(
+    section: Option<&AdminSection>,
+    plain: SocketAddr,
+    folder: &Path,
+    key_file: &Path,
+) -> Result<Option<AdminHttps>, Problem> {
+    let Some((admin, https)) = section.and_then(|admin| Some((admin, admin.https.as_ref()?)))
+    else {
+        return Ok(None);
+    };
+    let listen = *https.listen.get_ref();
+    if listen.port() != 0 && listen == plain {
+        let message = "[admin] listens on this address without TLS, expected another one";
+        return Err(problem(&https.listen, message));
+    }
+    if admin.token_file.is_none() && https.client_ca.is_none() {
+        let message = "nobody could use it: expected client_ca, or token_file in [admin]";
+        return Err(problem(&https.listen, message));
+    }
+    let certificate = Certificate {
+        cert: ("certificate", https.certificate.as_ref()),
+        key: ("key", https.key.as_ref()),
+        kept_as: "https",
+    };
+    let client_ca = https.client_ca.as_ref();
+    let client_ca = client_ca.map(|file| check_tls::client_roots(file, folder));
+    Ok(Some(AdminHttps {
+        listen,
+        certificate: certificate.source(folder, key_file)?,
+        client_ca: client_ca.transpose()?.unwrap_or_default(),
+    }))
+}
+
+#[cfg(test)]
+#[path = "check_admin_tests.rs"]
+mod tests;

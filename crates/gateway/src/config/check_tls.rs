@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustls::pki_types::CertificateDer;
 use toml::Spanned;
 
 use super::{
@@ -14,7 +15,7 @@ use crate::tls::{
     self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, Rules, ServerTls, Verify, Version,
 };
 
-/// TLS with clients. Without `cert_file` the certificate is kept beside the identity `key_file`.
+/// TLS with clients.
 pub(super) fn door(
     section: &FtpSection,
     folder: &Path,
@@ -24,8 +25,8 @@ pub(super) fn door(
         return Ok(DoorTls::Off);
     };
     match tls.mode.get_ref().as_str() {
-        "explicit" => Ok(DoorTls::Explicit(certificate(tls, folder, key_file)?)),
-        "implicit" => Ok(DoorTls::Implicit(certificate(tls, folder, key_file)?)),
+        "explicit" => Ok(DoorTls::Explicit(of_door(tls).source(folder, key_file)?)),
+        "implicit" => Ok(DoorTls::Implicit(of_door(tls).source(folder, key_file)?)),
         "off" => no_tls_keys(tls).map(|()| DoorTls::Off),
         other => Err(problem(
             &tls.mode,
@@ -56,10 +57,7 @@ pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Proble
     };
     let client_roots = match &tls.client_roots_file {
         None => None,
-        Some(file) => Some(
-            tls::read_roots(&folder.join(file.get_ref()))
-                .map_err(|error| file_problem(file, &error))?,
-        ),
+        Some(file) => Some(client_roots(file, folder)?),
     };
     let set = |key: &Option<Spanned<bool>>, default| key.as_ref().map_or(default, |k| *k.get_ref());
     Ok(Rules {
@@ -68,6 +66,15 @@ pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Proble
         client_roots,
         must_resume: set(&tls.require_reuse, default.must_resume),
     })
+}
+
+/// Reads the certificates by which those of clients are verified.
+pub(super) fn client_roots(
+    file: &Spanned<PathBuf>,
+    folder: &Path,
+) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    let roots = tls::read_roots(&folder.join(file.get_ref()));
+    roots.map_err(|error| file_problem(file, &error))
 }
 
 /// Reads the settings of TLS towards the server.
@@ -90,33 +97,53 @@ pub(super) fn server(section: &FtpSection, folder: &Path) -> Result<Option<Serve
     Ok(Some(ServerTls { mode, verify }))
 }
 
-fn certificate(tls: &TlsSection, folder: &Path, key_file: &Path) -> Result<CertSource, Problem> {
-    match (&tls.cert_file, &tls.key_file) {
-        (None, None) => Ok(CertSource {
-            cert_file: key_file.with_added_extension("ftps.pem"),
-            key_file: key_file.with_added_extension("ftps.key"),
-            self_signed: true,
-        }),
-        (Some(cert), Some(key)) => {
-            let source = CertSource {
-                cert_file: folder.join(cert.get_ref()),
-                key_file: folder.join(key.get_ref()),
-                self_signed: false,
-            };
-            source.check().map_err(|error| {
-                let of_key = match &error {
-                    CertError::NotAKey { .. }
-                    | CertError::Exposed { .. }
-                    | CertError::Mismatch { .. } => true,
-                    // One file may hold both.
-                    other => other.path() != source.cert_file,
+fn of_door(tls: &TlsSection) -> Certificate<'_> {
+    Certificate {
+        cert: ("cert_file", tls.cert_file.as_ref()),
+        key: ("key_file", tls.key_file.as_ref()),
+        kept_as: "ftps",
+    }
+}
+
+/// The certificate of a section, as its keys name it.
+pub(super) struct Certificate<'a> {
+    pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
+    pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
+    /// The name, beside the identity `key_file`, of the one that the gateway makes if there is none.
+    pub(super) kept_as: &'static str,
+}
+
+impl Certificate<'_> {
+    pub(super) fn source(&self, folder: &Path, key_file: &Path) -> Result<CertSource, Problem> {
+        let ((cert_name, cert), (key_name, key)) = (self.cert, self.key);
+        let kept = |kind: &str| key_file.with_added_extension(format!("{}.{kind}", self.kept_as));
+        match (cert, key) {
+            (None, None) => Ok(CertSource {
+                cert_file: kept("pem"),
+                key_file: kept("key"),
+                self_signed: true,
+            }),
+            (Some(cert), Some(key)) => {
+                let source = CertSource {
+                    cert_file: folder.join(cert.get_ref()),
+                    key_file: folder.join(key.get_ref()),
+                    self_signed: false,
                 };
-                file_problem(if of_key { key } else { cert }, &error)
-            })?;
-            Ok(source)
+                source.check().map_err(|error| {
+                    let of_key = match &error {
+                        CertError::NotAKey { .. }
+                        | CertError::Exposed { .. }
+                        | CertError::Mismatch { .. } => true,
+                        // One file may hold both.
+                        other => other.path() != source.cert_file,
+                    };
+                    file_problem(if of_key { key } else { cert }, &error)
+                })?;
+                Ok(source)
+            }
+            (Some(cert), None) => Err(problem(cert, format!("{cert_name} needs {key_name}"))),
+            (None, Some(key)) => Err(problem(key, format!("{key_name} needs {cert_name}"))),
         }
-        (Some(cert), None) => Err(problem(cert, "cert_file needs key_file")),
-        (None, Some(key)) => Err(problem(key, "key_file needs cert_file")),
     }
 }
 

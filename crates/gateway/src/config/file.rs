@@ -172,6 +172,16 @@ pub(super) struct AdminSection {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<String>>,
     pub(super) token_file: Option<Spanned<PathBuf>>,
+    pub(super) https: Option<HttpsSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HttpsSection {
+    pub(super) listen: Spanned<SocketAddr>,
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
+    pub(super) client_ca: Option<Spanned<PathBuf>>,
 }
 
 /// A duration above zero, with its place in the file.

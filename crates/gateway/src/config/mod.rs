@@ -28,6 +28,7 @@ use std::{
 
 use ftp::session::{Mode, far::DataWay, near::ClientTls};
 use link::PeerId;
+use rustls::pki_types::CertificateDer;
 
 pub use self::{admin_token::AdminToken, peer_name::may_be_name};
 pub(crate) use self::{
@@ -83,6 +84,8 @@ pub struct Config {
     pub admin_token: Option<AdminToken>,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
+    /// The dashboard over TLS, if there is to be one.
+    pub admin_https: Option<AdminHttps>,
 }
 
 /// A peer, seen from the gateway.
@@ -193,6 +196,17 @@ pub enum DoorTls {
     Implicit(CertSource),
 }
 
+/// The dashboard for browsers on other machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminHttps {
+    /// Its address.
+    pub listen: SocketAddr,
+    /// By what browsers know it.
+    pub certificate: CertSource,
+    /// Who has a certificate that one of these signed needs no token. None of them: nobody is asked for one.
+    pub client_ca: Vec<CertificateDer<'static>>,
+}
+
 /// An FTP front door that cannot read what passes it: all of it is TLS between the client and the server,
 /// also on the data connections, for which the client takes the ports that the server announces.
 #[derive(Debug, Clone, PartialEq)]
@@ -289,6 +303,12 @@ impl Config {
     /// The settings of a peer, unless it is none of this configuration.
     pub(crate) fn peer(&self, id: PeerId) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.id == id)
+    }
+
+    /// By what people's certificates are judged at the dashboard. None: nobody is asked for one.
+    pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
+        let https = self.admin_https.as_ref();
+        https.map_or(&[], |https| &https.client_ca)
     }
 
     /// Where this configuration says that a peer listens.
@@ -426,6 +446,9 @@ impl fmt::Display for Config {
                 spool.folder.display(),
                 spool.size_max
             )?;
+        }
+        if let Some(https) = &self.admin_https {
+            writeln!(f, "dashboard on https://{}", https.listen)?;
         }
         let token = match self.admin_token {
             Some(_) => ", with a token",

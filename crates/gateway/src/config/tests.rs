@@ -165,7 +165,12 @@ fn every_key_is_documented() {
         "[limits]",
         "[log]",
     ];
-    let inner = ["[[ftp]]\n[ftp.tls]", "[[ftp]]\n[ftp.server_tls]", "[admin]"];
+    let inner = [
+        "[[ftp]]\n[ftp.tls]",
+        "[[ftp]]\n[ftp.server_tls]",
+        "[admin]",
+        "[admin.https]",
+    ];
     for table in tables.iter().chain(&inner) {
         let (_, _, message) = folder.error(&format!("{table}\nnonsense = 1\n"));
         let (_, expected) = message.split_once("expected ").expect("the keys");

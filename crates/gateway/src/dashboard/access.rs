@@ -1,20 +1,18 @@
 //! Who may look at the dashboard, and who may change something by it.
 //!
 //! At a loopback address everybody may look. Where there is a token, only who has it may change something, and at any other
-//! address only who has it may look. Without a token everybody at a loopback address may change what is of the moment. A
+//! address, or over TLS, only who has it may look. Without a token everybody at a loopback address may change what is of the moment.
+//! Over TLS a certificate does all that a token does, and is judged at each request. A
 //! program shows the token itself, a browser a cookie that it got for the token. The cookie holds a time and an
 //! authentication code, so this side keeps nothing for each.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::{hmac, rand::SystemRandom};
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 
-use super::{Dashboard, refused::Refused};
+use super::{Dashboard, client::Client, refused::Refused};
 use crate::config::AdminToken;
 
 /// What somebody wants to do.
@@ -28,22 +26,16 @@ pub(super) enum Wanted {
     Invite,
 }
 
-/// How the admin address is guarded.
+/// How the dashboard is guarded.
 pub(super) struct Access {
-    /// Only programs of this machine reach it.
-    is_local: bool,
-    /// Browsers keep one set of cookies for all ports of a host.
-    cookie_name: String,
     /// Another one at each start.
     key: hmac::Key,
 }
 
 impl Access {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new() -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Self {
-            is_local: address.ip().to_canonical().is_loopback(),
-            cookie_name: format!("longhaul_{}", address.port()),
             key: key.expect("the system's randomness works"),
         }
     }
@@ -51,20 +43,21 @@ impl Access {
     fn allows(
         &self,
         wanted: Wanted,
+        client: &Client,
         headers: &HeaderMap,
         token: Option<&AdminToken>,
     ) -> Result<(), Refused> {
         match (token, wanted) {
-            (None, _) if !self.is_local => Err(Refused::Off),
+            (None, _) if !client.is_local() => Err(Refused::without_token(client)),
             (None, Wanted::Invite) => Err(Refused::NeedsTokenFile),
             (None, Wanted::Look | Wanted::Change) => Ok(()),
-            (Some(_), Wanted::Look) if self.is_local => Ok(()),
-            (Some(token), _) if self.has_token(headers, token) => Ok(()),
+            (Some(_), Wanted::Look) if client.is_local() => Ok(()),
+            (Some(token), _) if self.has_token(client, headers, token) => Ok(()),
             (Some(_), _) => Err(Refused::NoToken),
         }
     }
 
-    fn has_token(&self, headers: &HeaderMap, token: &AdminToken) -> bool {
+    fn has_token(&self, client: &Client, headers: &HeaderMap, token: &AdminToken) -> bool {
         let said = headers.get(header::AUTHORIZATION);
         let said = said.and_then(|it| it.to_str().ok()?.strip_prefix("Bearer "));
         let cookies = headers.get_all(header::COOKIE).into_iter();
@@ -74,26 +67,16 @@ impl Access {
             .filter_map(|cookie| cookie.trim().split_once('='));
         said.is_some_and(|said| token.is(said))
             || cookies.any(|(name, value)| {
-                name == self.cookie_name && self.is_good(value, token, unix_s())
+                name == cookie_name(client) && self.is_good(value, token, unix_s())
             })
     }
 
     /// A cookie for who has shown the token.
-    pub(super) fn cookie(&self, token: &AdminToken) -> String {
+    pub(super) fn cookie(&self, token: &AdminToken, client: &Client) -> String {
         let until_unix_s = unix_s() + SESSION.as_secs();
         let tag = hmac::sign(&self.key, &signed(until_unix_s, token));
         let tag = BASE64_URL_SAFE_NO_PAD.encode(tag);
-        self.set_cookie(&format!("{until_unix_s}.{tag}"), SESSION.as_secs())
-    }
-
-    /// Has a browser forget its cookie.
-    pub(super) fn no_cookie(&self) -> String {
-        self.set_cookie("", 0)
-    }
-
-    fn set_cookie(&self, value: &str, age_s: u64) -> String {
-        let name = &self.cookie_name;
-        format!("{name}={value}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict")
+        set_cookie(client, &format!("{until_unix_s}.{tag}"), SESSION.as_secs())
     }
 
     fn is_good(&self, value: &str, token: &AdminToken, now_unix_s: u64) -> bool {
@@ -109,12 +92,36 @@ impl Access {
 }
 
 impl Dashboard {
-    /// Whether who sent these headers may do so.
-    pub(super) fn allows(&self, wanted: Wanted, headers: &HeaderMap) -> Result<(), Refused> {
+    /// Whether the client that sent these headers may do so.
+    pub(super) fn allows(
+        &self,
+        wanted: Wanted,
+        client: &Client,
+        headers: &HeaderMap,
+    ) -> Result<(), Refused> {
         let shared = self.shared();
+        if client.is_known(&shared.config) {
+            return Ok(());
+        }
         let token = shared.config.admin_token.as_ref();
-        self.access.allows(wanted, headers, token)
+        self.access.allows(wanted, client, headers, token)
     }
+}
+
+/// Has a browser forget its cookie.
+pub(super) fn no_cookie(client: &Client) -> String {
+    set_cookie(client, "", 0)
+}
+
+fn set_cookie(client: &Client, value: &str, age_s: u64) -> String {
+    let name = cookie_name(client);
+    let over_tls = if client.is_tls { "; Secure" } else { "" };
+    format!("{name}={value}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict{over_tls}")
+}
+
+/// Browsers keep one set of cookies for all ports of a host.
+fn cookie_name(client: &Client) -> String {
+    format!("longhaul_{}", client.at.port())
 }
 
 fn signed(until_unix_s: u64, token: &AdminToken) -> Vec<u8> {
@@ -131,6 +138,8 @@ const SESSION: Duration = Duration::from_secs(12 * 3600);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use axum::http::HeaderValue;
 
     use super::*;
@@ -139,8 +148,15 @@ mod tests {
         AdminToken::new(text).expect("a token")
     }
 
-    fn access(address: &str) -> Access {
-        Access::new(address.parse().expect("an address"))
+    /// Somebody at this address of the gateway.
+    fn client(at: &str) -> Client {
+        let at = at.parse().expect("an address");
+        Client {
+            address: at,
+            at,
+            is_tls: false,
+            certificates: Arc::default(),
+        }
     }
 
     fn with(name: header::HeaderName, value: &str) -> HeaderMap {
@@ -152,43 +168,65 @@ mod tests {
 
     #[test]
     fn loopback_needs_a_token_for_invites_alone_unless_there_is_one() {
-        let (local, nobody) = (access("127.0.0.1:1"), HeaderMap::new());
-        assert!(local.allows(Wanted::Look, &nobody, None).is_ok());
-        assert!(local.allows(Wanted::Change, &nobody, None).is_ok());
-        let invite = local.allows(Wanted::Invite, &nobody, None);
+        let (access, nobody) = (Access::new(), HeaderMap::new());
+        let local = client("127.0.0.1:1");
+        assert!(access.allows(Wanted::Look, &local, &nobody, None).is_ok());
+        assert!(access.allows(Wanted::Change, &local, &nobody, None).is_ok());
+        let invite = access.allows(Wanted::Invite, &local, &nobody, None);
         assert!(matches!(invite, Err(Refused::NeedsTokenFile)));
         let token = token(TOKEN);
-        assert!(local.allows(Wanted::Look, &nobody, Some(&token)).is_ok());
+        assert!(
+            access
+                .allows(Wanted::Look, &local, &nobody, Some(&token))
+                .is_ok()
+        );
         for wanted in [Wanted::Change, Wanted::Invite] {
-            let denied = local.allows(wanted, &nobody, Some(&token));
+            let denied = access.allows(wanted, &local, &nobody, Some(&token));
             assert!(matches!(denied, Err(Refused::NoToken)));
             let bearer = with(header::AUTHORIZATION, &format!("Bearer {TOKEN}"));
-            assert!(local.allows(wanted, &bearer, Some(&token)).is_ok());
+            assert!(access.allows(wanted, &local, &bearer, Some(&token)).is_ok());
         }
     }
 
     #[test]
     fn any_other_address_needs_one_for_everything() {
         for address in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1"] {
-            let (open, nobody) = (access(address), HeaderMap::new());
-            let off = open.allows(Wanted::Look, &nobody, None);
+            let (access, nobody) = (Access::new(), HeaderMap::new());
+            let open = client(address);
+            let off = access.allows(Wanted::Look, &open, &nobody, None);
             assert!(matches!(off, Err(Refused::Off)));
-            let denied = open.allows(Wanted::Look, &nobody, Some(&token(TOKEN)));
+            let denied = access.allows(Wanted::Look, &open, &nobody, Some(&token(TOKEN)));
             assert!(matches!(denied, Err(Refused::NoToken)));
             let wrong = with(
                 header::AUTHORIZATION,
                 "Bearer 0123456789abcdef0123456789abcdee",
             );
-            let denied = open.allows(Wanted::Look, &wrong, Some(&token(TOKEN)));
+            let denied = access.allows(Wanted::Look, &open, &wrong, Some(&token(TOKEN)));
             assert!(matches!(denied, Err(Refused::NoToken)));
         }
     }
 
     #[test]
-    fn a_cookie_is_good_for_its_time_its_token_and_its_process() {
-        let (one, other) = (access("10.0.0.1:9"), access("10.0.0.1:9"));
+    fn over_tls_a_loopback_address_is_like_any_other() {
+        let (access, nobody) = (Access::new(), HeaderMap::new());
+        let over_tls = Client {
+            is_tls: true,
+            ..client("127.0.0.1:1")
+        };
+        let look = |token| access.allows(Wanted::Look, &over_tls, &nobody, token);
+        assert!(matches!(look(None), Err(Refused::NoCertificate)));
         let token = token(TOKEN);
-        let line = one.cookie(&token);
+        assert!(matches!(look(Some(&token)), Err(Refused::NoToken)));
+        let cookie = access.cookie(&token, &over_tls);
+        assert!(cookie.ends_with("; SameSite=Strict; Secure"), "{cookie}");
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_its_time_its_token_and_its_process() {
+        let (one, other) = (Access::new(), Access::new());
+        let from = client("10.0.0.1:9");
+        let token = token(TOKEN);
+        let line = one.cookie(&token, &from);
         assert!(line.ends_with("; HttpOnly; SameSite=Strict"), "{line}");
         let (pair, _) = line.split_once(';').expect("attributes");
         let (name, value) = pair.split_once('=').expect("a pair");
@@ -202,6 +240,9 @@ mod tests {
         assert!(!one.is_good(&later, &token, now));
         assert!(!one.is_good("", &token, now) && !one.is_good("1.", &token, 0));
         let cookies = with(header::COOKIE, &format!("a=b; {pair}"));
-        assert!(one.allows(Wanted::Change, &cookies, Some(&token)).is_ok());
+        assert!(
+            one.allows(Wanted::Change, &from, &cookies, Some(&token))
+                .is_ok()
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use axum::{
     body::Bytes,
-    extract::State,
+    extract::{ConnectInfo, State},
     http::{HeaderMap, StatusCode},
     response::Response,
 };
@@ -13,7 +13,7 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::info;
 use units::BitRate;
 
-use super::{Dashboard, access::Wanted, json, lock, refused::Refused};
+use super::{Dashboard, access::Wanted, client::Client, json, lock, refused::Refused};
 use crate::{
     config::{RATE_MAX_MIN, may_be_name},
     enrolment::Invite,
@@ -101,10 +101,11 @@ struct Made {
 /// Makes an invite, by which another gateway becomes a peer.
 pub(super) async fn invite(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refused> {
-    dashboard.allows(Wanted::Invite, &headers)?;
+    dashboard.allows(Wanted::Invite, &client, &headers)?;
     let wish: Wish = read(&body)?;
     if wish.name.as_deref().is_some_and(|name| !may_be_name(name)) {
         let message = "expected a name of 1 to 64 printable characters";

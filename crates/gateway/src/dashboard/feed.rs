@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
+use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use tokio::sync::{
     OwnedSemaphorePermit, Semaphore,
@@ -38,6 +39,7 @@ struct Told {
     is_over: bool,
     /// By which pages were let in.
     token: Option<AdminToken>,
+    client_ca: Vec<CertificateDer<'static>>,
     gateway: String,
     transfers: BTreeMap<u64, TransferStatus>,
 }
@@ -80,11 +82,12 @@ impl Feed {
         told.transfers = transfers;
     }
 
-    /// Has pages come again if they were let in by another token.
-    pub(super) fn guard(&self, token: Option<&AdminToken>) {
+    /// Has pages come again if they were let in by another token, or for a certificate of another CA.
+    pub(super) fn guard(&self, token: Option<&AdminToken>, client_ca: &[CertificateDer<'static>]) {
         let mut told = lock(&self.told);
-        if told.token.as_ref() != token {
+        if told.token.as_ref() != token || told.client_ca != client_ca {
             told.token = token.cloned();
+            told.client_ca = client_ca.to_vec();
             // Without a reader nobody was let in.
             let _ = self.changes.send(END);
         }
@@ -235,12 +238,17 @@ mod tests {
         assert_eq!(behind.next().await, None, "too far behind");
         let (token, mut page) = (AdminToken::new(&"0".repeat(32)), join());
         assert!(page.next().await.is_some());
-        feed.guard(None);
-        feed.guard(token.as_ref());
+        feed.guard(None, &[]);
+        feed.guard(token.as_ref(), &[]);
         assert_eq!(page.next().await, None, "let in without a token");
         let mut page = join();
         assert!(page.next().await.is_some());
-        feed.guard(token.as_ref());
+        let ca = CertificateDer::from(vec![1]);
+        feed.guard(token.as_ref(), std::slice::from_ref(&ca));
+        assert_eq!(page.next().await, None, "let in without a certificate");
+        let mut page = join();
+        assert!(page.next().await.is_some());
+        feed.guard(token.as_ref(), std::slice::from_ref(&ca));
         feed.end();
         assert_eq!(page.next().await, None);
         assert!(feed.is_over());

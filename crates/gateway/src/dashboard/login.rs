@@ -1,18 +1,24 @@
 //! Logging in and out, and what a page may do.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
-    Extension,
     body::Bytes,
-    extract::State,
+    extract::{ConnectInfo, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::{Dashboard, access::Wanted, controls::read, json, refused::Refused};
+use super::{
+    Dashboard,
+    access::{Wanted, no_cookie},
+    client::Client,
+    controls::read,
+    json,
+    refused::Refused,
+};
 use crate::limits;
 
 #[derive(Deserialize)]
@@ -27,7 +33,7 @@ struct May {
     look: bool,
     change: bool,
     invite: bool,
-    /// There is a token to log in with.
+    /// There is a token to log in with, and it makes a difference.
     has_token: bool,
     /// Why there is no dashboard, or no invite by it.
     why_not: Option<String>,
@@ -35,43 +41,49 @@ struct May {
 
 pub(super) async fn login(
     State(dashboard): State<Arc<Dashboard>>,
-    Extension(client): Extension<SocketAddr>,
+    ConnectInfo(client): ConnectInfo<Client>,
     body: Bytes,
 ) -> Result<Response, Refused> {
     let Login { token: said } = read(&body)?;
     let shared = dashboard.shared();
-    let token = shared.config.admin_token.as_ref().ok_or(Refused::Off)?;
+    let token = shared.config.admin_token.as_ref();
+    let token = token.ok_or_else(|| Refused::without_token(&client))?;
+    let address = client.address;
     if !token.is(said.trim()) {
         shared.registry.refused();
         if shared
             .usage
-            .is_news(client.ip(), limits::Refusal::AdminToken)
+            .is_news(address.ip(), limits::Refusal::AdminToken)
         {
-            warn!(%client, "a wrong token at the dashboard");
+            warn!(client = %address, "a wrong token at the dashboard");
         }
         return Err(Refused::WrongToken);
     }
-    info!(%client, "logged in to the dashboard");
-    let cookie = dashboard.access.cookie(token);
+    info!(client = %address, "logged in to the dashboard");
+    let cookie = dashboard.access.cookie(token, &client);
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
 
-pub(super) async fn logout(State(dashboard): State<Arc<Dashboard>>) -> impl IntoResponse {
-    let cookie = dashboard.access.no_cookie();
-    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)])
+pub(super) async fn logout(ConnectInfo(client): ConnectInfo<Client>) -> impl IntoResponse {
+    (
+        StatusCode::NO_CONTENT,
+        [(header::SET_COOKIE, no_cookie(&client))],
+    )
 }
 
 pub(super) async fn access(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     headers: HeaderMap,
 ) -> Response {
-    let may = |wanted| dashboard.allows(wanted, &headers);
+    let may = |wanted| dashboard.allows(wanted, &client, &headers);
     let invite = may(Wanted::Invite);
+    let shared = dashboard.shared();
     json(&May {
         look: may(Wanted::Look).is_ok(),
         change: may(Wanted::Change).is_ok(),
         invite: invite.is_ok(),
-        has_token: dashboard.shared().config.admin_token.is_some(),
+        has_token: shared.config.admin_token.is_some() && !client.is_known(&shared.config),
         why_not: invite.err().map(|refused| refused.to_string()),
     })
 }

@@ -11,6 +11,7 @@
 
 mod access;
 mod assets;
+mod client;
 mod controls;
 mod feed;
 mod history;
@@ -25,14 +26,13 @@ mod view;
 
 use std::{
     convert::Infallible,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
     http::{HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -43,6 +43,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
+pub(crate) use self::client::Client;
 use self::{
     access::{Access, Wanted},
     feed::Feed,
@@ -63,16 +64,14 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    /// That of the gateway whose admin interface listens at `address`.
     pub(crate) fn new(
         current: watch::Receiver<Arc<Shared>>,
         reloads: mpsc::Sender<reload::Request>,
-        address: SocketAddr,
     ) -> Arc<Self> {
         Arc::new(Self {
             current,
             reloads,
-            access: Access::new(address),
+            access: Access::new(),
             feed: Feed::new(),
             history: Mutex::default(),
             rates: Mutex::default(),
@@ -85,8 +84,7 @@ impl Dashboard {
             .route("/", get(assets::page))
             .route("/dashboard/events", get(feed::events))
             .route("/dashboard/history", get(history::history))
-            .route("/dashboard/recent", get(recent::recent))
-            .layer(middleware::from_fn_with_state(self.clone(), may_read));
+            .route("/dashboard/recent", get(recent::recent));
         let changing = Router::new()
             .route("/dashboard/rate", post(controls::rate))
             .route("/dashboard/stop", post(controls::stop))
@@ -94,18 +92,26 @@ impl Dashboard {
         #[cfg(feature = "testing")]
         let changing = changing.route("/dashboard/testing", post(testing::fill));
         let changing = changing
-            .layer(middleware::from_fn_with_state(self.clone(), may_change))
+            .route_layer(middleware::from_fn_with_state(self.clone(), may_change))
             .route("/dashboard/login", post(login::login))
             .route("/dashboard/logout", post(login::logout))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-            .layer(middleware::from_fn(origin::check));
+            .route_layer(middleware::from_fn(origin::check));
         Router::new()
-            .merge(reading)
+            .merge(self.guard(reading))
             .merge(changing)
             .route("/dashboard/access", get(login::access))
             .route("/dashboard/{asset}", get(assets::asset))
             .layer(middleware::from_fn_with_state(self.clone(), close_off))
             .with_state(self.clone())
+    }
+
+    /// These pages, for those who may look.
+    pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        pages: Router<S>,
+    ) -> Router<S> {
+        pages.route_layer(middleware::from_fn_with_state(self.clone(), may_read))
     }
 
     /// Follows what the gateway does, for who looks and for the history, until it is dropped.
@@ -125,7 +131,8 @@ impl Dashboard {
 
     fn look(&self, is_second: bool) {
         let shared = self.shared();
-        self.feed.guard(shared.config.admin_token.as_ref());
+        let token = shared.config.admin_token.as_ref();
+        self.feed.guard(token, shared.config.client_ca());
         let snapshot = shared.snapshot();
         let recent_total = shared.registry.recent_total();
         let mut view = {
@@ -166,6 +173,7 @@ impl Drop for EndOfFeed<'_> {
 
 async fn may_read(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refused> {
@@ -175,7 +183,7 @@ async fn may_read(
         // It could read nothing of the answer, but have the gateway search.
         return Err(Refused::Origin);
     }
-    match dashboard.allows(Wanted::Look, request.headers()) {
+    match dashboard.allows(Wanted::Look, &client, request.headers()) {
         Ok(()) => Ok(next.run(request).await),
         Err(Refused::NoToken) if wants_page => Ok(assets::login_page()),
         Err(refused) => Err(refused),
@@ -184,10 +192,11 @@ async fn may_read(
 
 async fn may_change(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refused> {
-    dashboard.allows(Wanted::Change, request.headers())?;
+    dashboard.allows(Wanted::Change, &client, request.headers())?;
     Ok(next.run(request).await)
 }
 

@@ -4,19 +4,28 @@
 //! that shows other signs of a browser and names no page is refused.
 
 use axum::{
-    extract::Request,
+    extract::{ConnectInfo, Request},
     http::{HeaderMap, HeaderName, header},
     middleware::Next,
     response::Response,
 };
 
-use super::refused::Refused;
+use super::{client::Client, refused::Refused};
 
 /// Lets requests through that come from this gateway's own page or from a program, and that are JSON: a form of another page
 /// cannot be.
-pub(super) async fn check(request: Request, next: Next) -> Result<Response, Refused> {
+pub(super) async fn check(
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refused> {
     let headers = request.headers();
-    if !is_own(headers) {
+    // A proxy may add TLS where there is none.
+    let schemes: &[&str] = match client.is_tls {
+        true => &["https"],
+        false => &["http", "https"],
+    };
+    if !is_own(headers, schemes) {
         return Err(Refused::Origin);
     }
     if !is_json(headers) {
@@ -25,7 +34,7 @@ pub(super) async fn check(request: Request, next: Next) -> Result<Response, Refu
     Ok(next.run(request).await)
 }
 
-fn is_own(headers: &HeaderMap) -> bool {
+fn is_own(headers: &HeaderMap, schemes: &[&str]) -> bool {
     let mut origins = headers.get_all(header::ORIGIN).into_iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else {
         return !headers.contains_key(header::ORIGIN)
@@ -33,10 +42,11 @@ fn is_own(headers: &HeaderMap) -> bool {
     };
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
     let origin = origin.to_str().ok();
-    // A proxy may add TLS, so the scheme says nothing.
     let origin = origin.and_then(|it| it.split_once("://"));
     match (origin, host) {
-        (Some(("http" | "https", authority)), Some(host)) => authority.eq_ignore_ascii_case(host),
+        (Some((scheme, authority)), Some(host)) => {
+            schemes.contains(&scheme) && authority.eq_ignore_ascii_case(host)
+        }
         _ => false,
     }
 }
@@ -62,6 +72,10 @@ mod tests {
 
     use super::*;
 
+    fn is_own(headers: &HeaderMap) -> bool {
+        super::is_own(headers, &["http", "https"])
+    }
+
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let lines = lines.iter().map(|(name, value)| {
             (
@@ -83,6 +97,13 @@ mod tests {
             assert!(is_own(&headers(&[host, ("origin", origin)])), "{origin}");
         }
         assert!(is_own(&headers(&[host])), "a program");
+    }
+
+    #[test]
+    fn pages_without_tls_may_not_where_there_is_tls() {
+        let of = |origin| headers(&[("host", "gw.example:9443"), ("origin", origin)]);
+        assert!(super::is_own(&of("https://gw.example:9443"), &["https"]));
+        assert!(!super::is_own(&of("http://gw.example:9443"), &["https"]));
     }
 
     #[test]

@@ -7,12 +7,16 @@ use axum::{
 };
 use serde_json::json;
 
+use super::client::Client;
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error(
         "the dashboard is off: [admin] listen is no loopback address, and [admin] token_file is not set"
     )]
     Off,
+    #[error("show a certificate that [admin.https] client_ca has signed and that is good now")]
+    NoCertificate,
     #[error("log in with the token of [admin] token_file")]
     NoToken,
     #[error("this is not the token")]
@@ -38,9 +42,19 @@ pub(super) enum Refused {
 }
 
 impl Refused {
+    /// Where there is no token to show.
+    pub(super) fn without_token(client: &Client) -> Self {
+        match client.is_tls {
+            true => Self::NoCertificate,
+            false => Self::Off,
+        }
+    }
+
     fn code(&self) -> StatusCode {
         match self {
-            Self::Off | Self::NeedsTokenFile | Self::Origin => StatusCode::FORBIDDEN,
+            Self::Off | Self::NoCertificate | Self::NeedsTokenFile | Self::Origin => {
+                StatusCode::FORBIDDEN
+            }
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,

@@ -109,6 +109,19 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     }
     keep("[admin] hosts", running.admin_hosts == fresh.admin_hosts);
     fresh.admin_hosts.clone_from(&running.admin_hosts);
+    match (&running.admin_https, &mut fresh.admin_https) {
+        (Some(old), Some(new)) => {
+            let name = "[admin.https] listen, certificate, key";
+            let is_same = old.listen == new.listen && old.certificate == new.certificate;
+            keep(name, is_same);
+            new.listen = old.listen;
+            new.certificate.clone_from(&old.certificate);
+        }
+        (old, new) => {
+            keep("[admin.https]", old == new);
+            new.clone_from(old);
+        }
+    }
     keep("[spool]", running.spool == fresh.spool);
     keep("[log] format", running.log_format == fresh.log_format);
     fresh.log_format = running.log_format;
@@ -233,6 +246,10 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     changed(
         "[admin] token_file",
         running.admin_token == fresh.admin_token,
+    );
+    changed(
+        "[admin.https] client_ca",
+        running.admin_https == fresh.admin_https,
     );
     names.extend(differences("[[peer]]", &peers(running), &peers(fresh)));
     let ftp = |config: &Config| -> Vec<_> {

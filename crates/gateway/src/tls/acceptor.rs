@@ -12,7 +12,6 @@ use std::{io, sync::Arc, time::Duration};
 
 use rustls::{
     AlertDescription, Error, ServerConfig, SupportedProtocolVersion,
-    pki_types::CertificateDer,
     server::{
         ProducesTickets, ServerSessionMemoryCache, WebPkiClientVerifier, danger::ClientCertVerifier,
     },
@@ -84,7 +83,7 @@ impl Acceptor {
         let current = Arc::new(Current::new(source)?);
         let clients = match &rules.client_roots {
             None => WebPkiClientVerifier::no_client_auth(),
-            Some(given) => client_verifier(given)?,
+            Some(given) => roots::client_verifier(given)?,
         };
         let configs = |kind| Configs::new(kind, &current, rules, &clients);
         let acceptor = Self {
@@ -231,15 +230,6 @@ impl Alpn {
             no_alpn,
         }
     }
-}
-
-/// Verifies clients' certificates by these roots, and lets nobody in without one.
-fn client_verifier(
-    given: &[CertificateDer<'static>],
-) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
-    let store = Arc::new(roots::store(given)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(store, provider());
-    verifier.build().map_err(|_| RootsError::None)
 }
 
 /// Translates an error of the TLS library into one about the client.

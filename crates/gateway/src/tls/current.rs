@@ -54,7 +54,7 @@ impl Current {
         let stamps = stamps(&source);
         let certified = source.load()?;
         let fingerprint = fingerprint(&certified);
-        info!(cert_file = %source.cert_file.display(), %fingerprint, "certificate for FTP clients");
+        info!(cert_file = %source.cert_file.display(), %fingerprint, "certificate in use");
         let state = RwLock::new(State { certified, stamps });
         Ok(Self { source, state })
     }
@@ -77,7 +77,7 @@ impl Current {
             Ok(certified) => {
                 if certified.cert != state.certified.cert {
                     let fingerprint = fingerprint(&certified);
-                    info!(%fingerprint, "new certificate for FTP clients");
+                    info!(%fingerprint, "new certificate in use");
                 }
                 state.certified = certified;
             }

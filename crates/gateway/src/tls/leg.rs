@@ -14,7 +14,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use rustls::{HandshakeKind, ProtocolVersion};
+use rustls::{HandshakeKind, ProtocolVersion, pki_types::CertificateDer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -94,6 +94,15 @@ impl Leg {
             .lock()
             .and_then(|tls| tls.get_ref().1.protocol_version());
         version == Some(ProtocolVersion::TLSv1_3)
+    }
+
+    /// The certificates that the peer has shown, its own first.
+    pub(crate) fn shown(&self) -> Vec<CertificateDer<'static>> {
+        let tls = self.lock();
+        let shown = tls
+            .as_ref()
+            .and_then(|tls| tls.get_ref().1.peer_certificates());
+        shown.unwrap_or_default().to_vec()
     }
 
     /// Whether the data has ended with a FIN that no close_notify went ahead of: what came may be

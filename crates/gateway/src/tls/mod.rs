@@ -1,5 +1,5 @@
 //! TLS on the legs of FTP: with the gateway's certificate towards clients, with verification
-//! towards servers.
+//! towards servers. And TLS with the browsers of the dashboard.
 //!
 //! A TCP connection goes in and a [`Leg`] comes out. A leg is read and written like the connection
 //! itself, and distinguishes the two ends of TLS. The session decides when TLS begins, and what
@@ -12,6 +12,7 @@ mod current;
 mod distrust;
 mod fingerprint;
 mod hello;
+mod https;
 mod leg;
 mod roots;
 mod rules;
@@ -32,6 +33,7 @@ pub use certificate::{CertError, CertSource};
 pub use connector::Connector;
 pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub(crate) use https::{HttpsAcceptor, judge};
 pub use leg::{Leg, Reader, Writer};
 pub use roots::RootsError;
 pub(crate) use roots::read as read_roots;

@@ -1,15 +1,22 @@
-//! Root certificates, by which servers' certificates are verified.
+//! Root certificates, by which certificates of servers and clients are verified.
 
 use std::{
     path::Path,
     sync::{Arc, OnceLock},
 };
 
-use rustls::{RootCertStore, pki_types::CertificateDer};
+use rustls::{
+    RootCertStore,
+    pki_types::CertificateDer,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
 
-use super::certificate::{self, CertError};
+use super::{
+    certificate::{self, CertError},
+    provider,
+};
 
-/// There is nothing to judge a server's certificate by.
+/// There is nothing to judge a certificate by.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootsError {
@@ -46,6 +53,15 @@ pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, 
         store.add(root.clone()).map_err(RootsError::Unusable)?;
     }
     Ok(store)
+}
+
+/// Verifies clients' certificates by these roots, and lets nobody in without one.
+pub(super) fn client_verifier(
+    given: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
+    let store = Arc::new(store(given)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(store, provider());
+    verifier.build().map_err(|_| RootsError::None)
 }
 
 /// The system's roots, read from its files once.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     message::PassThroughClients,
-    predecessor::admin_name,
+    predecessor::{admin_https_name, admin_name},
     successor::{Handing, Successor, hand_over},
 };
 pub use self::{

@@ -50,6 +50,11 @@ pub(crate) fn admin_name(listen: SocketAddr) -> String {
     format!("admin at {listen}")
 }
 
+/// The name of the socket of `[admin.https]`.
+pub(crate) fn admin_https_name(listen: SocketAddr) -> String {
+    format!("admin over TLS at {listen}")
+}
+
 impl Predecessor {
     /// The process that has started this one to take its place, if one has.
     ///

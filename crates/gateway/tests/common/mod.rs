@@ -54,6 +54,7 @@ pub struct Gateway {
     pub pass_through: Vec<SocketAddr>,
     pub forwards: Vec<SocketAddr>,
     pub admin: SocketAddr,
+    pub https: Option<SocketAddr>,
 }
 
 impl Gateway {
@@ -78,6 +79,7 @@ impl Gateway {
         let pass_through = pass_through.collect();
         let forwards = bound.forwards.iter().map(local).collect();
         let admin = local(bound.admin.as_ref().expect("an admin address"));
+        let https = bound.admin_https.as_ref().map(local);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -112,6 +114,7 @@ impl Gateway {
             pass_through,
             forwards,
             admin,
+            https,
         }
     }
 

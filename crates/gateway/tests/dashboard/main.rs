@@ -8,6 +8,9 @@ mod access;
 #[path = "../common/mod.rs"]
 mod common;
 mod controls;
+mod https;
+#[path = "../tls_common/mod.rs"]
+mod tls_common;
 
 use std::{
     fs,
@@ -45,22 +48,32 @@ fn ask(admin: SocketAddr, method: &str, path: &str, lines: &[String], body: &str
     stream
         .set_read_timeout(Some(PATIENCE))
         .expect("a socket option");
+    exchange(&mut stream, method, path, lines, body).expect("an answer")
+}
+
+/// The same by this connection, which then ends.
+fn exchange(
+    stream: &mut (impl Read + Write),
+    method: &str,
+    path: &str,
+    lines: &[String],
+    body: &str,
+) -> std::io::Result<Answer> {
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
     let length = body.len();
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{lines}\r\n{body}"
-    )
-    .expect("a request");
+    )?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
     let code = head.split(' ').nth(1).expect("a status line");
-    Answer {
+    Ok(Answer {
         code: code.parse().expect("a status code"),
         head: head.to_owned(),
         body: body.to_owned(),
-    }
+    })
 }
 
 fn host(admin: SocketAddr) -> String {

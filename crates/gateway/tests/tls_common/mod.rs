@@ -131,7 +131,7 @@ impl Issued {
         }
     }
 
-    fn key(&self) -> PrivateKeyDer<'static> {
+    pub fn key(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
     }
 }

@@ -1,0 +1,191 @@
+//! TLS with browsers: with the gateway's certificate, and asking for theirs.
+//!
+//! Nobody has to have a certificate, and any is taken whose key the client has: of a handshake that fails, a browser tells
+//! its user next to nothing. Whether it is a good one says [`judge`], and whoever lets somebody in for it asks again at each
+//! request, since certificates expire and roots change. For the same reason no session is resumed.
+
+use std::{io, sync::Arc, time::Duration};
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
+    pki_types::{CertificateDer, UnixTime},
+    server::{
+        Acceptor, NoServerSessionStorage, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    version::{TLS12, TLS13},
+};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::LazyConfigAcceptor;
+
+use super::{
+    HANDSHAKE_PATIENCE,
+    certificate::{CertError, CertSource},
+    current::Current,
+    leg::Leg,
+    provider,
+    roots::{self, RootsError},
+    tcp::Tcp,
+    too_slow,
+};
+
+/// Takes TLS handshakes from browsers.
+#[derive(Debug)]
+pub(crate) struct HttpsAcceptor {
+    current: Arc<Current>,
+}
+
+impl HttpsAcceptor {
+    /// Reads the certificate, or makes it, if it is self-signed and missing.
+    ///
+    /// # Errors
+    /// [`CertError`] if there is no usable certificate.
+    pub(crate) fn new(source: CertSource) -> Result<Self, CertError> {
+        let current = Arc::new(Current::new(source)?);
+        Ok(Self { current })
+    }
+
+    /// Takes the handshake of a client, which is asked for a certificate if there are `roots` to judge it by.
+    ///
+    /// # Errors
+    /// Those of the connection; `TimedOut` if the client is too slow; `InvalidData` if what it sends is no TLS.
+    pub(crate) async fn accept(
+        &self,
+        tcp: TcpStream,
+        roots: &[CertificateDer<'static>],
+    ) -> io::Result<Leg> {
+        self.current.refresh();
+        let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp));
+        let start = timeout(HANDSHAKE_PATIENCE, start).await;
+        let start = start.map_err(|_| too_slow())??;
+        let patience = match roots {
+            [] => HANDSHAKE_PATIENCE,
+            _ => CHOICE_PATIENCE,
+        };
+        let config = self.config(roots).map_err(io::Error::other)?;
+        let stream = timeout(patience, start.into_stream(config)).await;
+        Ok(Leg::tls(stream.map_err(|_| too_slow())??))
+    }
+
+    fn config(&self, roots: &[CertificateDer<'static>]) -> Result<Arc<ServerConfig>, RootsError> {
+        let clients: Arc<dyn ClientCertVerifier> = match roots {
+            [] => WebPkiClientVerifier::no_client_auth(),
+            _ => Arc::new(Asked(roots::client_verifier(roots)?)),
+        };
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .expect("the provider has suites for both versions")
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(self.current.clone());
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![ALPN_HTTP.to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// Judges what a client has shown, its own certificate first, by these roots.
+///
+/// # Errors
+/// Why it is not good now.
+pub(crate) fn judge(
+    shown: &[CertificateDer<'static>],
+    roots: &[CertificateDer<'static>],
+) -> Result<(), Error> {
+    let (own, others) = shown.split_first().ok_or(Error::NoCertificatesPresented)?;
+    let by = roots::client_verifier(roots).map_err(|_| CertificateError::UnknownIssuer)?;
+    by.verify_client_cert(own, others, UnixTime::now())
+        .map(drop)
+}
+
+/// Asks for a certificate, and takes any or none. That the client has its key is checked.
+#[derive(Debug)]
+struct Asked(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Asked {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// By these names a browser knows which of its certificates to offer.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Time for a handshake in which a browser asks its user which certificate to show.
+const CHOICE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// ALPN of HTTP/1.1 (RFC 7301 section 6).
+const ALPN_HTTP: &[u8] = b"http/1.1";
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "plays a client, and has a clock")]
+mod tests {
+    use tokio::{
+        io::AsyncWriteExt,
+        net::{TcpListener, TcpStream},
+        time::Instant,
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_falls_silent_is_cut_off() {
+        let path = std::env::temp_dir().join(format!("longhaul-late-{}", std::process::id()));
+        let acceptor = HttpsAcceptor::new(CertSource {
+            cert_file: path.with_extension("pem"),
+            key_file: path.with_extension("key"),
+            self_signed: true,
+        });
+        let acceptor = acceptor.expect("a certificate");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("a bound socket");
+        // Nothing, and the head of a ClientHello of 512 bytes.
+        for said in [&[][..], &[22, 3, 1, 2, 0, 1]] {
+            let (client, served) = tokio::join!(TcpStream::connect(at), listener.accept());
+            let mut client = client.expect("the listener accepts");
+            client.write_all(said).await.expect("a connection");
+            let begun = Instant::now();
+            let (served, _) = served.expect("a connection");
+            let error = acceptor.accept(served, &[]).await.expect_err("it is late");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(begun.elapsed() < CHOICE_PATIENCE);
+        }
+        for kind in ["pem", "key"] {
+            std::fs::remove_file(path.with_extension(kind)).expect("it was made");
+        }
+    }
+}
