@@ -45,8 +45,9 @@ SCHEMES, WIDTHS = ("light", "dark"), (1300, 400)
 class Gateways:
     """A pair whose near one has the dashboard."""
 
-    def __init__(self, program, admin=None, host="127.0.0.1"):
+    def __init__(self, program, admin=None, host="127.0.0.1", prepare=lambda folder: None):
         self.folder = tempfile.mkdtemp(prefix="lhdash")
+        prepare(self.folder)
         self.token_file = os.path.join(self.folder, "admin.token")
         with open(os.open(self.token_file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
             file.write(TOKEN + "\n")
@@ -54,6 +55,8 @@ class Gateways:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
         self.url = f"http://{host}:{self.port}"
+        if "[admin.https]" in (admin or ""):
+            self.url = f"https://{host}:{self.process.stdout.readline().rsplit(':', 1)[1].strip()}"
 
     def __enter__(self):
         return self
@@ -333,6 +336,38 @@ def test_another_address_shows_a_login(chromium, options):
         with pytest.raises(urllib.error.HTTPError) as refused:
             gateways.get("/")
         assert refused.value.code == 403 and "token_file" in refused.value.read().decode()
+
+
+def client_ca(folder):
+    """The commands of docs/operating.md: a CA, and a certificate for Ada."""
+    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc"
+    for command in [
+            f"{new} -days 3650 -subj /CN=Dashboard -keyout ca.key -out people.pem",
+            f"{new} -CA people.pem -CAkey ca.key -days 180 -subj /CN=Ada -addext basicConstraints=critical,CA:FALSE "
+            "-addext extendedKeyUsage=clientAuth -keyout ada.key -out ada.pem"]:
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+
+
+def test_a_certificate_lets_a_browser_in(chromium, options):
+    keys = ('listen = "127.0.0.1:0"\ntoken_file = "admin.token"\n'
+            '[admin.https]\nlisten = "127.0.0.1:0"\nclient_ca = "people.pem"')
+    with Gateways(options.gateways, keys, prepare=client_ca) as gateways:
+        adas = {"origin": gateways.url, "certPath": os.path.join(gateways.folder, "ada.pem"),
+                "keyPath": os.path.join(gateways.folder, "ada.key")}
+        with opened(chromium, gateways, ignore_https_errors=True) as page:
+            sync_api.expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+            page.get_by_label("Token").fill(TOKEN)
+            page.get_by_role("button", name="Log in").click()
+            live(page)
+            assert page.context.cookies()[0]["secure"], page.context.cookies()
+        with opened(chromium, gateways, ignore_https_errors=True, client_certificates=[adas]) as page:
+            live(page)
+            page.get_by_label("This gateway from outside").fill("203.0.113.9:4810")
+            page.get_by_label("Name of the peer").fill("oslo")
+            page.get_by_role("button", name="Make an invite").click()
+            invite = page.get_by_label("Invite", exact=True)
+            sync_api.expect(invite).to_have_value(re.compile("^longhaul-invite-1-"))
+            assert page.context.cookies() == []
 
 
 def violations(page, where):

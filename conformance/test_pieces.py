@@ -16,10 +16,10 @@ from world import ADDRESS_B, Failure, Path
 PATH = Path(rate="300 Mbit/s", rtt="200ms", loss="0.1%")
 CONNECTIONS = 4
 SIZE, RUNS, RUNS_QUICK = 1_000_000_000, 3, 1
-# Log-in, a cold link and the last replies take two seconds, whatever the size.
-SIZES_BY_PAIR = [SIZE, 4 * SIZE]
 SIZE_FULL = 80_000_000
 REQUIRED = 0.95
+# By a pair. Log-in, a cold link and the last replies take two seconds, whatever the size.
+REQUIRED_OF_SIZE = {SIZE: 0.90, 4 * SIZE: REQUIRED}
 KEY = "mover"
 
 
@@ -75,7 +75,7 @@ def way(world, server):
     return ["--peer", "far", "--peers", world.path("peers.toml"), "--key", world.path("mover.key")]
 
 
-@pytest.mark.parametrize("size", SIZES_BY_PAIR)
+@pytest.mark.parametrize("size", REQUIRED_OF_SIZE)
 def test_a_large_file_fills_the_path_through_a_far_gateway(world, server, way, options, size):
     here = world.path("film")
     make_file(here, size)
@@ -96,8 +96,8 @@ def test_a_large_file_fills_the_path_through_a_far_gateway(world, server, way, o
         for copy in (server.file("up"), world.path("back")):
             os.remove(copy)
     medians = {direction: statistics.median(found) for direction, found in shares.items()}
-    print(f"median of the ideal: {medians['up']:.3f} up, {medians['down']:.3f} down, {REQUIRED} required")
-    assert min(medians.values()) >= REQUIRED
+    print(f"median of the ideal: {medians['up']:.3f} up, {medians['down']:.3f} down, {REQUIRED_OF_SIZE[size]} required")
+    assert min(medians.values()) >= REQUIRED_OF_SIZE[size]
 
 
 def test_a_full_disk_loses_no_byte_of_a_later_run(world, server):
