@@ -78,7 +78,7 @@ enum Command {
     Man(man::Arguments),
     /// Draws the picture of the README from the results
     Picture,
-    /// Builds the Debian packages longhaul and longhaul-lab
+    /// Builds the Debian packages longhaul and longhaul-lab, and an archive for other distributions
     Package(package::Arguments),
 }
 

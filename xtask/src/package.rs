@@ -1,8 +1,10 @@
-//! `cargo xtask package`: the packages for Debian, with man pages and completions.
+//! `cargo xtask package`: the packages for Debian, and an archive with a program that needs no library of the system, all
+//! with man pages and completions.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, Result};
@@ -19,7 +21,7 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// A package: its name, the features of its program beside none, and what the program is called.
+/// A package for Debian: its name, the features of its program beside none, and what the program is called.
 struct Package {
     name: &'static str,
     features: &'static [&'static str],
@@ -39,6 +41,17 @@ const PACKAGES: [Package; 2] = [
     },
 ];
 
+/// What an installation by hand takes beside the program, its man pages and completions.
+const ARCHIVED: [&str; 7] = [
+    "LICENSE",
+    "README.md",
+    "examples/site-a.toml",
+    "examples/site-b.toml",
+    "packaging/longhaul.service",
+    "packaging/longhaul.sysusers",
+    "packaging/transparent.conf",
+];
+
 const DEB_VERSION: &str = "3.8.0";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
@@ -51,14 +64,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     if let Err(failure) = man::run(&described)? {
         return Ok(Err(failure));
     }
+    fs::create_dir_all(&out)?;
     let deb = tool("cargo-deb", DEB_VERSION)?;
     for package in &PACKAGES {
         build(package, &staged)?;
         let bill = format!("{}.cdx.json", package.name);
         sbom::write(package.features, &staged.join(&bill))?;
-        fs::create_dir_all(&out)?;
         fs::copy(staged.join(&bill), out.join(&bill)).context(bill)?;
-        let mut write = std::process::Command::new(&deb);
+        let mut write = Command::new(&deb);
         write.args(["--no-build", "--no-strip", "-p", "longhaul", "--output"]);
         write.arg(&out).current_dir(root());
         if package.name != "longhaul" {
@@ -68,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             return Ok(Err(Failure::Failed));
         }
     }
+    archive(&staged, &out)?;
     for entry in fs::read_dir(&out)? {
         println!("{}", entry?.path().display());
     }
@@ -77,6 +91,57 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
 /// Builds the program of a package, in a target folder of its own: both are called longhaul.
 fn build(package: &Package, staged: &Path) -> Result<()> {
     let target = target_folder().join(format!("{}-build", package.name));
+    let mut build = production(package.features, &target);
+    // A profile that was set from outside would change what is shipped.
+    build.env_remove("RUSTFLAGS");
+    anyhow::ensure!(succeeds(&mut build)?, "longhaul does not build");
+    copy(
+        &target.join("release/longhaul"),
+        &staged.join(package.program),
+    )
+}
+
+/// Writes the archive for other distributions: a program that holds all its libraries, the C library among them.
+fn archive(staged: &Path, out: &Path) -> Result<()> {
+    let target = target_folder().join("longhaul-static-build");
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = production(&[], &target);
+    // For a target that is named, cargo does not apply the flags to build scripts and macros, which load libraries.
+    build
+        .args(["--target", &triple])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static");
+    anyhow::ensure!(succeeds(&mut build)?, "longhaul does not build statically");
+    let name = format!(
+        "longhaul-{}-linux-{}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH
+    );
+    let folder = staged.join(&name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let program = target.join(triple).join("release/longhaul");
+    copy(&program, &folder.join("longhaul"))?;
+    for file in ARCHIVED {
+        let to = folder.join(file);
+        fs::create_dir_all(to.parent().expect("a folder"))?;
+        copy(&root().join(file), &to)?;
+    }
+    let mut collect = Command::new("cp");
+    collect.arg("-r").arg(staged.join("man"));
+    collect.arg(staged.join("completions")).arg(&folder);
+    anyhow::ensure!(succeeds(&mut collect)?, "{name} cannot be written");
+    let mut pack = Command::new("tar");
+    pack.args(["--owner=0", "--group=0", "--sort=name", "-C"]);
+    pack.arg(staged).arg("-czf");
+    pack.arg(out.join(format!("{name}.tar.gz"))).arg(&name);
+    anyhow::ensure!(succeeds(&mut pack)?, "{name} cannot be packed");
+    Ok(())
+}
+
+/// Builds the program as it is shipped.
+fn production(features: &[&str], target: &Path) -> Command {
     let mut build = cargo([
         "build",
         "--release",
@@ -84,17 +149,14 @@ fn build(package: &Package, staged: &Path) -> Result<()> {
         "longhaul",
         "--no-default-features",
     ]);
-    build.arg("--features").arg(package.features.join(","));
-    build.env("CARGO_TARGET_DIR", &target);
+    build.arg("--features").arg(features.join(","));
+    build.env("CARGO_TARGET_DIR", target);
     // Names of functions in a backtrace are worth less than a tenth of the size.
     build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-    // A profile that was set from outside would change what is shipped.
-    build.env_remove("RUSTFLAGS");
-    anyhow::ensure!(succeeds(&mut build)?, "longhaul does not build");
-    let (from, to) = (
-        target.join("release/longhaul"),
-        staged.join(package.program),
-    );
-    fs::copy(&from, &to).with_context(|| to.display().to_string())?;
+    build
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).with_context(|| to.display().to_string())?;
     Ok(())
 }
