@@ -29,7 +29,7 @@ def program(world):
     if folder is None:
         subprocess.run(["cargo", "xtask", "package"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
         folder = os.path.join(ROOT, "target", "packages")
-    [archive] = glob.glob(os.path.join(folder, "longhaul-*-linux-*.tar.gz"))
+    archive = max(glob.glob(os.path.join(folder, "longhaul-*-linux-*.tar.gz")), key=os.path.getmtime)
     subprocess.run(["tar", "-xzf", archive, "-C", world.folder], check=True)
     [folder] = glob.glob(world.path("longhaul-*-linux-*"))
     return f"/{os.path.basename(folder)}/longhaul"
@@ -65,7 +65,7 @@ class Names(threading.Thread):
 
 def test_it_has_what_a_reader_looks_for(world, program):
     folder = os.path.dirname(world.folder + program)
-    for name in ["README.md", "LICENSE", "packaging/longhaul.service", "examples/site-a.toml", "man/longhaul.1", "completions/longhaul.bash"]:
+    for name in ["README.md", "LICENSE", "packaging/longhaul.service", "docs/operating.md", "examples/site-a.toml", "man/longhaul.1", "completions/longhaul.bash"]:
         assert os.path.exists(os.path.join(folder, name)), (name, os.listdir(folder))
     print(f"{os.path.getsize(world.folder + program) / 1e6:.1f} MB")
 

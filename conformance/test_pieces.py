@@ -77,6 +77,8 @@ def way(world, server):
 
 @pytest.mark.parametrize("size", REQUIRED_OF_SIZE)
 def test_a_large_file_fills_the_path_through_a_far_gateway(world, server, way, options, size):
+    if options.quick and size > SIZE:
+        pytest.skip("the long one is left out")
     here = world.path("film")
     make_file(here, size)
     place = f"ftp://{server.user}@{server.place()}/{server.folder}"

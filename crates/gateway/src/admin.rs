@@ -8,6 +8,7 @@
 
 mod bounded;
 mod https;
+mod places;
 mod qlog;
 mod trace;
 
@@ -212,11 +213,14 @@ fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, 
 async fn ask<T>(
     orders: &mpsc::Sender<oneshot::Sender<T>>,
 ) -> Result<T, (StatusCode, &'static str)> {
-    let gone = (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
+    let gone = (StatusCode::SERVICE_UNAVAILABLE, GONE);
     let (answer, answered) = oneshot::channel();
     orders.send(answer).await.map_err(|_| gone)?;
     answered.await.map_err(|_| gone)
 }
+
+/// Why an order is not carried out. With another process, it is for that one.
+const GONE: &str = "another process takes over, or the gateway shuts down: ask again\n";
 
 fn code_of(error: Option<&str>) -> StatusCode {
     match error {

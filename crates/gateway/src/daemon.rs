@@ -144,7 +144,8 @@ pub async fn run(
     let parts = Predecessor::told(&mut predecessor, parts)?;
     let https = https.zip(config.admin_https.as_ref());
     let https = https.map(|(listener, settings)| Https::new(listener, settings));
-    let https = Predecessor::told(&mut predecessor, https.transpose())?;
+    let https = https.transpose().map_err(RunError::Https);
+    let https = Predecessor::told(&mut predecessor, https)?;
     let log = transfer_log::Opened::open(config.transfer_log.as_ref());
     let log = Predecessor::told(&mut predecessor, log)?;
     let (predecessor, succession) = match predecessor {
@@ -244,7 +245,8 @@ pub async fn run(
             }
         }
     };
-    // Who asks for something now is told at once that nobody answers.
+    // Who asks for something now is told at once that nobody answers. What a reload was asked for meanwhile is not lost.
+    let is_asked = asked.try_recv().is_ok();
     drop((asked, upgrades_asked, sockets));
     let mut drain = Some(reloader.config().drain_max);
     if let Some((successor, asker)) = succeeded {
@@ -269,6 +271,9 @@ pub async fn run(
                 sessions,
                 error: None,
             });
+        }
+        if is_asked {
+            successor.pass_on_order();
         }
         drain = reloader.config().upgrade_drain_max;
         let drained = async {

@@ -262,7 +262,7 @@ impl Drop for Place {
 
 /// The address or network that counts as one client: a client can have any address of its IPv6
 /// network.
-fn network(client: IpAddr) -> IpAddr {
+pub(crate) fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
         v4 => v4,

@@ -35,6 +35,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.admin()?;
     let Answer { code, body } = admin::ask(admin, "POST", "/reload")?;
+    anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
         .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
     match &outcome.error {

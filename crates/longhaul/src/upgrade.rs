@@ -36,6 +36,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.admin()?;
     let Answer { code, body } = admin::ask_patiently(admin, "POST", "/upgrade", PATIENCE)?;
+    anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
         .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
     match &outcome.error {

@@ -26,13 +26,15 @@ use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::{Instant, Sleep, sleep},
 };
 use tracing::debug;
 
-use super::https::Handshakes;
+use super::{
+    https::Handshakes,
+    places::{Place, Places},
+};
 use crate::{dashboard::Client, tls::Leg};
 
 /// A listener with a bound on its connections.
@@ -40,7 +42,7 @@ use crate::{dashboard::Client, tls::Leg};
 pub(super) struct BoundedListener {
     listener: TcpListener,
     at: SocketAddr,
-    places: Arc<Semaphore>,
+    places: Places,
     /// `None`: there is no TLS.
     tls: Option<Arc<Handshakes>>,
     /// Those under way, each in its place.
@@ -56,17 +58,22 @@ pub(super) struct Bounded {
     late: Pin<Box<Sleep>>,
     /// The client has not taken what was last written.
     is_blocked: bool,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl BoundedListener {
     /// # Errors
     /// If the socket has no address.
     pub(super) fn new(listener: TcpListener, tls: Option<Arc<Handshakes>>) -> io::Result<Self> {
+        // Without TLS only programs of this machine come, or those that a proxy lets through.
+        let per_client_max = match &tls {
+            Some(_) => CONNECTIONS_PER_CLIENT_MAX,
+            None => CONNECTIONS_MAX,
+        };
         Ok(Self {
             at: listener.local_addr()?,
             listener,
-            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            places: Places::new(CONNECTIONS_MAX, per_client_max),
             tls,
             shaking: JoinSet::new(),
         })
@@ -91,7 +98,7 @@ impl Listener for BoundedListener {
             };
             // What waits for a client that does not read shall not be much.
             let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
-            if let Err(error) = bounded {
+            if let Err(error) = bounded.and_then(|()| stream.set_nodelay(true)) {
                 debug!(%error, "socket options");
             }
             let mut client = Client {
@@ -118,15 +125,17 @@ impl Listener for BoundedListener {
 }
 
 /// The next connection, once there is a place for it.
-async fn accept(
-    listener: &mut TcpListener,
-    places: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let place = places.clone().acquire_owned().await;
-    let place = place.expect("nobody closes the semaphore");
-    // It waits where the process is out of descriptors.
-    let (stream, client) = Listener::accept(listener).await;
-    (stream, client, place)
+async fn accept(listener: &mut TcpListener, places: &Places) -> (TcpStream, SocketAddr, Place) {
+    let mut free = places.free().await;
+    loop {
+        // It waits where the process is out of descriptors.
+        let (stream, client) = Listener::accept(listener).await;
+        if let Some(place) = places.give(free, client.ip()) {
+            return (stream, client, place);
+        }
+        debug!(%client, "too many connections of one client");
+        free = places.free().await;
+    }
 }
 
 impl Connected<IncomingStream<'_, BoundedListener>> for Client {
@@ -136,7 +145,7 @@ impl Connected<IncomingStream<'_, BoundedListener>> for Client {
 }
 
 impl Bounded {
-    fn new(stream: Leg, client: Client, place: OwnedSemaphorePermit) -> Self {
+    fn new(stream: Leg, client: Client, place: Place) -> Self {
         Self {
             stream,
             client,
@@ -224,6 +233,9 @@ impl AsyncWrite for Bounded {
 
 /// Connections at once; further ones wait in the kernel. Two collectors of metrics, and people.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Of these over TLS, where strangers come too, from one address or network of IPv6: a browser has six.
+const CONNECTIONS_PER_CLIENT_MAX: usize = 16;
 
 /// Time for the first request: that of a few lost packets.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
@@ -316,14 +328,15 @@ mod tests {
             connector.connect(name, client),
             acceptor.accept(served, &[])
         );
-        let places = Arc::new(Semaphore::new(1));
         let client = Client {
             address,
             at: address,
             is_tls: true,
             certificates: Arc::default(),
         };
-        let place = places.acquire_owned().await.expect("it is open");
+        let places = Places::new(1, 1);
+        let place = places.give(places.free().await, address.ip());
+        let place = place.expect("the first");
         let served = Bounded::new(both.1.expect("TLS"), client, place);
         (both.0.expect("TLS"), served)
     }

@@ -57,6 +57,7 @@ impl Handshakes {
         if !shown.is_empty()
             && let Err(error) = tls::judge(&shown, roots)
         {
+            shared.registry.refused();
             if shared.usage.is_news(client.ip(), Refusal::AdminCertificate) {
                 warn!(%client, %error, "a certificate at the dashboard that is not good");
             }

@@ -1,7 +1,7 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use link::Identity;
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
 use crate::{config::Config, tls::CertSource};
 
@@ -20,9 +20,13 @@ impl Folder {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
         let cert = params.self_signed(&key).expect("a certificate").pem();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = params.self_signed(&key).expect("a certificate").pem();
         for (name, text) in [
             ("admin.token", "0123456789abcdef0123456789abcdef"),
             ("gw.pem", &cert),
+            ("ca.pem", &ca),
             ("gw.key", &key.serialize_pem()),
             ("empty.pem", ""),
         ] {
@@ -70,7 +74,7 @@ fn an_address_with_tls_is_read() {
         shown.contains("dashboard on https://10.0.0.1:9443\n"),
         "{shown}"
     );
-    let given = "certificate = \"gw.pem\"\nkey = \"gw.key\"\nclient_ca = \"gw.pem\"\n";
+    let given = "certificate = \"gw.pem\"\nkey = \"gw.key\"\nclient_ca = \"ca.pem\"\n";
     let config = folder.parse("", &format!("{LISTEN}{given}"));
     let https = config.expect("so is a CA").admin_https;
     let https = https.expect("there is one");
@@ -111,6 +115,11 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
             "8:7: ",
         ),
         ("", "client_ca = \"empty.pem\"\n", "7:13: "),
+        (
+            "",
+            "client_ca = \"gw.pem\"\n",
+            "certificate 1 is not that of a CA",
+        ),
         (
             "",
             "client_ca = \"absent.pem\"\n",

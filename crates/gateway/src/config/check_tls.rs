@@ -73,7 +73,7 @@ pub(super) fn client_roots(
     file: &Spanned<PathBuf>,
     folder: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, Problem> {
-    let roots = tls::read_roots(&folder.join(file.get_ref()));
+    let roots = tls::read_cas(&folder.join(file.get_ref()));
     roots.map_err(|error| file_problem(file, &error))
 }
 

@@ -1,6 +1,6 @@
 use std::fs;
 
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
 use super::*;
 use crate::config::{file::File, place};
@@ -20,6 +20,10 @@ impl Folder {
         let params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
         let cert = params.self_signed(&key).expect("a certificate").pem();
         write("cert.pem", &cert);
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = params.self_signed(&key).expect("a certificate");
+        write("ca.pem", &ca.pem());
         write("key.pem", &key.serialize_pem());
         let other = KeyPair::generate().expect("a key").serialize_pem();
         write("other.key", &other);
@@ -281,7 +285,7 @@ fn rules_for_clients_are_read_and_need_tls() {
     assert_eq!(default, Rules::default());
     assert!(default.must_resume && !default.is_required);
     let all = "mode = \"explicit\", required = true, min_version = \"1.3\", \
-               client_roots_file = \"cert.pem\", require_reuse = false";
+               client_roots_file = \"ca.pem\", require_reuse = false";
     let all = read(all).ok().expect("well-formed");
     assert!(all.is_required && !all.must_resume);
     assert_eq!(all.version_min, Version::Tls13);
@@ -294,6 +298,10 @@ fn rules_for_clients_are_read_and_need_tls() {
         (
             "mode = \"explicit\", client_roots_file = \"empty.pem\"",
             "there is none",
+        ),
+        (
+            "mode = \"explicit\", client_roots_file = \"cert.pem\"",
+            "is not that of a CA",
         ),
         (
             "mode = \"explicit\", client_roots_file = \"absent.pem\"",

@@ -67,24 +67,25 @@ impl Access {
             .filter_map(|cookie| cookie.trim().split_once('='));
         said.is_some_and(|said| token.is(said))
             || cookies.any(|(name, value)| {
-                name == cookie_name(client) && self.is_good(value, token, unix_s())
+                name == cookie_name(client) && self.is_good(value, token, client, unix_s())
             })
     }
 
     /// A cookie for who has shown the token.
     pub(super) fn cookie(&self, token: &AdminToken, client: &Client) -> String {
         let until_unix_s = unix_s() + SESSION.as_secs();
-        let tag = hmac::sign(&self.key, &signed(until_unix_s, token));
+        let tag = hmac::sign(&self.key, &signed(until_unix_s, token, client));
         let tag = BASE64_URL_SAFE_NO_PAD.encode(tag);
         set_cookie(client, &format!("{until_unix_s}.{tag}"), SESSION.as_secs())
     }
 
-    fn is_good(&self, value: &str, token: &AdminToken, now_unix_s: u64) -> bool {
+    fn is_good(&self, value: &str, token: &AdminToken, client: &Client, now_unix_s: u64) -> bool {
         let check = || {
             let (until, tag) = value.split_once('.')?;
             let until_unix_s: u64 = until.parse().ok()?;
             let tag = BASE64_URL_SAFE_NO_PAD.decode(tag).ok()?;
-            let is_signed = hmac::verify(&self.key, &signed(until_unix_s, token), &tag).is_ok();
+            let is_signed =
+                hmac::verify(&self.key, &signed(until_unix_s, token, client), &tag).is_ok();
             (is_signed && now_unix_s < until_unix_s).then_some(())
         };
         check().is_some()
@@ -124,8 +125,9 @@ fn cookie_name(client: &Client) -> String {
     format!("longhaul_{}", client.at.port())
 }
 
-fn signed(until_unix_s: u64, token: &AdminToken) -> Vec<u8> {
-    [&until_unix_s.to_be_bytes()[..], token.hash()].concat()
+fn signed(until_unix_s: u64, token: &AdminToken, client: &Client) -> Vec<u8> {
+    let port = client.at.port().to_be_bytes();
+    [&until_unix_s.to_be_bytes()[..], &port, token.hash()].concat()
 }
 
 fn unix_s() -> u64 {
@@ -232,13 +234,15 @@ mod tests {
         let (name, value) = pair.split_once('=').expect("a pair");
         assert_eq!(name, "longhaul_9");
         let now = unix_s();
-        assert!(one.is_good(value, &token, now));
-        assert!(!one.is_good(value, &token, now + SESSION.as_secs() + 1));
-        assert!(!one.is_good(value, &self::token(&TOKEN.replace('0', "1")), now));
-        assert!(!other.is_good(value, &token, now));
+        assert!(one.is_good(value, &token, &from, now));
+        let at_another_port = client("10.0.0.1:10");
+        assert!(!one.is_good(value, &token, &at_another_port, now));
+        assert!(!one.is_good(value, &token, &from, now + SESSION.as_secs() + 1));
+        assert!(!one.is_good(value, &self::token(&TOKEN.replace('0', "1")), &from, now));
+        assert!(!other.is_good(value, &token, &from, now));
         let later = format!("9{value}");
-        assert!(!one.is_good(&later, &token, now));
-        assert!(!one.is_good("", &token, now) && !one.is_good("1.", &token, 0));
+        assert!(!one.is_good(&later, &token, &from, now));
+        assert!(!one.is_good("", &token, &from, now) && !one.is_good("1.", &token, &from, 0));
         let cookies = with(header::COOKIE, &format!("a=b; {pair}"));
         assert!(
             one.allows(Wanted::Change, &from, &cookies, Some(&token))

@@ -162,7 +162,7 @@ fn make(shared: &Shared, wish: Wish) -> Result<Invite, Refused> {
 impl Dashboard {
     /// Has the gateway take on its register.
     async fn take_on(&self) -> Result<(), Refused> {
-        let stopping = || Refused::Failed("the gateway is shutting down".to_owned());
+        let stopping = || Refused::Over;
         let (answer, answered) = oneshot::channel();
         self.reloads.send(answer).await.map_err(|_| stopping())?;
         let outcome = answered.await.map_err(|_| stopping())?;

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -17,9 +18,12 @@ use axum::{
 use futures_util::stream;
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
-use tokio::sync::{
-    OwnedSemaphorePermit, Semaphore,
-    broadcast::{self, Receiver, Sender},
+use tokio::{
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        broadcast::{self, Receiver, Sender},
+    },
+    time::{Instant, timeout_at},
 };
 
 use super::{Dashboard, lock, refused::Refused, view::Gateway};
@@ -172,6 +176,7 @@ pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Re
     let reader = Reader {
         first: Some(all),
         changes,
+        until: Instant::now() + STREAM_MAX,
         _place: place,
     };
     let body = stream::unfold(reader, |mut reader| async move {
@@ -189,15 +194,19 @@ const END: Bytes = Bytes::new();
 struct Reader {
     first: Option<Bytes>,
     changes: Receiver<Bytes>,
+    until: Instant,
     _place: OwnedSemaphorePermit,
 }
 
 impl Reader {
-    /// `None` once it is too far behind, or at the end.
+    /// `None` once it is too far behind, or at the end, or when it is time to come again.
     async fn next(&mut self) -> Option<Bytes> {
         match self.first.take() {
             Some(all) => Some(all),
-            None => self.changes.recv().await.ok().filter(|text| *text != END),
+            None => {
+                let next = timeout_at(self.until, self.changes.recv()).await.ok()?;
+                next.ok().filter(|text| *text != END)
+            }
         }
     }
 }
@@ -207,6 +216,9 @@ fn event(name: &str, data: &impl Serialize) -> String {
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {name}\ndata: {data}\n\n")
 }
+
+/// After this time a page comes again: its log-in, or its certificate, may have expired.
+const STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// Changes that a page may be behind: five seconds.
 const BEHIND_MAX: usize = 16;
@@ -226,6 +238,7 @@ mod tests {
         let join = || Reader {
             first: Some(feed.join().0),
             changes: feed.changes.subscribe(),
+            until: Instant::now() + STREAM_MAX,
             _place: feed.places.clone().try_acquire_owned().expect("a place"),
         };
         let (mut page, mut behind) = (join(), join());
@@ -249,6 +262,10 @@ mod tests {
         let mut page = join();
         assert!(page.next().await.is_some());
         feed.guard(token.as_ref(), std::slice::from_ref(&ca));
+        let mut old = join();
+        old.until = Instant::now();
+        assert!(old.next().await.is_some(), "everything so far");
+        assert_eq!(old.next().await, None, "it comes again");
         feed.end();
         assert_eq!(page.next().await, None);
         assert!(feed.is_over());

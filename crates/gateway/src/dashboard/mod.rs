@@ -98,7 +98,7 @@ impl Dashboard {
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .route_layer(middleware::from_fn(origin::check));
         Router::new()
-            .merge(self.guard(reading))
+            .merge(self.may_read(reading))
             .merge(changing)
             .route("/dashboard/access", get(login::access))
             .route("/dashboard/{asset}", get(assets::asset))
@@ -111,6 +111,11 @@ impl Dashboard {
         self: &Arc<Self>,
         pages: Router<S>,
     ) -> Router<S> {
+        let pages = self.may_read(pages);
+        pages.route_layer(middleware::from_fn_with_state(self.clone(), close_off))
+    }
+
+    fn may_read<S: Clone + Send + Sync + 'static>(self: &Arc<Self>, pages: Router<S>) -> Router<S> {
         pages.route_layer(middleware::from_fn_with_state(self.clone(), may_read))
     }
 
@@ -178,8 +183,12 @@ async fn may_read(
     next: Next,
 ) -> Result<Response, Refused> {
     let wants_page = request.uri().path() == "/";
-    let site = request.headers().get("sec-fetch-site");
-    if !wants_page && site.is_some_and(|site| site == "cross-site") {
+    let (site, mode) = (
+        request.headers().get("sec-fetch-site"),
+        request.headers().get("sec-fetch-mode"),
+    );
+    let follows_link = mode.is_some_and(|mode| mode == "navigate");
+    if !follows_link && site.is_some_and(|site| site == "cross-site") {
         // It could read nothing of the answer, but have the gateway search.
         return Err(Refused::Origin);
     }
@@ -204,9 +213,14 @@ async fn may_change(
 /// elsewhere.
 async fn close_off(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Response {
+    let is_stranger = client.is_tls
+        && dashboard
+            .allows(Wanted::Look, &client, request.headers())
+            .is_err();
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [
@@ -221,8 +235,8 @@ async fn close_off(
         "cross-origin-resource-policy",
         HeaderValue::from_static("same-origin"),
     );
-    if dashboard.feed.is_over() {
-        // Whoever connects anew reaches the process that has the admin address now.
+    // Whoever connects anew reaches the process that has the admin address now; and a stranger keeps no place.
+    if dashboard.feed.is_over() || is_stranger {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let no_store = HeaderValue::from_static("no-store");

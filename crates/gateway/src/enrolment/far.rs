@@ -149,7 +149,8 @@ fn of_file(config: &Config) -> impl Iterator<Item = &str> {
 /// Has the gateway take on the register. Returns why it does not.
 async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
     let (answer, answered) = oneshot::channel();
-    let stopping = || Some("it is shutting down".to_owned());
+    let stopping =
+        || Some("another process takes over, or it is shutting down: try again".to_owned());
     if reloads.send(answer).await.is_err() {
         return stopping();
     }

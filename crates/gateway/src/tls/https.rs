@@ -56,15 +56,18 @@ impl HttpsAcceptor {
         roots: &[CertificateDer<'static>],
     ) -> io::Result<Leg> {
         self.current.refresh();
-        let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp));
-        let start = timeout(HANDSHAKE_PATIENCE, start).await;
-        let start = start.map_err(|_| too_slow())??;
         let patience = match roots {
             [] => HANDSHAKE_PATIENCE,
             _ => CHOICE_PATIENCE,
         };
         let config = self.config(roots).map_err(io::Error::other)?;
-        let stream = timeout(patience, start.into_stream(config)).await;
+        let handshake = async {
+            let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp));
+            // Nobody is asked anything before the first message.
+            let start = timeout(HANDSHAKE_PATIENCE, start).await;
+            start.map_err(|_| too_slow())??.into_stream(config).await
+        };
+        let stream = timeout(patience, handshake).await;
         Ok(Leg::tls(stream.map_err(|_| too_slow())??))
     }
 

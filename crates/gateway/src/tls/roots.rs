@@ -14,6 +14,7 @@ use rustls::{
 use super::{
     certificate::{self, CertError},
     provider,
+    short_chain::ShortChains,
 };
 
 /// There is nothing to judge a certificate by.
@@ -46,6 +47,26 @@ pub(crate) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertErro
     }
 }
 
+/// The same, for clients: each is that of a CA. By one that is of somebody, that somebody could let in others, and would not
+/// be let in.
+///
+/// # Errors
+/// [`CertError`] names the unusable file.
+pub(crate) fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+    let roots = read(path)?;
+    for (number, root) in (1..).zip(&roots) {
+        let is_ca = x509_parser::parse_x509_certificate(root)
+            .is_ok_and(|(_, certificate)| certificate.is_ca());
+        if !is_ca {
+            return Err(CertError::NotACertificate {
+                path: path.to_owned(),
+                why: format!("certificate {number} is not that of a CA (basicConstraints CA:TRUE)"),
+            });
+        }
+    }
+    Ok(roots)
+}
+
 /// The given certificates as roots.
 pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, RootsError> {
     let mut store = RootCertStore::empty();
@@ -61,7 +82,8 @@ pub(super) fn client_verifier(
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
     let store = Arc::new(store(given)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(store, provider());
-    verifier.build().map_err(|_| RootsError::None)
+    let verifier = verifier.build().map_err(|_| RootsError::None)?;
+    Ok(Arc::new(ShortChains(verifier)))
 }
 
 /// The system's roots, read from its files once.

@@ -19,6 +19,7 @@ use super::{
     fingerprint::Fingerprint,
     roots::{self, RootsError},
     server_tls::Verify,
+    short_chain,
 };
 
 /// Verifies the certificates of one server.
@@ -68,8 +69,16 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.by {
-            By::Roots(by) => by
-                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            By::Roots(by) => short_chain::check(intermediates)
+                .and_then(|()| {
+                    by.verify_server_cert(
+                        end_entity,
+                        intermediates,
+                        server_name,
+                        ocsp_response,
+                        now,
+                    )
+                })
                 .map_err(|error| Distrust::of(&error, Fingerprint::of(end_entity)).carried()),
             By::Pin(expected) => match Fingerprint::of(end_entity) {
                 got if got == *expected => Ok(ServerCertVerified::assertion()),

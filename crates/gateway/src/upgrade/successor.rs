@@ -13,7 +13,7 @@ use nix::{
 };
 use serde::Serialize;
 use tokio::task::spawn_blocking;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     UpgradeError,
@@ -167,9 +167,11 @@ impl Successor {
     /// Passes on an order that came to this process.
     pub(crate) fn pass_on_order(&self) {
         if let Some(pid) = self.pid {
-            info!(pid, "an order to reload is passed on");
-            // A gateway that has ended reads its configuration at the next start.
-            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
+            let passed_on = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
+            match passed_on {
+                Ok(()) => info!(pid, "an order to reload is passed on"),
+                Err(error) => warn!(pid, %error, "an order to reload cannot be passed on"),
+            }
         }
     }
 

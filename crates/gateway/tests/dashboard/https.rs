@@ -442,3 +442,55 @@ fn a_certificate_of_its_own_is_made_once_and_a_taken_port_is_an_error() {
     assert_eq!(made, kept);
     let _ = fs::remove_dir_all(&folder);
 }
+
+#[test]
+fn a_stranger_keeps_no_connection_and_no_page_is_kept() {
+    let site = Site::with_both();
+    let member = site.member();
+    for path in ["/", "/dashboard/login.js", "/status.json", "/metrics"] {
+        let mut stream = site.stranger().connect();
+        write!(stream, "GET {path} HTTP/1.1\r\n{}\r\n\r\n", host(site.at)).expect("sent");
+        let mut said = String::new();
+        // A connection that is kept would not end in time.
+        stream.read_to_string(&mut said).expect("its end");
+        assert!(said.contains("connection: close"), "{path}: {said}");
+        let answer = member.get(path);
+        assert_eq!(answer.code, 200, "{path}");
+        let nosniff = answer.head.contains("x-content-type-options: nosniff");
+        assert!(nosniff, "{path}: {}", answer.head);
+    }
+    let status = member.get("/status.json");
+    assert!(status.head.contains("cache-control: no-store"));
+    // Somebody follows a link in a page of another site.
+    let other_site = "Sec-Fetch-Site: cross-site".to_owned();
+    let follows = [other_site.clone(), "Sec-Fetch-Mode: navigate".to_owned()];
+    assert_eq!(member.ask("GET", "/status.json", &follows, "").code, 200);
+    let fetches = [other_site, "Sec-Fetch-Mode: no-cors".to_owned()];
+    assert_eq!(member.ask("GET", "/status.json", &fetches, "").code, 403);
+}
+
+#[test]
+fn one_client_takes_no_more_than_its_places() {
+    let site = Site::with_both();
+    let begun: Vec<_> = (0..16)
+        .map(|_| TcpStream::connect(site.at).expect("the gateway listens"))
+        .collect();
+    let mut late = TcpStream::connect(site.at).expect("the gateway listens");
+    late.set_read_timeout(Some(PATIENCE))
+        .expect("a socket option");
+    // Closed, or reset.
+    assert_eq!(late.read(&mut [0]).unwrap_or(0), 0);
+    drop(begun);
+    let back = Instant::now();
+    while exchange(
+        &mut site.member().connect(),
+        "GET",
+        "/healthz",
+        &[host(site.at)],
+        "",
+    )
+    .is_err()
+    {
+        assert!(back.elapsed() < PATIENCE, "places come back");
+    }
+}

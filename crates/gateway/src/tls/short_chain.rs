@@ -1,0 +1,110 @@
+//! Chains of certificates that are short enough to judge.
+//!
+//! For a chain of a dozen certificates that all have one name, webpki tries 200,000 ways to a root, which takes 0.1 s. Anybody
+//! can make such a chain.
+
+use std::sync::Arc;
+
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+
+/// # Errors
+/// If these certificates, which somebody shows beside their own, are too many.
+pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
+    let count = others.len();
+    match count > OTHERS_MAX {
+        true => Err(Error::General(format!(
+            "{count} certificates beside its own, where {OTHERS_MAX} are taken"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Verifies clients' certificates, with a short chain.
+#[derive(Debug)]
+pub(super) struct ShortChains(pub(super) Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for ShortChains {
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        check(others)?;
+        self.0.verify_client_cert(own, others, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Certificates between somebody's own and a root. Public CAs have two or three; six of one name can be put in 2,000 orders.
+const OTHERS_MAX: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+
+    use super::*;
+    use crate::tls;
+
+    fn certificate(name: &str, is_ca: bool) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        if is_ca {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let key = KeyPair::generate().expect("a key");
+        params
+            .self_signed(&key)
+            .expect("a certificate")
+            .der()
+            .clone()
+    }
+
+    #[test]
+    fn a_long_chain_is_refused_before_anything_is_tried() {
+        let root = certificate("root", true);
+        let own = certificate("many", false);
+        let others = vec![certificate("many", true); 12];
+        let shown = [vec![own], others].concat();
+        let too_long = |shown: &[_]| {
+            let error = tls::judge(shown, std::slice::from_ref(&root)).expect_err("no root");
+            error.to_string().contains("beside its own")
+        };
+        assert!(too_long(&shown));
+        assert!(!too_long(&shown[..=OTHERS_MAX]));
+    }
+}
