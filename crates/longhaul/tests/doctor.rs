@@ -191,7 +191,7 @@ fn a_server_that_is_not_reached_is_found_with_the_reason() {
 #[test]
 fn a_gateway_without_peers_and_one_with_taken_ports_are_found() {
     let side = Side::new("lonely");
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = TcpListener::bind((side.ftp.ip(), 0)).expect("a port");
     let port = taken.local_addr().expect("bound").port();
     printed(&side.far(&["--allow", "127.0.0.1:1"]));
     printed(&side.run(&["peer", "rm", "--invites"], &[], ""));

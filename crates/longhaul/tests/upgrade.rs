@@ -349,6 +349,44 @@ fn the_address_with_tls_is_handed_over() {
     }
 }
 
+#[test]
+fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
+    let mut pair = Pair::new("upgrade-reload");
+    let (config, admin) = (pair.near.side.config(), pair.near.side.admin.to_string());
+    let (mut at, old) = (pair.forward, pair.near.pid());
+    let url = admin.clone();
+    let upgrade = thread::spawn(move || common::longhaul(&["upgrade", "--json", "--admin", &url]));
+    let begun = Instant::now();
+    while successor_of(old, &config).is_none() {
+        assert!(begun.elapsed() < PATIENCE, "a new process was started");
+    }
+    // Before, during and after the hand-over.
+    for _ in 0..8 {
+        let text = fs::read_to_string(&config).expect("it was written");
+        let moved = free();
+        let changed = text.replace(&at.to_string(), &moved.to_string());
+        fs::write(&config, changed).expect("room");
+        at = moved;
+        let told = common::longhaul(&["reload", "--admin", &admin]);
+        let said = String::from_utf8_lossy(&told.stderr);
+        assert!(
+            told.status.success() || said.contains("ask again"),
+            "{said}"
+        );
+        let begun = Instant::now();
+        while TcpStream::connect(at).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "it has not moved; {said}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let told = upgrade.join().expect("no panic");
+    let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    pair.near
+        .pids
+        .extend(told["pid"].as_i64().map(|pid| pid as i32));
+    pair.near.wait_for_peer();
+}
+
 /// What an earlier process knows of who may do what is not the last word.
 #[test]
 fn an_earlier_process_lets_nobody_in_who_was_removed() {

@@ -3,8 +3,9 @@
 use std::{
     fs,
     io::Write as _,
-    net::{SocketAddr, TcpListener, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU8, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -34,15 +35,22 @@ pub(crate) struct Side {
     pub(crate) ftp: SocketAddr,
 }
 
-/// An address that nobody else has at the moment.
+/// An address that nobody else has: no other test gets ports at the same IP address, so none can take this one meanwhile.
 pub(crate) fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind((own_ip(), 0)).expect("a port");
     listener.local_addr().expect("bound")
+}
+
+fn own_ip() -> Ipv4Addr {
+    static TAKEN: AtomicU8 = AtomicU8::new(0);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let number = TAKEN.fetch_add(1, Ordering::Relaxed) % 250 + 1;
+    Ipv4Addr::new(127, 128 | high, low, number)
 }
 
 impl Side {
     pub(crate) fn new(name: &str) -> Self {
-        let link = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let link = UdpSocket::bind((own_ip(), 0)).expect("a port");
         let side = Self {
             folder: Folder::new(name),
             link: link.local_addr().expect("bound"),
