@@ -7,13 +7,9 @@
 use std::{io, sync::Arc, time::Duration};
 
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    SignatureScheme,
+    CertificateError, Error, ServerConfig,
     pki_types::{CertificateDer, UnixTime},
-    server::{
-        Acceptor, NoServerSessionStorage, WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::{Acceptor, NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::{TLS12, TLS13},
 };
 use tokio::{net::TcpStream, time::timeout};
@@ -74,7 +70,7 @@ impl HttpsAcceptor {
     fn config(&self, roots: &[CertificateDer<'static>]) -> Result<Arc<ServerConfig>, RootsError> {
         let clients: Arc<dyn ClientCertVerifier> = match roots {
             [] => WebPkiClientVerifier::no_client_auth(),
-            _ => Arc::new(Asked(roots::client_verifier(roots)?)),
+            _ => roots::client_asker(roots)?,
         };
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
@@ -100,52 +96,6 @@ pub(crate) fn judge(
     let by = roots::client_verifier(roots).map_err(|_| CertificateError::UnknownIssuer)?;
     by.verify_client_cert(own, others, UnixTime::now())
         .map(drop)
-}
-
-/// Asks for a certificate, and takes any or none. That the client has its key is checked.
-#[derive(Debug)]
-struct Asked(Arc<dyn ClientCertVerifier>);
-
-impl ClientCertVerifier for Asked {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    /// By these names a browser knows which of its certificates to offer.
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
 }
 
 /// Time for a handshake in which a browser asks its user which certificate to show.

@@ -80,10 +80,24 @@ pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, 
 pub(super) fn client_verifier(
     given: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
+    let by = by_roots(given)?;
+    let asks_only = false;
+    Ok(Arc::new(ShortChains { by, asks_only }))
+}
+
+/// Asks clients for a certificate that one of these roots has signed, and takes any or none.
+pub(super) fn client_asker(
+    given: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
+    let by = by_roots(given)?;
+    let asks_only = true;
+    Ok(Arc::new(ShortChains { by, asks_only }))
+}
+
+fn by_roots(given: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
     let store = Arc::new(store(given)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(store, provider());
-    let verifier = verifier.build().map_err(|_| RootsError::None)?;
-    Ok(Arc::new(ShortChains(verifier)))
+    verifier.build().map_err(|_| RootsError::None)
 }
 
 /// The system's roots, read from its files once.

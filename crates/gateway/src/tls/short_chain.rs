@@ -26,15 +26,20 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
 
 /// Verifies clients' certificates, with a short chain.
 #[derive(Debug)]
-pub(super) struct ShortChains(pub(super) Arc<dyn ClientCertVerifier>);
+pub(super) struct ShortChains {
+    pub(super) by: Arc<dyn ClientCertVerifier>,
+    /// Any certificate is taken, and none: what is shown is judged later. That the client has its key is checked.
+    pub(super) asks_only: bool,
+}
 
 impl ClientCertVerifier for ShortChains {
     fn client_auth_mandatory(&self) -> bool {
-        self.0.client_auth_mandatory()
+        !self.asks_only && self.by.client_auth_mandatory()
     }
 
+    /// By these names a browser knows which of its certificates to offer.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        self.by.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -43,8 +48,11 @@ impl ClientCertVerifier for ShortChains {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        if self.asks_only {
+            return Ok(ClientCertVerified::assertion());
+        }
         check(others)?;
-        self.0.verify_client_cert(own, others, now)
+        self.by.verify_client_cert(own, others, now)
     }
 
     fn verify_tls12_signature(
@@ -53,7 +61,7 @@ impl ClientCertVerifier for ShortChains {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
+        self.by.verify_tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -62,11 +70,11 @@ impl ClientCertVerifier for ShortChains {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
+        self.by.verify_tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.by.supported_verify_schemes()
     }
 }
 
