@@ -1,0 +1,57 @@
+"""A pair of gateways with made-up transfers, whose dashboard is looked at."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+
+TOKEN = "0123456789abcdef" * 4
+
+
+class Gateways:
+    """A pair whose near one has the dashboard."""
+
+    def __init__(self, program, admin=None, host="127.0.0.1", prepare=lambda folder: None):
+        self.folder = tempfile.mkdtemp(prefix="lhdash")
+        prepare(self.folder)
+        self.token_file = os.path.join(self.folder, "admin.token")
+        with open(os.open(self.token_file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(TOKEN + "\n")
+        command = [program, self.folder, *([admin] if admin else [])]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.url = f"http://{host}:{self.port}"
+        if "[admin.https]" in (admin or ""):
+            self.url = f"https://{host}:{self.process.stdout.readline().rsplit(':', 1)[1].strip()}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+        shutil.rmtree(self.folder)
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.load(answer)
+
+    def post(self, path, body, **headers):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {
+            "Content-Type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+
+    def fill(self, running=0, finished=0, seconds=600):
+        self.post("/dashboard/testing", {"open": running, "seconds": seconds, "finished": finished},
+                  Authorization=f"Bearer {TOKEN}")
+
+    def status(self):
+        return self.get("/status.json")
+
+    def memory_kib(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
