@@ -1,0 +1,236 @@
+//! Frames to the bytes of one direction of a stream.
+//!
+//! What follows a reference whose chunk is not there yet can be decoded ahead. So the decoder hashes nothing: its driver
+//! does, with a [`Check`](crate::check::Check), once the bytes are in order.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use crate::{
+    chunk::{CHUNK_MAX, KEPT_LEAST, Name},
+    frame::{self, CUTS_MAX, FrameError, Head, Reference},
+    zstd_block,
+};
+
+/// What the frames say, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// The next bytes are those of a chunk with this name. The first reference of a stream has the number 0.
+    Reference { number: u64, reference: Reference },
+    /// A chunk whose bytes have come.
+    Chunk { name: Name, bytes: Bytes },
+    /// There are no more bytes. They must agree with this.
+    End(Head),
+}
+
+/// Why frames are none, or do not fit each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("a compressed block that cannot be decompressed to its length")]
+    Block,
+    #[error("chunks that do not fit the bytes that came")]
+    Chunks,
+    #[error("bytes after the end")]
+    AfterEnd,
+    #[error("the stream ended without its last frame")]
+    Truncated,
+    #[error("count or hash of the bytes differ from those at the other gateway")]
+    Differs,
+}
+
+/// Decodes one direction of a stream.
+#[derive(Debug)]
+pub struct Decoder {
+    input: BytesMut,
+    body: Body,
+    /// Lengths of chunks whose bytes are to come, or have begun to.
+    lengths: VecDeque<usize>,
+    /// The beginning of a chunk; `None` if chunks are not collected.
+    begun: Option<BytesMut>,
+    references: u64,
+    is_ended: bool,
+    events: VecDeque<Event>,
+}
+
+/// The frame whose body comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    /// The next head.
+    None,
+    /// So many bytes, which can be taken as they come.
+    Stored(usize),
+    Whole(Head),
+}
+
+impl Decoder {
+    /// A decoder that tells of whole chunks or not.
+    pub fn new(tells_chunks: bool) -> Self {
+        Self {
+            input: BytesMut::new(),
+            body: Body::None,
+            lengths: VecDeque::new(),
+            begun: tells_chunks.then(BytesMut::new),
+            references: 0,
+            is_ended: false,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Bytes of frames came. Callers drain [`poll`](Self::poll) before the next ones.
+    pub fn push(&mut self, bytes: Bytes) {
+        if self.input.is_empty() {
+            // Mostly the only handle, so nothing is copied.
+            self.input = bytes.into();
+        } else {
+            self.input.extend_from_slice(&bytes);
+        }
+    }
+
+    /// What comes next; `None` until more bytes do.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are no frames that fit what came before.
+    pub fn poll(&mut self) -> Result<Option<Event>, DecodeError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.body {
+                Body::None => {
+                    if self.is_ended && !self.input.is_empty() {
+                        return Err(DecodeError::AfterEnd);
+                    }
+                    let Some((head, length)) = Head::decode(&self.input)? else {
+                        return Ok(None);
+                    };
+                    self.input.advance(length);
+                    self.begin(head)?;
+                }
+                Body::Stored(left) => {
+                    if self.input.is_empty() {
+                        return Ok(None);
+                    }
+                    let bytes = self.input.split_to(left.min(self.input.len())).freeze();
+                    self.body = match left - bytes.len() {
+                        0 => Body::None,
+                        left => Body::Stored(left),
+                    };
+                    self.bytes(bytes)?;
+                }
+                Body::Whole(head) => {
+                    if self.input.len() < head.body_bytes() {
+                        return Ok(None);
+                    }
+                    let body = self.input.split_to(head.body_bytes());
+                    self.body = Body::None;
+                    self.whole(head, &body)?;
+                }
+            }
+        }
+    }
+
+    /// The stream has ended here.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if its last frame has not come.
+    pub fn end(&self) -> Result<(), DecodeError> {
+        match self.is_ended && self.input.is_empty() {
+            true => Ok(()),
+            false => Err(DecodeError::Truncated),
+        }
+    }
+
+    fn begin(&mut self, head: Head) -> Result<(), DecodeError> {
+        match head {
+            Head::End { .. } => {
+                if !self.lengths.is_empty() {
+                    return Err(DecodeError::Chunks);
+                }
+                self.is_ended = true;
+                self.events.push_back(Event::End(head));
+            }
+            Head::Stored { bytes } => self.body = Body::Stored(bytes),
+            head => self.body = Body::Whole(head),
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, head: Head, body: &[u8]) -> Result<(), DecodeError> {
+        match head {
+            Head::Compressed { bytes, .. } => {
+                let block = zstd_block::decompress(body, bytes);
+                self.bytes(block.ok_or(DecodeError::Block)?)?;
+            }
+            Head::Cuts { .. } => {
+                if self.begun.is_none() {
+                    return Ok(());
+                }
+                self.lengths.extend(frame::lengths(body));
+                if self.lengths.len() > 2 * CUTS_MAX {
+                    return Err(DecodeError::Chunks);
+                }
+                // A chunk may be there already, up to its last byte.
+                self.collect(Bytes::new())?;
+            }
+            Head::References { .. } => {
+                let is_within_chunk = self.begun.as_ref().is_some_and(|begun| !begun.is_empty());
+                if is_within_chunk || !self.lengths.is_empty() {
+                    return Err(DecodeError::Chunks);
+                }
+                for reference in frame::references(body) {
+                    let number = self.references;
+                    self.references += 1;
+                    let event = Event::Reference { number, reference };
+                    self.events.push_back(event);
+                }
+            }
+            Head::End { .. } | Head::Stored { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, bytes: Bytes) -> Result<(), DecodeError> {
+        self.events.push_back(Event::Bytes(bytes.clone()));
+        self.collect(bytes)
+    }
+
+    /// Finds the chunks that end within the next bytes.
+    fn collect(&mut self, mut rest: Bytes) -> Result<(), DecodeError> {
+        let Some(begun) = &mut self.begun else {
+            return Ok(());
+        };
+        while let Some(&length) = self.lengths.front() {
+            let Some(missing) = length.checked_sub(begun.len()) else {
+                return Err(DecodeError::Chunks);
+            };
+            if rest.len() < missing {
+                break;
+            }
+            let end = rest.split_to(missing);
+            let chunk = if begun.is_empty() {
+                end
+            } else {
+                begun.extend_from_slice(&end);
+                begun.split().freeze()
+            };
+            self.lengths.pop_front();
+            if chunk.len() >= KEPT_LEAST {
+                let name = Name::of(&chunk);
+                self.events.push_back(Event::Chunk { name, bytes: chunk });
+            }
+        }
+        if begun.len() + rest.len() > CHUNK_MAX && self.lengths.is_empty() {
+            // The sender cuts no chunks.
+            self.begun = None;
+        } else {
+            begun.extend_from_slice(&rest);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! The frames of a coded stream, as bytes.
+//!
+//! A frame is a type byte, fields in big-endian order, and what the fields announce. Lengths have bounds, and no
+//! frame stands for more than [`BLOCK_MAX`] bytes that have to be held at once.
+//!
+//! | type | fields | then |
+//! |---|---|---|
+//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | nothing: the stream ends |
+//! | 1, stored | length (3) | so many bytes |
+//! | 2, compressed | length (3), coded length (3) | so many coded bytes, a Zstandard frame |
+//! | 3, cuts | count (2) | lengths of chunks less one (2 each): where chunks end in the blocks that follow |
+//! | 4, references | count (2) | for each a length less one (2) and a name (32): chunks that the receiver may have |
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use crate::{
+    chunk::{CHUNK_MAX, NAME_BYTES, Name},
+    zstd_block::BLOCK_MAX,
+};
+
+/// The fixed part of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// There are no more bytes.
+    End {
+        /// How many there were.
+        total_bytes: u64,
+        /// Their XXH3-128.
+        hash: u128,
+    },
+    /// So many bytes follow as they are.
+    Stored {
+        /// At least one, at most [`BLOCK_MAX`].
+        bytes: usize,
+    },
+    /// So many bytes follow, which stand for more.
+    Compressed {
+        /// What they stand for: at least one, at most [`BLOCK_MAX`].
+        bytes: usize,
+        /// How many follow: fewer than that.
+        coded_bytes: usize,
+    },
+    /// So many lengths of chunks follow.
+    Cuts {
+        /// At least one, at most [`CUTS_MAX`].
+        count: usize,
+    },
+    /// So many references follow.
+    References {
+        /// At least one, at most [`REFERENCES_MAX`].
+        count: usize,
+    },
+}
+
+/// A chunk that the receiver may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reference {
+    /// How many bytes it has.
+    pub bytes: usize,
+    pub name: Name,
+}
+
+/// The bytes are no frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("a frame of unknown type {0}")]
+    UnknownType(u8),
+    #[error("a frame of type {0} with a length out of bounds")]
+    OutOfBounds(u8),
+}
+
+impl Head {
+    /// Appends the head to `out`.
+    pub fn encode(self, out: &mut BytesMut) {
+        match self {
+            Self::End { total_bytes, hash } => {
+                out.put_u8(END);
+                out.put_u64(total_bytes);
+                out.put_u128(hash);
+            }
+            Self::Stored { bytes } => {
+                out.put_u8(STORED);
+                out.put_uint(bytes as u64, 3);
+            }
+            Self::Compressed { bytes, coded_bytes } => {
+                out.put_u8(COMPRESSED);
+                out.put_uint(bytes as u64, 3);
+                out.put_uint(coded_bytes as u64, 3);
+            }
+            Self::Cuts { count } => {
+                out.put_u8(CUTS);
+                out.put_u16(count as u16);
+            }
+            Self::References { count } => {
+                out.put_u8(REFERENCES);
+                out.put_u16(count as u16);
+            }
+        }
+    }
+
+    /// The head at the start of `bytes` and its length; `None` if it is not complete yet.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the bytes cannot begin a frame.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
+        let Some((&kind, fields)) = bytes.split_first() else {
+            return Ok(None);
+        };
+        let length = match kind {
+            END => 24,
+            STORED => 3,
+            COMPRESSED => 6,
+            CUTS | REFERENCES => 2,
+            other => return Err(FrameError::UnknownType(other)),
+        };
+        let Some(fields) = fields.get(..length) else {
+            return Ok(None);
+        };
+        let number = |from: usize, count: usize| -> u128 {
+            let field = &fields[from..from + count];
+            field.iter().fold(0, |n, &byte| n << 8 | u128::from(byte))
+        };
+        let within = |value: usize, max: usize| match (1..=max).contains(&value) {
+            true => Ok(value),
+            false => Err(FrameError::OutOfBounds(kind)),
+        };
+        let head = match kind {
+            END => Self::End {
+                total_bytes: number(0, 8) as u64,
+                hash: number(8, 16),
+            },
+            STORED => Self::Stored {
+                bytes: within(number(0, 3) as usize, BLOCK_MAX)?,
+            },
+            COMPRESSED => {
+                let bytes = within(number(0, 3) as usize, BLOCK_MAX)?;
+                Self::Compressed {
+                    bytes,
+                    coded_bytes: within(number(3, 3) as usize, bytes - 1)?,
+                }
+            }
+            CUTS => Self::Cuts {
+                count: within(number(0, 2) as usize, CUTS_MAX)?,
+            },
+            _ => Self::References {
+                count: within(number(0, 2) as usize, REFERENCES_MAX)?,
+            },
+        };
+        Ok(Some((head, 1 + length)))
+    }
+
+    /// How many bytes follow the head.
+    pub fn body_bytes(self) -> usize {
+        match self {
+            Self::End { .. } => 0,
+            Self::Stored { bytes } => bytes,
+            Self::Compressed { coded_bytes, .. } => coded_bytes,
+            Self::Cuts { count } => count * LENGTH_BYTES,
+            Self::References { count } => count * REFERENCE_BYTES,
+        }
+    }
+}
+
+/// Appends the length of a chunk.
+pub fn put_length(out: &mut BytesMut, bytes: usize) {
+    assert!((1..=CHUNK_MAX).contains(&bytes), "chunks are bounded");
+    out.put_u16((bytes - 1) as u16);
+}
+
+/// The lengths of chunks in the body of a frame of cuts.
+pub fn lengths(body: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    body.chunks_exact(LENGTH_BYTES).map(length)
+}
+
+/// Appends a reference.
+pub fn put_reference(out: &mut BytesMut, reference: &Reference) {
+    put_length(out, reference.bytes);
+    out.put_slice(&reference.name.0);
+}
+
+/// The references in the body of a frame of them.
+pub fn references(body: &[u8]) -> impl Iterator<Item = Reference> + '_ {
+    body.chunks_exact(REFERENCE_BYTES).map(|field| {
+        let (bytes, name) = field.split_at(LENGTH_BYTES);
+        let mut of = [0; NAME_BYTES];
+        of.copy_from_slice(name);
+        Reference {
+            bytes: length(bytes),
+            name: Name(of),
+        }
+    })
+}
+
+fn length(field: &[u8]) -> usize {
+    usize::from(u16::from_be_bytes([field[0], field[1]])) + 1
+}
+
+/// A frame of its head alone.
+pub fn bare(head: Head) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEAD_MAX);
+    head.encode(&mut out);
+    out.freeze()
+}
+
+/// Most chunks that one frame of cuts tells of.
+pub const CUTS_MAX: usize = 1024;
+
+/// Most references in one frame.
+pub const REFERENCES_MAX: usize = 1024;
+
+/// Longest head.
+pub const HEAD_MAX: usize = 25;
+
+/// A length less one fits 16 bits: no chunk is longer.
+const LENGTH_BYTES: usize = 2;
+
+/// Bytes of one reference.
+pub const REFERENCE_BYTES: usize = LENGTH_BYTES + NAME_BYTES;
+
+const END: u8 = 0;
+const STORED: u8 = 1;
+const COMPRESSED: u8 = 2;
+const CUTS: u8 = 3;
+const REFERENCES: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn heads_come_back_and_wait_for_their_last_byte() {
+        for head in [
+            Head::End {
+                total_bytes: u64::MAX,
+                hash: 1 << 127 | 3,
+            },
+            Head::Stored { bytes: BLOCK_MAX },
+            Head::Compressed {
+                bytes: BLOCK_MAX,
+                coded_bytes: 17,
+            },
+            Head::Cuts { count: CUTS_MAX },
+            Head::References { count: 1 },
+        ] {
+            let bytes = bare(head);
+            assert_eq!(Head::decode(&bytes), Ok(Some((head, bytes.len()))));
+            for end in 0..bytes.len() {
+                assert_eq!(Head::decode(&bytes[..end]), Ok(None), "{head:?} at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_out_of_bounds_are_refused() {
+        for bytes in [
+            &[STORED, 0, 0, 0][..],
+            &[STORED, 4, 0, 1],
+            &[COMPRESSED, 0, 0, 9, 0, 0, 9],
+            &[COMPRESSED, 0, 0, 9, 0, 0, 0],
+            &[CUTS, 0, 0],
+            &[CUTS, 4, 1],
+            &[REFERENCES, 255, 255],
+        ] {
+            assert_eq!(Head::decode(bytes), Err(FrameError::OutOfBounds(bytes[0])));
+        }
+        assert_eq!(Head::decode(&[5]), Err(FrameError::UnknownType(5)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_head_or_an_error(bytes: Vec<u8>) {
+            if let Ok(Some((head, length))) = Head::decode(&bytes) {
+                prop_assert_eq!(&bare(head)[..], &bytes[..length]);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What an encoder makes of bytes, a decoder turns into the same bytes, however they come in pieces.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use optimiser::{
+    check::Check,
+    chunk::{Cutter, Name},
+    decoder::{DecodeError, Decoder, Event},
+    encoder::{Chunks, Encoder, Take},
+    frame::Head,
+    zstd_block::BLOCK_MAX,
+};
+use proptest::prelude::*;
+use rand::SeedableRng as _;
+use rand_pcg::Pcg64;
+
+/// A sender that refers to every chunk that went before.
+#[derive(Default)]
+struct Known {
+    names: HashMap<Name, Bytes>,
+    referred: Vec<Bytes>,
+}
+
+impl Chunks for Known {
+    fn refer(&mut self, name: &Name, chunk: &Bytes) -> bool {
+        let is_known = self.names.contains_key(name);
+        if is_known {
+            self.referred.push(chunk.clone());
+        }
+        is_known
+    }
+
+    fn sent(&mut self, name: Name, chunk: Bytes) {
+        self.names.insert(name, chunk);
+    }
+}
+
+struct Decoded {
+    bytes: Vec<u8>,
+    chunks: HashMap<Name, Bytes>,
+    references: u64,
+}
+
+/// Decodes frames that come in pieces of these sizes, over and over.
+fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder::new(has_store);
+    let mut check = Check::default();
+    let mut decoded = Decoded {
+        bytes: Vec::new(),
+        chunks: HashMap::new(),
+        references: 0,
+    };
+    let mut end = None;
+    let (mut rest, mut sizes) = (frames, pieces.iter().cycle());
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.len().min(*sizes.next().expect("some")));
+        rest = after;
+        decoder.push(Bytes::copy_from_slice(piece));
+        while let Some(event) = decoder.poll()? {
+            match event {
+                Event::Bytes(bytes) => {
+                    check.update(&bytes);
+                    decoded.bytes.extend_from_slice(&bytes);
+                }
+                Event::Reference { number, reference } => {
+                    assert_eq!(number, decoded.references);
+                    decoded.references += 1;
+                    let chunk = &decoded.chunks[&reference.name];
+                    assert_eq!(chunk.len(), reference.bytes);
+                    check.update(chunk);
+                    decoded.bytes.extend_from_slice(chunk);
+                }
+                Event::Chunk { name, bytes } => {
+                    assert_eq!(name, Name::of(&bytes));
+                    decoded.chunks.insert(name, bytes);
+                }
+                Event::End(head) => end = Some(head),
+            }
+        }
+    }
+    decoder.end()?;
+    match end == Some(check.end()) {
+        true => Ok(decoded),
+        false => Err(DecodeError::Differs),
+    }
+}
+
+/// Encodes `bytes`, which come in pieces of these sizes, taken so.
+fn encode(
+    bytes: &[u8],
+    pieces: &[(usize, Take)],
+    encoder: &mut Encoder,
+    known: &mut Known,
+) -> Vec<u8> {
+    let (mut buffer, mut out) = (BytesMut::new(), VecDeque::new());
+    let (mut rest, mut sizes) = (bytes, pieces.iter().cycle());
+    while !rest.is_empty() {
+        let &(size, take) = sizes.next().expect("some");
+        let (piece, after) = rest.split_at(rest.len().min(size));
+        rest = after;
+        buffer.extend_from_slice(piece);
+        encoder.encode(&mut buffer, take, known, &mut out);
+        assert!(take != Take::All || !encoder.holds_back(&buffer));
+        assert!(buffer.len() < BLOCK_MAX + size);
+    }
+    encoder.encode(&mut buffer, Take::Rest, known, &mut out);
+    // Nothing more comes of it.
+    encoder.encode(&mut buffer, Take::Rest, known, &mut out);
+    out.iter().flatten().copied().collect()
+}
+
+/// Text, noise and repeats of both.
+fn mixed(count: usize, seed: u64) -> Vec<u8> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut bytes: Vec<u8> = Vec::new();
+    while bytes.len() < count {
+        let length = random.random_range(1..100_000);
+        match random.random_range(0..3) {
+            0 => bytes.extend((0..length).map(|n| b"some words of a text "[n % 21])),
+            1 => {
+                let from = bytes.len();
+                bytes.resize(from + length, 0);
+                random.fill(&mut bytes[from..]);
+            }
+            _ => {
+                let from = random.random_range(0..=bytes.len());
+                let end = bytes.len().min(from + length);
+                bytes.extend_from_within(from..end);
+            }
+        }
+    }
+    bytes.truncate(count);
+    bytes
+}
+
+fn take() -> impl Strategy<Value = Take> {
+    prop_oneof![3 => Just(Take::Blocks), 1 => Just(Take::All)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn bytes_come_back(
+        count in 0_usize..1_000_000,
+        seed: u64,
+        compresses: bool,
+        cuts: bool,
+        has_store: bool,
+        pieces in prop::collection::vec((1_usize..300_000, take()), 1..8),
+        frames_come in prop::collection::vec(1_usize..100_000, 1..8),
+    ) {
+        let bytes = mixed(count, seed);
+        let mut encoder = Encoder::new(compresses, cuts.then(|| Cutter::new(&[9; 32])));
+        let mut known = Known::default();
+        let frames = encode(&bytes, &pieces, &mut encoder, &mut known);
+        prop_assert_eq!(encoder.counts().bytes, bytes.len() as u64);
+        prop_assert_eq!(encoder.counts().coded_bytes, frames.len() as u64);
+        let decoded = decode(&frames, &frames_come, has_store || cuts).expect("frames");
+        prop_assert!(decoded.bytes == bytes, "other bytes");
+        prop_assert_eq!(decoded.references, known.referred.len() as u64);
+        prop_assert!(!cuts || decoded.chunks == known.names, "other chunks");
+    }
+
+    #[test]
+    fn any_bytes_are_frames_or_an_error(
+        frames: Vec<u8>,
+        seed: u64,
+        flips in prop::collection::vec(any::<usize>(), 1..4),
+    ) {
+        let forget = |event: Result<Option<Event>, DecodeError>| matches!(event, Ok(Some(_)));
+        let mut decoder = Decoder::new(true);
+        decoder.push(frames.into());
+        while forget(decoder.poll()) {}
+        // Frames in which some bits differ.
+        let mut encoder = Encoder::new(true, Some(Cutter::new(&[9; 32])));
+        let pieces = [(50_000, Take::All)];
+        let mut frames = encode(&mixed(200_000, seed), &pieces, &mut encoder, &mut Known::default());
+        let bits = 8 * frames.len();
+        for flip in flips {
+            let bit = flip % bits;
+            frames[bit / 8] ^= 1 << (bit % 8);
+        }
+        let mut decoder = Decoder::new(true);
+        decoder.push(frames.into());
+        while forget(decoder.poll()) {}
+    }
+}
+
+#[test]
+fn a_changed_byte_is_found() {
+    let bytes = mixed(400_000, 5);
+    let mut encoder = Encoder::new(false, None);
+    let pieces = [(100_000, Take::Blocks)];
+    let mut frames = encode(&bytes, &pieces, &mut encoder, &mut Known::default());
+    assert!(decode(&frames, &[4_000], false).is_ok());
+    frames[1_000] ^= 1;
+    assert_eq!(
+        decode(&frames, &[4_000], false).err(),
+        Some(DecodeError::Differs)
+    );
+}
+
+#[test]
+fn a_stream_that_is_cut_off_is_not_whole() {
+    let mut encoder = Encoder::new(true, None);
+    let pieces = [(100_000, Take::Blocks)];
+    let frames = encode(
+        &mixed(400_000, 6),
+        &pieces,
+        &mut encoder,
+        &mut Known::default(),
+    );
+    for end in [0, 1, 1_000, frames.len() - 25, frames.len() - 1] {
+        let decoded = decode(&frames[..end], &[4_000], false);
+        assert_eq!(decoded.err(), Some(DecodeError::Truncated), "at {end}");
+    }
+}
+
+#[test]
+fn chunks_that_do_not_fit_are_refused() {
+    let frames = |heads: &[&[u8]]| heads.concat();
+    for (frames, error) in [
+        // A reference within a chunk.
+        (
+            frames(&[&[3, 0, 1, 0, 9], &[4, 0, 1], &[0; 34]]),
+            DecodeError::Chunks,
+        ),
+        // More came than the chunk has.
+        (
+            frames(&[&[1, 0, 0, 9], &[0; 9], &[3, 0, 1, 0, 4], &[1, 0, 0, 1, 0]]),
+            DecodeError::Chunks,
+        ),
+        // The end within a chunk.
+        (frames(&[&[3, 0, 1, 0, 9], &[0; 25]]), DecodeError::Chunks),
+        (frames(&[&[0; 25], &[1]]), DecodeError::AfterEnd),
+        (frames(&[&[2, 0, 0, 9, 0, 0, 1, 7]]), DecodeError::Block),
+    ] {
+        assert_eq!(
+            decode(&frames, &[1_000], true).err(),
+            Some(error),
+            "{frames:?}"
+        );
+    }
+}
+
+#[test]
+fn a_whole_disk_of_zeros_is_small() {
+    let bytes = vec![0; 20_000_000];
+    for cuts in [false, true] {
+        let mut encoder = Encoder::new(true, cuts.then(|| Cutter::new(&[9; 32])));
+        let pieces = [(BLOCK_MAX, Take::Blocks)];
+        let frames = encode(&bytes, &pieces, &mut encoder, &mut Known::default());
+        assert!(frames.len() < 20_000, "{}", frames.len());
+        let decoded = decode(&frames, &[64 * 1024], cuts).expect("frames");
+        assert!(decoded.bytes == bytes);
+    }
+}
+
+#[test]
+fn the_end_tells_count_and_hash() {
+    let mut encoder = Encoder::new(true, None);
+    let frames = encode(b"", &[(1, Take::All)], &mut encoder, &mut Known::default());
+    let (head, length) = Head::decode(&frames)
+        .expect("a frame")
+        .expect("a whole one");
+    assert_eq!((head, length), (Check::default().end(), frames.len()));
+}
