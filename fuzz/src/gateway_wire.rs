@@ -7,7 +7,8 @@ use gateway::{
     target::{Endpoint, Host},
     tls::{Mode, ServerTls, Verify},
     wire::{
-        Decoder, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode, encode,
+        Coding, Decoder, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode,
+        encode,
     },
 };
 
@@ -85,6 +86,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let hellos = [
         Service::Forward {
             target: target("2001:db8::1"),
+            coding: None,
         },
         Service::FtpSession {
             session: 9,
@@ -93,6 +95,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             mode: session::Mode::Fast,
             server_data: DataWay::Passive,
             tls: None,
+            coding: None,
         },
         Service::FtpSession {
             session: 9,
@@ -104,6 +107,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 mode: Mode::Implicit,
                 verify: Verify::Off,
             }),
+            coding: Some(Coding { compresses: true }),
         },
         Service::FtpData {
             session: 9,

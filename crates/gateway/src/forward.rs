@@ -3,16 +3,16 @@
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
-use bytes::Bytes;
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
-use link::{RecvStream, SendStream};
 use tokio::{net::TcpStream, sync::mpsc};
 
 use crate::{
+    optimise::Hold,
     pairing::Stream,
     pump::{self, Parts, StreamSource},
     status::Transfer,
     tls::Leg,
+    wire::Coding,
 };
 
 /// Joins a TCP connection and a stream until both directions have ended.
@@ -21,9 +21,8 @@ use crate::{
 /// What broke one of them.
 pub(crate) async fn join(
     tcp: TcpStream,
-    send: SendStream,
-    recv: RecvStream,
-    first: Bytes,
+    stream: Stream,
+    coding: Option<Coding>,
     transfer: std::sync::Arc<Transfer>,
 ) -> Result<(), String> {
     // There is no session that orders.
@@ -32,7 +31,9 @@ pub(crate) async fn join(
         machine: Forward::new(),
         connect: Box::pin(async { Ok(Leg::plain(tcp)) }),
         secure: None,
-        stream: StreamSource::Open(Stream { send, recv, first }),
+        stream: StreamSource::Open(stream),
+        coding,
+        hold: Hold::Dialogue,
         spool: None,
         orders,
         tell: Box::new(|event: Infallible| match event {}),

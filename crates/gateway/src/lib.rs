@@ -18,6 +18,7 @@ mod forward;
 pub mod intercept;
 pub mod limits;
 mod near;
+mod optimise;
 mod pairing;
 mod place;
 mod pump;

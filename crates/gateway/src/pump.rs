@@ -14,23 +14,25 @@ use std::{io, os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
-use link::{SendStream, StreamError};
+use link::StreamError;
+use optimiser::encoder::Take;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     sync::{mpsc, oneshot},
-    time::sleep_until,
+    time::{sleep, sleep_until},
 };
 use tracing::info;
 
 use crate::{
+    optimise::{Hold, Inlet, Outlet},
     pairing::Stream,
     socket::{self, PacedBuffer},
     spool::{Place, Source, SourceError, Tap},
     status::{Meter, Transfer},
     tls::{Leg, Reader, Writer},
     truncation::Truncation,
-    wire::reset,
+    wire::{Coding, reset},
 };
 
 /// A future that a pump keeps.
@@ -55,6 +57,10 @@ pub(crate) struct Parts<M: Machine> {
     pub(crate) connect: Boxed<Result<Leg, Input>>,
     pub(crate) secure: Option<Secure>,
     pub(crate) stream: StreamSource,
+    /// What the stream carries; `None`: the bytes as they are.
+    pub(crate) coding: Option<Coding>,
+    /// What has come from the leg goes without more after such a pause.
+    pub(crate) hold: Hold,
     /// The leg is given the bytes of a spool, and what the stream brings goes there.
     pub(crate) spool: Option<Place>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
@@ -83,6 +89,8 @@ pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
         awaited,
         leg: None,
         stream: None,
+        coding: parts.coding,
+        hold: parts.hold,
         spool: parts.spool,
         outbound: Outbound::default(),
         inbound: Inbound::default(),
@@ -114,7 +122,9 @@ struct Pump<M: Machine> {
     secure: Option<Secure>,
     awaited: Option<oneshot::Receiver<Stream>>,
     leg: Option<(Reader, Writer)>,
-    stream: Option<(SendStream, Source)>,
+    stream: Option<(Outlet, Source)>,
+    coding: Option<Coding>,
+    hold: Hold,
     spool: Option<Place>,
     outbound: Outbound,
     inbound: Inbound,
@@ -144,12 +154,12 @@ impl<M: Machine> Pump<M> {
                 }
                 Output::Finish => {
                     if let Some((send, _)) = &mut self.stream {
-                        send.finish();
+                        send.finish(&mut self.outbound.buffer);
                     }
                 }
                 Output::Reset(cause) => {
                     if let Some((send, recv)) = &mut self.stream {
-                        send.reset(code(cause));
+                        send.stream().reset(code(cause));
                         recv.stop(code(cause));
                     }
                 }
@@ -187,14 +197,13 @@ impl<M: Machine> Pump<M> {
 
     fn stream_opened(&mut self, stream: Stream) {
         let Stream { send, recv, first } = stream;
+        let tally = self.transfer.tally();
+        let inlet = Inlet::new(recv, first, self.coding, tally);
         let source = match self.spool.take() {
-            Some(place) => Source::Spool(Tap::new(place, recv, first)),
-            None => {
-                self.inbound.unwritten = first;
-                Source::Stream(recv)
-            }
+            Some(place) => Source::Spool(Tap::new(place, inlet)),
+            None => Source::Stream(inlet),
         };
-        self.stream = Some((send, source));
+        self.stream = Some((Outlet::new(send, self.coding, tally), source));
         self.handle(Input::StreamOpened);
     }
 
@@ -230,7 +239,7 @@ impl<M: Machine> Pump<M> {
             },
             input = self
                 .outbound
-                .advance(outbound, watches_stream, reader, send, to_link) => self.handle(input),
+                .advance(outbound, watches_stream, reader, send, self.hold, to_link) => self.handle(input),
             input = self.inbound.advance(inbound, writer, recv, from_link, truncation) => {
                 self.is_ending &= inbound != Task::End;
                 self.handle(input);
@@ -301,8 +310,8 @@ impl<M: Machine> Pump<M> {
 struct Outbound {
     buffer: BytesMut,
     unread: PacedBuffer,
-    /// Read and not written.
-    unwritten: Option<Bytes>,
+    /// The buffer goes as far as this says, before more is read.
+    take: Option<Take>,
 }
 
 impl Default for Outbound {
@@ -310,7 +319,7 @@ impl Default for Outbound {
         Self {
             buffer: BytesMut::new(),
             unread: PacedBuffer::unread(),
-            unwritten: None,
+            take: None,
         }
     }
 }
@@ -322,22 +331,29 @@ impl Outbound {
         flow: Flow,
         watches_stream: bool,
         leg: Option<&mut Reader>,
-        send: Option<&mut SendStream>,
+        send: Option<&mut Outlet>,
+        hold: Hold,
         meter: &Meter,
     ) -> Input {
         match (flow, leg, send) {
-            (_, _, Some(send)) if watches_stream => match send.closed().await {
+            (_, _, Some(send)) if watches_stream => match send.stream().closed().await {
                 Ok(()) => std::future::pending().await,
                 Err(_) => Input::StreamStopped,
             },
-            (Flow::Relay, Some(leg), Some(send)) => self.relay(leg, send, meter).await,
+            (Flow::Relay, Some(leg), Some(send)) => self.relay(leg, send, hold, meter).await,
             (Flow::Discard, Some(leg), _) => discard(leg).await,
             _ => std::future::pending().await,
         }
     }
 
-    async fn relay(&mut self, leg: &mut Reader, send: &mut SendStream, meter: &Meter) -> Input {
-        match self.move_to_link(leg, send, meter).await {
+    async fn relay(
+        &mut self,
+        leg: &mut Reader,
+        send: &mut Outlet,
+        hold: Hold,
+        meter: &Meter,
+    ) -> Input {
+        match self.move_to_link(leg, send, hold, meter).await {
             Ok(()) => Input::LegEnded {
                 is_truncated: leg.leg().closed_without_notify(),
             },
@@ -352,36 +368,41 @@ impl Outbound {
     async fn move_to_link(
         &mut self,
         leg: &mut Reader,
-        send: &mut SendStream,
+        send: &mut Outlet,
+        hold: Hold,
         meter: &Meter,
     ) -> Result<(), Broken> {
         loop {
             meter.waits_for_link();
-            if let Some(bytes) = self.unwritten.clone() {
-                let count = bytes.len();
-                send.write(bytes).await?;
-                self.unwritten = None;
-                meter.moved(count);
+            if let Some(take) = self.take {
+                let moved = |bytes| meter.moved(bytes);
+                send.write(&mut self.buffer, take, moved).await?;
+                self.take = None;
+                if take == Take::Rest {
+                    return Ok(());
+                }
             }
-            if self.buffer.capacity() < READ_MIN_BYTES {
+            if self.buffer.capacity() - self.buffer.len() < READ_MIN_BYTES {
                 self.buffer.reserve(READ_BYTES);
             }
-            let room = send.room().await;
-            if let Some(bytes) = send.queue_bound() {
+            let holds_back = send.holds_back(&self.buffer);
+            let stream = send.stream();
+            let room = stream.room().await;
+            if let Some(bytes) = stream.queue_bound() {
                 self.unread.bound_unread(leg.leg().tcp(), bytes)?;
             }
             meter.waits_for_tcp();
             let mut buffer = (&mut self.buffer).limit(room);
-            let count = tokio::select! {
+            self.take = Some(tokio::select! {
                 biased;
-                count = leg.read_buf(&mut buffer) => count?,
+                count = leg.read_buf(&mut buffer) => match count? {
+                    0 => Take::Rest,
+                    _ => Take::Blocks,
+                },
                 // A leg that is silent would never tell that nobody listens any more.
-                Err(error) = send.closed() => return Err(error.into()),
-            };
-            if count == 0 {
-                return Ok(());
-            }
-            self.unwritten = Some(self.buffer.split().freeze());
+                Err(error) = stream.closed() => return Err(error.into()),
+                () = sleep(hold.time()), if holds_back => Take::All,
+            });
         }
     }
 }

@@ -85,13 +85,13 @@ impl Shared {
         self.peer_names.get(peer.0).map_or("?", String::as_str)
     }
 
-    /// Opens a stream that begins with `service`, to the first peer for `host` that answers.
+    /// Opens a stream that begins with what `service` makes of the peer, to the first peer for `host` that answers.
     pub(crate) async fn reach(
         &self,
         host: &Host,
         via: Option<usize>,
         class: Class,
-        service: Service,
+        service: impl Fn(PeerId) -> Service,
     ) -> Result<(PeerId, SendStream, RecvStream), ReachError> {
         let mut peers = self.config.peers_for(host, via);
         if peers.len() > 1 {
@@ -104,14 +104,16 @@ impl Shared {
             };
             peers.sort_by_key(|peer| !up(peer));
         }
-        let hello = encode(&Hello { service });
         let mut reason = ReachError::NoPeer(host.clone());
         for peer in peers {
             match self.open(peer, class).await {
-                Ok((mut send, recv)) => match send.write(hello.clone()).await {
-                    Ok(()) => return Ok((peer, send, recv)),
-                    Err(_) => reason = self.down(peer, None),
-                },
+                Ok((mut send, recv)) => {
+                    let service = service(peer);
+                    match send.write(encode(&Hello { service })).await {
+                        Ok(()) => return Ok((peer, send, recv)),
+                        Err(_) => reason = self.down(peer, None),
+                    }
+                }
                 Err(error) => reason = error,
             }
         }

@@ -62,6 +62,9 @@ pub struct Snapshot {
     /// Lines that the transfer log lacks, because they could not be written.
     #[serde(default)]
     pub transfer_log_dropped_total: u64,
+    /// What coding made of the bytes of transfers and forwards.
+    #[serde(default)]
+    pub optimiser: OptimiserTotals,
     /// Transfers and forwards open now.
     pub transfers: Vec<TransferStatus>,
     /// The last FTP transfers of this gateway's clients that have ended, the newest first.
@@ -77,6 +80,21 @@ pub struct FtpTotals {
     pub upload_bytes: u64,
     /// Bytes to clients, listings included.
     pub download_bytes: u64,
+}
+
+/// What coding made of the bytes of all transfers and forwards that were coded, open ones included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct OptimiserTotals {
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Bytes of the streams on the link, without headers and repeats.
+    pub wan_bytes: u64,
+    /// What compression has saved.
+    pub compression_saved_bytes: u64,
+    /// What references to chunks that the other gateway has have saved.
+    pub deduplication_saved_bytes: u64,
+    /// What this gateway's processor took for it, in seconds.
+    pub processor_s: f64,
 }
 
 /// Datagrams dropped unanswered.
@@ -173,6 +191,9 @@ pub struct TransferStatus {
     pub up_bytes: u64,
     /// Bytes from the server's side to the client's.
     pub down_bytes: u64,
+    /// Bytes of its streams on the link, both directions, without headers and repeats.
+    #[serde(default)]
+    pub wan_bytes: u64,
     /// Both directions over the last second, in bits per second.
     pub bits_per_s: u64,
     /// Seconds since it was set up.

@@ -9,7 +9,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::{
     chunk::{CHUNK_MAX, KEPT_LEAST, Name},
-    frame::{self, CUTS_MAX, FrameError, Head, Reference},
+    counts::Counts,
+    frame::{self, CUTS_MAX, FrameError, Head, REFERENCE_BYTES, Reference},
     zstd_block,
 };
 
@@ -55,6 +56,7 @@ pub struct Decoder {
     begun: Option<BytesMut>,
     references: u64,
     is_ended: bool,
+    counts: Counts,
     events: VecDeque<Event>,
 }
 
@@ -78,12 +80,14 @@ impl Decoder {
             begun: tells_chunks.then(BytesMut::new),
             references: 0,
             is_ended: false,
+            counts: Counts::default(),
             events: VecDeque::new(),
         }
     }
 
     /// Bytes of frames came. Callers drain [`poll`](Self::poll) before the next ones.
     pub fn push(&mut self, bytes: Bytes) {
+        self.counts.coded_bytes += bytes.len() as u64;
         if self.input.is_empty() {
             // Mostly the only handle, so nothing is copied.
             self.input = bytes.into();
@@ -135,6 +139,11 @@ impl Decoder {
         }
     }
 
+    /// What became of the bytes so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// The stream has ended here.
     ///
     /// # Errors
@@ -164,6 +173,7 @@ impl Decoder {
     fn whole(&mut self, head: Head, body: &[u8]) -> Result<(), DecodeError> {
         match head {
             Head::Compressed { bytes, .. } => {
+                self.counts.compression_saved_bytes += (bytes - body.len()) as u64;
                 let block = zstd_block::decompress(body, bytes);
                 self.bytes(block.ok_or(DecodeError::Block)?)?;
             }
@@ -184,6 +194,9 @@ impl Decoder {
                     return Err(DecodeError::Chunks);
                 }
                 for reference in frame::references(body) {
+                    self.counts.bytes += reference.bytes as u64;
+                    self.counts.references_saved_bytes +=
+                        reference.bytes.saturating_sub(REFERENCE_BYTES) as u64;
                     let number = self.references;
                     self.references += 1;
                     let event = Event::Reference { number, reference };
@@ -196,6 +209,7 @@ impl Decoder {
     }
 
     fn bytes(&mut self, bytes: Bytes) -> Result<(), DecodeError> {
+        self.counts.bytes += bytes.len() as u64;
         self.events.push_back(Event::Bytes(bytes.clone()));
         self.collect(bytes)
     }

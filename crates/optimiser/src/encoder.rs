@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use crate::{
     check::Check,
     chunk::{Cutter, KEPT_LEAST, Name},
+    counts::Counts,
     frame::{self, CUTS_MAX, HEAD_MAX, Head, REFERENCE_BYTES, REFERENCES_MAX, Reference},
     level::{Chooser, Level, Spent},
     zstd_block::{self, BLOCK_MAX},
@@ -46,19 +47,6 @@ pub enum Take {
     All,
     /// All of it: nothing more comes.
     Rest,
-}
-
-/// What became of the bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Bytes before coding.
-    pub bytes: u64,
-    /// Bytes of the frames.
-    pub coded_bytes: u64,
-    /// What compression has saved of these.
-    pub compression_saved_bytes: u64,
-    /// What references have saved of these.
-    pub references_saved_bytes: u64,
 }
 
 /// Codes one direction of a stream.

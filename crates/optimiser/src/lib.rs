@@ -9,6 +9,7 @@
 
 pub mod check;
 pub mod chunk;
+pub mod counts;
 pub mod decoder;
 pub mod encoder;
 pub mod frame;

@@ -13,8 +13,8 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, Forward, FtpDoor, Origin, Peer, check_admin, check_limits, check_log,
-    check_pass_through, check_spool, check_tls, check_transparent,
+    Config, DoorTls, Forward, FtpDoor, Origin, Peer, check_admin, check_limits, check_log,
+    check_optimise, check_pass_through, check_spool, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     peer_name::{PEER_NAME_MAX, may_be_name},
@@ -48,6 +48,7 @@ pub(super) fn check(
         peers.push(Peer {
             id: PeerId(peers.len()),
             origin: Origin::File,
+            compresses: check_optimise::compress(section.compress.as_ref())?.unwrap_or(true),
             name: section.name.into_inner(),
             serves: section.serves,
             allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
@@ -300,6 +301,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
     let transparent = check_transparent::door(&section, via, config)?;
+    let compresses = check_optimise::door(&section, tls != DoorTls::Off)?;
     Ok(FtpDoor {
         mode,
         server_data,
@@ -314,6 +316,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
         tls,
         tls_rules,
         server_tls,
+        compresses,
     })
 }
 
@@ -344,6 +347,7 @@ fn forward(
         target: section.target.into_inner(),
         clients: section.clients,
         via,
+        compresses: check_optimise::compress(section.compress.as_ref())?.unwrap_or(false),
     })
 }
 

@@ -91,6 +91,14 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
         "the client chooses with tls mode \"pass-through\", and active data connections cannot be \
          relayed with it",
     )?;
+    refuse(
+        section.compress.as_ref(),
+        "what passes unread with tls mode \"pass-through\" is encrypted, and cannot be compressed",
+    )?;
+    refuse(
+        section.optimise_tls.as_ref(),
+        "what passes unread with tls mode \"pass-through\" is encrypted, and cannot be compressed",
+    )?;
     let server = section.server_tls.as_ref().map(|tls| &tls.mode);
     refuse(
         server.filter(|mode| mode.get_ref() != "off"),

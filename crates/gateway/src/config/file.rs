@@ -70,6 +70,7 @@ pub(super) struct PeerSection {
     pub(super) serves: Option<Vec<ServesPattern>>,
     pub(super) allow: Option<Vec<AllowEntry>>,
     pub(super) rate_max: Option<Spanned<BitRate>>,
+    pub(super) compress: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,6 +95,8 @@ pub(super) struct FtpSection {
     pub(super) server_data: Option<Spanned<String>>,
     pub(super) tls: Option<TlsSection>,
     pub(super) server_tls: Option<ServerTlsSection>,
+    pub(super) compress: Option<Spanned<String>>,
+    pub(super) optimise_tls: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,6 +127,7 @@ pub(super) struct ForwardSection {
     pub(super) target: Spanned<Endpoint>,
     pub(super) clients: Option<Vec<Network>>,
     pub(super) via: Option<Spanned<String>>,
+    pub(super) compress: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

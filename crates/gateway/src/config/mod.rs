@@ -7,6 +7,7 @@ mod check;
 mod check_admin;
 mod check_limits;
 mod check_log;
+mod check_optimise;
 mod check_pass_through;
 mod check_spool;
 mod check_tls;
@@ -43,6 +44,7 @@ use crate::{
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
     transfer_log,
+    wire::Coding,
 };
 
 /// A checked configuration of a gateway.
@@ -101,6 +103,8 @@ pub struct Peer {
     pub serves: Option<Vec<ServesPattern>>,
     /// Servers that the gateway dials for this peer: its own `allow`, or that of `[far]`.
     pub allow: AllowList,
+    /// What goes to this peer may be compressed.
+    pub compresses: bool,
 }
 
 /// Who says that a gateway is a peer.
@@ -151,6 +155,8 @@ pub struct FtpDoor {
     pub tls_rules: tls::Rules,
     /// TLS between the far gateway and the server; `None`: none.
     pub server_tls: Option<ServerTls>,
+    /// Data may be compressed on the link.
+    pub compresses: bool,
 }
 
 /// How much is logged.
@@ -233,6 +239,8 @@ pub struct Forward {
     pub clients: Option<Vec<Network>>,
     /// The peer to go through; `None`: chosen by `serves`.
     pub via: Option<usize>,
+    /// The bytes may be compressed on the link.
+    pub compresses: bool,
 }
 
 /// A mistake in a configuration file and its position.
@@ -309,6 +317,21 @@ impl Config {
     pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
         let https = self.admin_https.as_ref();
         https.map_or(&[], |https| &https.client_ca)
+    }
+
+    /// What becomes of bytes on the way to `peer` from a door that compresses or not.
+    pub(crate) fn coding(&self, peer: PeerId, door_compresses: bool) -> Option<Coding> {
+        let peer = self.peer(peer)?;
+        let compresses = door_compresses && peer.compresses;
+        compresses.then_some(Coding { compresses })
+    }
+
+    /// The part of what `peer` proposes that this gateway does, too.
+    pub(crate) fn coding_with(&self, peer: PeerId, proposed: Option<Coding>) -> Option<Coding> {
+        let may_compress = self.peer(peer).is_some_and(|peer| peer.compresses);
+        proposed.map(|coding| Coding {
+            compresses: coding.compresses && may_compress,
+        })
     }
 
     /// Where this configuration says that a peer listens.

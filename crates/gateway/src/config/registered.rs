@@ -62,6 +62,7 @@ fn peer(enrolled: Enrolled, allow: &[AllowEntry]) -> (Peer, PeerConfig) {
         id: PeerId(0),
         serves: None,
         allow: AllowList(allow.to_vec()),
+        compresses: true,
     };
     let of_link = PeerConfig {
         name: enrolled.name,
@@ -82,6 +83,7 @@ fn guest(public_key: PublicKey) -> (Peer, PeerConfig) {
         id: PeerId(0),
         serves: Some(Vec::new()),
         allow: AllowList(Vec::new()),
+        compresses: false,
     };
     let of_link = PeerConfig {
         name,

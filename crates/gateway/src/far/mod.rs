@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use link::{Incoming, Link, PeerId, RecvStream, SendStream};
+use link::{Incoming, Link, PeerId, RecvStream};
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,
@@ -29,7 +29,7 @@ use crate::{
     socket,
     target::Endpoint,
     truncation::{KnownSession, SessionKey},
-    wire::{Decoder, FarMessage, Hello, Service, WireError, encode, reset},
+    wire::{Coding, Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
 
 /// Accepts streams until the link shuts down. Each session takes on the present settings. `reloads` has the gateway take new
@@ -116,8 +116,13 @@ async fn serve_stream(
             };
             enrolment::far::serve(&shared.config, reloads, asked, send).await;
         }
-        Service::Forward { target } => {
-            forward(shared, peer, target, send, recv, decoder).await;
+        Service::Forward { target, coding } => {
+            let stream = Stream {
+                send,
+                recv,
+                first: decoder.into_rest(),
+            };
+            forward(shared, peer, target, stream, coding).await;
         }
         Service::FtpSession {
             session,
@@ -126,6 +131,7 @@ async fn serve_stream(
             mode,
             server_data,
             tls,
+            coding,
         } => {
             let span = info_span!("ftp", session, %target);
             let _open = shared.registry.session();
@@ -144,6 +150,7 @@ async fn serve_stream(
                 mode,
                 server_data,
                 tls,
+                coding: shared.config.coding_with(peer, coding),
                 send,
                 recv,
                 decoder,
@@ -202,12 +209,11 @@ async fn forward(
     shared: &Arc<Shared>,
     peer: PeerId,
     target: Endpoint,
-    mut send: SendStream,
-    mut recv: RecvStream,
-    decoder: Decoder,
+    mut stream: Stream,
+    coding: Option<Coding>,
 ) {
-    let stream = match dial::dial(shared, peer, &target).await {
-        Ok(stream) => stream,
+    let tcp = match dial::dial(shared, peer, &target).await {
+        Ok(tcp) => tcp,
         Err(error) => {
             shared.registry.refused();
             warn!(%target, %error, "not forwarded");
@@ -216,19 +222,20 @@ async fn forward(
             } else {
                 reset::UNREACHABLE
             };
-            recv.stop(code);
-            return send.reset(code);
+            stream.recv.stop(code);
+            return stream.send.reset(code);
         }
     };
-    if let Err(error) = socket::tune_data(&stream) {
+    if let Err(error) = socket::tune_data(&tcp) {
         debug!(%error, "socket options");
     }
+    let coding = shared.config.coding_with(peer, coding);
     let name = target.to_string();
     let transfer = shared
         .registry
         .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
     let result = tokio::select! {
-        result = forward::join(stream, send, recv, decoder.into_rest(), transfer.clone()) => result,
+        result = forward::join(tcp, stream, coding, transfer.clone()) => result,
         () = shared.cut_short() => return,
     };
     match result {

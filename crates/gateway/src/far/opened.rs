@@ -4,7 +4,12 @@ use ftp::session::{CommandId, Mode, far::DataWay};
 use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
-use crate::{pairing::DataStream, target::Endpoint, tls::ServerTls, wire::Decoder};
+use crate::{
+    pairing::DataStream,
+    target::Endpoint,
+    tls::ServerTls,
+    wire::{Coding, Decoder},
+};
 
 /// A session as its first message describes it.
 pub(super) struct Opened {
@@ -15,6 +20,7 @@ pub(super) struct Opened {
     pub(super) mode: Mode,
     pub(super) server_data: DataWay,
     pub(super) tls: Option<ServerTls>,
+    pub(super) coding: Option<Coding>,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: Decoder,

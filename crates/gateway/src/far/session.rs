@@ -37,6 +37,7 @@ use super::{
 };
 use crate::{
     control::Control,
+    optimise::Hold,
     pairing::{DataStream, Stream},
     pump::{self, Boxed, Parts, Secure, StreamSource},
     shared::Shared,
@@ -46,7 +47,7 @@ use crate::{
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
-    wire::{Decoder, FarMessage, NearMessage, encode, reset},
+    wire::{Coding, Decoder, FarMessage, NearMessage, encode, reset},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -97,6 +98,8 @@ struct Session<'a> {
     control: Control,
     /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
+    /// What becomes of the data on the way to the peer.
+    coding: Option<Coding>,
     far: FarSession,
     send: SendStream,
     data: BTreeMap<TransferId, Data>,
@@ -130,6 +133,7 @@ async fn run(
         shared,
         peer: opened.peer,
         session: opened.session,
+        coding: opened.coding,
         target: opened.target,
         server,
         local,
@@ -460,6 +464,8 @@ impl Session<'_> {
             stream: StreamSource::Awaited(stream),
             connect: Box::pin(data::connect(leg, self.local.ip())),
             secure: self.tls.clone().map(|tls| self.secure(tls)),
+            coding: self.coding,
+            hold: Hold::File,
             spool,
             orders: ordered,
             // The session may be gone; then nobody needs to know.

@@ -34,6 +34,7 @@ fn the_closest_network_decides_whether_a_connection_is_intercepted() {
                 .collect(),
         ),
         allow: crate::target::AllowList::default(),
+        compresses: true,
     };
     let peers = [
         peer("wide", &["10.0.0.0/8"]),

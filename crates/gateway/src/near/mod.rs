@@ -22,6 +22,7 @@ use crate::{
     config::{DoorTls, Forward, FtpDoor},
     forward,
     limits::{Purpose, Reached, Refusal},
+    pairing::Stream,
     shared::Shared,
     socket,
     status::Transfer,
@@ -189,7 +190,7 @@ impl ForwardOptions<'_> {
 
 /// Relays a client's connection to the target of `forward`.
 async fn relay_forward(
-    stream: TcpStream,
+    tcp: TcpStream,
     client: SocketAddr,
     number: u64,
     options: ForwardOptions<'_>,
@@ -197,8 +198,9 @@ async fn relay_forward(
     shared: &Shared,
 ) {
     let target = &forward.target;
-    let service = Service::Forward {
+    let service = |peer| Service::Forward {
         target: target.clone(),
+        coding: shared.config.coding(peer, forward.compresses),
     };
     let reached = shared
         .reach(&target.host, forward.via, options.class, service)
@@ -208,10 +210,10 @@ async fn relay_forward(
         Err(error) => {
             shared.registry.refused();
             warn!(%target, %error, "not forwarded");
-            return socket::abort(stream);
+            return socket::abort(tcp);
         }
     };
-    if let Err(error) = socket::tune_data(&stream) {
+    if let Err(error) = socket::tune_data(&tcp) {
         debug!(%error, "socket options");
     }
     let transfer = shared.registry.transfer(
@@ -223,8 +225,14 @@ async fn relay_forward(
         &target.to_string(),
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
+    let coding = shared.config.coding(peer, forward.compresses);
+    let stream = Stream {
+        send,
+        recv,
+        first: Bytes::new(),
+    };
     let result = tokio::select! {
-        result = forward::join(stream, send, recv, Bytes::new(), transfer.clone()) => result,
+        result = forward::join(tcp, stream, coding, transfer.clone()) => result,
         () = options.given_up(&transfer) => return info!("nothing moved for too long"),
         () = shared.cut_short() => return,
     };

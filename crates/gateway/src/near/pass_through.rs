@@ -181,6 +181,7 @@ impl Door {
             // This door has judged the client.
             clients: None,
             via: self.config.via,
+            compresses: false,
         };
         let number = self.shared.session_number();
         let span = info_span!("pass-through", session = number, %client, port);

@@ -1,18 +1,18 @@
 //! What the server of an upload is given: the bytes of its stream, or those of a spool.
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use link::{RecvStream, StreamError};
 use tokio::task::{JoinError, JoinHandle};
 
 use super::{
     Place,
     contents::{Contents, Reader, SpoolError},
 };
+use crate::optimise::{Inlet, InletError};
 
 /// Where the bytes for a server come from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Stream(RecvStream),
+    Stream(Inlet),
     Spool(Tap),
 }
 
@@ -32,7 +32,7 @@ struct Filling(JoinHandle<Result<(), SourceError>>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     #[error("link: {0}")]
-    Stream(#[from] StreamError),
+    Stream(#[from] InletError),
     #[error(transparent)]
     Spool(#[from] SpoolError),
 }
@@ -67,10 +67,10 @@ impl Source {
 }
 
 impl Tap {
-    /// Gives a server what is at `place`. The stream, of which `first` has come ahead, fills the spool.
-    pub(crate) fn new(place: Place, stream: RecvStream, first: Bytes) -> Self {
+    /// Gives a server what is at `place`. The stream fills the spool.
+    pub(crate) fn new(place: Place, stream: Inlet) -> Self {
         let Place { contents, reader } = place;
-        let filling = tokio::spawn(fill(contents, stream, first));
+        let filling = tokio::spawn(fill(contents, stream));
         Self {
             reader,
             filling: Some(Filling(filling)),
@@ -113,12 +113,8 @@ impl Drop for Filling {
 }
 
 /// Moves a stream into a spool. It goes as fast as the stream does: a server that takes nothing holds nobody up.
-async fn fill(
-    contents: std::sync::Arc<Contents>,
-    mut stream: RecvStream,
-    first: Bytes,
-) -> Result<(), SourceError> {
-    let mut begin = BytesMut::from(first);
+async fn fill(contents: std::sync::Arc<Contents>, mut stream: Inlet) -> Result<(), SourceError> {
+    let mut begin = BytesMut::new();
     while begin.len() < POSITION_BYTES {
         match stream.read().await? {
             Some(bytes) => begin.extend_from_slice(&bytes),

@@ -13,7 +13,10 @@ use super::{
     FtpTotals,
     histogram::{BITS_PER_S, Histogram, SECONDS},
 };
-use crate::transfer_log::{TransferDirection, TransferRecord, TransferType};
+use crate::{
+    optimise::Seen,
+    transfer_log::{TransferDirection, TransferRecord, TransferType},
+};
 
 /// What a session knows of a transfer that it is done with.
 #[derive(Debug)]
@@ -44,6 +47,7 @@ pub(super) struct Measured {
     pub(super) download_bytes: u64,
     pub(super) duration: Duration,
     pub(super) limited_by: Option<&'static str>,
+    pub(super) coded: Seen,
 }
 
 /// All finished transfers.
@@ -88,6 +92,7 @@ impl Finished {
 
 impl Conclusion {
     pub(super) fn record(self, measured: &Measured) -> TransferRecord {
+        let coded = measured.coded;
         let bytes = measured.upload_bytes + measured.download_bytes;
         let rate = units::BitRate::from_transfer(units::ByteCount::new(bytes), measured.duration);
         TransferRecord {
@@ -111,6 +116,10 @@ impl Conclusion {
             client_tls: self.client_tls,
             server_tls: self.server_tls,
             limited_by: measured.limited_by.map(str::to_owned),
+            wan_bytes: coded.wan_bytes + bytes.saturating_sub(coded.bytes),
+            compression_saved_bytes: coded.compression_saved_bytes,
+            deduplication_saved_bytes: coded.deduplication_saved_bytes,
+            coding_processor_s: coded.processor.as_secs_f64(),
         }
     }
 }
@@ -135,6 +144,10 @@ pub(super) fn log(record: &TransferRecord) {
         client_tls = record.client_tls,
         server_tls = record.server_tls,
         limited_by = record.limited_by,
+        wan_bytes = record.wan_bytes,
+        compression_saved_bytes = record.compression_saved_bytes,
+        deduplication_saved_bytes = record.deduplication_saved_bytes,
+        coding_processor_s = record.coding_processor_s,
         "transfer"
     );
 }

@@ -247,6 +247,10 @@ mod tests {
             client_tls: false,
             server_tls: false,
             limited_by: None,
+            wan_bytes: 1_000_000_000,
+            compression_saved_bytes: 0,
+            deduplication_saved_bytes: 0,
+            coding_processor_s: 0.0,
         }
     }
 

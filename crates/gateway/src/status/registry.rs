@@ -18,11 +18,16 @@ use link::{LinkSnapshot, PeerState};
 use tokio::sync::Notify;
 
 use super::{
-    Dropped, PeerStatus, Snapshot, TransferStatus,
+    Dropped, OptimiserTotals, PeerStatus, Snapshot, TransferStatus,
     finished::{self, Conclusion, Finished, Measured},
     recent::{Found, KnownPath, Recent, Search},
 };
-use crate::{time, transfer_log::TransferLog, wire::Limit};
+use crate::{
+    optimise::{Seen, Sums, Tally},
+    time,
+    transfer_log::TransferLog,
+    wire::Limit,
+};
 
 /// Counts the bytes and the waiting time of one direction of a transfer.
 #[derive(Debug)]
@@ -119,6 +124,7 @@ struct Entry {
     target: String,
     /// Towards the server, towards the client, in the order of [`Transfer::meters`] on the near side.
     meters: (Meter, Meter),
+    tally: Arc<Tally>,
     started: Instant,
     /// One of the constants below.
     outcome: AtomicU8,
@@ -160,6 +166,7 @@ pub(crate) struct Registry {
     failed_total: AtomicU64,
     finished: Mutex<Finished>,
     recent: Mutex<Recent>,
+    coded: Arc<Sums>,
     log: TransferLog,
 }
 
@@ -177,6 +184,11 @@ impl Transfer {
     /// Both directions: from TCP to the link, from the link to TCP.
     pub(crate) fn meters(&self) -> &(Meter, Meter) {
         &self.entry.meters
+    }
+
+    /// What coding makes of its bytes.
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.entry.tally
     }
 
     /// Counts the transfer as completed in an orderly way.
@@ -316,6 +328,7 @@ impl Entry {
             target: self.target.clone(),
             up_bytes: up,
             down_bytes: down,
+            wan_bytes: wan_bytes(&self.tally.seen(), up + down),
             bits_per_s: sample.bits_per_s,
             age_s: (now - self.started).as_secs_f64(),
             limit: limit.map_or("", limit_name).to_owned(),
@@ -339,6 +352,7 @@ impl Registry {
             failed_total: AtomicU64::new(0),
             finished: Mutex::default(),
             recent: Mutex::default(),
+            coded: Arc::default(),
             log,
         })
     }
@@ -384,6 +398,7 @@ impl Registry {
             client: client.to_owned(),
             target: target.to_owned(),
             meters: (Meter::new(now), Meter::new(now)),
+            tally: Arc::new(Tally::new(self.coded.clone())),
             started: now,
             outcome: AtomicU8::new(OPEN),
             sample: Mutex::new(Sample {
@@ -419,6 +434,7 @@ impl Registry {
             download_bytes,
             duration: conclusion.commanded.unwrap_or(entry.started).elapsed(),
             limited_by: entry.bottleneck().map(limit_name),
+            coded: entry.tally.seen(),
         };
         let record = Arc::new(conclusion.record(&measured));
         finished::log(&record);
@@ -515,9 +531,25 @@ impl Registry {
             ftp_durations_s: histograms.0,
             ftp_rates_bits_per_s: histograms.1,
             transfer_log_dropped_total: self.log.dropped_total(),
+            optimiser: optimiser_totals(self.coded.seen()),
             transfers: self.open_transfers(),
             finished,
         }
+    }
+}
+
+/// Bytes that were not coded are those of the application.
+fn wan_bytes(coded: &Seen, bytes: u64) -> u64 {
+    coded.wan_bytes + bytes.saturating_sub(coded.bytes)
+}
+
+fn optimiser_totals(seen: Seen) -> OptimiserTotals {
+    OptimiserTotals {
+        bytes: seen.bytes,
+        wan_bytes: seen.wan_bytes,
+        compression_saved_bytes: seen.compression_saved_bytes,
+        deduplication_saved_bytes: seen.deduplication_saved_bytes,
+        processor_s: seen.processor.as_secs_f64(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use units::{BitRate, ByteCount};
 
 use super::{
-    FtpTotals, Histogram, PeerStatus, Snapshot,
+    FtpTotals, Histogram, OptimiserTotals, PeerStatus, Snapshot,
     histogram::{BITS_PER_S, SECONDS, Scale},
 };
 use crate::{time, transfer_log::TransferRecord};
@@ -88,6 +88,7 @@ impl Snapshot {
             "Lines that the transfer log lacks",
             self.transfer_log_dropped_total,
         );
+        self.optimiser.to_metrics(&mut out);
         let name = "longhaul_dropped_datagrams_total";
         out.head(name, "Datagrams dropped unanswered", "counter");
         let dropped = &self.dropped;
@@ -111,6 +112,36 @@ impl Snapshot {
             }
         }
         out.0
+    }
+}
+
+impl OptimiserTotals {
+    fn to_metrics(self, out: &mut Metrics) {
+        out.counter(
+            "longhaul_optimiser_bytes_total",
+            "Bytes of transfers and forwards that were coded for the link",
+            self.bytes,
+        );
+        out.counter(
+            "longhaul_optimiser_wan_bytes_total",
+            "Bytes of their streams on the link, without headers and repeats",
+            self.wan_bytes,
+        );
+        let name = "longhaul_optimiser_saved_bytes_total";
+        out.head(name, "Bytes that did not cross the link", "counter");
+        for (by, bytes) in [
+            ("compression", self.compression_saved_bytes),
+            ("deduplication", self.deduplication_saved_bytes),
+        ] {
+            out.sample(name, "by", by, bytes as f64);
+        }
+        let name = "longhaul_optimiser_processor_seconds_total";
+        out.head(
+            name,
+            "Processor time of this gateway for coding and decoding",
+            "counter",
+        );
+        let _ = writeln!(out.0, "{name} {}", self.processor_s);
     }
 }
 
@@ -279,6 +310,9 @@ impl fmt::Display for Snapshot {
             self.transfers_failed_total,
             self.refused_total
         )?;
+        if self.optimiser.bytes > 0 {
+            writeln!(f, "{}", self.optimiser)?;
+        }
         for t in &self.transfers {
             let limit = match t.limit.as_str() {
                 "" => "idle".to_owned(),
@@ -306,6 +340,20 @@ impl fmt::Display for Snapshot {
     }
 }
 
+impl fmt::Display for OptimiserTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "optimiser: {} became {} on the WAN; saved by compression: {}, by deduplication: {}; processor time: {:.1} s",
+            ByteCount::new(self.bytes),
+            ByteCount::new(self.wan_bytes),
+            ByteCount::new(self.compression_saved_bytes),
+            ByteCount::new(self.deduplication_saved_bytes),
+            self.processor_s,
+        )
+    }
+}
+
 struct FinishedLine<'a>(&'a TransferRecord);
 
 impl fmt::Display for FinishedLine<'_> {
@@ -325,9 +373,12 @@ impl fmt::Display for FinishedLine<'_> {
             t.duration_s,
             BitRate::bits_per_s(t.rate_bit_per_s),
         )?;
-        match &t.limited_by {
-            Some(limit) => write!(f, ", limited by {limit}"),
-            None => Ok(()),
+        if let Some(limit) = &t.limited_by {
+            write!(f, ", limited by {limit}")?;
+        }
+        match t.wan_bytes < t.bytes {
+            true => write!(f, ", {} on the WAN", ByteCount::new(t.wan_bytes)),
+            false => Ok(()),
         }
     }
 }

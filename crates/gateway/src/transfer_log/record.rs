@@ -42,6 +42,18 @@ pub struct TransferRecord {
     pub server_tls: bool,
     /// The bottleneck for most of the time: `client`, `WAN` or `server`; `None` if no byte moved.
     pub limited_by: Option<String>,
+    /// Payload of its streams on the link, without headers and repeats.
+    #[serde(default)]
+    pub wan_bytes: u64,
+    /// What compression has saved of the payload.
+    #[serde(default)]
+    pub compression_saved_bytes: u64,
+    /// What references to chunks that the other gateway has have saved of the payload.
+    #[serde(default)]
+    pub deduplication_saved_bytes: u64,
+    /// What this gateway's processor took to code or decode the payload, in seconds.
+    #[serde(default)]
+    pub coding_processor_s: f64,
 }
 
 /// What the bytes of a transfer are, and which way they go.

@@ -72,6 +72,10 @@ pub(super) mod tests {
             client_tls: false,
             server_tls: true,
             limited_by: Some("WAN".to_owned()),
+            wan_bytes: 265,
+            compression_saved_bytes: 0,
+            deduplication_saved_bytes: 0,
+            coding_processor_s: 0.0,
         }
     }
 

@@ -19,13 +19,22 @@ pub struct Hello {
     pub service: Service,
 }
 
+/// What becomes of bytes before they go: in both directions they are frames of `optimiser`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coding {
+    /// Both gateways may compress.
+    pub compresses: bool,
+}
+
 /// The purpose of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Service {
-    /// Raw bytes to and from a TCP service.
+    /// Bytes to and from a TCP service.
     Forward {
         /// The address to connect to.
         target: Endpoint,
+        /// Coded bytes follow, in both directions; `None`: raw ones.
+        coding: Option<Coding>,
     },
     /// An FTP session; messages follow.
     FtpSession {
@@ -40,6 +49,8 @@ pub enum Service {
         server_data: DataWay,
         /// TLS with the server.
         tls: Option<ServerTls>,
+        /// The streams of its data connections carry coded bytes; `None`: raw ones.
+        coding: Option<Coding>,
     },
     /// The bytes of a data connection.
     FtpData {
@@ -162,8 +173,9 @@ impl Wire for Hello {
     fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
         body.push(VERSION);
         match &self.service {
-            Service::Forward { target } => {
+            Service::Forward { target, coding } => {
                 put_endpoint(body, target);
+                put_flags(body, coding_flags(*coding));
                 1
             }
             Service::FtpSession {
@@ -173,12 +185,14 @@ impl Wire for Hello {
                 mode,
                 server_data,
                 tls,
+                coding,
             } => {
                 body.extend_from_slice(&session.to_be_bytes());
                 put_endpoint(body, target);
                 let is_strict = *mode == Mode::Strict;
                 let is_active = *server_data == DataWay::Active;
                 put_flags(body, [logon.is_some(), is_strict, is_active, tls.is_some()]);
+                put_flags(body, coding_flags(*coding));
                 if let Some(tls) = tls {
                     body.extend_from_slice(&(tls.encoded_bytes() as u16).to_be_bytes());
                     tls.encode(body);
@@ -233,11 +247,13 @@ impl Wire for Hello {
         let service = match kind {
             1 => Service::Forward {
                 target: endpoint(&mut reader)?,
+                coding: coding(&mut reader)?,
             },
             FTP_SESSION => {
                 let session = reader.u64()?;
                 let target = endpoint(&mut reader)?;
                 let [has_logon, is_strict, is_active, has_tls] = reader.flags()?;
+                let coding = coding(&mut reader)?;
                 let tls = match has_tls {
                     true => {
                         let bytes = reader.bytes()?;
@@ -263,6 +279,7 @@ impl Wire for Hello {
                         false => DataWay::Passive,
                     },
                     tls,
+                    coding,
                 }
             }
             3 => Service::FtpData {
@@ -491,6 +508,19 @@ impl Wire for FarMessage {
             other => return Err(WireError::UnknownType(other)),
         };
         reader.end(message)
+    }
+}
+
+/// Coded at all, compressed.
+fn coding_flags(coding: Option<Coding>) -> [bool; 2] {
+    [coding.is_some(), coding.is_some_and(|it| it.compresses)]
+}
+
+fn coding(reader: &mut Reader<'_>) -> Result<Option<Coding>, WireError> {
+    match reader.flags()? {
+        [true, compresses] => Ok(Some(Coding { compresses })),
+        [false, false] => Ok(None),
+        [false, true] => Err(reader.malformed()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The messages between two gateways on a link stream, as values and bytes.
 //!
 //! A stream begins with a [`Hello`], which carries the version. The streams of forwards and of data
-//! connections carry raw bytes after it. The stream of an FTP session carries [`NearMessage`]s in
+//! connections carry bytes after it, as they are or [coded](Coding). The stream of an FTP session carries [`NearMessage`]s in
 //! one direction and [`FarMessage`]s in the other.
 //!
 //! A message is a type byte, a length in four bytes (big endian), and a body of that length. Every
@@ -11,7 +11,9 @@
 mod body;
 mod message;
 
-pub use message::{EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES};
+pub use message::{
+    Coding, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES,
+};
 
 use bytes::{Bytes, BytesMut};
 
@@ -122,7 +124,7 @@ impl Decoder {
 }
 
 /// Version of the gateway protocol, in every [`Hello`].
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Longest body of a message: the longest reply line and room for what goes with it.
 pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;

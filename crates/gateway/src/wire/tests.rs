@@ -28,6 +28,7 @@ fn every_message_reads_back() {
     for service in [
         Service::Forward {
             target: endpoint("[2001:db8::1]:873"),
+            coding: Some(Coding { compresses: false }),
         },
         Service::FtpSession {
             session: 9,
@@ -36,6 +37,7 @@ fn every_message_reads_back() {
             mode: Mode::Strict,
             server_data: DataWay::Passive,
             tls: None,
+            coding: None,
         },
         Service::FtpSession {
             session: u64::MAX,
@@ -47,6 +49,7 @@ fn every_message_reads_back() {
                 mode: tls::Mode::Explicit,
                 verify: Verify::Roots(Some(vec![vec![7; 300].into()])),
             }),
+            coding: Some(Coding { compresses: true }),
         },
         Service::FtpData {
             session: 1 << 40,

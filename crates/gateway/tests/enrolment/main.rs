@@ -201,7 +201,10 @@ fn who_comes_with_an_invite_reaches_no_server() {
         let link = link(&invite, invite.identity());
         let (mut send, mut recv) = link.open(PeerId(0), Class::Bulk).await.expect("a stream");
         let target = target.to_string().parse().expect("an endpoint");
-        let service = Service::Forward { target };
+        let service = Service::Forward {
+            target,
+            coding: None,
+        };
         let hello = encode(&Hello { service });
         send.write(hello).await.expect("a stream");
         let answer = tokio::time::timeout(PATIENCE, recv.read()).await;

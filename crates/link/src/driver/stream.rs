@@ -169,6 +169,18 @@ impl SendStream {
         self.shared.ring();
     }
 
+    /// Ends the stream behind `last`, which is queued even if the queue is full.
+    pub fn finish_with(&mut self, last: Bytes) {
+        {
+            let mut state = self.shared.lock();
+            if state.error.is_none() && !state.finish && state.reset.is_none() {
+                state.queued_bytes += last.len();
+                state.queue.push(last);
+            }
+        }
+        self.finish();
+    }
+
     /// Abandons what has not been delivered: the peer reads [`StreamError::Reset`], ahead of what is
     /// queued.
     pub fn reset(&mut self, code: u32) {

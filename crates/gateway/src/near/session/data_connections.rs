@@ -22,6 +22,7 @@ use crate::{
     config::FtpDoor,
     intercept,
     near::data::{self, Client, ClientLeg, FIRST_BYTES},
+    optimise::Hold,
     pairing::Stream,
     pump::{self, Parts, StreamSource},
     socket,
@@ -132,6 +133,8 @@ impl Session {
                 recv,
                 first: Bytes::new(),
             }),
+            coding: far.coding,
+            hold: Hold::File,
             spool: None,
             orders: ordered,
             // The session may be gone; then nobody needs to know.

@@ -17,12 +17,13 @@ use crate::{
     shared::{ReachError, Shared},
     target::{Endpoint, Host},
     truncation::{KnownSession, SessionKey},
-    wire::{Decoder, FarMessage, NearMessage, Service, WireError, encode},
+    wire::{Coding, Decoder, FarMessage, NearMessage, Service, WireError, encode},
 };
 
 /// The far half of the session.
 pub(super) struct Far {
     pub(super) peer: PeerId,
+    pub(super) coding: Option<Coding>,
     pub(super) session: u64,
     pub(super) target: Endpoint,
     pub(super) send: SendStream,
@@ -164,13 +165,14 @@ impl Session {
         logon: Option<(CommandId, Vec<u8>)>,
     ) -> Result<(), ReachError> {
         let session = self.shared.session_number();
-        let service = Service::FtpSession {
+        let service = |peer| Service::FtpSession {
             session,
             target: target.clone(),
-            logon,
+            logon: logon.clone(),
             mode: self.door.config.mode,
             server_data: self.door.config.server_data,
             tls: self.door.config.server_tls.clone(),
+            coding: self.coding(peer),
         };
         let reach = self
             .shared
@@ -200,8 +202,10 @@ impl Session {
             is_near: true,
             session,
         };
+        let coding = self.coding(peer);
         self.far = Some(Far {
             peer,
+            coding,
             session,
             target,
             send,
@@ -210,6 +214,11 @@ impl Session {
             _known: KnownSession::new(self.shared.truncations.clone(), key),
         });
         Ok(())
+    }
+
+    /// What becomes of the data of this door's clients on the way to `peer`.
+    fn coding(&self, peer: PeerId) -> Option<Coding> {
+        self.shared.config.coding(peer, self.door.config.compresses)
     }
 
     pub(super) async fn tell_far(&mut self, message: &NearMessage) {

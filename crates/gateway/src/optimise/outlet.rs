@@ -1,0 +1,170 @@
+//! The sending half of a stream that may be coded.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use link::{SendStream, StreamError};
+use optimiser::{
+    counts::Counts,
+    encoder::{Encoder, NoChunks, Take},
+    level::Spent,
+};
+
+use super::Tally;
+use crate::wire::Coding;
+
+/// The sending half of a link stream, and what codes its bytes.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    send: SendStream,
+    /// Taken, and not in the stream yet.
+    unwritten: Option<Bytes>,
+    /// `None`: bytes go as they are.
+    coder: Option<Box<Coder>>,
+}
+
+#[derive(Debug)]
+struct Coder {
+    encoder: Encoder,
+    tally: Arc<Tally>,
+    counted: Counts,
+    /// Not in the stream yet.
+    frames: VecDeque<Bytes>,
+    /// Bytes for which these stand, and the time that they took.
+    coding: Spent,
+    /// Since when the application is waited for.
+    idle_since: Instant,
+}
+
+/// How long the application may pause before what it has brought goes without more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Not at all: somebody may wait for an answer.
+    Dialogue,
+    /// For a moment: files come without a pause.
+    File,
+}
+
+impl Hold {
+    pub(crate) fn time(self) -> Duration {
+        match self {
+            Self::Dialogue => Duration::ZERO,
+            Self::File => Duration::from_millis(5),
+        }
+    }
+}
+
+impl Outlet {
+    pub(crate) fn new(send: SendStream, coding: Option<Coding>, tally: &Arc<Tally>) -> Self {
+        let coder = coding.map(|coding| {
+            Box::new(Coder {
+                encoder: Encoder::new(coding.compresses, None),
+                tally: tally.clone(),
+                counted: Counts::default(),
+                frames: VecDeque::new(),
+                coding: Spent::default(),
+                idle_since: Instant::now(),
+            })
+        });
+        Self {
+            send,
+            unwritten: None,
+            coder,
+        }
+    }
+
+    /// The link stream.
+    pub(crate) fn stream(&mut self) -> &mut SendStream {
+        &mut self.send
+    }
+
+    /// Puts bytes of `buffer` into the stream; how many of them went is what `moved` hears. Cancelled, it loses none.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub(crate) async fn write(
+        &mut self,
+        buffer: &mut BytesMut,
+        take: Take,
+        moved: impl Fn(usize),
+    ) -> Result<(), StreamError> {
+        let Some(coder) = &mut self.coder else {
+            if self.unwritten.is_none() && !buffer.is_empty() {
+                self.unwritten = Some(buffer.split().freeze());
+            }
+            if let Some(bytes) = self.unwritten.clone() {
+                let count = bytes.len();
+                self.send.write(bytes).await?;
+                self.unwritten = None;
+                moved(count);
+            }
+            return Ok(());
+        };
+        if coder.frames.is_empty() {
+            coder.encode(buffer, take);
+        }
+        let wait = Instant::now();
+        while let Some(frame) = coder.frames.front() {
+            self.send.write(frame.clone()).await?;
+            coder.frames.pop_front();
+        }
+        moved(coder.went(wait));
+        Ok(())
+    }
+
+    /// Whether bytes of `buffer` wait for more.
+    pub(crate) fn holds_back(&self, buffer: &BytesMut) -> bool {
+        let coder = self.coder.as_ref();
+        coder.is_some_and(|coder| coder.encoder.holds_back(buffer))
+    }
+
+    /// Ends the stream behind `rest`.
+    pub(crate) fn finish(&mut self, rest: &mut BytesMut) {
+        let Some(coder) = &mut self.coder else {
+            return self.send.finish();
+        };
+        coder.encode(rest, Take::Rest);
+        let mut last = BytesMut::new();
+        for frame in coder.frames.drain(..) {
+            last.extend_from_slice(&frame);
+        }
+        self.send.finish_with(last.freeze());
+    }
+}
+
+impl Coder {
+    fn encode(&mut self, buffer: &mut BytesMut, take: Take) {
+        let begin = Instant::now();
+        let source = begin - self.idle_since;
+        let Self {
+            encoder, frames, ..
+        } = self;
+        self.tally
+            .processor(|| encoder.encode(buffer, take, &mut NoChunks, frames));
+        let counts = self.encoder.counts();
+        let fresh = counts.since(&self.counted);
+        self.counted = counts;
+        self.tally.add(&fresh);
+        self.coding = Spent {
+            bytes: fresh.bytes as usize,
+            coding: begin.elapsed(),
+            link: Duration::ZERO,
+            source,
+        };
+    }
+
+    /// The frames are in the stream since `wait`. Returns for how many bytes they stand.
+    fn went(&mut self, wait: Instant) -> usize {
+        self.idle_since = Instant::now();
+        let spent = std::mem::take(&mut self.coding);
+        self.encoder.spent(Spent {
+            link: self.idle_since - wait,
+            ..spent
+        });
+        spent.bytes
+    }
+}

@@ -1,0 +1,206 @@
+//! Coded streams: what crosses the link is less than the files, and the files arrive as they were.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    net::Shutdown,
+    thread,
+};
+
+use common::{World, passive, read_all};
+use gateway::{status::Snapshot, transfer_log::TransferRecord};
+
+/// Words that no two lines have alike.
+fn text(count: usize) -> Vec<u8> {
+    let lines = (0..).map(|n: u64| {
+        let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!(
+            "2026-11-27 12:00:00 host-{} request {number} took {} ms\n",
+            n % 16,
+            number % 977
+        )
+    });
+    lines.flat_map(String::into_bytes).take(count).collect()
+}
+
+/// Bytes that cannot be compressed.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let words = (0..count).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    });
+    words.collect()
+}
+
+/// One upload of `bytes`, and what is told of it.
+fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
+    let (mut client, mut server, mut client_data, server_data) = world.uploading();
+    let received = thread::scope(|scope| {
+        let reader = scope.spawn(|| read_all(&server_data));
+        client_data.write_all(bytes).expect("the gateway reads");
+        client_data.shutdown(Shutdown::Write).expect("an end");
+        reader.join().expect("no panic")
+    });
+    assert!(received == bytes, "other bytes");
+    drop(server_data);
+    server.send("226 done");
+    client.expect("226 done");
+    finished(world)
+}
+
+/// One download of `bytes`, and what is told of it.
+fn download(world: &World, bytes: &[u8]) -> TransferRecord {
+    let (mut client, mut server, client_data, mut server_data) = world.downloading();
+    let received = thread::scope(|scope| {
+        let reader = scope.spawn(|| read_all(&client_data));
+        server_data.write_all(bytes).expect("the gateway reads");
+        drop(server_data);
+        reader.join().expect("no panic")
+    });
+    assert!(received == bytes, "other bytes");
+    drop(client_data);
+    server.send("226 done");
+    client.expect("226 done");
+    finished(world)
+}
+
+fn finished(world: &World) -> TransferRecord {
+    let over = |s: &Snapshot| s.transfers.is_empty() && !s.finished.is_empty();
+    let snapshot = world.near.wait_for("the record", over);
+    assert!(snapshot.finished[0].succeeded);
+    snapshot.finished[0].clone()
+}
+
+#[test]
+fn text_is_half_of_itself_on_the_wan_in_both_directions() {
+    let world = World::start();
+    let bytes = text(3_000_000);
+    for record in [upload(&world, &bytes), download(&world, &bytes)] {
+        assert_eq!(record.bytes, bytes.len() as u64);
+        assert!(record.wan_bytes < record.bytes / 2, "{record:?}");
+        let saved = record.bytes - record.wan_bytes;
+        let heads = saved.abs_diff(record.compression_saved_bytes);
+        assert!(heads < 1_000, "{record:?}");
+        assert!(record.coding_processor_s > 0.0);
+    }
+    for gateway in [&world.near, &world.far] {
+        let totals = gateway.snapshot().optimiser;
+        assert_eq!(totals.bytes, 2 * bytes.len() as u64);
+        assert!(totals.wan_bytes < totals.bytes / 2, "{totals:?}");
+        let metrics = gateway.http("/metrics");
+        let line = format!("longhaul_optimiser_wan_bytes_total {}\n", totals.wan_bytes);
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compressed_takes_no_more_than_it_has() {
+    let world = World::start();
+    let bytes = noise(3_000_000);
+    for record in [upload(&world, &bytes), download(&world, &bytes)] {
+        let heads = record.wan_bytes - record.bytes;
+        assert!(heads < record.bytes / 1_000, "{record:?}");
+    }
+}
+
+#[test]
+fn a_pause_holds_nothing_back() {
+    let world = World::start();
+    let (_client, _server, mut client_data, mut server_data) = world.uploading();
+    for word in ["half ", "a ", "file"] {
+        client_data.write_all(word.as_bytes()).expect("room");
+        let mut received = vec![0; word.len()];
+        server_data.read_exact(&mut received).expect("it arrives");
+        assert_eq!(received, word.as_bytes());
+    }
+}
+
+#[test]
+fn an_empty_file_is_one() {
+    let world = World::start();
+    assert_eq!(upload(&world, b"").bytes, 0);
+    assert_eq!(download(&world, b"").bytes, 0);
+}
+
+#[test]
+fn a_door_may_leave_bytes_as_they_are() {
+    let world = World::start_with("", "compress = \"off\"");
+    let bytes = text(1_000_000);
+    for record in [upload(&world, &bytes), download(&world, &bytes)] {
+        assert_eq!((record.bytes, record.wan_bytes), (1_000_000, 1_000_000));
+        assert_eq!(record.coding_processor_s, 0.0);
+    }
+    assert_eq!(world.far.snapshot().optimiser, Default::default());
+}
+
+#[test]
+fn a_peer_may_have_nothing_compressed_that_goes_to_it() {
+    let world = World::start();
+    let outcome = world.far.reload_and_tell(|text| {
+        text.replace("name = \"site-a\"", "name = \"site-a\"\ncompress = \"off\"")
+    });
+    assert_eq!(outcome.error, None);
+    let bytes = text(1_000_000);
+    let up = upload(&world, &bytes);
+    assert!(up.wan_bytes < up.bytes / 2, "{up:?}");
+    let down = download(&world, &bytes);
+    assert!(down.wan_bytes >= down.bytes, "{down:?}");
+}
+
+#[test]
+fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
+    let world = World::start();
+    let outcome = world
+        .near
+        .reload_and_tell(|text| text.replace("[[forward]]", "[[forward]]\ncompress = \"auto\""));
+    assert_eq!(outcome.error, None);
+    let mut client = world.forward(0);
+    let mut server = world.accept().stream;
+    for turn in 0..20 {
+        let word = format!("word {turn}");
+        let mut received = vec![0; word.len()];
+        client.write_all(word.as_bytes()).expect("room");
+        server.read_exact(&mut received).expect("it arrives");
+        server.write_all(&received).expect("room");
+        client.read_exact(&mut received).expect("it arrives");
+        assert_eq!(received, word.as_bytes());
+    }
+    let bytes = text(1_000_000);
+    let received = thread::scope(|scope| {
+        let reader = scope.spawn(|| read_all(&server));
+        client.write_all(&bytes).expect("the gateway reads");
+        client.shutdown(Shutdown::Write).expect("an end");
+        reader.join().expect("no panic")
+    });
+    assert!(received == bytes, "other bytes");
+    let totals = world.far.snapshot().optimiser;
+    assert!(totals.wan_bytes < totals.bytes / 2, "{totals:?}");
+}
+
+#[test]
+fn many_transfers_of_a_session_are_coded_each_on_its_own() {
+    let world = World::start();
+    let (mut client, mut server) = world.session();
+    for turn in 0..5 {
+        let (mut client_data, server_data) = passive(&mut client, &mut server);
+        client.send("STOR a");
+        server.expect("STOR a");
+        server.send("150 go");
+        client.expect("150 go");
+        let bytes = text(10_000 * turn);
+        client_data.write_all(&bytes).expect("the gateway reads");
+        drop(client_data);
+        assert_eq!(read_all(&server_data), bytes);
+        drop(server_data);
+        server.send("226 done");
+        client.expect("226 done");
+    }
+}

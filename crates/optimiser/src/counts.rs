@@ -1,0 +1,26 @@
+//! What became of the bytes of one direction of a stream.
+
+/// Counts from the stream's begin on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes before coding.
+    pub bytes: u64,
+    /// Bytes of the frames.
+    pub coded_bytes: u64,
+    /// What compression has saved.
+    pub compression_saved_bytes: u64,
+    /// What references have saved.
+    pub references_saved_bytes: u64,
+}
+
+impl Counts {
+    /// What has been added to `earlier` counts of the same stream.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes: self.bytes - earlier.bytes,
+            coded_bytes: self.coded_bytes - earlier.coded_bytes,
+            compression_saved_bytes: self.compression_saved_bytes - earlier.compression_saved_bytes,
+            references_saved_bytes: self.references_saved_bytes - earlier.references_saved_bytes,
+        }
+    }
+}
