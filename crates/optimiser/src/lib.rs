@@ -3,3 +3,4 @@
 //! No socket and no clock. [`chunk`] cuts bytes where their content says so, and names each chunk by its hash.
 
 pub mod chunk;
+pub mod store;
