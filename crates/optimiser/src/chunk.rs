@@ -96,7 +96,7 @@ pub const CHUNK_MEAN: usize = 1 << MEAN_BITS;
 pub const CHUNK_MAX: usize = 64 * 1024;
 
 /// Shorter ones are not kept: they cost about as much as a reference to them.
-pub const KEPT_LEAST: usize = 512;
+pub const KEPT_LEAST: usize = 1024;
 
 const MEAN_BITS: usize = 14;
 

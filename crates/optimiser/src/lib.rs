@@ -4,7 +4,7 @@
 //! the frames into the bytes. The last frame has the count and a hash of all bytes, taken before anything was done to
 //! them: no mistake on the way can pass as a whole file.
 //!
-//! No socket and no clock. Whoever drives an encoder tells it how long things took.
+//! No socket and no clock, but for the thread of a [`store::Store`]. Whoever drives an encoder tells it how long things took.
 #![deny(clippy::disallowed_methods)]
 
 pub mod check;
@@ -14,4 +14,5 @@ pub mod decoder;
 pub mod encoder;
 pub mod frame;
 pub mod level;
+pub mod store;
 pub mod zstd_block;

@@ -1,0 +1,191 @@
+//! The few things that a store does with files, as a trait, so that tests can put faults in between; and the real
+//! files.
+
+use std::{
+    fs::{self, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+/// A file system.
+pub trait Files: Send + Sync {
+    /// Makes a folder that only its owner can enter, with those above it. It may exist.
+    fn make_folder(&self, folder: &Path) -> io::Result<()>;
+
+    /// The files in a folder, in no order. Files that vanish meanwhile may be left out.
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+
+    /// Locks a file against other processes, and makes it before if it is not there. `None` if another has it.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+
+    /// Makes an empty file that only its owner can read, for reading and writing. One that exists is emptied.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn File>>;
+
+    /// Opens a file for reading.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn File>>;
+
+    /// Opens a file for reading and writing.
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn File>>;
+
+    /// Gives a file another name, in the place of the file that has it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Returns when the names in a folder would survive a power cut.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait File: Send + Sync {
+    fn size_bytes(&self) -> io::Result<u64>;
+
+    /// Reads what there is at `offset`, at least a byte unless the file ends there.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes at least the first byte of `bytes`, and tells how many it wrote.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Cuts the file off.
+    fn truncate(&self, size_bytes: u64) -> io::Result<()>;
+
+    /// Returns when the file's bytes would survive a power cut.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A lock, let go when dropped.
+pub trait Lock: Send {}
+
+/// A file in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub name: String,
+    pub size_bytes: u64,
+}
+
+/// The files of this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct RealFiles;
+
+impl Files for RealFiles {
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let (Ok(name), Ok(found)) = (entry.file_name().into_string(), entry.metadata()) else {
+                continue;
+            };
+            if found.is_file() {
+                let size_bytes = found.len();
+                listed.push(Listed { name, size_bytes });
+            }
+        }
+        Ok(listed)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = to_write().create(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(RealLock(file)))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(to_write().create(true).truncate(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(fs::File::open(path)?))
+    }
+
+    fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(to_write().open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        fs::File::open(folder)?.sync_all()
+    }
+}
+
+fn to_write() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+impl File for fs::File {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, offset)
+    }
+
+    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+        self.set_len(size_bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// The kernel lets the lock go when the file is closed, also by the end of the process.
+struct RealLock(#[allow(dead_code, reason = "held, not used")] fs::File);
+
+impl Lock for RealLock {}
+
+/// Fills `buffer` from `offset` on.
+///
+/// # Errors
+/// `UnexpectedEof` if the file ends before; whatever the file answers.
+pub(super) fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes` from `offset` on.
+///
+/// # Errors
+/// Whatever the file answers; a part may have been written then.
+pub(super) fn write_all_at(file: &dyn File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => done += written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! A segment as bytes. Numbers are little-endian.
+//!
+//! | part | bytes |
+//! |---|---|
+//! | header, 64 bytes | magic (8), version (4), zeros (4), id of the store (16), number of the segment (8), zeros (16), checksum (8) |
+//! | records, each at a multiple of 64 bytes | name (32), length of the content (4), checksum of these and of the place (4), content, zeros |
+//! | footer, at a multiple of 64 bytes | for each record name (32), offset (4), length (4); then magic (8), number of records (4), zeros (4), number of the segment (8), checksum (8) |
+//!
+//! Records begin at multiples of 64 bytes so that an index needs 20 bits for a place in a segment. Checksums are XXH3: they
+//! find accidents. That content is what it should be is for its name to say, which is BLAKE3.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::identity::StoreId;
+use crate::chunk::{CHUNK_MAX, NAME_BYTES, Name};
+
+/// A record's place in its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub name: Name,
+    /// Where the record begins, a multiple of [`UNIT_BYTES`].
+    pub offset: u32,
+    /// Bytes of the content.
+    pub length: u32,
+}
+
+impl Entry {
+    /// Where the content begins.
+    pub(super) fn content_offset(&self) -> u64 {
+        u64::from(self.offset) + RECORD_HEADER_BYTES as u64
+    }
+
+    /// Where the next record may begin.
+    pub(super) fn end(&self) -> u64 {
+        u64::from(self.offset) + record_bytes(self.length as usize)
+    }
+}
+
+/// Bytes that a record with content of `length` bytes takes in a segment, its zeros included.
+pub(super) fn record_bytes(length: usize) -> u64 {
+    let bytes = (RECORD_HEADER_BYTES + length) as u64;
+    bytes.next_multiple_of(u64::from(UNIT_BYTES))
+}
+
+/// Bytes of the footer of a segment with so many records.
+pub(super) fn footer_bytes(records: usize) -> u64 {
+    (records * TABLE_ENTRY_BYTES + TRAILER_BYTES) as u64
+}
+
+pub(super) fn header(id: StoreId, number: u64) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(&id.0);
+    bytes[32..40].copy_from_slice(&number.to_le_bytes());
+    let checksum = xxh3_64(&bytes[..56]);
+    bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+pub(super) fn record_header(number: u64, entry: &Entry) -> [u8; RECORD_HEADER_BYTES] {
+    let mut bytes = [0; RECORD_HEADER_BYTES];
+    bytes[..32].copy_from_slice(&entry.name.0);
+    bytes[32..36].copy_from_slice(&entry.length.to_le_bytes());
+    // The place is part of it, so that a record of an older file in the same blocks of the disk is none here.
+    let place = number.wrapping_shl(32) ^ u64::from(entry.offset);
+    let checksum = xxh3_64_with_seed(&bytes[..36], place) as u32;
+    bytes[36..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The record whose header is at `offset` of the segment `number`; `None` if these bytes are no header.
+pub(super) fn read_record_header(
+    number: u64,
+    offset: u32,
+    bytes: &[u8; RECORD_HEADER_BYTES],
+) -> Option<Entry> {
+    let name: &[u8; NAME_BYTES] = bytes.first_chunk()?;
+    let entry = Entry {
+        name: Name(*name),
+        offset,
+        length: number_at(bytes, 32)?,
+    };
+    let is_one = 0 < entry.length
+        && entry.length as usize <= CHUNK_MAX
+        && record_header(number, &entry) == *bytes;
+    is_one.then_some(entry)
+}
+
+pub(super) fn footer(number: u64, entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(entries.len() * TABLE_ENTRY_BYTES + TRAILER_BYTES);
+    for entry in entries {
+        bytes.extend_from_slice(&entry.name.0);
+        bytes.extend_from_slice(&entry.offset.to_le_bytes());
+        bytes.extend_from_slice(&entry.length.to_le_bytes());
+    }
+    bytes.extend_from_slice(FOOTER_MAGIC);
+    bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&number.to_le_bytes());
+    let checksum = xxh3_64(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// How many records the footer has whose last bytes these are, if they are those of a footer.
+pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> Option<usize> {
+    let records: u32 = number_at(trailer, 8)?;
+    let is_one = trailer[..8] == *FOOTER_MAGIC
+        && trailer[16..24] == number.to_le_bytes()
+        && (1..=RECORDS_MAX).contains(&(records as usize));
+    is_one.then_some(records as usize)
+}
+
+/// The table of a footer. `None` if its checksum is wrong, or its records are not one behind the other from the
+/// segment's header to the footer at `footer_offset`.
+pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<Entry>> {
+    let (table, checksum) = bytes.split_last_chunk::<8>()?;
+    if xxh3_64(table) != u64::from_le_bytes(*checksum) {
+        return None;
+    }
+    let (table, _) = table.split_at_checked(bytes.len() - TRAILER_BYTES)?;
+    let mut entries = Vec::with_capacity(table.len() / TABLE_ENTRY_BYTES);
+    let mut at = HEADER_BYTES as u64;
+    for bytes in table.chunks_exact(TABLE_ENTRY_BYTES) {
+        let name: &[u8; NAME_BYTES] = bytes.first_chunk()?;
+        let entry = Entry {
+            name: Name(*name),
+            offset: number_at(bytes, 32)?,
+            length: number_at(bytes, 36)?,
+        };
+        if u64::from(entry.offset) != at || entry.length as usize > CHUNK_MAX {
+            return None;
+        }
+        at = entry.end();
+        entries.push(entry);
+    }
+    (at == footer_offset).then_some(entries)
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes: &[u8; 4] = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes))
+}
+
+const MAGIC: &[u8; 8] = b"LHchunks";
+const FOOTER_MAGIC: &[u8; 8] = b"LHfooter";
+const VERSION: u32 = 1;
+
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const RECORD_HEADER_BYTES: usize = NAME_BYTES + 8;
+pub(super) const TABLE_ENTRY_BYTES: usize = NAME_BYTES + 8;
+pub(super) const TRAILER_BYTES: usize = 32;
+
+/// Records begin at multiples of it.
+pub(super) const UNIT_BYTES: u32 = 64;
+
+/// Most bytes of a segment: what 20 bits of units reach.
+pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Most records of a segment: four times as many as there are when chunks have their usual 16 KiB. Its table is what
+/// is read into memory at once, 640 KiB.
+pub(super) const RECORDS_MAX: usize = 16 * 1024;

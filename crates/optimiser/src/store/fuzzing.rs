@@ -1,0 +1,208 @@
+//! What a fuzz target needs to try the parser of segments: it reads any bytes as a segment, as they are and with
+//! checksums that are right, which no fuzzer guesses.
+
+use std::io;
+
+use super::{
+    files::File,
+    format::{
+        self, Entry, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, TABLE_ENTRY_BYTES, UNIT_BYTES,
+    },
+    identity::StoreId,
+    segment::{self, Contents, Found},
+};
+
+/// Reads `bytes` as a segment, as what follows an intact header, as records whose checksums are right, and as the table of
+/// a footer with the right checksum. Returns how many records were found in all.
+///
+/// # Panics
+/// If a record is found where none can be, or content that is not what its name says.
+pub fn segment(bytes: &[u8]) -> usize {
+    let header = format::header(ID, NUMBER);
+    let behind_header = [&header, bytes].concat();
+    let mut records = behind_header.clone();
+    correct_records(&mut records);
+    let mut footer = behind_header.clone();
+    correct_footer(&mut footer);
+    [bytes.to_vec(), behind_header, records, footer]
+        .into_iter()
+        .map(|bytes| read(&Memory(bytes)))
+        .sum()
+}
+
+fn read(file: &Memory) -> usize {
+    let contents = segment::contents(file, ID, NUMBER).expect("memory can be read");
+    let (Contents::Sealed(entries) | Contents::Unsealed(entries)) = contents else {
+        return 0;
+    };
+    assert!(entries.len() <= RECORDS_MAX);
+    let mut at = HEADER_BYTES as u64;
+    for entry in &entries {
+        assert_eq!(u64::from(entry.offset), at);
+        at = entry.end();
+        let length = entry.length as usize;
+        let found = segment::content(file, NUMBER, entry.offset, &entry.name, length)
+            .expect("memory can be read");
+        if let Found::Content(content) = found {
+            assert_eq!(crate::chunk::Name::of(&content), entry.name);
+        }
+    }
+    entries.len()
+}
+
+/// Gives each record the checksum that it should have, as far as lengths make sense.
+fn correct_records(bytes: &mut [u8]) {
+    let mut at = HEADER_BYTES;
+    while let Some(header) = bytes.get_mut(at..at + RECORD_HEADER_BYTES) {
+        let (Some(name), Some(length)) = (header.first_chunk(), header[32..].first_chunk()) else {
+            return;
+        };
+        // The upper half of a length of four bytes is mostly too much.
+        let [low, high, ..]: [u8; 4] = *length;
+        let entry = Entry {
+            name: crate::chunk::Name(*name),
+            offset: at as u32,
+            length: u16::from_le_bytes([low, high]).into(),
+        };
+        header.copy_from_slice(&format::record_header(NUMBER, &entry));
+        at = entry.end() as usize;
+    }
+}
+
+/// Makes what comes behind the header records of zeros, and a footer with as many of their names as there are bytes for.
+fn correct_footer(bytes: &mut Vec<u8>) {
+    let table = bytes.split_off(HEADER_BYTES);
+    let mut entries = Vec::new();
+    let mut at = HEADER_BYTES as u32;
+    for bytes in table.chunks_exact(TABLE_ENTRY_BYTES) {
+        let Some((name, [.., shift, low, high])) = bytes.split_first_chunk() else {
+            return;
+        };
+        let length = u16::from_le_bytes([*low, *high]).into();
+        // One in 256 is not where it should be.
+        let offset = at + u32::from(*shift == u8::MAX) * UNIT_BYTES;
+        let name = crate::chunk::Name(*name);
+        let entry = Entry {
+            name,
+            offset,
+            length,
+        };
+        at = entry.end() as u32;
+        entries.push(entry);
+    }
+    // Enough for all but the largest inputs.
+    bytes.resize((at as usize).min(MEMORY_MAX_BYTES), 0);
+    bytes.extend_from_slice(&format::footer(NUMBER, &entries));
+}
+
+/// A file in memory, to be read.
+struct Memory(Vec<u8>);
+
+impl File for Memory {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.0.get(at..));
+        let rest = rest.unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn truncate(&self, _size_bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+const ID: StoreId = StoreId([7; 16]);
+const NUMBER: u64 = 3;
+
+/// Most zeros that stand for records.
+const MEMORY_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::chunk::Name;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..4_000)) {
+            segment(&bytes);
+        }
+
+        #[test]
+        fn an_intact_segment_is_read_whole_and_a_damaged_one_as_far_as_it_is_intact(
+            lengths in prop::collection::vec(1_usize..3_000, 1..20),
+            is_sealed: bool,
+            flip in prop::option::of(any::<prop::sample::Index>()),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let (bytes, entries) = written(&lengths, is_sealed);
+            let mut damaged = bytes.clone();
+            if let Some(flip) = flip {
+                let bit = flip.index(bytes.len() * 8);
+                damaged[bit / 8] ^= 1 << (bit % 8);
+            }
+            if let Some(cut) = cut {
+                damaged.truncate(cut.index(bytes.len()));
+            }
+            let is_damaged = damaged != bytes;
+            let file = Memory(damaged);
+            read(&file);
+            match segment::contents(&file, ID, NUMBER).expect("memory can be read") {
+                Contents::Sealed(found) => prop_assert!(is_sealed && found == entries),
+                Contents::Unsealed(found) => {
+                    prop_assert!(!is_sealed || is_damaged);
+                    prop_assert!(entries.starts_with(&found));
+                    prop_assert!(is_damaged || found == entries);
+                }
+                Contents::Foreign => prop_assert!(is_damaged),
+            }
+        }
+    }
+
+    #[test]
+    fn inputs_reach_what_lies_behind_the_checksums() {
+        let (bytes, entries) = written(&[100, 2_000], false);
+        // As they are, behind their header; the other ways find something else.
+        assert!(segment(&bytes[HEADER_BYTES..]) >= 2 * entries.len());
+        assert!(segment(&[0; TABLE_ENTRY_BYTES * 5]) >= 5, "a table");
+        let mut record = vec![0; RECORD_HEADER_BYTES];
+        record[32] = 1;
+        assert!(segment(&[record, vec![0; 24]].concat()) >= 1, "a record");
+    }
+
+    fn written(lengths: &[usize], is_sealed: bool) -> (Vec<u8>, Vec<Entry>) {
+        let mut bytes = format::header(ID, NUMBER).to_vec();
+        let mut entries = Vec::new();
+        for (n, length) in lengths.iter().enumerate() {
+            let content = vec![n as u8; *length];
+            let entry = Entry {
+                name: Name::of(&content),
+                offset: bytes.len() as u32,
+                length: *length as u32,
+            };
+            bytes.extend_from_slice(&format::record_header(NUMBER, &entry));
+            bytes.extend_from_slice(&content);
+            bytes.resize(entry.end() as usize, 0);
+            entries.push(entry);
+        }
+        if is_sealed {
+            bytes.extend_from_slice(&format::footer(NUMBER, &entries));
+        }
+        (bytes, entries)
+    }
+}

@@ -1,0 +1,108 @@
+//! Who a store is: its id, and the secret of those who cut chunks for it, in a file of their own.
+//!
+//! The file has a magic number, a version, the id, the secret and a checksum. It is the one file that is synced, and
+//! replaced as a whole: it is written once in a store's life, and without it all segments are worthless.
+
+use std::{fmt, io, path::Path};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::files::{self, Files};
+
+/// Which store chunks are in: another after it began anew.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StoreId(pub [u8; 16]);
+
+impl fmt::Debug for StoreId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0 {
+            write!(formatter, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Random bytes for a store that begins anew. The store has no randomness of its own.
+#[derive(Clone, Copy)]
+pub struct Fresh {
+    pub id: [u8; 16],
+    pub secret: [u8; 32],
+}
+
+impl fmt::Debug for Fresh {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Fresh(***)")
+    }
+}
+
+/// What the identity file says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub id: StoreId,
+    pub secret: [u8; 32],
+}
+
+impl From<Fresh> for Identity {
+    fn from(fresh: Fresh) -> Self {
+        Self {
+            id: StoreId(fresh.id),
+            secret: fresh.secret,
+        }
+    }
+}
+
+/// Reads the identity in a folder. `None` if there is none, or it is damaged.
+///
+/// # Errors
+/// If this process may not read it: then somebody else's store is there, and is not to be replaced.
+pub(super) fn read(files: &dyn Files, folder: &Path) -> io::Result<Option<Identity>> {
+    let mut bytes = [0; FILE_BYTES];
+    let read = files
+        .open(&folder.join(FILE))
+        .and_then(|file| files::read_exact_at(&*file, &mut bytes, 0));
+    match read {
+        Ok(()) => Ok(decode(&bytes)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Writes an identity in the place of the one that is there.
+///
+/// # Errors
+/// Whatever the files answer; the old one is there then, or the new one.
+pub(super) fn write(files: &dyn Files, folder: &Path, identity: &Identity) -> io::Result<()> {
+    let (new, place) = (folder.join(NEW_FILE), folder.join(FILE));
+    let file = files.create(&new)?;
+    files::write_all_at(&*file, &encode(identity), 0)?;
+    file.sync()?;
+    files.rename(&new, &place)?;
+    files.sync_folder(folder)
+}
+
+fn encode(identity: &Identity) -> [u8; FILE_BYTES] {
+    let mut bytes = [0; FILE_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(&identity.id.0);
+    bytes[32..64].copy_from_slice(&identity.secret);
+    let checksum = xxh3_64(&bytes[..64]);
+    bytes[64..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// A version that is not known is as good as damaged: whoever goes back to an older program begins anew.
+fn decode(bytes: &[u8; FILE_BYTES]) -> Option<Identity> {
+    let (id, secret) = (bytes[16..32].try_into(), bytes[32..64].try_into());
+    let identity = Identity {
+        id: StoreId(id.ok()?),
+        secret: secret.ok()?,
+    };
+    (encode(&identity) == *bytes).then_some(identity)
+}
+
+const FILE: &str = "identity";
+const NEW_FILE: &str = "identity.new";
+const MAGIC: &[u8; 8] = b"LHstore\0";
+const VERSION: u32 = 1;
+const FILE_BYTES: usize = 72;

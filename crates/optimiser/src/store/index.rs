@@ -1,0 +1,267 @@
+//! Where chunks are, in memory: eight bytes for each.
+//!
+//! A name is hashed with a secret of this process, since who sends content can look for names that agree in some bits.
+//! The hash is Σ kᵢwᵢ + k₀ modulo 2¹²⁸, the upper half of it, over the four words of a name and random kᵢ: two names have
+//! the same hash with probability 2⁻⁶⁴, whoever chose them (Dietzfelbinger 1996). Its upper part says the shard, and
+//! 28 bits of it are the tag; an entry is the tag, 16 bits of the number of the segment, and the place in it in units of
+//! 64 bytes, 20 bits.
+//!
+//! A shard is a sorted array of about 512 entries. So nothing is kept free for hashing, as in an open-addressing table,
+//! a removed entry leaves no trace, and growing copies 4 KiB of one shard while all others go on. A name that is not
+//! there is taken for one that is with a probability of 512 / 2²⁸, which is 1 in 500,000: one needless round trip in a
+//! minute at 1 Gbit/s of new content.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use super::{format::UNIT_BYTES, lock};
+use crate::chunk::Name;
+
+/// Places of chunks by name.
+pub(super) struct Index {
+    keys: [u128; 5],
+    shards: Box<[Mutex<Vec<u64>>]>,
+    entries: AtomicU64,
+    /// Entries for which there is memory.
+    capacity: AtomicU64,
+}
+
+/// Where a record may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Location {
+    /// The last bits of the number of the segment.
+    pub segment: u16,
+    /// Where the record begins, a multiple of [`UNIT_BYTES`]. Not 0, where the header of the segment is.
+    pub offset: u32,
+}
+
+impl Index {
+    /// An empty index that works best with about `entries` entries.
+    pub(super) fn new(seed: &[u8; 16], entries: u64) -> Self {
+        let shards = (entries / SHARD_ENTRIES).clamp(1, SHARDS_MAX);
+        let mut hasher = blake3::Hasher::new_derive_key(SEED_CONTEXT);
+        hasher.update(seed);
+        let mut bytes = [0; 80];
+        hasher.finalize_xof().fill(&mut bytes);
+        let (keys, _) = bytes.as_chunks();
+        let mut next = keys.iter();
+        let mut key = || next.next().map_or(0, |bytes| u128::from_le_bytes(*bytes));
+        Self {
+            keys: [key(), key(), key(), key(), key()],
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            entries: AtomicU64::new(0),
+            capacity: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn contains(&self, name: &Name) -> bool {
+        let (shard, tag) = self.place(name);
+        let shard = lock(shard);
+        let at = first(&shard, tag);
+        shard.get(at).is_some_and(|entry| tag_of(*entry) == tag)
+    }
+
+    /// Where the chunk may be, the newest segment not necessarily first. Of more than [`FOUND_MAX`] the first.
+    pub(super) fn find(&self, name: &Name) -> impl Iterator<Item = Location> + use<> {
+        let (shard, tag) = self.place(name);
+        let shard = lock(shard);
+        let at = first(&shard, tag);
+        let mut found = [None; FOUND_MAX];
+        let same = shard[at..]
+            .iter()
+            .take_while(|entry| tag_of(**entry) == tag);
+        for (found, entry) in found.iter_mut().zip(same) {
+            *found = Some(location_of(*entry));
+        }
+        found.into_iter().flatten()
+    }
+
+    pub(super) fn insert(&self, name: &Name, location: Location) {
+        let (shard, tag) = self.place(name);
+        let mut shard = lock(shard);
+        let entry = entry(tag, location);
+        let Err(at) = shard.binary_search(&entry) else {
+            return;
+        };
+        if shard.len() == shard.capacity() {
+            let before = shard.capacity();
+            let more = (before / GROWTH).max(GROWTH);
+            shard.reserve_exact(more);
+            let grown = shard.capacity() - before;
+            self.capacity.fetch_add(grown as u64, Relaxed);
+        }
+        shard.insert(at, entry);
+        self.entries.fetch_add(1, Relaxed);
+    }
+
+    /// Removes what points from `name` to `location`, if there is such an entry.
+    pub(super) fn remove(&self, name: &Name, location: Location) {
+        let (shard, tag) = self.place(name);
+        let mut shard = lock(shard);
+        if let Ok(at) = shard.binary_search(&entry(tag, location)) {
+            shard.remove(at);
+            self.entries.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Removes all entries of a segment, in a pass over the whole index. Shards are free in between.
+    pub(super) fn remove_segment(&self, segment: u16) {
+        self.retain(|location| location.segment != segment);
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&self) {
+        self.retain(|_| false);
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        self.entries.load(Relaxed)
+    }
+
+    /// Bytes of memory that the index has.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let shards = size_of_val(&*self.shards) as u64;
+        shards + self.capacity.load(Relaxed) * size_of::<u64>() as u64
+    }
+
+    fn retain(&self, keep: impl Fn(Location) -> bool) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let before = shard.len();
+            shard.retain(|entry| keep(location_of(*entry)));
+            let removed = before - shard.len();
+            self.entries.fetch_sub(removed as u64, Relaxed);
+        }
+    }
+
+    fn place(&self, name: &Name) -> (&Mutex<Vec<u64>>, u64) {
+        let [first, keys @ ..] = &self.keys;
+        let (words, _) = name.0.as_chunks();
+        let mut sum = *first;
+        for (word, key) in words.iter().zip(keys) {
+            let word = u128::from(u64::from_le_bytes(*word));
+            sum = sum.wrapping_add(key.wrapping_mul(word));
+        }
+        let hash = (sum >> 64) as u64;
+        let shard = (u128::from(hash) * self.shards.len() as u128) >> 64;
+        (&self.shards[shard as usize], hash & TAG_MASK)
+    }
+}
+
+/// Where entries with this tag begin.
+fn first(shard: &[u64], tag: u64) -> usize {
+    let least = tag << LOCATION_BITS;
+    shard.partition_point(|entry| *entry < least)
+}
+
+fn entry(tag: u64, location: Location) -> u64 {
+    let segment = u64::from(location.segment) << UNIT_BITS;
+    let unit = u64::from(location.offset / UNIT_BYTES);
+    (tag << LOCATION_BITS) | segment | unit
+}
+
+fn tag_of(entry: u64) -> u64 {
+    entry >> LOCATION_BITS
+}
+
+fn location_of(entry: u64) -> Location {
+    let unit = entry as u32 & ((1 << UNIT_BITS) - 1);
+    Location {
+        segment: (entry >> UNIT_BITS) as u16,
+        offset: unit * UNIT_BYTES,
+    }
+}
+
+const SEED_CONTEXT: &str = "longhaul 2026-11-27 index of a chunk store";
+
+/// Entries of a shard when the index has as many as it was made for.
+const SHARD_ENTRIES: u64 = 512;
+
+/// Most shards: those of 4 TB of chunks of 16 KiB, beyond which 16 bits do not tell the segments. 16 MiB.
+const SHARDS_MAX: u64 = 1 << 19;
+
+/// A full shard grows by this part of it, and at least by so many entries.
+const GROWTH: usize = 16;
+
+/// Most places that are tried for a name.
+const FOUND_MAX: usize = 4;
+
+const TAG_MASK: u64 = (1 << (64 - LOCATION_BITS)) - 1;
+const LOCATION_BITS: u32 = 16 + UNIT_BITS;
+
+/// Bits of a place in a segment, in units.
+const UNIT_BITS: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(n: u64) -> Name {
+        Name::of(&n.to_le_bytes())
+    }
+
+    fn location(n: u64) -> Location {
+        Location {
+            segment: (n >> 12) as u16,
+            offset: (n as u32 % 4096 + 1) * 256,
+        }
+    }
+
+    #[test]
+    fn what_is_inserted_is_found_until_it_is_removed() {
+        let index = Index::new(&[7; 16], 4_096);
+        for n in 0..20_000 {
+            index.insert(&name(n), location(n));
+        }
+        assert_eq!(index.entries(), 20_000);
+        for n in 0..20_000 {
+            assert!(index.contains(&name(n)));
+            assert!(index.find(&name(n)).any(|found| found == location(n)));
+        }
+        let unknown = (20_000..1_020_000).filter(|n| index.contains(&name(*n)));
+        assert!(unknown.count() < 100, "2,500 / 2^28 of a million is 10");
+        for n in 0..10_000 {
+            index.remove(&name(n), location(n));
+        }
+        assert_eq!(index.entries(), 10_000);
+        assert!((0..10_000).filter(|n| index.contains(&name(*n))).count() < 3);
+        assert!((10_000..20_000).all(|n| index.contains(&name(n))));
+    }
+
+    #[test]
+    fn a_segment_goes_with_all_its_entries() {
+        let index = Index::new(&[7; 16], 4_096);
+        for n in 0..12_288 {
+            index.insert(&name(n), location(n));
+        }
+        index.remove_segment(1);
+        assert_eq!(index.entries(), 8_192);
+        assert!(index.find(&name(5_000)).next().is_none());
+        assert_eq!(index.find(&name(9_000)).next(), Some(location(9_000)));
+        index.clear();
+        assert_eq!(index.entries(), 0);
+    }
+
+    #[test]
+    fn the_same_place_twice_is_one_entry_and_two_places_are_two() {
+        let index = Index::new(&[7; 16], 0);
+        for place in [1, 1, 5_000] {
+            index.insert(&name(1), location(place));
+        }
+        assert_eq!(index.find(&name(1)).count(), 2);
+        assert_eq!(index.entries(), 2);
+    }
+
+    #[test]
+    fn the_extreme_places_survive() {
+        let index = Index::new(&[7; 16], 0);
+        let last = Location {
+            segment: u16::MAX,
+            offset: ((1 << UNIT_BITS) - 1) * UNIT_BYTES,
+        };
+        index.insert(&name(1), last);
+        assert_eq!(index.find(&name(1)).next(), Some(last));
+    }
+}

@@ -1,0 +1,78 @@
+//! The side of a store that looks for chunks on the disk: the index, the segments, and what was read of them.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    counts::Tallies,
+    files::Files,
+    format::SEGMENT_MAX_BYTES,
+    index::{Index, Location},
+    live::Live,
+    segment::{self, Found},
+};
+use crate::chunk::Name;
+
+pub(super) struct Reader {
+    pub files: Arc<dyn Files>,
+    pub folder: PathBuf,
+    pub index: Index,
+    pub live: Live,
+    pub tallies: Tallies,
+}
+
+impl Reader {
+    /// Reads a chunk. Entries that turn out wrong are forgotten.
+    pub(super) fn get(&self, name: &Name, length: usize) -> Option<Bytes> {
+        for location in self.index.find(name) {
+            match self.read(name, length, location) {
+                Ok(Some(Found::Content(content))) => return Some(content),
+                // Another chunk whose tag is the same.
+                Ok(Some(Found::Other)) => {}
+                Ok(Some(Found::Damaged)) => {
+                    self.tallies.damaged.add(1);
+                    self.index.remove(name, location);
+                }
+                // The segment was removed meanwhile.
+                Ok(None) => self.index.remove(name, location),
+                Err(error) if is_passing(&error) => {}
+                Err(_) => {
+                    self.tallies.damaged.add(1);
+                    self.index.remove(name, location);
+                }
+            }
+        }
+        None
+    }
+
+    fn read(&self, name: &Name, length: usize, at: Location) -> io::Result<Option<Found>> {
+        let Some(number) = self.live.number(at.segment) else {
+            return Ok(None);
+        };
+        let file = match self.live.file(&*self.files, &self.folder, number) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        segment::content(&*file, number, at.offset, name, length).map(Some)
+    }
+
+    pub(super) fn forget(&self, name: &Name) {
+        for location in self.index.find(name) {
+            self.index.remove(name, location);
+        }
+    }
+}
+
+/// Whether an error says nothing of the file: this process has too many open, or too little memory.
+pub(super) fn is_passing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::OutOfMemory
+        || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+/// Errors of Linux and most others for a process, and a system, with too many open files.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
+
+// Places in a segment fit in 32 bits.
+const _: () = assert!(SEGMENT_MAX_BYTES < u32::MAX as u64);

@@ -1,0 +1,141 @@
+//! Reads segments: what is in them, and the content of a record.
+//!
+//! Nothing that a file says is believed further than its checksums go, and nothing is allocated by what a file says
+//! beyond the limits of [`format`](super::format).
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::{
+    files::{File, read_exact_at},
+    format::{
+        self, Entry, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, SEGMENT_MAX_BYTES,
+        TRAILER_BYTES, footer_bytes,
+    },
+    identity::StoreId,
+};
+use crate::chunk::Name;
+
+/// What a file turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Its footer is intact.
+    Sealed(Vec<Entry>),
+    /// It has none, or a damaged one: the records from its beginning to the first that is none.
+    Unsealed(Vec<Entry>),
+    /// No segment of this number in this store.
+    Foreign,
+}
+
+/// Reads what is in a segment: by its footer, or else from record to record.
+///
+/// # Errors
+/// What the file answers, but for its end.
+pub(super) fn contents(file: &dyn File, id: StoreId, number: u64) -> io::Result<Contents> {
+    let size_bytes = file.size_bytes()?;
+    let mut header = [0; HEADER_BYTES];
+    if size_bytes > SEGMENT_MAX_BYTES
+        || !read_whole(file, &mut header, 0)?
+        || header != format::header(id, number)
+    {
+        return Ok(Contents::Foreign);
+    }
+    if let Some(entries) = sealed(file, number, size_bytes)? {
+        return Ok(Contents::Sealed(entries));
+    }
+    Ok(Contents::Unsealed(scan(file, number, size_bytes)?))
+}
+
+/// The table of an intact footer.
+fn sealed(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Option<Vec<Entry>>> {
+    let Some(trailer_offset) = size_bytes.checked_sub(TRAILER_BYTES as u64) else {
+        return Ok(None);
+    };
+    let mut trailer = [0; TRAILER_BYTES];
+    if !read_whole(file, &mut trailer, trailer_offset)? {
+        return Ok(None);
+    }
+    let records = format::records_of_trailer(number, &trailer);
+    let Some(footer_bytes) = records.map(footer_bytes) else {
+        return Ok(None);
+    };
+    let Some(footer_offset) = size_bytes.checked_sub(footer_bytes) else {
+        return Ok(None);
+    };
+    let mut footer = vec![0; footer_bytes as usize];
+    if !read_whole(file, &mut footer, footer_offset)? {
+        return Ok(None);
+    }
+    Ok(format::read_footer(&footer, footer_offset))
+}
+
+/// Goes from record to record.
+fn scan(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut at = HEADER_BYTES as u64;
+    let mut header = [0; RECORD_HEADER_BYTES];
+    while entries.len() < RECORDS_MAX && read_whole(file, &mut header, at)? {
+        let entry = u32::try_from(at)
+            .ok()
+            .and_then(|offset| format::read_record_header(number, offset, &header));
+        let Some(entry) = entry else { break };
+        if entry.content_offset() + u64::from(entry.length) > size_bytes {
+            break;
+        }
+        at = entry.end();
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// What is at the place of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The content, and it has the name.
+    Content(Bytes),
+    /// An intact header with another name, or the right one with another length.
+    Other,
+    /// Damaged, or no record.
+    Damaged,
+}
+
+/// Reads the content of `length` bytes that `name` names, from the record at `offset`.
+///
+/// # Errors
+/// What the file answers, but for its end.
+pub(super) fn content(
+    file: &dyn File,
+    number: u64,
+    offset: u32,
+    name: &Name,
+    length: usize,
+) -> io::Result<Found> {
+    let mut bytes = vec![0; RECORD_HEADER_BYTES + length];
+    let is_whole = read_whole(file, &mut bytes, u64::from(offset))?;
+    let Some((header, _)) = bytes.split_first_chunk() else {
+        return Ok(Found::Damaged);
+    };
+    Ok(match format::read_record_header(number, offset, header) {
+        None => Found::Damaged,
+        Some(entry) if entry.name != *name || entry.length as usize != length => Found::Other,
+        Some(_) if !is_whole => Found::Damaged,
+        Some(_) => {
+            let content = Bytes::from(bytes).slice(RECORD_HEADER_BYTES..);
+            if Name::of(&content) == *name {
+                Found::Content(content)
+            } else {
+                Found::Damaged
+            }
+        }
+    })
+}
+
+/// Fills `buffer`, or tells that the file ends before.
+fn read_whole(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+    match read_exact_at(file, buffer, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,71 @@
+//! What the tests of the store share: chunks by number, and stores to put them in.
+
+use std::{path::Path, time::Duration};
+
+use bytes::Bytes;
+use optimiser::{
+    chunk::Name,
+    store::{Fresh, Settings, Store},
+};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// The chunk with this number: always the same, of 1 to 32 KiB.
+pub(crate) fn chunk(n: u64) -> (Name, Bytes) {
+    let mut random = Pcg64Mcg::seed_from_u64(n);
+    let length = 1024 + random.next_u32() as usize % (31 * 1024);
+    let mut content = vec![0; length];
+    random.fill_bytes(&mut content);
+    (Name::of(&content), content.into())
+}
+
+pub(crate) fn put(store: &Store, numbers: impl IntoIterator<Item = u64>) {
+    for n in numbers {
+        let (name, content) = chunk(n);
+        store.put(name, content);
+    }
+}
+
+/// How many of these the store returns.
+///
+/// # Panics
+/// If it returns something else for one of them.
+pub(crate) fn gettable(store: &Store, numbers: impl IntoIterator<Item = u64>) -> usize {
+    let is_there = |n: &u64| {
+        let (name, content) = chunk(*n);
+        let found = store.get(&name, content.len());
+        assert!(found.is_none() || found == Some(content), "chunk {n}");
+        found.is_some()
+    };
+    numbers.into_iter().filter(is_there).count()
+}
+
+pub(crate) fn settings(folder: &Path) -> Settings {
+    Settings {
+        folder: folder.to_owned(),
+        size_max_bytes: 64 * MIB,
+        queue_max_bytes: 64 * MIB as usize,
+        pause: Duration::from_millis(50),
+        seed: [5; 16],
+    }
+}
+
+pub(crate) fn fresh(n: u8) -> Fresh {
+    Fresh {
+        id: [n; 16],
+        secret: [n + 100; 32],
+    }
+}
+
+pub(crate) fn open(folder: &Path) -> Store {
+    Store::open(settings(folder), fresh(1)).expect("a store")
+}
+
+/// Opens a store, and waits until its index is rebuilt.
+pub(crate) fn reopen(folder: &Path) -> Store {
+    let store = open(folder);
+    store.settle();
+    store
+}
+
+pub(crate) const MIB: u64 = 1024 * 1024;
