@@ -7,8 +7,8 @@ use gateway::{
     target::{Endpoint, Host},
     tls::{Mode, ServerTls, Verify},
     wire::{
-        Coding, Decoder, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, Wire, decode,
-        encode,
+        Ask, Coding, Cutting, Decoder, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service,
+        StoreTerms, Wire, decode, encode,
     },
 };
 
@@ -20,10 +20,11 @@ pub fn run(data: &[u8]) {
     let kind = tape.byte();
     let piece = usize::from(tape.byte()).max(1);
     let bytes = data.get(2..).unwrap_or_default();
-    match kind % 4 {
+    match kind % 5 {
         0 => check::<Hello>(bytes, piece),
         1 => check::<NearMessage>(bytes, piece),
         2 => check::<FarMessage>(bytes, piece),
+        3 => check::<Ask>(bytes, piece),
         _ => {
             check::<EnrolReply>(bytes, piece);
             invite(bytes);
@@ -107,7 +108,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 mode: Mode::Implicit,
                 verify: Verify::Off,
             }),
-            coding: Some(Coding { compresses: true }),
+            coding: Some(Coding {
+                compresses: true,
+                store: Some(StoreTerms {
+                    tenant: "news".to_owned(),
+                    cutting: Cutting {
+                        id: 1,
+                        secret: [9; 32],
+                    },
+                }),
+            }),
         },
         Service::FtpData {
             session: 9,
@@ -159,12 +169,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         },
         FarMessage::ServerClosed,
         FarMessage::Waiting(transfer, Limit::Wan),
+        FarMessage::Store(Cutting {
+            id: 1,
+            secret: [8; 32],
+        }),
     ];
     let seed = |kind: u8, bytes: &[u8]| [&[kind, 3], bytes].concat();
     let mut seeds = Vec::new();
     seeds.extend(hellos.map(|service| seed(0, &encode(&Hello { service }))));
     seeds.extend(near.iter().map(|message| seed(1, &encode(message))));
     seeds.extend(far.iter().map(|message| seed(2, &encode(message))));
+    seeds.push(seed(3, &encode(&Ask::Taken(7))));
+    seeds.push(seed(3, &encode(&Ask::Missing(8))));
     seeds.push(seed(1, &near.iter().flat_map(encode).collect::<Vec<_>>()));
     seeds.push(seed(2, &far.iter().flat_map(encode).collect::<Vec<_>>()));
     seeds

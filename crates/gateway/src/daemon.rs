@@ -32,6 +32,7 @@ use crate::{
     far,
     intercept::{self, InterceptError, Interception},
     limits::Usage,
+    optimise::Stores,
     reload::{self, Reloader},
     shared::Shared,
     spool::Spools,
@@ -179,6 +180,8 @@ pub async fn run(
         tls13_only: Arc::default(),
         truncations: Arc::default(),
         spools: config.spool.clone().map(Spools::new),
+        stores: config.store.clone().map(Stores::new),
+        lending: Arc::default(),
         own: parts.addresses().chain(at_admin.clone()).collect(),
         next_session: Arc::new(AtomicU64::new(first_session())),
         is_retired: Arc::new(AtomicBool::new(false)),
@@ -276,6 +279,9 @@ pub async fn run(
             successor.pass_on_order();
         }
         drain = reloader.config().upgrade_drain_max;
+        if let Some(stores) = &shared.stores {
+            tokio::task::block_in_place(|| stores.retire());
+        }
         let drained = async {
             // Peers that have not heard of the other process yet may still ask this one, and so may its operator.
             let _ = timeout(RETIRE_PATIENCE, async {

@@ -7,7 +7,7 @@ use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
 use tokio::{net::TcpStream, sync::mpsc};
 
 use crate::{
-    optimise::Hold,
+    optimise::{Coded, Hold},
     pairing::Stream,
     pump::{self, Parts, StreamSource},
     status::Transfer,
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) async fn join(
     tcp: TcpStream,
     stream: Stream,
-    coding: Option<Coding>,
+    coding: Option<&Coding>,
     transfer: std::sync::Arc<Transfer>,
 ) -> Result<(), String> {
     // There is no session that orders.
@@ -32,7 +32,10 @@ pub(crate) async fn join(
         connect: Box::pin(async { Ok(Leg::plain(tcp)) }),
         secure: None,
         stream: StreamSource::Open(stream),
-        coding,
+        coded: coding.map(|coding| Coded {
+            compresses: coding.compresses,
+            sharing: None,
+        }),
         hold: Hold::Dialogue,
         spool: None,
         orders,

@@ -18,7 +18,7 @@ mod forward;
 pub mod intercept;
 pub mod limits;
 mod near;
-mod optimise;
+pub mod optimise;
 mod pairing;
 mod place;
 mod pump;

@@ -25,14 +25,14 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    optimise::{Hold, Inlet, Outlet},
+    optimise::{Coded, Hold, Inlet, Outlet},
     pairing::Stream,
     socket::{self, PacedBuffer},
     spool::{Place, Source, SourceError, Tap},
     status::{Meter, Transfer},
     tls::{Leg, Reader, Writer},
     truncation::Truncation,
-    wire::{Coding, reset},
+    wire::reset,
 };
 
 /// A future that a pump keeps.
@@ -58,7 +58,7 @@ pub(crate) struct Parts<M: Machine> {
     pub(crate) secure: Option<Secure>,
     pub(crate) stream: StreamSource,
     /// What the stream carries; `None`: the bytes as they are.
-    pub(crate) coding: Option<Coding>,
+    pub(crate) coded: Option<Coded>,
     /// What has come from the leg goes without more after such a pause.
     pub(crate) hold: Hold,
     /// The leg is given the bytes of a spool, and what the stream brings goes there.
@@ -89,7 +89,7 @@ pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
         awaited,
         leg: None,
         stream: None,
-        coding: parts.coding,
+        coded: parts.coded,
         hold: parts.hold,
         spool: parts.spool,
         outbound: Outbound::default(),
@@ -123,7 +123,7 @@ struct Pump<M: Machine> {
     awaited: Option<oneshot::Receiver<Stream>>,
     leg: Option<(Reader, Writer)>,
     stream: Option<(Outlet, Source)>,
-    coding: Option<Coding>,
+    coded: Option<Coded>,
     hold: Hold,
     spool: Option<Place>,
     outbound: Outbound,
@@ -198,12 +198,12 @@ impl<M: Machine> Pump<M> {
     fn stream_opened(&mut self, stream: Stream) {
         let Stream { send, recv, first } = stream;
         let tally = self.transfer.tally();
-        let inlet = Inlet::new(recv, first, self.coding, tally);
+        let inlet = Inlet::new(recv, first, self.coded.as_ref(), tally);
         let source = match self.spool.take() {
             Some(place) => Source::Spool(Tap::new(place, inlet)),
             None => Source::Stream(inlet),
         };
-        self.stream = Some((Outlet::new(send, self.coding, tally), source));
+        self.stream = Some((Outlet::new(send, self.coded.as_ref(), tally), source));
         self.handle(Input::StreamOpened);
     }
 

@@ -9,11 +9,13 @@ use std::{
 };
 
 use link::{Class, Link, OpenError, PeerId, PeerState, RecvStream, SendStream, StreamKey};
+use optimiser::store::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    config::Config,
+    config::{Config, FtpDoor},
     limits::Usage,
+    optimise::{Agreement, Lending, Scope, Stores},
     pairing::Pairing,
     spool::Spools,
     status::Registry,
@@ -21,7 +23,7 @@ use crate::{
     time,
     tls::Tls13Only,
     truncation::Truncations,
-    wire::{Hello, Service, encode},
+    wire::{Coding, Hello, Service, StoreTerms, encode},
 };
 
 /// A running gateway, as its sessions see it. A reload makes another one, with other settings and otherwise
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) tls13_only: Arc<Tls13Only>,
     pub(crate) truncations: Arc<Truncations>,
     pub(crate) spools: Option<Arc<Spools>>,
+    pub(crate) stores: Option<Arc<Stores>>,
+    pub(crate) lending: Arc<Lending>,
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
@@ -149,6 +153,52 @@ impl Shared {
             }
             _ => ReachError::Closed,
         }
+    }
+
+    /// What this gateway offers `peer` for the data of a door's clients; `None`: bytes as they are.
+    pub(crate) fn offer(&self, peer: PeerId, door: &FtpDoor) -> Option<Coding> {
+        let agreement = self.offered(peer, door)?;
+        let store = agreement.cutting().map(|cutting| StoreTerms {
+            tenant: door.tenant.clone().unwrap_or_default(),
+            cutting,
+        });
+        Some(Coding {
+            compresses: agreement.compresses,
+            store,
+        })
+    }
+
+    /// What has been agreed on once that was offered, and nothing has come back.
+    pub(crate) fn offered(&self, peer: PeerId, door: &FtpDoor) -> Option<Agreement> {
+        let compresses = self.config.compresses(peer, door.compresses);
+        let tenant = door.tenant.as_deref().unwrap_or_default();
+        let store = match door.deduplicates {
+            true => self.store(peer, tenant),
+            false => None,
+        };
+        (compresses || store.is_some()).then(|| Agreement::offered(compresses, store))
+    }
+
+    /// This gateway's part of what `peer` offers.
+    pub(crate) fn agree(&self, peer: PeerId, offer: &Coding) -> Agreement {
+        let terms = offer.store.as_ref();
+        let store = terms.and_then(|terms| self.store(peer, &terms.tenant));
+        Agreement::accepted(offer, self.config.compresses(peer, true), store)
+    }
+
+    /// The chunk store for `tenant` of `peer`, where the configuration has one.
+    fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
+        let (of_peer, key) = self.config.peer_and_key(peer)?;
+        let has_tenant = tenant.is_empty() || of_peer.tenants.iter().any(|it| it == tenant);
+        let stores = self.stores.as_ref();
+        let stores = stores.filter(|_| has_tenant && of_peer.deduplicates)?;
+        let scope = Scope {
+            peer: &of_peer.name,
+            key,
+            tenant,
+        };
+        // The first time files are opened.
+        tokio::task::block_in_place(|| stores.get(scope))
     }
 
     /// Why nothing may be expected from `peer` at the moment, if that is so.

@@ -7,12 +7,16 @@
 mod common;
 
 use std::{
+    fs,
     io::{Read, Write},
     net::Shutdown,
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
     thread,
+    time::{Duration, Instant},
 };
 
-use common::{World, passive, read_all};
+use common::{PATIENCE, World, passive, read_all};
 use gateway::{status::Snapshot, transfer_log::TransferRecord};
 
 /// Words that no two lines have alike.
@@ -183,6 +187,123 @@ fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
     assert!(received == bytes, "other bytes");
     let totals = world.far.snapshot().optimiser;
     assert!(totals.wan_bytes < totals.bytes / 2, "{totals:?}");
+}
+
+/// Both gateways keep chunks.
+fn with_stores(door: &str) -> World {
+    World::start_with("\n[store]\nfolder = \".\"\n", door)
+}
+
+/// The folders of stores that begin so.
+fn stores(world: &World, begin: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(&world.folder).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let named = paths.filter(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        path.is_dir() && name.starts_with(begin)
+    });
+    named.collect()
+}
+
+#[test]
+fn a_file_crosses_once_whoever_sends_it_and_wherever() {
+    let world = with_stores("");
+    let bytes = noise(4_000_000);
+    let first = upload(&world, &bytes);
+    assert!(first.wan_bytes > first.bytes, "{first:?}");
+    let again = upload(&world, &bytes);
+    assert!(again.wan_bytes < again.bytes / 100, "{again:?}");
+    assert!(
+        again.deduplication_saved_bytes > again.bytes / 100 * 98,
+        "{again:?}"
+    );
+    let back = download(&world, &bytes);
+    assert!(back.wan_bytes < back.bytes / 100, "{back:?}");
+    let mut shifted = b"7 bytes".to_vec();
+    shifted.extend_from_slice(&bytes);
+    let shifted = upload(&world, &shifted);
+    assert!(shifted.wan_bytes < shifted.bytes / 20, "{shifted:?}");
+}
+
+#[test]
+fn a_store_that_lost_everything_costs_time_and_no_byte() {
+    let world = with_stores("");
+    let bytes = noise(4_000_000);
+    upload(&world, &bytes);
+    // The chunks have to be on the disk before they can be lost there.
+    let [far] = &stores(&world, "site%2Da")[..] else {
+        panic!("the far gateway has one store");
+    };
+    let size = || {
+        let entries = fs::read_dir(far).expect("a folder");
+        let sizes = entries.map(|it| it.expect("an entry").metadata().expect("a file").len());
+        sizes.sum::<u64>()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while size() < bytes.len() as u64 {
+        assert!(Instant::now() < deadline, "{} bytes on the disk", size());
+        thread::sleep(Duration::from_millis(10));
+    }
+    for entry in fs::read_dir(far).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let length = path.metadata().expect("a file").len();
+        if length > 100_000 {
+            let file = fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .expect("a file");
+            file.write_all_at(&vec![0xa5; length as usize], 0)
+                .expect("room");
+        }
+    }
+    let again = upload(&world, &bytes);
+    assert!(
+        again.wan_bytes < again.bytes / 100,
+        "what is filled in has a stream of its own"
+    );
+    let third = upload(&world, &bytes);
+    assert!(third.wan_bytes < third.bytes / 100, "{third:?}");
+}
+
+#[test]
+fn tenants_do_not_find_chunks_of_each_other() {
+    let world = with_stores("");
+    let bytes = noise(1_000_000);
+    let is_whole = |record: &TransferRecord| record.wan_bytes > record.bytes;
+    assert!(is_whole(&upload(&world, &bytes)));
+    assert!(!is_whole(&upload(&world, &bytes)));
+    let of_peer = |text: &str, peer: &str| {
+        let name = format!("name = \"{peer}\"");
+        text.replace(&name, &format!("{name}\ntenants = [\"news\"]"))
+    };
+    let outcome = world.near.reload_and_tell(|text| {
+        let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
+        let of_tenant = door.replace("target", "tenant = \"news\"\ntarget");
+        of_peer(text, "site-b").replace(door, &of_tenant)
+    });
+    assert_eq!(outcome.error, None);
+    // The far gateway has no such tenant, and keeps nothing of it.
+    assert!(is_whole(&upload(&world, &bytes)));
+    assert!(is_whole(&upload(&world, &bytes)));
+    let outcome = world.far.reload_and_tell(|text| of_peer(text, "site-a"));
+    assert_eq!(outcome.error, None);
+    assert!(
+        is_whole(&upload(&world, &bytes)),
+        "what another tenant has moved"
+    );
+    assert!(!is_whole(&upload(&world, &bytes)));
+    assert_eq!(stores(&world, "site%2Da").len(), 2);
+}
+
+#[test]
+fn a_door_may_keep_no_chunks() {
+    let world = with_stores("dedup = \"off\"");
+    let bytes = noise(1_000_000);
+    for _ in 0..2 {
+        let record = upload(&world, &bytes);
+        assert!(record.wan_bytes > record.bytes, "{record:?}");
+    }
+    assert!(stores(&world, "site").is_empty());
 }
 
 #[test]

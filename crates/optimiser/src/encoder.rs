@@ -3,7 +3,7 @@
 //! The bytes come in a buffer from which the encoder takes what it can. Of a stream with chunks the beginning of a chunk stays
 //! in the buffer until its end has come; if that takes long, the beginning goes ahead.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
@@ -54,7 +54,7 @@ pub enum Take {
 pub struct Encoder {
     check: Check,
     chooser: Option<Chooser>,
-    cutter: Option<Cutter>,
+    cutter: Option<Arc<Cutter>>,
     /// Bytes at the start of the buffer that have gone: the beginning of a chunk.
     gone_bytes: usize,
     is_ended: bool,
@@ -63,7 +63,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// An encoder that compresses or not, and cuts chunks or not.
-    pub fn new(compresses: bool, cutter: Option<Cutter>) -> Self {
+    pub fn new(compresses: bool, cutter: Option<Arc<Cutter>>) -> Self {
         Self {
             check: Check::default(),
             chooser: compresses.then(Chooser::default),

@@ -151,7 +151,7 @@ proptest! {
         frames_come in prop::collection::vec(1_usize..100_000, 1..8),
     ) {
         let bytes = mixed(count, seed);
-        let mut encoder = Encoder::new(compresses, cuts.then(|| Cutter::new(&[9; 32])));
+        let mut encoder = Encoder::new(compresses, cuts.then(|| Cutter::new(&[9; 32]).into()));
         let mut known = Known::default();
         let frames = encode(&bytes, &pieces, &mut encoder, &mut known);
         prop_assert_eq!(encoder.counts().bytes, bytes.len() as u64);
@@ -173,7 +173,7 @@ proptest! {
         decoder.push(frames.into());
         while forget(decoder.poll()) {}
         // Frames in which some bits differ.
-        let mut encoder = Encoder::new(true, Some(Cutter::new(&[9; 32])));
+        let mut encoder = Encoder::new(true, Some(Cutter::new(&[9; 32]).into()));
         let pieces = [(50_000, Take::All)];
         let mut frames = encode(&mixed(200_000, seed), &pieces, &mut encoder, &mut Known::default());
         let bits = 8 * frames.len();
@@ -248,7 +248,7 @@ fn chunks_that_do_not_fit_are_refused() {
 fn a_whole_disk_of_zeros_is_small() {
     let bytes = vec![0; 20_000_000];
     for cuts in [false, true] {
-        let mut encoder = Encoder::new(true, cuts.then(|| Cutter::new(&[9; 32])));
+        let mut encoder = Encoder::new(true, cuts.then(|| Cutter::new(&[9; 32]).into()));
         let pieces = [(BLOCK_MAX, Take::Blocks)];
         let frames = encode(&bytes, &pieces, &mut encoder, &mut Known::default());
         assert!(frames.len() < 20_000, "{}", frames.len());

@@ -48,7 +48,9 @@ pub(super) fn check(
         peers.push(Peer {
             id: PeerId(peers.len()),
             origin: Origin::File,
-            compresses: check_optimise::compress(section.compress.as_ref())?.unwrap_or(true),
+            compresses: check_optimise::is_auto(section.compress.as_ref())?.unwrap_or(true),
+            deduplicates: check_optimise::is_auto(section.dedup.as_ref())?.unwrap_or(true),
+            tenants: check_optimise::tenants(&section.tenants)?,
             name: section.name.into_inner(),
             serves: section.serves,
             allow: AllowList(section.allow.unwrap_or_else(|| file.far.allow.clone())),
@@ -97,6 +99,7 @@ pub(super) fn check(
         log_level: check_log::level(&file.log)?,
         log_format: check_log::format(&file.log)?,
         spool: check_spool::spool(file.spool.as_ref(), folder)?,
+        store: check_optimise::store(file.store.as_ref(), folder)?,
         transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: admin_listen.unwrap_or(ADMIN_LISTEN),
         admin_explicit: admin_listen.is_some(),
@@ -301,7 +304,8 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
     let transparent = check_transparent::door(&section, via, config)?;
-    let compresses = check_optimise::door(&section, tls != DoorTls::Off)?;
+    let optimised = check_optimise::door(&section, tls != DoorTls::Off)?;
+    let tenant = check_optimise::tenant(section.tenant.as_ref(), via, config)?;
     Ok(FtpDoor {
         mode,
         server_data,
@@ -316,7 +320,9 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
         tls,
         tls_rules,
         server_tls,
-        compresses,
+        compresses: optimised.compresses,
+        deduplicates: optimised.deduplicates,
+        tenant,
     })
 }
 
@@ -347,7 +353,7 @@ fn forward(
         target: section.target.into_inner(),
         clients: section.clients,
         via,
-        compresses: check_optimise::compress(section.compress.as_ref())?.unwrap_or(false),
+        compresses: check_optimise::is_auto(section.compress.as_ref())?.unwrap_or(false),
     })
 }
 

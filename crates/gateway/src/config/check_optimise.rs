@@ -1,14 +1,27 @@
 //! Checks of what may become of bytes on the link.
 
+use std::path::Path;
+
 use toml::Spanned;
+use units::ByteCount;
 
 use super::{
-    file::FtpSection,
+    Config,
+    file::{FtpSection, StoreSection},
+    peer_name::may_be_name,
     problem::{Problem, problem},
 };
+use crate::optimise::Settings;
 
-/// Whether to compress; `None` if the file does not say.
-pub(super) fn compress(text: Option<&Spanned<String>>) -> Result<Option<bool>, Problem> {
+/// What may become of the data at an FTP front door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Optimised {
+    pub(super) compresses: bool,
+    pub(super) deduplicates: bool,
+}
+
+/// Whether it is to be done; `None` if the file does not say.
+pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Problem> {
     let Some(text) = text else { return Ok(None) };
     match text.get_ref().as_str() {
         "auto" => Ok(Some(true)),
@@ -20,12 +33,11 @@ pub(super) fn compress(text: Option<&Spanned<String>>) -> Result<Option<bool>, P
     }
 }
 
-/// Whether data at an FTP front door may be compressed.
+/// What may become of data at an FTP front door.
 ///
-/// Who uses TLS wants nobody on the way to learn anything of the data, and how far bytes shrink says something of them. So
-/// with TLS the operator must say it.
-pub(super) fn door(section: &FtpSection, has_tls: bool) -> Result<bool, Problem> {
-    let compress = compress(section.compress.as_ref())?;
+/// Who uses TLS wants nobody on the way to learn anything of the data, and how many bytes cross the link says something of
+/// them. So with TLS the operator must say it.
+pub(super) fn door(section: &FtpSection, has_tls: bool) -> Result<Optimised, Problem> {
     let optimises_tls = match &section.optimise_tls {
         Some(key) if !has_tls => {
             let message = "optimise_tls is for a door with tls, and this one has none";
@@ -34,22 +46,105 @@ pub(super) fn door(section: &FtpSection, has_tls: bool) -> Result<bool, Problem>
         Some(key) => *key.get_ref(),
         None => false,
     };
-    match (&section.compress, compress) {
-        (Some(key), Some(true)) if has_tls && !optimises_tls => {
-            let message = "at a door with tls, compress = \"auto\" needs optimise_tls = true: how far data \
-                shrinks tells something of it to whoever sees the link's packets";
+    let is_allowed = !has_tls || optimises_tls;
+    let done = |name: &str, key: Option<&Spanned<String>>| match (key, is_auto(key)?) {
+        (Some(key), Some(true)) if !is_allowed => {
+            let message = format!(
+                "at a door with tls, {name} = \"auto\" needs optimise_tls = true: how many bytes cross the link \
+                 tells something of the data to whoever sees the link's packets"
+            );
             Err(problem(key, message))
         }
-        _ => Ok(compress.unwrap_or(!has_tls || optimises_tls)),
+        (_, done) => Ok(done.unwrap_or(is_allowed)),
+    };
+    Ok(Optimised {
+        compresses: done("compress", section.compress.as_ref())?,
+        deduplicates: done("dedup", section.dedup.as_ref())?,
+    })
+}
+
+/// The tenants of a peer.
+pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem> {
+    let mut tenants: Vec<String> = Vec::new();
+    for name in names {
+        if !may_be_name(name.get_ref()) {
+            let message = "expected a name of 1 to 64 printable characters";
+            return Err(problem(name, message));
+        }
+        if tenants.contains(name.get_ref()) {
+            return Err(problem(name, "this tenant is there twice"));
+        }
+        tenants.push(name.get_ref().clone());
+    }
+    Ok(tenants)
+}
+
+/// The tenant of a door: one of a peer that the door leads to.
+pub(super) fn tenant(
+    name: Option<&Spanned<String>>,
+    via: Option<usize>,
+    config: &Config,
+) -> Result<Option<String>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    let mut peers = config.peers.iter().enumerate();
+    let is_known = peers
+        .any(|(at, peer)| via.is_none_or(|via| via == at) && peer.tenants.contains(name.get_ref()));
+    match is_known {
+        true => Ok(Some(name.get_ref().clone())),
+        false => {
+            let message = "no [[peer]] of this door has this name in its tenants";
+            Err(problem(name, message))
+        }
     }
 }
+
+/// Where chunks are kept, if there is a section.
+pub(super) fn store(
+    section: Option<&StoreSection>,
+    folder: &Path,
+) -> Result<Option<Settings>, Problem> {
+    let Some(section) = section else {
+        return Ok(None);
+    };
+    let named = folder.join(section.folder.get_ref());
+    if !named.is_dir() {
+        let message = format!("{} is no folder", named.display());
+        return Err(problem(&section.folder, message));
+    }
+    let size_max = match &section.size_max {
+        Some(size) if *size.get_ref() < SIZE_LEAST => {
+            let message = format!("expected {SIZE_LEAST} at least");
+            return Err(problem(size, message));
+        }
+        Some(size) => *size.get_ref(),
+        None => SIZE_DEFAULT,
+    };
+    Ok(Some(Settings {
+        folder: named,
+        size_max,
+    }))
+}
+
+/// Less would hold no file that is worth the trouble.
+const SIZE_LEAST: ByteCount = ByteCount::mebibytes(64);
+
+const SIZE_DEFAULT: ByteCount = ByteCount::gibibytes(8);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::file::File;
 
-    fn read(rest: &str, has_tls: bool) -> Result<bool, String> {
+    const BOTH: Optimised = Optimised {
+        compresses: true,
+        deduplicates: true,
+    };
+    const NONE: Optimised = Optimised {
+        compresses: false,
+        deduplicates: false,
+    };
+
+    fn read(rest: &str, has_tls: bool) -> Result<Optimised, String> {
         let text = format!(
             "[identity]\nkey_file = \"a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:21\"\ntarget = \"10.0.0.1\"\n{rest}"
         );
@@ -61,28 +156,38 @@ mod tests {
     }
 
     #[test]
-    fn a_door_compresses_unless_it_has_tls() {
-        assert_eq!(read("", false), Ok(true));
-        assert_eq!(read("compress = \"auto\"", false), Ok(true));
-        assert_eq!(read("compress = \"off\"", false), Ok(false));
-        assert_eq!(read("", true), Ok(false));
-        assert_eq!(read("compress = \"off\"", true), Ok(false));
+    fn a_door_optimises_unless_it_has_tls() {
+        assert_eq!(read("", false), Ok(BOTH));
+        assert_eq!(read("compress = \"auto\"", false), Ok(BOTH));
+        let compressed = Optimised {
+            deduplicates: false,
+            ..BOTH
+        };
+        assert_eq!(read("dedup = \"off\"", false), Ok(compressed));
+        let deduplicated = Optimised {
+            compresses: false,
+            ..BOTH
+        };
+        assert_eq!(read("compress = \"off\"", false), Ok(deduplicated));
+        assert_eq!(read("", true), Ok(NONE));
+        assert_eq!(read("compress = \"off\"\ndedup = \"off\"", true), Ok(NONE));
     }
 
     #[test]
     fn with_tls_the_operator_must_say_it() {
-        assert_eq!(read("optimise_tls = true", true), Ok(true));
-        assert_eq!(read("optimise_tls = false", true), Ok(false));
+        assert_eq!(read("optimise_tls = true", true), Ok(BOTH));
+        assert_eq!(read("optimise_tls = false", true), Ok(NONE));
         assert_eq!(
             read("optimise_tls = true\ncompress = \"auto\"", true),
-            Ok(true)
+            Ok(BOTH)
         );
-        assert_eq!(
-            read("optimise_tls = true\ncompress = \"off\"", true),
-            Ok(false)
-        );
-        let error = read("compress = \"auto\"", true).expect_err("it is not said");
-        assert!(error.contains("needs optimise_tls = true"), "{error}");
+        for key in ["compress", "dedup"] {
+            let error = read(&format!("{key} = \"auto\""), true).expect_err("it is not said");
+            assert!(
+                error.contains(&format!("{key} = \"auto\" needs optimise_tls = true")),
+                "{error}"
+            );
+        }
         let error = read("optimise_tls = true", false).expect_err("no TLS");
         assert!(error.contains("this one has none"), "{error}");
     }

@@ -96,6 +96,14 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
         "what passes unread with tls mode \"pass-through\" is encrypted, and cannot be compressed",
     )?;
     refuse(
+        section.dedup.as_ref(),
+        "what passes unread with tls mode \"pass-through\" is encrypted, and no two files have the same bytes",
+    )?;
+    refuse(
+        section.tenant.as_ref(),
+        "what passes unread with tls mode \"pass-through\" is kept in no store",
+    )?;
+    refuse(
         section.optimise_tls.as_ref(),
         "what passes unread with tls mode \"pass-through\" is encrypted, and cannot be compressed",
     )?;

@@ -34,6 +34,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) limits: LimitsSection,
     pub(super) spool: Option<SpoolSection>,
+    pub(super) store: Option<StoreSection>,
     #[serde(default)]
     pub(super) log: LogSection,
     pub(super) admin: Option<AdminSection>,
@@ -71,6 +72,9 @@ pub(super) struct PeerSection {
     pub(super) allow: Option<Vec<AllowEntry>>,
     pub(super) rate_max: Option<Spanned<BitRate>>,
     pub(super) compress: Option<Spanned<String>>,
+    pub(super) dedup: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) tenants: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -96,6 +100,8 @@ pub(super) struct FtpSection {
     pub(super) tls: Option<TlsSection>,
     pub(super) server_tls: Option<ServerTlsSection>,
     pub(super) compress: Option<Spanned<String>>,
+    pub(super) dedup: Option<Spanned<String>>,
+    pub(super) tenant: Option<Spanned<String>>,
     pub(super) optimise_tls: Option<Spanned<bool>>,
 }
 
@@ -156,6 +162,13 @@ pub(super) struct LimitsSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SpoolSection {
+    pub(super) folder: Spanned<PathBuf>,
+    pub(super) size_max: Option<Spanned<ByteCount>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoreSection {
     pub(super) folder: Spanned<PathBuf>,
     pub(super) size_max: Option<Spanned<ByteCount>>,
 }

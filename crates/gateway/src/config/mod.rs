@@ -28,7 +28,7 @@ use std::{
 };
 
 use ftp::session::{Mode, far::DataWay, near::ClientTls};
-use link::PeerId;
+use link::{PeerId, PublicKey};
 use rustls::pki_types::CertificateDer;
 
 pub use self::{admin_token::AdminToken, peer_name::may_be_name};
@@ -39,6 +39,7 @@ pub(crate) use self::{
 
 use crate::{
     limits::Limits,
+    optimise,
     register::Register,
     spool,
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
@@ -72,6 +73,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where files wait that several servers are to have, if this gateway is to keep some.
     pub spool: Option<spool::Settings>,
+    /// Where chunks are kept that have crossed the link, if this gateway is to keep them.
+    pub store: Option<optimise::Settings>,
     /// The transfer log, if there is to be one.
     pub transfer_log: Option<transfer_log::Settings>,
     /// What is logged, unless the command line or the environment says so.
@@ -105,6 +108,10 @@ pub struct Peer {
     pub allow: AllowList,
     /// What goes to this peer may be compressed.
     pub compresses: bool,
+    /// Chunks are kept that cross the link to or from this peer, where there is a folder for them.
+    pub deduplicates: bool,
+    /// Tenants of this peer, whose chunks are kept apart.
+    pub tenants: Vec<String>,
 }
 
 /// Who says that a gateway is a peer.
@@ -157,6 +164,10 @@ pub struct FtpDoor {
     pub server_tls: Option<ServerTls>,
     /// Data may be compressed on the link.
     pub compresses: bool,
+    /// Chunks of the data may be kept, and referred to.
+    pub deduplicates: bool,
+    /// Whose data it is, if not that of all.
+    pub tenant: Option<String>,
 }
 
 /// How much is logged.
@@ -319,19 +330,24 @@ impl Config {
         https.map_or(&[], |https| &https.client_ca)
     }
 
-    /// What becomes of bytes on the way to `peer` from a door that compresses or not.
-    pub(crate) fn coding(&self, peer: PeerId, door_compresses: bool) -> Option<Coding> {
-        let peer = self.peer(peer)?;
-        let compresses = door_compresses && peer.compresses;
-        compresses.then_some(Coding { compresses })
+    /// Whether bytes of a door that compresses or not are compressed on the way to `peer`.
+    pub(crate) fn compresses(&self, peer: PeerId, door_compresses: bool) -> bool {
+        door_compresses && self.peer(peer).is_some_and(|peer| peer.compresses)
     }
 
-    /// The part of what `peer` proposes that this gateway does, too.
-    pub(crate) fn coding_with(&self, peer: PeerId, proposed: Option<Coding>) -> Option<Coding> {
-        let may_compress = self.peer(peer).is_some_and(|peer| peer.compresses);
-        proposed.map(|coding| Coding {
-            compresses: coding.compresses && may_compress,
-        })
+    /// The part of what `peer` offers for a forward that this gateway does, too.
+    pub(crate) fn coding_with(&self, peer: PeerId, offer: &Coding) -> Coding {
+        Coding {
+            compresses: self.compresses(peer, offer.compresses),
+            store: None,
+        }
+    }
+
+    /// A peer, and the first of its keys.
+    pub(crate) fn peer_and_key(&self, id: PeerId) -> Option<(&Peer, &PublicKey)> {
+        let mut peers = self.peers.iter().zip(&self.link.peers);
+        let (peer, of_link) = peers.find(|(peer, _)| peer.id == id)?;
+        Some((peer, of_link.public_keys.first()?))
     }
 
     /// Where this configuration says that a peer listens.

@@ -63,6 +63,8 @@ fn peer(enrolled: Enrolled, allow: &[AllowEntry]) -> (Peer, PeerConfig) {
         serves: None,
         allow: AllowList(allow.to_vec()),
         compresses: true,
+        deduplicates: true,
+        tenants: Vec::new(),
     };
     let of_link = PeerConfig {
         name: enrolled.name,
@@ -84,6 +86,8 @@ fn guest(public_key: PublicKey) -> (Peer, PeerConfig) {
         serves: Some(Vec::new()),
         allow: AllowList(Vec::new()),
         compresses: false,
+        deduplicates: false,
+        tenants: Vec::new(),
     };
     let of_link = PeerConfig {
         name,

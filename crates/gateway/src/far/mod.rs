@@ -23,6 +23,7 @@ use opened::Opened;
 use crate::{
     config::Peer,
     enrolment, forward,
+    optimise::{Key, lend},
     pairing::{DataStream, Stream},
     reload,
     shared::Shared,
@@ -96,7 +97,7 @@ async fn serve_stream(
     }
     let is_of_session = matches!(
         hello.service,
-        Service::FtpData { .. } | Service::Truncated { .. }
+        Service::FtpData { .. } | Service::Truncated { .. } | Service::Chunks { .. }
     );
     if shared.is_retired.load(Relaxed) && !is_of_session {
         // What this process knows of peers and of what they may reach is of an earlier time.
@@ -150,7 +151,7 @@ async fn serve_stream(
                 mode,
                 server_data,
                 tls,
-                coding: shared.config.coding_with(peer, coding),
+                coding: coding.map(|offer| shared.agree(peer, &offer)),
                 send,
                 recv,
                 decoder,
@@ -158,6 +159,19 @@ async fn serve_stream(
             };
             session::serve(opened, shared).instrument(span).await;
             shared.pairing.leave((peer, session));
+        }
+        Service::Chunks {
+            session,
+            transfer,
+            of_near,
+        } => {
+            let session = SessionKey {
+                peer,
+                is_near: of_near,
+                session,
+            };
+            let key = Key { session, transfer };
+            lend::serve(&shared.lending, key, send, recv, decoder).await;
         }
         Service::Truncated {
             session,
@@ -229,13 +243,13 @@ async fn forward(
     if let Err(error) = socket::tune_data(&tcp) {
         debug!(%error, "socket options");
     }
-    let coding = shared.config.coding_with(peer, coding);
+    let coding = coding.map(|offer| shared.config.coding_with(peer, &offer));
     let name = target.to_string();
     let transfer = shared
         .registry
         .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
     let result = tokio::select! {
-        result = forward::join(tcp, stream, coding, transfer.clone()) => result,
+        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
         () = shared.cut_short() => return,
     };
     match result {

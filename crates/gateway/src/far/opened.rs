@@ -5,10 +5,7 @@ use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
 use crate::{
-    pairing::DataStream,
-    target::Endpoint,
-    tls::ServerTls,
-    wire::{Coding, Decoder},
+    optimise::Agreement, pairing::DataStream, target::Endpoint, tls::ServerTls, wire::Decoder,
 };
 
 /// A session as its first message describes it.
@@ -20,7 +17,7 @@ pub(super) struct Opened {
     pub(super) mode: Mode,
     pub(super) server_data: DataWay,
     pub(super) tls: Option<ServerTls>,
-    pub(super) coding: Option<Coding>,
+    pub(super) coding: Option<Agreement>,
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) decoder: Decoder,

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     control::Control,
-    optimise::Hold,
+    optimise::{Agreement, Hold, Key},
     pairing::{DataStream, Stream},
     pump::{self, Boxed, Parts, Secure, StreamSource},
     shared::Shared,
@@ -47,7 +47,7 @@ use crate::{
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
-    wire::{Coding, Decoder, FarMessage, NearMessage, encode, reset},
+    wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -99,7 +99,7 @@ struct Session<'a> {
     /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
     /// What becomes of the data on the way to the peer.
-    coding: Option<Coding>,
+    coding: Option<Agreement>,
     far: FarSession,
     send: SendStream,
     data: BTreeMap<TransferId, Data>,
@@ -182,6 +182,9 @@ impl Session<'_> {
         let mut client_here = true;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        if let Some(cutting) = self.coding.as_ref().and_then(Agreement::cutting) {
+            self.tell_near(&FarMessage::Store(cutting)).await?;
+        }
         self.near_said(&mut decoder)?;
         self.drain().await?;
         while !self.closing {
@@ -443,12 +446,20 @@ impl Session<'_> {
         let (orders, ordered) = mpsc::unbounded_channel();
         let (sender, stream) = oneshot::channel();
         let open = Arc::downgrade(&transfer);
-        let truncation = self.tls.is_some().then(|| {
-            let session = SessionKey {
-                peer: self.peer,
-                is_near: false,
-                session: self.session,
+        let session = SessionKey {
+            peer: self.peer,
+            is_near: false,
+            session: self.session,
+        };
+        let coded = self.coding.as_ref().map(|agreement| {
+            let Shared { link, lending, .. } = &**self.shared;
+            let key = Key {
+                session,
+                transfer: id,
             };
+            agreement.of_stream(key, link, self.send.key(), lending)
+        });
+        let truncation = self.tls.is_some().then(|| {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             let beside = self.send.key();
             Arc::new(Truncation::new(truncations, link, session, beside, id))
@@ -464,7 +475,7 @@ impl Session<'_> {
             stream: StreamSource::Awaited(stream),
             connect: Box::pin(data::connect(leg, self.local.ip())),
             secure: self.tls.clone().map(|tls| self.secure(tls)),
-            coding: self.coding,
+            coded,
             hold: Hold::File,
             spool,
             orders: ordered,

@@ -35,6 +35,8 @@ fn the_closest_network_decides_whether_a_connection_is_intercepted() {
         ),
         allow: crate::target::AllowList::default(),
         compresses: true,
+        deduplicates: true,
+        tenants: Vec::new(),
     };
     let peers = [
         peer("wide", &["10.0.0.0/8"]),

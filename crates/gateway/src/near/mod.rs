@@ -27,7 +27,7 @@ use crate::{
     socket,
     status::Transfer,
     tls::Acceptor,
-    wire::Service,
+    wire::{Coding, Service},
 };
 
 /// Accepts clients of an FTP front door until the task is dropped.
@@ -198,9 +198,16 @@ async fn relay_forward(
     shared: &Shared,
 ) {
     let target = &forward.target;
+    let coding = |peer| {
+        let compresses = shared.config.compresses(peer, forward.compresses);
+        compresses.then_some(Coding {
+            compresses,
+            store: None,
+        })
+    };
     let service = |peer| Service::Forward {
         target: target.clone(),
-        coding: shared.config.coding(peer, forward.compresses),
+        coding: coding(peer),
     };
     let reached = shared
         .reach(&target.host, forward.via, options.class, service)
@@ -225,14 +232,14 @@ async fn relay_forward(
         &target.to_string(),
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
-    let coding = shared.config.coding(peer, forward.compresses);
+    let coding = coding(peer);
     let stream = Stream {
         send,
         recv,
         first: Bytes::new(),
     };
     let result = tokio::select! {
-        result = forward::join(tcp, stream, coding, transfer.clone()) => result,
+        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
         () = options.given_up(&transfer) => return info!("nothing moved for too long"),
         () = shared.cut_short() => return,
     };

@@ -1,6 +1,6 @@
 //! The receiving half of a stream that may be coded.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use link::{RecvStream, StreamError};
@@ -8,10 +8,15 @@ use optimiser::{
     check::Check,
     counts::Counts,
     decoder::{DecodeError, Decoder, Event},
+    frame::{Head, Reference},
+    store::Store,
 };
+use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::Tally;
-use crate::wire::Coding;
+use super::{
+    Coded, Sharing, Tally,
+    borrowing::{BorrowError, Borrowing},
+};
 
 /// The receiving half of a link stream, and what decodes its bytes.
 #[derive(Debug)]
@@ -23,14 +28,6 @@ pub(crate) struct Inlet {
     coder: Option<Box<Coder>>,
 }
 
-#[derive(Debug)]
-struct Coder {
-    decoder: Decoder,
-    check: Check,
-    tally: Arc<Tally>,
-    counted: Counts,
-}
-
 /// Why no more bytes come.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InletError {
@@ -38,6 +35,56 @@ pub(crate) enum InletError {
     Stream(#[from] StreamError),
     #[error("the peer's coding: {0}")]
     Coding(#[from] DecodeError),
+    #[error("link: {0}")]
+    Chunk(#[from] BorrowError),
+}
+
+#[derive(Debug)]
+struct Coder {
+    decoder: Decoder,
+    check: Check,
+    tally: Arc<Tally>,
+    counted: Counts,
+    /// With a chunk store.
+    sharing: Option<Sharing>,
+    /// What comes next, in order.
+    queue: VecDeque<Item>,
+    queued_bytes: usize,
+    loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
+    /// Once there has been a reference.
+    borrowing: Option<Borrowing>,
+    /// All chunks of references below this number are there, and the sender knows it.
+    told: u64,
+}
+
+#[derive(Debug)]
+enum Item {
+    Bytes(Bytes),
+    Chunk {
+        number: u64,
+        reference: Reference,
+        place: Place,
+    },
+    End(Head),
+}
+
+/// Where a chunk is.
+#[derive(Debug)]
+enum Place {
+    /// In the store, perhaps.
+    Store,
+    /// It was asked for.
+    Peer,
+    Here(Bytes),
+}
+
+/// What has to happen before there are more bytes.
+enum Next {
+    Bytes(Bytes),
+    Loaded,
+    Filled,
+    /// More bytes of the stream.
+    Stream,
 }
 
 impl Inlet {
@@ -45,15 +92,21 @@ impl Inlet {
     pub(crate) fn new(
         recv: RecvStream,
         first: Bytes,
-        coding: Option<Coding>,
+        coded: Option<&Coded>,
         tally: &Arc<Tally>,
     ) -> Self {
-        let coder = coding.map(|_| {
+        let coder = coded.map(|coded| {
             Box::new(Coder {
-                decoder: Decoder::new(false),
+                decoder: Decoder::new(coded.sharing.is_some()),
                 check: Check::default(),
                 tally: tally.clone(),
                 counted: Counts::default(),
+                sharing: coded.sharing.clone(),
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                loading: None,
+                borrowing: None,
+                told: 0,
             })
         });
         Self { recv, first, coder }
@@ -65,25 +118,40 @@ impl Inlet {
     /// [`InletError`] if no more come. The bytes before it are not complete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
         loop {
-            if let Some(coder) = &mut self.coder
-                && let Some(bytes) = coder.next()?
-            {
-                return Ok(Some(bytes));
-            }
-            let bytes = if self.first.is_empty() {
-                self.recv.read().await?
-            } else {
-                Some(std::mem::take(&mut self.first))
+            let Some(coder) = &mut self.coder else {
+                return self.read_stream().await;
             };
-            match (&mut self.coder, bytes) {
-                (None, bytes) => return Ok(bytes),
-                (Some(coder), Some(bytes)) => coder.push(bytes),
-                (Some(coder), None) => {
-                    coder.decoder.end()?;
-                    return Ok(None);
-                }
+            match coder.next()? {
+                Next::Bytes(bytes) => return Ok(Some(bytes)),
+                Next::Loaded => coder.loaded().await,
+                Next::Filled => coder.filled().await?,
+                Next::Stream => match self.read_stream().await? {
+                    Some(bytes) => self.push(bytes),
+                    None => {
+                        self.end()?;
+                        return Ok(None);
+                    }
+                },
             }
         }
+    }
+
+    async fn read_stream(&mut self) -> Result<Option<Bytes>, InletError> {
+        if !self.first.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.first)));
+        }
+        Ok(self.recv.read().await?)
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        if let Some(coder) = &mut self.coder {
+            coder.decoder.push(bytes);
+        }
+    }
+
+    fn end(&self) -> Result<(), DecodeError> {
+        let coder = self.coder.as_ref();
+        coder.map_or(Ok(()), |coder| coder.decoder.end())
     }
 
     /// Takes no more.
@@ -98,34 +166,204 @@ impl Inlet {
 }
 
 impl Coder {
-    fn push(&mut self, bytes: Bytes) {
-        self.decoder.push(bytes);
-    }
-
-    fn next(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        let Self {
-            decoder,
-            check,
-            tally,
-            counted,
-        } = self;
+    /// The next bytes, or what has to happen before.
+    fn next(&mut self) -> Result<Next, InletError> {
         loop {
-            let event = tally.processor(|| decoder.poll());
-            let counts = decoder.counts();
-            tally.add(&counts.since(counted));
-            *counted = counts;
-            match event? {
-                None => return Ok(None),
-                Some(Event::Bytes(bytes)) => {
-                    tally.processor(|| check.update(&bytes));
-                    return Ok(Some(bytes));
+            self.look_ahead()?;
+            if self.loading.is_some() {
+                return Ok(Next::Loaded);
+            }
+            match self.queue.front() {
+                None => return Ok(Next::Stream),
+                Some(Item::Chunk {
+                    place: Place::Store,
+                    ..
+                }) => {
+                    self.load();
+                    return Ok(Next::Loaded);
                 }
-                Some(Event::End(end)) if end == check.end() => {}
-                Some(Event::End(_)) => return Err(DecodeError::Differs),
-                // There is no store.
-                Some(Event::Reference { .. }) => return Err(DecodeError::Chunks),
-                Some(Event::Chunk { .. }) => {}
+                // What follows is not read while a chunk is waited for: the queue has enough to ask for.
+                Some(Item::Chunk {
+                    place: Place::Peer, ..
+                }) => return Ok(Next::Filled),
+                Some(Item::Bytes(_) | Item::Chunk { .. } | Item::End(_)) => {}
+            }
+            match self.queue.pop_front() {
+                Some(Item::End(head)) if head == self.check.end() => {}
+                Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
+                Some(
+                    Item::Bytes(bytes)
+                    | Item::Chunk {
+                        place: Place::Here(bytes),
+                        ..
+                    },
+                ) => {
+                    self.queued_bytes -= bytes.len();
+                    let Self { tally, check, .. } = self;
+                    tally.processor(|| check.update(&bytes));
+                    return Ok(Next::Bytes(bytes));
+                }
+                Some(Item::Chunk { .. }) | None => {}
             }
         }
     }
+
+    /// Decodes what has come, as far as the queue has room, and asks for chunks that are known to be missing.
+    fn look_ahead(&mut self) -> Result<(), InletError> {
+        while self.queued_bytes < AHEAD_BYTES {
+            let Self { tally, decoder, .. } = self;
+            let event = tally.processor(|| decoder.poll());
+            let counts = self.decoder.counts();
+            self.tally.add(&counts.since(&self.counted));
+            self.counted = counts;
+            let Some(event) = event? else { break };
+            match event {
+                Event::Bytes(bytes) => {
+                    self.queued_bytes += bytes.len();
+                    self.queue.push_back(Item::Bytes(bytes));
+                }
+                Event::Reference { number, reference } => {
+                    let store = self.store().ok_or(DecodeError::Chunks)?;
+                    let is_there = store.has(&reference.name);
+                    self.queued_bytes += reference.bytes;
+                    let place = match is_there {
+                        true => Place::Store,
+                        false => {
+                            self.ask(number, reference)?;
+                            Place::Peer
+                        }
+                    };
+                    self.queue.push_back(Item::Chunk {
+                        number,
+                        reference,
+                        place,
+                    });
+                }
+                Event::Chunk { name, bytes } => {
+                    if let Some(store) = self.store().filter(|store| !store.has(&name)) {
+                        // The chunk is a part of a larger buffer, which must not wait for the disk.
+                        store.put(name, Bytes::copy_from_slice(&bytes));
+                    }
+                }
+                Event::End(head) => self.queue.push_back(Item::End(head)),
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self) -> Option<&Store> {
+        self.sharing.as_ref().map(|sharing| &sharing.store)
+    }
+
+    fn borrowing(&mut self) -> Result<&Borrowing, DecodeError> {
+        let sharing = self.sharing.as_ref().ok_or(DecodeError::Chunks)?;
+        let borrowing = &mut self.borrowing;
+        Ok(borrowing.get_or_insert_with(|| Borrowing::new(sharing.clone())))
+    }
+
+    fn ask(&mut self, number: u64, reference: Reference) -> Result<(), DecodeError> {
+        self.borrowing()?.missing(number, reference);
+        Ok(())
+    }
+
+    /// Begins to read the chunks at the front of the queue from the store.
+    fn load(&mut self) {
+        let Some(store) = self.store().cloned() else {
+            return;
+        };
+        let references = self.queue.iter().map_while(|item| match item {
+            Item::Chunk {
+                reference,
+                place: Place::Store,
+                ..
+            } => Some(*reference),
+            _ => None,
+        });
+        let references: Vec<_> = references.take(LOADED_TOGETHER).collect();
+        let tally = self.tally.clone();
+        self.loading = Some(spawn_blocking(move || {
+            let get = |reference: &Reference| store.get(&reference.name, reference.bytes);
+            tally.processor(|| references.iter().map(get).collect())
+        }));
+    }
+
+    async fn loaded(&mut self) {
+        let Some(loading) = &mut self.loading else {
+            return;
+        };
+        // One that has panicked has found nothing.
+        let chunks = loading.await.unwrap_or_default();
+        self.loading = None;
+        let count = chunks.len().max(1);
+        let mut chunks = chunks.into_iter();
+        let mut missing = Vec::new();
+        for item in self.queue.iter_mut().take(count) {
+            if let Item::Chunk {
+                number,
+                reference,
+                place,
+            } = item
+            {
+                *place = match chunks.next().flatten() {
+                    Some(bytes) => Place::Here(bytes),
+                    None => {
+                        missing.push((*number, *reference));
+                        Place::Peer
+                    }
+                };
+            }
+        }
+        for (number, reference) in missing {
+            // There is a store, or nothing was loaded.
+            let _ = self.ask(number, reference);
+        }
+        self.tell();
+    }
+
+    async fn filled(&mut self) -> Result<(), InletError> {
+        let Some(borrowing) = &mut self.borrowing else {
+            return Err(DecodeError::Chunks.into());
+        };
+        let (filled, bytes) = borrowing.filled().await?;
+        if let Some(store) = self.store() {
+            store.put(optimiser::chunk::Name::of(&bytes), bytes.clone());
+        }
+        let asked = self.queue.iter_mut().find_map(|item| match item {
+            Item::Chunk { number, place, .. } if *number == filled => Some(place),
+            _ => None,
+        });
+        if let Some(place) = asked {
+            *place = Place::Here(bytes);
+        }
+        self.tell();
+        Ok(())
+    }
+
+    /// Tells the sender which chunks it need not keep any more.
+    fn tell(&mut self) {
+        let mut up_to = self.told;
+        for item in &self.queue {
+            match item {
+                Item::Chunk {
+                    number,
+                    place: Place::Here(_),
+                    ..
+                } => up_to = up_to.max(number + 1),
+                Item::Chunk { .. } => break,
+                Item::Bytes(_) | Item::End(_) => {}
+            }
+        }
+        if up_to > self.told
+            && let Ok(borrowing) = self.borrowing()
+        {
+            borrowing.taken(up_to);
+            self.told = up_to;
+        }
+    }
 }
+
+/// Bytes that are decoded, or referred to, ahead of their delivery: so many missing chunks can be asked for at once.
+const AHEAD_BYTES: usize = 4 * 1024 * 1024;
+
+/// Chunks that are read from the store by one call: about 1 MiB.
+const LOADED_TOGETHER: usize = 64;

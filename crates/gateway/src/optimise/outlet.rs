@@ -10,12 +10,11 @@ use bytes::{Bytes, BytesMut};
 use link::{SendStream, StreamError};
 use optimiser::{
     counts::Counts,
-    encoder::{Encoder, NoChunks, Take},
+    encoder::{Chunks, Encoder, NoChunks, Take},
     level::Spent,
 };
 
-use super::Tally;
-use crate::wire::Coding;
+use super::{Coded, Tally, lending::Lender};
 
 /// The sending half of a link stream, and what codes its bytes.
 #[derive(Debug)]
@@ -30,6 +29,8 @@ pub(crate) struct Outlet {
 #[derive(Debug)]
 struct Coder {
     encoder: Encoder,
+    /// With a chunk store.
+    lender: Option<Lender>,
     tally: Arc<Tally>,
     counted: Counts,
     /// Not in the stream yet.
@@ -59,10 +60,14 @@ impl Hold {
 }
 
 impl Outlet {
-    pub(crate) fn new(send: SendStream, coding: Option<Coding>, tally: &Arc<Tally>) -> Self {
-        let coder = coding.map(|coding| {
+    pub(crate) fn new(send: SendStream, coded: Option<&Coded>, tally: &Arc<Tally>) -> Self {
+        let coder = coded.map(|coded| {
+            let sharing = coded.sharing.as_ref();
+            let cutter = sharing.and_then(|sharing| sharing.cutter.clone());
+            let lender = sharing.filter(|sharing| sharing.cutter.is_some());
             Box::new(Coder {
-                encoder: Encoder::new(coding.compresses, None),
+                encoder: Encoder::new(coded.compresses, cutter),
+                lender: lender.map(|it| Lender::new(it.store.clone(), it.lending.clone(), it.key)),
                 tally: tally.clone(),
                 counted: Counts::default(),
                 frames: VecDeque::new(),
@@ -132,6 +137,9 @@ impl Outlet {
         for frame in coder.frames.drain(..) {
             last.extend_from_slice(&frame);
         }
+        if let Some(lender) = &mut coder.lender {
+            lender.finished();
+        }
         self.send.finish_with(last.freeze());
     }
 }
@@ -141,10 +149,17 @@ impl Coder {
         let begin = Instant::now();
         let source = begin - self.idle_since;
         let Self {
-            encoder, frames, ..
+            encoder,
+            frames,
+            lender,
+            tally,
+            ..
         } = self;
-        self.tally
-            .processor(|| encoder.encode(buffer, take, &mut NoChunks, frames));
+        let chunks: &mut dyn Chunks = match lender {
+            Some(lender) => lender,
+            None => &mut NoChunks,
+        };
+        tally.processor(|| encoder.encode(buffer, take, chunks, frames));
         let counts = self.encoder.counts();
         let fresh = counts.since(&self.counted);
         self.counted = counts;

@@ -123,9 +123,11 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
         }
     }
     keep("[spool]", running.spool == fresh.spool);
+    keep("[store]", running.store == fresh.store);
     keep("[log] format", running.log_format == fresh.log_format);
     fresh.log_format = running.log_format;
     fresh.spool.clone_from(&running.spool);
+    fresh.store.clone_from(&running.store);
     fresh.key_file.clone_from(&running.key_file);
     fresh.link_listen = running.link_listen;
     fresh.admin_listen = running.admin_listen;

@@ -20,10 +20,36 @@ pub struct Hello {
 }
 
 /// What becomes of bytes before they go: in both directions they are frames of `optimiser`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coding {
     /// Both gateways may compress.
     pub compresses: bool,
+    /// The opening gateway has a chunk store for these bytes.
+    pub store: Option<StoreTerms>,
+}
+
+/// What a gateway says of its chunk store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreTerms {
+    /// Whose chunks are there; empty: those of no tenant.
+    pub tenant: String,
+    /// Where it would cut.
+    pub cutting: Cutting,
+}
+
+/// Where bytes are cut into chunks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cutting {
+    /// Of the algorithm: gateways of which these differ do not share chunks.
+    pub id: u8,
+    /// Of the store. Both gateways cut by the smaller one of their secrets.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Cutting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cutting({}, ***)", self.id)
+    }
 }
 
 /// The purpose of a stream.
@@ -68,6 +94,15 @@ pub enum Service {
         /// Whether the client ended so, and the near gateway opened the stream; otherwise the
         /// server ended so.
         by_client: bool,
+    },
+    /// Questions for chunks that the data of a data connection referred to: [`Ask`]s, answered by coded bytes: the
+    /// chunks that were missing, one after the other.
+    Chunks {
+        session: u64,
+        /// Number of the data connection within the session.
+        transfer: TransferId,
+        /// Whether the near gateway, which asked for the session, sends the data.
+        of_near: bool,
     },
     /// A gateway that has come with an invite wants to be a peer by this key from now on. One [`EnrolReply`] follows.
     Enrol {
@@ -156,6 +191,17 @@ pub enum FarMessage {
     },
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
+    /// The far gateway has a chunk store for the data of this session, and would cut so. Comes first.
+    Store(Cutting),
+}
+
+/// From the receiver of references to chunks. The first reference of a stream has the number 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// The chunks of all references below this number are there.
+    Taken(u64),
+    /// The chunk of this reference is not.
+    Missing(u64),
 }
 
 /// The bottleneck of a transfer.
@@ -175,7 +221,7 @@ impl Wire for Hello {
         match &self.service {
             Service::Forward { target, coding } => {
                 put_endpoint(body, target);
-                put_flags(body, coding_flags(*coding));
+                put_coding(body, coding.as_ref());
                 1
             }
             Service::FtpSession {
@@ -192,7 +238,7 @@ impl Wire for Hello {
                 let is_strict = *mode == Mode::Strict;
                 let is_active = *server_data == DataWay::Active;
                 put_flags(body, [logon.is_some(), is_strict, is_active, tls.is_some()]);
-                put_flags(body, coding_flags(*coding));
+                put_coding(body, coding.as_ref());
                 if let Some(tls) = tls {
                     body.extend_from_slice(&(tls.encoded_bytes() as u16).to_be_bytes());
                     tls.encode(body);
@@ -217,6 +263,16 @@ impl Wire for Hello {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_flags(body, [*by_client]);
                 4
+            }
+            Service::Chunks {
+                session,
+                transfer,
+                of_near,
+            } => {
+                body.extend_from_slice(&session.to_be_bytes());
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_flags(body, [*of_near]);
+                6
             }
             Service::Enrol {
                 token,
@@ -296,6 +352,11 @@ impl Wire for Hello {
                 public_key: PublicKey(reader.array()?),
                 name: reader.text()?,
             },
+            6 => Service::Chunks {
+                session: reader.u64()?,
+                transfer: TransferId(reader.u32()?),
+                of_near: reader.flag()?,
+            },
             other => return Err(WireError::UnknownType(other)),
         };
         #[cfg(fuzz_canary)]
@@ -328,6 +389,27 @@ impl Wire for EnrolReply {
             other => return Err(WireError::UnknownType(other)),
         };
         reader.end(reply)
+    }
+}
+
+impl Wire for Ask {
+    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+        let (kind, number) = match self {
+            Self::Taken(number) => (1, number),
+            Self::Missing(number) => (2, number),
+        };
+        body.extend_from_slice(&number.to_be_bytes());
+        kind
+    }
+
+    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(kind, body);
+        let ask = match kind {
+            1 => Self::Taken(reader.u64()?),
+            2 => Self::Missing(reader.u64()?),
+            other => return Err(WireError::UnknownType(other)),
+        };
+        reader.end(ask)
     }
 }
 
@@ -420,6 +502,10 @@ impl Wire for FarMessage {
                 5
             }
             Self::Taken => 7,
+            Self::Store(cutting) => {
+                put_cutting(body, cutting);
+                9
+            }
             Self::UploadEnded { transfer, is_whole } => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_flags(body, [*is_whole]);
@@ -472,6 +558,7 @@ impl Wire for FarMessage {
             },
             4 => Self::ServerClosed,
             7 => Self::Taken,
+            9 => Self::Store(cutting(&mut reader)?),
             8 => {
                 let transfer = TransferId(reader.u32()?);
                 let [is_whole] = reader.flags()?;
@@ -511,17 +598,44 @@ impl Wire for FarMessage {
     }
 }
 
-/// Coded at all, compressed.
-fn coding_flags(coding: Option<Coding>) -> [bool; 2] {
-    [coding.is_some(), coding.is_some_and(|it| it.compresses)]
+fn put_coding(body: &mut Vec<u8>, coding: Option<&Coding>) {
+    let store = coding.and_then(|coding| coding.store.as_ref());
+    let compresses = coding.is_some_and(|coding| coding.compresses);
+    put_flags(body, [coding.is_some(), compresses, store.is_some()]);
+    if let Some(store) = store {
+        put_cutting(body, &store.cutting);
+        put_text(body, &store.tenant);
+    }
 }
 
 fn coding(reader: &mut Reader<'_>) -> Result<Option<Coding>, WireError> {
-    match reader.flags()? {
-        [true, compresses] => Ok(Some(Coding { compresses })),
-        [false, false] => Ok(None),
-        [false, true] => Err(reader.malformed()),
+    let [is_coded, compresses, has_store] = reader.flags()?;
+    if !is_coded {
+        return match compresses || has_store {
+            true => Err(reader.malformed()),
+            false => Ok(None),
+        };
     }
+    let store = match has_store {
+        true => Some(StoreTerms {
+            cutting: cutting(reader)?,
+            tenant: reader.text()?,
+        }),
+        false => None,
+    };
+    Ok(Some(Coding { compresses, store }))
+}
+
+fn put_cutting(body: &mut Vec<u8>, cutting: &Cutting) {
+    body.push(cutting.id);
+    body.extend_from_slice(&cutting.secret);
+}
+
+fn cutting(reader: &mut Reader<'_>) -> Result<Cutting, WireError> {
+    Ok(Cutting {
+        id: reader.u8()?,
+        secret: reader.array()?,
+    })
 }
 
 /// The remaining bytes as one line: a newline inside would become another command or reply.

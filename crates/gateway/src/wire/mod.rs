@@ -12,7 +12,8 @@ mod body;
 mod message;
 
 pub use message::{
-    Coding, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES,
+    Ask, Coding, Cutting, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, StoreTerms,
+    TOKEN_BYTES,
 };
 
 use bytes::{Bytes, BytesMut};

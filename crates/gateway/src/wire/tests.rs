@@ -28,7 +28,10 @@ fn every_message_reads_back() {
     for service in [
         Service::Forward {
             target: endpoint("[2001:db8::1]:873"),
-            coding: Some(Coding { compresses: false }),
+            coding: Some(Coding {
+                compresses: false,
+                store: None,
+            }),
         },
         Service::FtpSession {
             session: 9,
@@ -49,7 +52,16 @@ fn every_message_reads_back() {
                 mode: tls::Mode::Explicit,
                 verify: Verify::Roots(Some(vec![vec![7; 300].into()])),
             }),
-            coding: Some(Coding { compresses: true }),
+            coding: Some(Coding {
+                compresses: true,
+                store: Some(StoreTerms {
+                    tenant: "news".to_owned(),
+                    cutting: Cutting {
+                        id: 1,
+                        secret: [9; 32],
+                    },
+                }),
+            }),
         },
         Service::FtpData {
             session: 1 << 40,
@@ -60,6 +72,11 @@ fn every_message_reads_back() {
             transfer,
             by_client: true,
         },
+        Service::Chunks {
+            session: 9,
+            transfer,
+            of_near: true,
+        },
         Service::Enrol {
             token: [9; 16],
             public_key: link::PublicKey([7; 32]),
@@ -68,6 +85,8 @@ fn every_message_reads_back() {
     ] {
         round_trip(&Hello { service });
     }
+    round_trip(&Ask::Taken(u64::MAX));
+    round_trip(&Ask::Missing(0));
     round_trip(&EnrolReply::Enrolled {
         name: "oslo".to_owned(),
     });
@@ -125,6 +144,10 @@ fn every_message_reads_back() {
         },
         FarMessage::ServerClosed,
         FarMessage::Waiting(transfer, Limit::Server),
+        FarMessage::Store(Cutting {
+            id: 1,
+            secret: [8; 32],
+        }),
     ] {
         round_trip(&message);
     }

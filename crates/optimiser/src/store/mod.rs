@@ -116,6 +116,12 @@ pub struct ClearError {
 #[derive(Clone)]
 pub struct Store(Arc<Owner>);
 
+impl fmt::Debug for Store {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Store({:?})", self.0.shared.reader.folder)
+    }
+}
+
 struct Owner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

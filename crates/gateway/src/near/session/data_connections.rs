@@ -22,9 +22,10 @@ use crate::{
     config::FtpDoor,
     intercept,
     near::data::{self, Client, ClientLeg, FIRST_BYTES},
-    optimise::Hold,
+    optimise::{Hold, Key},
     pairing::Stream,
     pump::{self, Parts, StreamSource},
+    shared::Shared,
     socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
@@ -98,12 +99,20 @@ impl Session {
         };
         let transfer = self.register(far);
         let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
-        let truncation = has_tls_throughout.then(|| {
-            let session = SessionKey {
-                peer: far.peer,
-                is_near: true,
-                session: far.session,
+        let session = SessionKey {
+            peer: far.peer,
+            is_near: true,
+            session: far.session,
+        };
+        let coded = far.coding.as_ref().map(|agreement| {
+            let Shared { link, lending, .. } = &*self.shared;
+            let key = Key {
+                session,
+                transfer: id,
             };
+            agreement.of_stream(key, link, far.send.key(), lending)
+        });
+        let truncation = has_tls_throughout.then(|| {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             Arc::new(Truncation::new(truncations, link, session, send.key(), id))
         });
@@ -133,7 +142,7 @@ impl Session {
                 recv,
                 first: Bytes::new(),
             }),
-            coding: far.coding,
+            coded,
             hold: Hold::File,
             spool: None,
             orders: ordered,

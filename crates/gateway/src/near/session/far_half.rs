@@ -14,16 +14,17 @@ use tracing::{debug, info, warn};
 use super::Session;
 use crate::{
     limits::Refusal,
+    optimise::Agreement,
     shared::{ReachError, Shared},
     target::{Endpoint, Host},
     truncation::{KnownSession, SessionKey},
-    wire::{Coding, Decoder, FarMessage, NearMessage, Service, WireError, encode},
+    wire::{Decoder, FarMessage, NearMessage, Service, WireError, encode},
 };
 
 /// The far half of the session.
 pub(super) struct Far {
     pub(super) peer: PeerId,
-    pub(super) coding: Option<Coding>,
+    pub(super) coding: Option<Agreement>,
     pub(super) session: u64,
     pub(super) target: Endpoint,
     pub(super) send: SendStream,
@@ -76,6 +77,12 @@ impl Session {
         match message {
             Ok(FarMessage::Reply { tag, line }) => {
                 self.near.handle(Input::FarReply { tag, line: &line });
+            }
+            Ok(FarMessage::Store(cutting)) => {
+                let far = self.far.as_mut();
+                if let Some(agreement) = far.and_then(|far| far.coding.as_mut()) {
+                    agreement.cut_with(&cutting);
+                }
             }
             Ok(FarMessage::Taken) => self.near.handle(Input::Taken),
             Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
@@ -172,7 +179,7 @@ impl Session {
             mode: self.door.config.mode,
             server_data: self.door.config.server_data,
             tls: self.door.config.server_tls.clone(),
-            coding: self.coding(peer),
+            coding: self.shared.offer(peer, &self.door.config),
         };
         let reach = self
             .shared
@@ -202,7 +209,7 @@ impl Session {
             is_near: true,
             session,
         };
-        let coding = self.coding(peer);
+        let coding = self.shared.offered(peer, &self.door.config);
         self.far = Some(Far {
             peer,
             coding,
@@ -214,11 +221,6 @@ impl Session {
             _known: KnownSession::new(self.shared.truncations.clone(), key),
         });
         Ok(())
-    }
-
-    /// What becomes of the data of this door's clients on the way to `peer`.
-    fn coding(&self, peer: PeerId) -> Option<Coding> {
-        self.shared.config.coding(peer, self.door.config.compresses)
     }
 
     pub(super) async fn tell_far(&mut self, message: &NearMessage) {

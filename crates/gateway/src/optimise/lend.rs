@@ -1,0 +1,61 @@
+//! Answers of the sender: chunks that the receiver of references does not have.
+
+use bytes::BytesMut;
+use link::{RecvStream, SendStream};
+use optimiser::{
+    frame::{self, Head},
+    zstd_block,
+};
+use tracing::debug;
+
+use super::{Key, Lending};
+use crate::wire::{Ask, Decoder, reset};
+
+/// Answers the questions about the stream of `key`, the first of which may be in `decoder`, until the receiver ends.
+pub(crate) async fn serve(
+    lending: &Lending,
+    key: Key,
+    mut send: SendStream,
+    mut recv: RecvStream,
+    mut decoder: Decoder,
+) {
+    loop {
+        match decoder.next_message() {
+            Ok(Some(Ask::Taken(up_to))) => lending.taken(key, up_to),
+            Ok(Some(Ask::Missing(number))) => {
+                let Some(chunk) = lending.chunk(key, number) else {
+                    debug!(number, "a chunk that is lent to nobody");
+                    return send.reset(reset::SESSION_ENDED);
+                };
+                let coded = zstd_block::compress(&chunk, MISSING_LEVEL);
+                let (head, bytes) = match coded {
+                    Some(coded) => {
+                        let head = Head::Compressed {
+                            bytes: chunk.len(),
+                            coded_bytes: coded.len(),
+                        };
+                        (head, coded)
+                    }
+                    None => (Head::Stored { bytes: chunk.len() }, chunk),
+                };
+                let mut frame = BytesMut::from(&frame::bare(head)[..]);
+                frame.extend_from_slice(&bytes);
+                if send.write(frame.freeze()).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => match recv.read().await {
+                Ok(Some(bytes)) => decoder.push(&bytes),
+                Ok(None) => return send.finish(),
+                Err(_) => return,
+            },
+            Err(error) => {
+                debug!(%error, "questions for chunks that are none");
+                return send.reset(reset::PROTOCOL);
+            }
+        }
+    }
+}
+
+/// These chunks are waited for.
+const MISSING_LEVEL: i32 = 1;
