@@ -226,6 +226,18 @@ fn a_file_crosses_once_whoever_sends_it_and_wherever() {
 }
 
 #[test]
+fn a_known_file_takes_less_than_a_thousandth() {
+    let world = with_stores("");
+    let bytes = noise(12_000_000);
+    upload(&world, &bytes);
+    for record in [upload(&world, &bytes), download(&world, &bytes)] {
+        assert!(record.wan_bytes < record.bytes / 2_000, "{record:?}");
+        let saved = record.bytes - record.deduplication_saved_bytes;
+        assert!(saved < record.bytes / 100, "{record:?}");
+    }
+}
+
+#[test]
 fn a_store_that_lost_everything_costs_time_and_no_byte() {
     let world = with_stores("");
     let bytes = noise(4_000_000);

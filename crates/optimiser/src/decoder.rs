@@ -11,6 +11,7 @@ use crate::{
     chunk::{CHUNK_MAX, KEPT_LEAST, Name},
     counts::Counts,
     frame::{self, CUTS_MAX, FrameError, Head, REFERENCE_BYTES, Reference},
+    list::LIST_MAX,
     zstd_block,
 };
 
@@ -21,6 +22,8 @@ pub enum Event {
     Bytes(Bytes),
     /// The next bytes are those of a chunk with this name. The first reference of a stream has the number 0.
     Reference { number: u64, reference: Reference },
+    /// The next bytes are those of the chunks of a list with this name. The chunks have the numbers that follow.
+    List { number: u64, reference: Reference },
     /// A chunk whose bytes have come.
     Chunk { name: Name, bytes: Bytes },
     /// There are no more bytes. They must agree with this.
@@ -189,23 +192,45 @@ impl Decoder {
                 self.collect(Bytes::new())?;
             }
             Head::References { .. } => {
-                let is_within_chunk = self.begun.as_ref().is_some_and(|begun| !begun.is_empty());
-                if is_within_chunk || !self.lengths.is_empty() {
-                    return Err(DecodeError::Chunks);
-                }
+                self.outside_chunks()?;
                 for reference in frame::references(body) {
-                    self.counts.bytes += reference.bytes as u64;
-                    self.counts.references_saved_bytes +=
-                        reference.bytes.saturating_sub(REFERENCE_BYTES) as u64;
+                    self.referred(reference.bytes);
                     let number = self.references;
                     self.references += 1;
                     let event = Event::Reference { number, reference };
                     self.events.push_back(event);
                 }
             }
+            Head::Lists { .. } => {
+                self.outside_chunks()?;
+                for reference in frame::references(body) {
+                    let count = reference.bytes / REFERENCE_BYTES;
+                    let is_list = reference.bytes % REFERENCE_BYTES == 0 && count <= LIST_MAX;
+                    if !is_list {
+                        return Err(DecodeError::Chunks);
+                    }
+                    let number = self.references;
+                    self.references += 1 + count as u64;
+                    self.events.push_back(Event::List { number, reference });
+                }
+            }
             Head::End { .. } | Head::Stored { .. } => {}
         }
         Ok(())
+    }
+
+    /// A chunk of so many bytes is not in the frames: for the counts.
+    pub fn referred(&mut self, bytes: usize) {
+        self.counts.bytes += bytes as u64;
+        self.counts.references_saved_bytes += bytes.saturating_sub(REFERENCE_BYTES) as u64;
+    }
+
+    fn outside_chunks(&self) -> Result<(), DecodeError> {
+        let is_within = self.begun.as_ref().is_some_and(|begun| !begun.is_empty());
+        match is_within || !self.lengths.is_empty() {
+            true => Err(DecodeError::Chunks),
+            false => Ok(()),
+        }
     }
 
     fn bytes(&mut self, bytes: Bytes) -> Result<(), DecodeError> {

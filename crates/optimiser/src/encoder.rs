@@ -13,16 +13,20 @@ use crate::{
     counts::Counts,
     frame::{self, CUTS_MAX, HEAD_MAX, Head, REFERENCE_BYTES, REFERENCES_MAX, Reference},
     level::{Chooser, Level, Spent},
+    list::{List, Lister},
     zstd_block::{self, BLOCK_MAX},
 };
 
-/// What a sender knows of chunks.
+/// What a sender knows of chunks, and of lists of them.
 pub trait Chunks {
-    /// Whether to refer to this chunk. If so, the receiver may ask for its bytes later, by the number of the reference: the
-    /// first one of a stream is 0.
-    fn refer(&mut self, name: &Name, chunk: &Bytes) -> bool;
+    /// Whether the receiver may have it.
+    fn knows(&mut self, name: &Name) -> bool;
 
-    /// The chunk goes with all its bytes.
+    /// These are referred to, the first one by the next number: the receiver may ask for their bytes. False if they cannot be kept
+    /// until then, and are not referred to.
+    fn lend(&mut self, chunks: &[Bytes]) -> bool;
+
+    /// The receiver gets all bytes of this one, or can tell them from what it got.
     fn sent(&mut self, name: Name, chunk: Bytes);
 }
 
@@ -31,7 +35,11 @@ pub trait Chunks {
 pub struct NoChunks;
 
 impl Chunks for NoChunks {
-    fn refer(&mut self, _name: &Name, _chunk: &Bytes) -> bool {
+    fn knows(&mut self, _name: &Name) -> bool {
+        false
+    }
+
+    fn lend(&mut self, _chunks: &[Bytes]) -> bool {
         false
     }
 
@@ -57,6 +65,9 @@ pub struct Encoder {
     cutter: Option<Arc<Cutter>>,
     /// Bytes at the start of the buffer that have gone: the beginning of a chunk.
     gone_bytes: usize,
+    lister: Lister,
+    /// Chunks that the receiver may have: those of the list that has begun.
+    known: Vec<(Reference, Bytes)>,
     is_ended: bool,
     counts: Counts,
 }
@@ -69,6 +80,8 @@ impl Encoder {
             chooser: compresses.then(Chooser::default),
             cutter,
             gone_bytes: 0,
+            lister: Lister::default(),
+            known: Vec::new(),
             is_ended: false,
             counts: Counts::default(),
         }
@@ -102,7 +115,7 @@ impl Encoder {
 
     /// Whether bytes of `buffer` wait for more.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
-        buffer.len() > self.gone_bytes
+        buffer.len() > self.gone_bytes || !self.known.is_empty()
     }
 
     /// Takes note of the time that what was encoded last has taken.
@@ -133,50 +146,106 @@ impl Encoder {
         }
         let whole = buffer.split_to(cut_bytes).freeze();
         let mut run = Run::default();
-        let mut references = Vec::new();
         let mut at = 0;
         for length in lengths {
             let chunk = whole.slice(at..at + length);
             let gone_bytes = std::mem::take(&mut self.gone_bytes);
             self.check.update(&chunk[gone_bytes..]);
-            let name = (length >= KEPT_LEAST).then(|| Name::of(&chunk));
-            let is_known = gone_bytes == 0 && name.is_some_and(|name| chunks.refer(&name, &chunk));
-            match name {
-                Some(name) if is_known => {
+            let reference = (length >= KEPT_LEAST).then(|| Reference {
+                bytes: length,
+                name: Name::of(&chunk),
+            });
+            let list = reference.and_then(|reference| self.lister.push(&reference));
+            match reference {
+                Some(reference) if gone_bytes == 0 && chunks.knows(&reference.name) => {
                     self.put_run(&whole, &mut run, out);
-                    references.push(Reference {
-                        bytes: length,
-                        name,
-                    });
+                    self.known.push((reference, chunk));
                 }
-                name => {
-                    self.put_references(&mut references, out);
+                reference => {
+                    self.put_known(chunks, out);
                     if run.lengths.is_empty() {
                         run.bytes = at + gone_bytes..at;
                     }
                     run.lengths.push(length);
                     run.bytes.end = at + length;
-                    if let Some(name) = name {
-                        chunks.sent(name, chunk);
+                    if let Some(reference) = reference {
+                        chunks.sent(reference.name, chunk);
+                    }
+                    if run.lengths.len() >= CUTS_MAX {
+                        self.put_run(&whole, &mut run, out);
                     }
                 }
             }
-            if run.lengths.len() >= CUTS_MAX {
-                self.put_run(&whole, &mut run, out);
-            }
-            if references.len() >= REFERENCES_MAX {
-                self.put_references(&mut references, out);
+            if let Some(list) = list {
+                self.put_list(list, chunks, out);
             }
             at += length;
         }
-        self.put_references(&mut references, out);
         self.put_run(&whole, &mut run, out);
-        if take == Take::All && buffer.len() > self.gone_bytes {
-            let ahead = Bytes::copy_from_slice(&buffer[self.gone_bytes..]);
-            self.check.update(&ahead);
-            self.gone_bytes = buffer.len();
-            self.put_compressed(ahead, out);
+        match take {
+            Take::Blocks => {}
+            Take::All => {
+                self.put_known(chunks, out);
+                if buffer.len() > self.gone_bytes {
+                    let ahead = Bytes::copy_from_slice(&buffer[self.gone_bytes..]);
+                    self.check.update(&ahead);
+                    self.gone_bytes = buffer.len();
+                    self.put_compressed(ahead, out);
+                }
+            }
+            Take::Rest => {
+                if let Some(list) = self.lister.end() {
+                    self.put_list(list, chunks, out);
+                }
+                self.put_known(chunks, out);
+            }
         }
+    }
+
+    /// A list is complete. If its chunks have not gone yet, they may go by its name.
+    fn put_list(&mut self, list: List, chunks: &mut dyn Chunks, out: &mut VecDeque<Bytes>) {
+        let is_whole = self.known.len() * REFERENCE_BYTES == list.bytes.len();
+        if is_whole && chunks.knows(&list.name) {
+            let lent = [&list.bytes].into_iter();
+            let lent = lent.chain(self.known.iter().map(|(_, chunk)| chunk));
+            let lent: Vec<_> = lent.cloned().collect();
+            if chunks.lend(&lent) {
+                let mut frame = BytesMut::with_capacity(HEAD_MAX + REFERENCE_BYTES);
+                Head::Lists { count: 1 }.encode(&mut frame);
+                let reference = Reference {
+                    bytes: list.bytes.len(),
+                    name: list.name,
+                };
+                frame::put_reference(&mut frame, &reference);
+                for (reference, _) in std::mem::take(&mut self.known) {
+                    self.count_reference(&reference);
+                }
+                return self.put(frame.freeze(), out);
+            }
+        }
+        self.put_known(chunks, out);
+        chunks.sent(list.name, list.bytes);
+    }
+
+    /// The known chunks go by their own names.
+    fn put_known(&mut self, chunks: &mut dyn Chunks, out: &mut VecDeque<Bytes>) {
+        let mut references = Vec::new();
+        for (reference, chunk) in std::mem::take(&mut self.known) {
+            if chunks.lend(std::slice::from_ref(&chunk)) {
+                references.push(reference);
+                if references.len() >= REFERENCES_MAX {
+                    self.put_references(&mut references, out);
+                }
+            } else {
+                self.put_references(&mut references, out);
+                let mut run = Run {
+                    bytes: 0..chunk.len(),
+                    lengths: vec![chunk.len()],
+                };
+                self.put_run(&chunk, &mut run, out);
+            }
+        }
+        self.put_references(&mut references, out);
     }
 
     /// Bytes that go as they are: hashed here.
@@ -238,11 +307,15 @@ impl Encoder {
         Head::References { count }.encode(&mut frame);
         for reference in references.drain(..) {
             frame::put_reference(&mut frame, &reference);
-            self.counts.bytes += reference.bytes as u64;
-            self.counts.references_saved_bytes +=
-                reference.bytes.saturating_sub(REFERENCE_BYTES) as u64;
+            self.count_reference(&reference);
         }
         self.put(frame.freeze(), out);
+    }
+
+    fn count_reference(&mut self, reference: &Reference) {
+        self.counts.bytes += reference.bytes as u64;
+        self.counts.references_saved_bytes +=
+            reference.bytes.saturating_sub(REFERENCE_BYTES) as u64;
     }
 
     fn put(&mut self, bytes: Bytes, out: &mut VecDeque<Bytes>) {

@@ -10,6 +10,7 @@
 //! | 2, compressed | length (3), coded length (3) | so many coded bytes, a Zstandard frame |
 //! | 3, cuts | count (2) | lengths of chunks less one (2 each): where chunks end in the blocks that follow |
 //! | 4, references | count (2) | for each a length less one (2) and a name (32): chunks that the receiver may have |
+//! | 5, lists | count (2) | the same of lists: what they list are the next chunks |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -47,6 +48,11 @@ pub enum Head {
     },
     /// So many references follow.
     References {
+        /// At least one, at most [`REFERENCES_MAX`].
+        count: usize,
+    },
+    /// So many references to lists follow.
+    Lists {
         /// At least one, at most [`REFERENCES_MAX`].
         count: usize,
     },
@@ -95,6 +101,10 @@ impl Head {
                 out.put_u8(REFERENCES);
                 out.put_u16(count as u16);
             }
+            Self::Lists { count } => {
+                out.put_u8(LISTS);
+                out.put_u16(count as u16);
+            }
         }
     }
 
@@ -110,7 +120,7 @@ impl Head {
             END => 24,
             STORED => 3,
             COMPRESSED => 6,
-            CUTS | REFERENCES => 2,
+            CUTS | REFERENCES | LISTS => 2,
             other => return Err(FrameError::UnknownType(other)),
         };
         let Some(fields) = fields.get(..length) else {
@@ -142,7 +152,10 @@ impl Head {
             CUTS => Self::Cuts {
                 count: within(number(0, 2) as usize, CUTS_MAX)?,
             },
-            _ => Self::References {
+            REFERENCES => Self::References {
+                count: within(number(0, 2) as usize, REFERENCES_MAX)?,
+            },
+            _ => Self::Lists {
                 count: within(number(0, 2) as usize, REFERENCES_MAX)?,
             },
         };
@@ -156,7 +169,7 @@ impl Head {
             Self::Stored { bytes } => bytes,
             Self::Compressed { coded_bytes, .. } => coded_bytes,
             Self::Cuts { count } => count * LENGTH_BYTES,
-            Self::References { count } => count * REFERENCE_BYTES,
+            Self::References { count } | Self::Lists { count } => count * REFERENCE_BYTES,
         }
     }
 }
@@ -222,6 +235,7 @@ const STORED: u8 = 1;
 const COMPRESSED: u8 = 2;
 const CUTS: u8 = 3;
 const REFERENCES: u8 = 4;
+const LISTS: u8 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -243,6 +257,7 @@ mod tests {
             },
             Head::Cuts { count: CUTS_MAX },
             Head::References { count: 1 },
+            Head::Lists { count: 2 },
         ] {
             let bytes = bare(head);
             assert_eq!(Head::decode(&bytes), Ok(Some((head, bytes.len()))));
@@ -265,7 +280,7 @@ mod tests {
         ] {
             assert_eq!(Head::decode(bytes), Err(FrameError::OutOfBounds(bytes[0])));
         }
-        assert_eq!(Head::decode(&[5]), Err(FrameError::UnknownType(5)));
+        assert_eq!(Head::decode(&[6]), Err(FrameError::UnknownType(6)));
     }
 
     proptest! {

@@ -14,5 +14,6 @@ pub mod decoder;
 pub mod encoder;
 pub mod frame;
 pub mod level;
+pub mod list;
 pub mod store;
 pub mod zstd_block;

@@ -1,6 +1,9 @@
 //! What an encoder makes of bytes, a decoder turns into the same bytes, however they come in pieces.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use optimiser::{
@@ -8,7 +11,8 @@ use optimiser::{
     chunk::{Cutter, Name},
     decoder::{DecodeError, Decoder, Event},
     encoder::{Chunks, Encoder, Take},
-    frame::Head,
+    frame::{self, Head, Reference},
+    list::Lister,
     zstd_block::BLOCK_MAX,
 };
 use proptest::prelude::*;
@@ -20,15 +24,22 @@ use rand_pcg::Pcg64;
 struct Known {
     names: HashMap<Name, Bytes>,
     referred: Vec<Bytes>,
+    turn: usize,
 }
 
 impl Chunks for Known {
-    fn refer(&mut self, name: &Name, chunk: &Bytes) -> bool {
-        let is_known = self.names.contains_key(name);
-        if is_known {
-            self.referred.push(chunk.clone());
+    fn knows(&mut self, name: &Name) -> bool {
+        self.names.contains_key(name)
+    }
+
+    fn lend(&mut self, chunks: &[Bytes]) -> bool {
+        // Now and then there is no room.
+        let has_room = self.turn % 7 != 3;
+        self.turn += 1;
+        if has_room {
+            self.referred.extend_from_slice(chunks);
         }
-        is_known
+        has_room
     }
 
     fn sent(&mut self, name: Name, chunk: Bytes) {
@@ -40,6 +51,24 @@ struct Decoded {
     bytes: Vec<u8>,
     chunks: HashMap<Name, Bytes>,
     references: u64,
+    lists: u64,
+    lister: Lister,
+}
+
+impl Decoded {
+    fn refer(&mut self, reference: &Reference, check: &mut Check) {
+        self.references += 1;
+        let chunk = self.chunks[&reference.name].clone();
+        assert_eq!(chunk.len(), reference.bytes);
+        check.update(&chunk);
+        self.bytes.extend_from_slice(&chunk);
+        self.list(reference);
+    }
+
+    fn list(&mut self, reference: &Reference) {
+        let list = self.lister.push(reference);
+        self.chunks.extend(list.map(|list| (list.name, list.bytes)));
+    }
 }
 
 /// Decodes frames that come in pieces of these sizes, over and over.
@@ -50,6 +79,8 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
         bytes: Vec::new(),
         chunks: HashMap::new(),
         references: 0,
+        lists: 0,
+        lister: Lister::default(),
     };
     let mut end = None;
     let (mut rest, mut sizes) = (frames, pieces.iter().cycle());
@@ -65,21 +96,39 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
                 }
                 Event::Reference { number, reference } => {
                     assert_eq!(number, decoded.references);
+                    decoded.refer(&reference, &mut check);
+                }
+                Event::List { number, reference } => {
+                    assert_eq!(number, decoded.references);
                     decoded.references += 1;
-                    let chunk = &decoded.chunks[&reference.name];
-                    assert_eq!(chunk.len(), reference.bytes);
-                    check.update(chunk);
-                    decoded.bytes.extend_from_slice(chunk);
+                    decoded.lists += 1;
+                    let list = decoded.chunks[&reference.name].clone();
+                    for reference in frame::references(&list) {
+                        decoder.referred(reference.bytes);
+                        decoded.refer(&reference, &mut check);
+                    }
                 }
                 Event::Chunk { name, bytes } => {
                     assert_eq!(name, Name::of(&bytes));
+                    let bytes_of = bytes.len();
                     decoded.chunks.insert(name, bytes);
+                    decoded.list(&Reference {
+                        bytes: bytes_of,
+                        name,
+                    });
                 }
-                Event::End(head) => end = Some(head),
+                Event::End(head) => {
+                    let list = decoded.lister.end();
+                    decoded
+                        .chunks
+                        .extend(list.map(|list| (list.name, list.bytes)));
+                    end = Some(head);
+                }
             }
         }
     }
     decoder.end()?;
+    assert_eq!(decoder.counts().bytes, decoded.bytes.len() as u64);
     match end == Some(check.end()) {
         true => Ok(decoded),
         false => Err(DecodeError::Differs),
@@ -185,6 +234,24 @@ proptest! {
         decoder.push(frames.into());
         while forget(decoder.poll()) {}
     }
+}
+
+#[test]
+fn a_known_file_goes_by_lists() {
+    let bytes = mixed(20_000_000, 11);
+    let cutter = Arc::new(Cutter::new(&[9; 32]));
+    let mut known = Known::default();
+    let pieces = [(200_000, Take::Blocks)];
+    let mut frames = Vec::new();
+    for turn in 0..2 {
+        let mut encoder = Encoder::new(true, Some(cutter.clone()));
+        known.turn = 4;
+        let coded = encode(&bytes, &pieces, &mut encoder, &mut known);
+        frames.push(coded);
+        assert!(turn == 0 || frames[1].len() < 10_000, "{}", frames[1].len());
+    }
+    let first = decode(&frames[0], &[60_000], true).expect("frames");
+    assert!(first.bytes == bytes, "other bytes");
 }
 
 #[test]

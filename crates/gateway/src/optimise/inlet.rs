@@ -6,9 +6,11 @@ use bytes::Bytes;
 use link::{RecvStream, StreamError};
 use optimiser::{
     check::Check,
+    chunk::Name,
     counts::Counts,
     decoder::{DecodeError, Decoder, Event},
-    frame::{Head, Reference},
+    frame::{self, Head, Reference},
+    list::Lister,
     store::Store,
 };
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -51,6 +53,8 @@ struct Coder {
     queue: VecDeque<Item>,
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
+    /// The chunks that have been delivered, in lists.
+    lister: Lister,
     /// Once there has been a reference.
     borrowing: Option<Borrowing>,
     /// All chunks of references below this number are there, and the sender knows it.
@@ -65,7 +69,25 @@ enum Item {
         reference: Reference,
         place: Place,
     },
+    /// The next chunks are those of a list.
+    List {
+        number: u64,
+        reference: Reference,
+        place: Place,
+    },
+    /// The bytes before were, in the end, those of a chunk.
+    Whole(Reference),
     End(Head),
+}
+
+impl Item {
+    /// Where it is, if it is not at hand anyway.
+    fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Chunk { place, .. } | Self::List { place, .. } => Some(place),
+            Self::Bytes(_) | Self::Whole(_) | Self::End(_) => None,
+        }
+    }
 }
 
 /// Where a chunk is.
@@ -105,6 +127,7 @@ impl Inlet {
                 queue: VecDeque::new(),
                 queued_bytes: 0,
                 loading: None,
+                lister: Lister::default(),
                 borrowing: None,
                 told: 0,
             })
@@ -173,37 +196,39 @@ impl Coder {
             if self.loading.is_some() {
                 return Ok(Next::Loaded);
             }
-            match self.queue.front() {
-                None => return Ok(Next::Stream),
-                Some(Item::Chunk {
-                    place: Place::Store,
-                    ..
-                }) => {
+            match self.queue.front().and_then(Item::place) {
+                Some(Place::Store) => {
                     self.load();
                     return Ok(Next::Loaded);
                 }
                 // What follows is not read while a chunk is waited for: the queue has enough to ask for.
-                Some(Item::Chunk {
-                    place: Place::Peer, ..
-                }) => return Ok(Next::Filled),
-                Some(Item::Bytes(_) | Item::Chunk { .. } | Item::End(_)) => {}
+                Some(Place::Peer) => return Ok(Next::Filled),
+                Some(Place::Here(_)) | None => {}
             }
             match self.queue.pop_front() {
-                Some(Item::End(head)) if head == self.check.end() => {}
-                Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
-                Some(
-                    Item::Bytes(bytes)
-                    | Item::Chunk {
-                        place: Place::Here(bytes),
-                        ..
-                    },
-                ) => {
-                    self.queued_bytes -= bytes.len();
-                    let Self { tally, check, .. } = self;
-                    tally.processor(|| check.update(&bytes));
-                    return Ok(Next::Bytes(bytes));
+                None => return Ok(Next::Stream),
+                Some(Item::Bytes(bytes)) => return Ok(Next::Bytes(self.deliver(bytes))),
+                Some(Item::Chunk {
+                    reference,
+                    place: Place::Here(bytes),
+                    ..
+                }) => {
+                    self.list(&reference);
+                    return Ok(Next::Bytes(self.deliver(bytes)));
                 }
-                Some(Item::Chunk { .. }) | None => {}
+                Some(Item::List {
+                    number,
+                    place: Place::Here(list),
+                    ..
+                }) => self.expand(number, &list),
+                Some(Item::Whole(reference)) => self.list(&reference),
+                Some(Item::End(head)) if head == self.check.end() => {
+                    let list = self.lister.end();
+                    self.keep(list.map(|list| (list.name, list.bytes)));
+                }
+                Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
+                // Their places were looked at.
+                Some(Item::Chunk { .. } | Item::List { .. }) => {}
             }
         }
     }
@@ -223,27 +248,29 @@ impl Coder {
                     self.queue.push_back(Item::Bytes(bytes));
                 }
                 Event::Reference { number, reference } => {
-                    let store = self.store().ok_or(DecodeError::Chunks)?;
-                    let is_there = store.has(&reference.name);
                     self.queued_bytes += reference.bytes;
-                    let place = match is_there {
-                        true => Place::Store,
-                        false => {
-                            self.ask(number, reference)?;
-                            Place::Peer
-                        }
-                    };
+                    let place = self.find(number, reference)?;
                     self.queue.push_back(Item::Chunk {
                         number,
                         reference,
                         place,
                     });
                 }
+                Event::List { number, reference } => {
+                    let place = self.find(number, reference)?;
+                    self.queue.push_back(Item::List {
+                        number,
+                        reference,
+                        place,
+                    });
+                }
                 Event::Chunk { name, bytes } => {
-                    if let Some(store) = self.store().filter(|store| !store.has(&name)) {
-                        // The chunk is a part of a larger buffer, which must not wait for the disk.
-                        store.put(name, Bytes::copy_from_slice(&bytes));
-                    }
+                    let reference = Reference {
+                        bytes: bytes.len(),
+                        name,
+                    };
+                    self.keep(Some((name, bytes)));
+                    self.queue.push_back(Item::Whole(reference));
                 }
                 Event::End(head) => self.queue.push_back(Item::End(head)),
             }
@@ -253,6 +280,54 @@ impl Coder {
 
     fn store(&self) -> Option<&Store> {
         self.sharing.as_ref().map(|sharing| &sharing.store)
+    }
+
+    /// Where the chunk, or list, of a reference is. It is asked for if it is known to be missing.
+    fn find(&mut self, number: u64, reference: Reference) -> Result<Place, DecodeError> {
+        let store = self.store().ok_or(DecodeError::Chunks)?;
+        if store.has(&reference.name) {
+            return Ok(Place::Store);
+        }
+        self.ask(number, reference)?;
+        Ok(Place::Peer)
+    }
+
+    /// Puts the chunks of the list with this number in its place.
+    fn expand(&mut self, number: u64, list: &[u8]) {
+        let references: Vec<_> = frame::references(list).collect();
+        for (at, reference) in references.into_iter().enumerate().rev() {
+            self.decoder.referred(reference.bytes);
+            self.queued_bytes += reference.bytes;
+            let number = number + 1 + at as u64;
+            let place = Place::Store;
+            self.queue.push_front(Item::Chunk {
+                number,
+                reference,
+                place,
+            });
+        }
+    }
+
+    fn deliver(&mut self, bytes: Bytes) -> Bytes {
+        self.queued_bytes -= bytes.len();
+        let Self { tally, check, .. } = self;
+        tally.processor(|| check.update(&bytes));
+        bytes
+    }
+
+    /// The next chunk is delivered.
+    fn list(&mut self, reference: &Reference) {
+        let list = self.lister.push(reference);
+        self.keep(list.map(|list| (list.name, list.bytes)));
+    }
+
+    fn keep(&self, chunk: Option<(Name, Bytes)>) {
+        if let (Some(store), Some((name, bytes))) = (self.store(), chunk)
+            && !store.has(&name)
+        {
+            // A chunk is a part of a larger buffer, which must not wait for the disk.
+            store.put(name, Bytes::copy_from_slice(&bytes));
+        }
     }
 
     fn borrowing(&mut self) -> Result<&Borrowing, DecodeError> {
@@ -273,6 +348,11 @@ impl Coder {
         };
         let references = self.queue.iter().map_while(|item| match item {
             Item::Chunk {
+                reference,
+                place: Place::Store,
+                ..
+            }
+            | Item::List {
                 reference,
                 place: Place::Store,
                 ..
@@ -302,6 +382,11 @@ impl Coder {
                 number,
                 reference,
                 place,
+            }
+            | Item::List {
+                number,
+                reference,
+                place,
             } = item
             {
                 *place = match chunks.next().flatten() {
@@ -325,11 +410,13 @@ impl Coder {
             return Err(DecodeError::Chunks.into());
         };
         let (filled, bytes) = borrowing.filled().await?;
-        if let Some(store) = self.store() {
-            store.put(optimiser::chunk::Name::of(&bytes), bytes.clone());
-        }
+        self.keep(Some((Name::of(&bytes), bytes.clone())));
         let asked = self.queue.iter_mut().find_map(|item| match item {
-            Item::Chunk { number, place, .. } if *number == filled => Some(place),
+            Item::Chunk { number, place, .. } | Item::List { number, place, .. }
+                if *number == filled =>
+            {
+                Some(place)
+            }
             _ => None,
         });
         if let Some(place) = asked {
@@ -349,8 +436,9 @@ impl Coder {
                     place: Place::Here(_),
                     ..
                 } => up_to = up_to.max(number + 1),
-                Item::Chunk { .. } => break,
-                Item::Bytes(_) | Item::End(_) => {}
+                // The chunks of a list are still to be looked for.
+                Item::Chunk { .. } | Item::List { .. } => break,
+                Item::Bytes(_) | Item::Whole(_) | Item::End(_) => {}
             }
         }
         if up_to > self.told

@@ -125,10 +125,10 @@ impl Loan {
         state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !is_lost_on_them
     }
 
-    fn push(&self, chunk: Bytes) {
+    fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
-        state.kept_bytes += chunk.len();
-        state.chunks.push_back(chunk);
+        state.kept_bytes += bytes;
+        state.chunks.extend(chunks.iter().cloned());
     }
 
     /// Returns how many bytes are free now, and whether nothing can follow.
@@ -186,19 +186,21 @@ impl Lender {
 }
 
 impl Chunks for Lender {
-    fn refer(&mut self, name: &Name, chunk: &Bytes) -> bool {
-        if !self.store.has(name) {
-            return false;
-        }
+    fn knows(&mut self, name: &Name) -> bool {
+        self.store.has(name)
+    }
+
+    fn lend(&mut self, chunks: &[Bytes]) -> bool {
         let Self {
             lending, key, loan, ..
         } = self;
+        let bytes = chunks.iter().map(Bytes::len).sum();
         let loan = loan.get_or_insert_with(|| lending.begin(*key));
-        if !loan.has_room_for(chunk.len()) || !lending.take(chunk.len()) {
-            return false;
+        let has_room = loan.has_room_for(bytes) && lending.take(bytes);
+        if has_room {
+            loan.push(chunks, bytes);
         }
-        loan.push(chunk.clone());
-        true
+        has_room
     }
 
     fn sent(&mut self, name: Name, chunk: Bytes) {
