@@ -103,9 +103,11 @@ impl Writer {
         }
     }
 
-    /// Whether the rebuild of the index has something to do.
-    pub(super) fn has_unread(&mut self) -> bool {
-        self.lock.is_some() && (!self.unread.is_empty() || !self.is_listed && !self.is_paused())
+    /// Whether the rebuild of the index has something to do. If the segments could not be found, the next write that is
+    /// not too soon tries again.
+    pub(super) fn has_unread(&self) -> bool {
+        let is_new = !self.is_listed && self.paused_until.is_none();
+        self.lock.is_some() && (is_new || !self.unread.is_empty())
     }
 
     /// Does a piece of the rebuild: finds the segments, or reads one of them, the newest first.
@@ -114,7 +116,7 @@ impl Writer {
             return;
         }
         let done = match self.unread.pop_back() {
-            None if self.is_listed => Ok(()),
+            None if self.is_listed || self.is_paused() => Ok(()),
             None => self.list(),
             Some(number) => self.read(number),
         };
@@ -132,6 +134,7 @@ impl Writer {
                 Err(_) => {
                     self.pause();
                     self.abandon();
+                    break;
                 }
             }
         }
