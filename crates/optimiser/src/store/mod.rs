@@ -20,7 +20,7 @@ mod files;
 mod format;
 pub mod fuzzing;
 mod identity;
-mod index;
+pub mod index;
 mod live;
 mod queue;
 mod reader;

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tempfile::tempdir;
 
-use crate::common::{MIB, count_of, fresh, gettable, put, settings};
+use crate::common::{MIB, chunk, count_of, fresh, gettable, put, settings};
 
 #[test]
 fn after_kills_what_is_returned_is_right_and_the_store_works() {
@@ -38,6 +38,10 @@ fn after_kills_what_is_returned_is_right_and_the_store_works() {
         let store = open(folder.path());
         store.settle();
         survived += gettable(&store, 0..CHUNKS);
+        // What is known is not written again, and may be in the segment that goes next.
+        for n in CHUNKS..CHUNKS + 5 {
+            store.forget(&chunk(n).0);
+        }
         put(&store, CHUNKS..CHUNKS + 5);
         store.settle();
         assert_eq!(
