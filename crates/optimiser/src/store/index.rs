@@ -35,7 +35,7 @@ pub struct Index {
 pub struct Location {
     /// The last bits of the number of the segment.
     pub segment: u16,
-    /// Where the record begins, a multiple of [`UNIT_BYTES`]. Not 0, where the header of the segment is.
+    /// Where the record begins, a multiple of 64. Not 0, where the header of the segment is.
     pub offset: u32,
 }
 
@@ -65,7 +65,7 @@ impl Index {
         shard.get(at).is_some_and(|entry| tag_of(*entry) == tag)
     }
 
-    /// Where the chunk may be, the newest segment not necessarily first. Of more than [`FOUND_MAX`] the first.
+    /// Where the chunk may be, the newest segment not necessarily first. Of more than four the first.
     pub fn find(&self, name: &Name) -> impl Iterator<Item = Location> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);

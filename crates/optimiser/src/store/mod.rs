@@ -13,7 +13,8 @@
 //! at most the last one unless there was an error, is read from record to record, and gets its footer then.
 //!
 //! The caller says which folder, how large, and gives all randomness. Which streams are cut into chunks, and what gateways
-//! tell each other, is theirs. The module has a thread, and reads the clock after write errors.
+//! tell each other, is theirs. The module has a thread, and reads the clock after write errors. A folder that is deleted
+//! while a store has it costs all that comes until the next start.
 
 mod counts;
 mod files;

@@ -391,27 +391,31 @@ impl Writer {
         }
     }
 
-    /// Removes a segment and what the index has of it.
+    /// Removes the oldest segment and what the index has of it.
     fn evict(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
-        let is_unread = self.unread.contains(&number);
-        let contents = reader
-            .files
-            .open(&live::path(&reader.folder, number))
-            .and_then(|file| segment::contents(&*file, self.id, number));
+        let read = || {
+            let file = reader.files.open(&live::path(&reader.folder, number))?;
+            segment::contents(&*file, self.id, number)
+        };
+        // The oldest of all is the oldest of the unread ones, if it is one of them.
+        let is_unread = self.unread.front() == Some(&number);
+        let contents = if is_unread { None } else { Some(read()) };
         self.remove_file(number)?;
-        self.unread.retain(|unread| *unread != number);
+        if is_unread {
+            self.unread.pop_front();
+        }
         reader.live.remove(number);
         reader.tallies.evicted.add(1);
         match contents {
-            _ if is_unread => {}
-            Ok(Contents::Sealed(entries)) => {
+            None => {}
+            Some(Ok(Contents::Sealed(entries))) => {
                 for entry in &entries {
                     reader.index.remove(&entry.name, location(number, entry));
                 }
             }
             // Its table is not known, or may be another than the one that the index was made from.
-            _ => reader.index.remove_segment(number as u16),
+            Some(_) => reader.index.remove_segment(number as u16),
         }
         Ok(())
     }

@@ -174,8 +174,14 @@ fn a_cleared_store_is_another_one_and_empty() {
     put(&store, 0..50);
     store.clear(fresh(2)).expect("it is ours");
     assert_eq!((store.id(), store.secret()), (StoreId([2; 16]), [102; 32]));
+    store.settle();
     assert_eq!(gettable(&store, 0..50), 0);
-    assert_eq!(on_disk(folder.path()), 0);
+    assert_eq!(store.counts().entries, 0);
+    assert_eq!(
+        on_disk(folder.path()),
+        0,
+        "also what was about to be written"
+    );
     put(&store, 25..75);
     assert_eq!(gettable(&store, 0..100), 50);
     drop(store);
@@ -399,6 +405,8 @@ fn a_store_may_be_used_by_many_threads() {
             });
         }
     });
+    // More than there is room for, however much came before it was cleared.
+    put(&store, 0..600);
     store.settle();
     let counts = store.counts();
     assert!(counts.hits > 100 && counts.evicted > 0, "{counts:?}");

@@ -106,7 +106,7 @@ fn with_errors_and_flipped_bits_what_is_returned_is_right_and_the_store_works_af
 fn a_full_disk_drops_chunks_for_a_while_and_keeps_what_is_there() {
     let files = FaultyFiles::new(1);
     let patient = Settings {
-        pause: Duration::from_millis(100),
+        pause: Duration::from_secs(1),
         ..small()
     };
     let store = Store::open_with(patient, fresh(1), Arc::new(files.clone())).expect("a store");
@@ -123,7 +123,7 @@ fn a_full_disk_drops_chunks_for_a_while_and_keeps_what_is_there() {
     put(&store, 50..60);
     store.settle();
     assert_eq!(gettable(&store, 50..60), 0, "it pauses");
-    std::thread::sleep(Duration::from_millis(150));
+    std::thread::sleep(Duration::from_millis(1_100));
     put(&store, 50..60);
     store.settle();
     assert_eq!(gettable(&store, 50..60), 10);
