@@ -100,10 +100,11 @@ fn the_oldest_chunks_go_when_the_store_is_full() {
     store.settle();
     assert!(store.counts().evicted > 10);
     assert!(on_disk(folder.path()) > 3 * MIB);
+    let entries = store.counts().entries;
     let kept = gettable(&store, 0..600);
+    assert_eq!(entries, kept as u64, "no entry stays behind");
     assert!((150..300).contains(&kept), "{kept} of about 16 KiB");
     assert_eq!(gettable(&store, 600 - kept as u64..600), kept);
-    assert_eq!(store.counts().entries, kept as u64, "no entry stays behind");
     drop(store);
 
     let smaller = Settings {
@@ -325,6 +326,22 @@ fn without_its_footer_a_segment_is_read_from_record_to_record() {
     assert_eq!(gettable(&store, 0..50), 50);
     assert_eq!(store::list(folder.path()).expect("a store").unsealed, 0);
     assert_eq!(on_disk(folder.path()), length);
+}
+
+#[test]
+fn a_torn_end_is_cut_off() {
+    let folder = tempdir().expect("a folder");
+    let store = open(folder.path());
+    put(&store, 0..50);
+    drop(store);
+    let segment = segments(folder.path()).remove(0);
+    let mut bytes = fs::read(&segment).expect("it is there");
+    bytes.extend_from_slice(&[0xa5; 200_000]);
+    fs::write(&segment, &bytes).expect("ours");
+    assert_eq!(gettable(&reopen(folder.path()), 0..50), 50);
+    let listing = store::list(folder.path()).expect("a store");
+    assert_eq!((listing.unsealed, listing.chunks), (0, 50));
+    assert_eq!(on_disk(folder.path()), bytes.len() as u64 - 200_000);
 }
 
 #[test]
