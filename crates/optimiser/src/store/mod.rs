@@ -58,7 +58,7 @@ use writer::{Limits, Writer};
 pub struct Settings {
     /// The folder that it has for itself. It is made, with mode 0700, if it is not there.
     pub folder: PathBuf,
-    /// Most bytes of all segments on the disk. Nothing fits in less than 256 KiB; beyond 3.6 TiB it makes no difference.
+    /// Most bytes of all segments on the disk. Less than some MiB are of little use; beyond 3.6 TiB it makes no difference.
     pub size_max_bytes: u64,
     /// Most bytes that wait to be written. 16 MiB last for a tenth of a second at 1 Gbit/s.
     pub queue_max_bytes: usize,
