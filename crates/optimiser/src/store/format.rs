@@ -161,3 +161,29 @@ pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// Most records of a segment: four times as many as there are when chunks have their usual 16 KiB. Its table is what
 /// is read into memory at once, 640 KiB.
 pub(super) const RECORDS_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_a_record_is_one_in_its_place_only() {
+        let entry = Entry {
+            name: Name::of(b"content"),
+            offset: 640,
+            length: 7,
+        };
+        let header = record_header(3, &entry);
+        assert_eq!(read_record_header(3, 640, &header), Some(entry));
+        assert_eq!(read_record_header(3, 704, &header), None);
+        assert_eq!(read_record_header(4, 640, &header), None);
+    }
+
+    #[test]
+    fn the_largest_chunk_and_the_most_records_fit_in_a_segment() {
+        assert!(record_bytes(CHUNK_MAX) + footer_bytes(1) < SEGMENT_MAX_BYTES);
+        assert!(footer_bytes(RECORDS_MAX) < SEGMENT_MAX_BYTES / 64);
+        let last = SEGMENT_MAX_BYTES - u64::from(UNIT_BYTES);
+        assert!(last / u64::from(UNIT_BYTES) < 1 << 20);
+    }
+}

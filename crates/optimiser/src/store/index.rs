@@ -10,6 +10,8 @@
 //! a removed entry leaves no trace, and growing copies 4 KiB of one shard while all others go on. A name that is not
 //! there is taken for one that is with a probability of 512 / 2²⁸, which is 1 in 500,000: one needless round trip in a
 //! minute at 1 Gbit/s of new content.
+//!
+//! Public for its bench only.
 
 use std::sync::{
     Mutex,
@@ -20,7 +22,7 @@ use super::{format::UNIT_BYTES, lock};
 use crate::chunk::Name;
 
 /// Places of chunks by name.
-pub(super) struct Index {
+pub struct Index {
     keys: [u128; 5],
     shards: Box<[Mutex<Vec<u64>>]>,
     entries: AtomicU64,
@@ -30,16 +32,16 @@ pub(super) struct Index {
 
 /// Where a record may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Location {
+pub struct Location {
     /// The last bits of the number of the segment.
     pub segment: u16,
-    /// Where the record begins, a multiple of [`UNIT_BYTES`]. Not 0, where the header of the segment is.
+    /// Where the record begins, a multiple of 64. Not 0, where the header of the segment is.
     pub offset: u32,
 }
 
 impl Index {
     /// An empty index that works best with about `entries` entries.
-    pub(super) fn new(seed: &[u8; 16], entries: u64) -> Self {
+    pub fn new(seed: &[u8; 16], entries: u64) -> Self {
         let shards = (entries / SHARD_ENTRIES).clamp(1, SHARDS_MAX);
         let mut hasher = blake3::Hasher::new_derive_key(SEED_CONTEXT);
         hasher.update(seed);
@@ -56,15 +58,15 @@ impl Index {
         }
     }
 
-    pub(super) fn contains(&self, name: &Name) -> bool {
+    pub fn contains(&self, name: &Name) -> bool {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
         let at = first(&shard, tag);
         shard.get(at).is_some_and(|entry| tag_of(*entry) == tag)
     }
 
-    /// Where the chunk may be, the newest segment not necessarily first. Of more than [`FOUND_MAX`] the first.
-    pub(super) fn find(&self, name: &Name) -> impl Iterator<Item = Location> + use<> {
+    /// Where the chunk may be, the newest segment not necessarily first. Of more than four the first.
+    pub fn find(&self, name: &Name) -> impl Iterator<Item = Location> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
         let at = first(&shard, tag);
@@ -78,7 +80,7 @@ impl Index {
         found.into_iter().flatten()
     }
 
-    pub(super) fn insert(&self, name: &Name, location: Location) {
+    pub fn insert(&self, name: &Name, location: Location) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
         let entry = entry(tag, location);
@@ -97,7 +99,7 @@ impl Index {
     }
 
     /// Removes what points from `name` to `location`, if there is such an entry.
-    pub(super) fn remove(&self, name: &Name, location: Location) {
+    pub fn remove(&self, name: &Name, location: Location) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
         if let Ok(at) = shard.binary_search(&entry(tag, location)) {
@@ -107,21 +109,21 @@ impl Index {
     }
 
     /// Removes all entries of a segment, in a pass over the whole index. Shards are free in between.
-    pub(super) fn remove_segment(&self, segment: u16) {
+    pub fn remove_segment(&self, segment: u16) {
         self.retain(|location| location.segment != segment);
     }
 
     /// Removes everything.
-    pub(super) fn clear(&self) {
+    pub fn clear(&self) {
         self.retain(|_| false);
     }
 
-    pub(super) fn entries(&self) -> u64 {
+    pub fn entries(&self) -> u64 {
         self.entries.load(Relaxed)
     }
 
     /// Bytes of memory that the index has.
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let shards = size_of_val(&*self.shards) as u64;
         shards + self.capacity.load(Relaxed) * size_of::<u64>() as u64
     }

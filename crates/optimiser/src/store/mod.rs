@@ -13,14 +13,15 @@
 //! at most the last one unless there was an error, is read from record to record, and gets its footer then.
 //!
 //! The caller says which folder, how large, and gives all randomness. Which streams are cut into chunks, and what gateways
-//! tell each other, is theirs. The module has a thread, and reads the clock after write errors.
+//! tell each other, is theirs. The module has a thread, and reads the clock after write errors. A folder that is deleted
+//! while a store has it costs all that comes until the next start.
 
 mod counts;
 mod files;
 mod format;
 pub mod fuzzing;
 mod identity;
-mod index;
+pub mod index;
 mod live;
 mod queue;
 mod reader;
@@ -57,7 +58,7 @@ use writer::{Limits, Writer};
 pub struct Settings {
     /// The folder that it has for itself. It is made, with mode 0700, if it is not there.
     pub folder: PathBuf,
-    /// Most bytes of all segments on the disk. Nothing fits in less than 256 KiB; beyond 3.6 TiB it makes no difference.
+    /// Most bytes of all segments on the disk. Less than some MiB are of little use; beyond 3.6 TiB it makes no difference.
     pub size_max_bytes: u64,
     /// Most bytes that wait to be written. 16 MiB last for a tenth of a second at 1 Gbit/s.
     pub queue_max_bytes: usize,

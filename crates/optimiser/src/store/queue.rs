@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Condvar, Mutex},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub(super) struct Queue {
     state: Mutex<State>,
     /// There is something for the writer.
     work: Condvar,
-    /// The writer has nothing to do, or has ended.
+    /// The writer rests, or has ended.
     idle: Condvar,
 }
 
@@ -32,6 +32,8 @@ struct State {
     holds: usize,
     /// What the writer told last: it has something else to do.
     is_busy: bool,
+    /// The writer waits, and has nothing in hand.
+    is_resting: bool,
     has_ended: bool,
 }
 
@@ -100,13 +102,13 @@ impl Queue {
         }
     }
 
-    /// Empties the queue, and returns how many chunks were in it.
+    /// Empties the queue, and returns how many chunks were in it that the writer has not taken.
     pub(super) fn clear(&self) -> usize {
         let mut state = lock(&self.state);
+        let count = state.order.len();
         state.order.clear();
-        state.size_bytes = 0;
-        let count = state.content.len();
         state.content.clear();
+        state.size_bytes = 0;
         count
     }
 
@@ -125,12 +127,11 @@ impl Queue {
                 if is_busy {
                     return Work::Other;
                 }
-                self.idle.notify_all();
             }
-            state = match self.work.wait(state) {
-                Ok(state) => state,
-                Err(poisoned) => poisoned.into_inner(),
-            };
+            state.is_resting = true;
+            self.idle.notify_all();
+            state = wait(&self.work, state);
+            state.is_resting = false;
         }
     }
 
@@ -148,9 +149,13 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// Makes the writer rest, from its next question for work until [`Queue::release`].
+    /// Returns when the writer rests with nothing in hand. It does so until [`Queue::release`].
     pub(super) fn hold(&self) {
-        lock(&self.state).holds += 1;
+        let mut state = lock(&self.state);
+        state.holds += 1;
+        while !(state.is_resting || state.has_ended) {
+            state = wait(&self.idle, state);
+        }
     }
 
     pub(super) fn release(&self) {
@@ -161,7 +166,8 @@ impl Queue {
     /// The writer has ended.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
-        (state.has_ended, state.is_busy) = (true, false);
+        state.has_ended = true;
+        state.is_busy = false;
         self.idle.notify_all();
     }
 
@@ -169,10 +175,7 @@ impl Queue {
     pub(super) fn wait_until_idle(&self) {
         let mut state = lock(&self.state);
         while !(state.has_ended || state.content.is_empty() && !state.is_busy) {
-            state = match self.idle.wait(state) {
-                Ok(state) => state,
-                Err(poisoned) => poisoned.into_inner(),
-            };
+            state = wait(&self.idle, state);
         }
     }
 }
@@ -197,6 +200,12 @@ impl State {
         self.size_bytes -= content.as_ref().map_or(0, cost_bytes);
         content.is_some()
     }
+}
+
+fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    condition
+        .wait(state)
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that a chunk is taken for: what the tables need for it included.

@@ -103,9 +103,11 @@ impl Writer {
         }
     }
 
-    /// Whether the rebuild of the index has something to do.
-    pub(super) fn has_unread(&mut self) -> bool {
-        self.lock.is_some() && (!self.unread.is_empty() || !self.is_listed && !self.is_paused())
+    /// Whether the rebuild of the index has something to do. If the segments could not be found, the next write that is
+    /// not too soon tries again.
+    pub(super) fn has_unread(&self) -> bool {
+        let is_new = !self.is_listed && self.paused_until.is_none();
+        self.lock.is_some() && (is_new || !self.unread.is_empty())
     }
 
     /// Does a piece of the rebuild: finds the segments, or reads one of them, the newest first.
@@ -114,7 +116,7 @@ impl Writer {
             return;
         }
         let done = match self.unread.pop_back() {
-            None if self.is_listed => Ok(()),
+            None if self.is_listed || self.is_paused() => Ok(()),
             None => self.list(),
             Some(number) => self.read(number),
         };
@@ -132,6 +134,7 @@ impl Writer {
                 Err(_) => {
                     self.pause();
                     self.abandon();
+                    break;
                 }
             }
         }
@@ -388,27 +391,31 @@ impl Writer {
         }
     }
 
-    /// Removes a segment and what the index has of it.
+    /// Removes the oldest segment and what the index has of it.
     fn evict(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
-        let is_unread = self.unread.contains(&number);
-        let contents = reader
-            .files
-            .open(&live::path(&reader.folder, number))
-            .and_then(|file| segment::contents(&*file, self.id, number));
+        let read = || {
+            let file = reader.files.open(&live::path(&reader.folder, number))?;
+            segment::contents(&*file, self.id, number)
+        };
+        // The oldest of all is the oldest of the unread ones, if it is one of them.
+        let is_unread = self.unread.front() == Some(&number);
+        let contents = if is_unread { None } else { Some(read()) };
         self.remove_file(number)?;
-        self.unread.retain(|unread| *unread != number);
+        if is_unread {
+            self.unread.pop_front();
+        }
         reader.live.remove(number);
         reader.tallies.evicted.add(1);
         match contents {
-            _ if is_unread => {}
-            Ok(Contents::Sealed(entries)) => {
+            None => {}
+            Some(Ok(Contents::Sealed(entries))) => {
                 for entry in &entries {
                     reader.index.remove(&entry.name, location(number, entry));
                 }
             }
             // Its table is not known, or may be another than the one that the index was made from.
-            _ => reader.index.remove_segment(number as u16),
+            Some(_) => reader.index.remove_segment(number as u16),
         }
         Ok(())
     }

@@ -100,10 +100,11 @@ fn the_oldest_chunks_go_when_the_store_is_full() {
     store.settle();
     assert!(store.counts().evicted > 10);
     assert!(on_disk(folder.path()) > 3 * MIB);
+    let entries = store.counts().entries;
     let kept = gettable(&store, 0..600);
+    assert_eq!(entries, kept as u64, "no entry stays behind");
     assert!((150..300).contains(&kept), "{kept} of about 16 KiB");
     assert_eq!(gettable(&store, 600 - kept as u64..600), kept);
-    assert_eq!(store.counts().entries, kept as u64, "no entry stays behind");
     drop(store);
 
     let smaller = Settings {
@@ -174,8 +175,14 @@ fn a_cleared_store_is_another_one_and_empty() {
     put(&store, 0..50);
     store.clear(fresh(2)).expect("it is ours");
     assert_eq!((store.id(), store.secret()), (StoreId([2; 16]), [102; 32]));
+    store.settle();
     assert_eq!(gettable(&store, 0..50), 0);
-    assert_eq!(on_disk(folder.path()), 0);
+    assert_eq!(store.counts().entries, 0);
+    assert_eq!(
+        on_disk(folder.path()),
+        0,
+        "also what was about to be written"
+    );
     put(&store, 25..75);
     assert_eq!(gettable(&store, 0..100), 50);
     drop(store);
@@ -322,6 +329,22 @@ fn without_its_footer_a_segment_is_read_from_record_to_record() {
 }
 
 #[test]
+fn a_torn_end_is_cut_off() {
+    let folder = tempdir().expect("a folder");
+    let store = open(folder.path());
+    put(&store, 0..50);
+    drop(store);
+    let segment = segments(folder.path()).remove(0);
+    let mut bytes = fs::read(&segment).expect("it is there");
+    bytes.extend_from_slice(&[0xa5; 200_000]);
+    fs::write(&segment, &bytes).expect("ours");
+    assert_eq!(gettable(&reopen(folder.path()), 0..50), 50);
+    let listing = store::list(folder.path()).expect("a store");
+    assert_eq!((listing.unsealed, listing.chunks), (0, 50));
+    assert_eq!(on_disk(folder.path()), bytes.len() as u64 - 200_000);
+}
+
+#[test]
 fn files_that_are_no_segments_are_removed_or_left_alone() {
     let folder = tempdir().expect("a folder");
     let store = open(folder.path());
@@ -399,6 +422,8 @@ fn a_store_may_be_used_by_many_threads() {
             });
         }
     });
+    // More than there is room for, however much came before it was cleared.
+    put(&store, 0..600);
     store.settle();
     let counts = store.counts();
     assert!(counts.hits > 100 && counts.evicted > 0, "{counts:?}");

@@ -1,6 +1,6 @@
 //! What the tests of the store share: chunks by number, and stores to put them in.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, env, path::Path, sync::Mutex, time::Duration};
 
 use bytes::Bytes;
 use optimiser::{
@@ -12,6 +12,12 @@ use rand_pcg::Pcg64Mcg;
 
 /// The chunk with this number: always the same, of 1 to 32 KiB.
 pub(crate) fn chunk(n: u64) -> (Name, Bytes) {
+    static MADE: Mutex<BTreeMap<u64, (Name, Bytes)>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().expect("no test panics with it");
+    made.entry(n).or_insert_with(|| make(n)).clone()
+}
+
+fn make(n: u64) -> (Name, Bytes) {
     let mut random = Pcg64Mcg::seed_from_u64(n);
     let length = 1024 + random.next_u32() as usize % (31 * 1024);
     let mut content = vec![0; length];
@@ -66,6 +72,11 @@ pub(crate) fn reopen(folder: &Path) -> Store {
     let store = open(folder);
     store.settle();
     store
+}
+
+/// How often a test tries something: as the environment says, or so many times.
+pub(crate) fn count_of(variable: &str, usually: u64) -> u64 {
+    env::var(variable).map_or(usually, |count| count.parse().expect("a number"))
 }
 
 pub(crate) const MIB: u64 = 1024 * 1024;

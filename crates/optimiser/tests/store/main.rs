@@ -6,3 +6,6 @@
 
 mod behaviour;
 mod common;
+mod faults;
+mod faulty;
+mod kills;

@@ -1,0 +1,202 @@
+//! Power cuts, errors and a full disk: what a store returns is right or nothing, and afterwards it works.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use optimiser::store::{Counts, OpenError, Settings, Store};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::{
+    common::{MIB, count_of, fresh, gettable, put, settings},
+    faulty::{Faults, FaultyFiles},
+};
+
+#[test]
+fn after_power_cuts_what_is_returned_is_right_and_the_store_works() {
+    let mut seen = Seen::default();
+    for seed in 0..count_of("LONGHAUL_STORE_POWER_CUTS", 1_000) {
+        power_cuts(seed, &mut seen);
+    }
+    assert!(
+        seen.survived > 0 && seen.lost > 0 && seen.damaged > 0,
+        "{seen:?}"
+    );
+    assert!(seen.same_again > 0 && seen.evicted > 0, "{seen:?}");
+    println!("{seen:?}");
+}
+
+/// What happened in all seeds together.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Chunks that were there after a cut.
+    survived: usize,
+    lost: usize,
+    damaged: u64,
+    evicted: u64,
+    /// Stores that kept their identity.
+    same_again: usize,
+}
+
+/// A store whose power goes several times, and at last stays.
+fn power_cuts(seed: u64, seen: &mut Seen) {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let files = FaultyFiles::new(seed);
+    let mut id = None;
+    for life in 1..=random.random_range(2..=4) {
+        files.cut_power_after(random.random_range(1..120));
+        if let Ok(store) = open(&files, life) {
+            seen.same_again += usize::from(id == Some(store.id()));
+            assert!(id.is_none() || id == Some(store.id()), "seed {seed}");
+            let begun_as = store.id();
+            let mut was_cleared = false;
+            while !files.is_off() {
+                was_cleared |= act(&store, &mut random);
+            }
+            // One that was just being cleared may be either.
+            id = (!was_cleared).then_some(begun_as);
+            seen.evicted += store.counts().evicted;
+        }
+        files.restart();
+        if random.random_bool(0.1) {
+            files.flip_bit();
+            id = None;
+        }
+    }
+    let store = open(&files, 9).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+    store.settle();
+    let before = store.counts().entries as usize;
+    let survived = gettable(&store, 0..CHUNKS);
+    seen.survived += survived;
+    seen.lost += before - before.min(survived);
+    seen.damaged += store.counts().damaged;
+    works(&store, seed);
+    drop(store);
+    let store = open(&files, 10).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+    store.settle();
+    assert_eq!(gettable(&store, CHUNKS..CHUNKS + 10), 10, "seed {seed}");
+    assert!(!files.is_off());
+}
+
+#[test]
+fn with_errors_and_flipped_bits_what_is_returned_is_right_and_the_store_works_afterwards() {
+    let mut happened = Counts::default();
+    for seed in 0..count_of("LONGHAUL_STORE_FAULTS", 100) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let files = FaultyFiles::new(seed);
+        for life in 0..3 {
+            files.set_faults(Faults {
+                error: 0.03,
+                short: 0.2,
+                flip: 0.02,
+            });
+            if let Ok(store) = open(&files, life) {
+                for _ in 0..60 {
+                    act(&store, &mut random);
+                }
+                files.set_faults(Faults::default());
+                store.settle();
+                gettable(&store, 0..CHUNKS);
+                works(&store, seed);
+                let counts = store.counts();
+                happened.damaged += counts.damaged;
+                happened.write_errors += counts.write_errors;
+                happened.hits += counts.hits;
+            }
+        }
+    }
+    assert!(happened.damaged > 0 && happened.write_errors > 0 && happened.hits > 0);
+}
+
+#[test]
+fn a_full_disk_drops_chunks_for_a_while_and_keeps_what_is_there() {
+    let files = FaultyFiles::new(1);
+    let patient = Settings {
+        pause: Duration::from_secs(1),
+        ..small()
+    };
+    let store = Store::open_with(patient, fresh(1), Arc::new(files.clone())).expect("a store");
+    put(&store, 0..10);
+    store.settle();
+    files.set_capacity(300 * 1024);
+    put(&store, 10..40);
+    store.settle();
+    let counts = store.counts();
+    assert!(counts.write_errors > 0 && counts.dropped > 0, "{counts:?}");
+    let kept = gettable(&store, 0..40);
+    assert!((10..40).contains(&kept));
+    files.set_capacity(usize::MAX);
+    put(&store, 50..60);
+    store.settle();
+    assert_eq!(gettable(&store, 50..60), 0, "it pauses");
+    std::thread::sleep(Duration::from_millis(1_100));
+    put(&store, 50..60);
+    store.settle();
+    assert_eq!(gettable(&store, 50..60), 10);
+    assert_eq!(gettable(&store, 0..40), kept);
+    drop(store);
+    let store = open(&files, 1).expect("a store");
+    store.settle();
+    assert_eq!(gettable(&store, 0..60), kept + 10);
+}
+
+#[test]
+fn an_identity_that_cannot_be_written_is_an_error_and_the_lock_is_let_go() {
+    let files = FaultyFiles::new(1);
+    files.set_capacity(10);
+    let opened = open(&files, 1);
+    assert!(matches!(opened, Err(OpenError::Folder { .. })));
+    files.set_capacity(usize::MAX);
+    open(&files, 1).expect("a store");
+}
+
+/// Does one of the things that a gateway does with a store. Returns whether that was to clear it.
+fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
+    let n = random.random_range(0..CHUNKS);
+    match random.random_range(0..100) {
+        0..60 => put(store, n..n + 5),
+        60..85 => {
+            gettable(store, n..n + 3);
+        }
+        85..97 => store.settle(),
+        97 => store.forget(&crate::common::chunk(n).0),
+        98 => {
+            // It fails when there is no power.
+            let _ = store.clear(fresh(random.random_range(20..60)));
+            return true;
+        }
+        _ => std::thread::yield_now(),
+    }
+    false
+}
+
+/// Asserts that new chunks are kept.
+fn works(store: &Store, seed: u64) {
+    for n in CHUNKS..CHUNKS + 10 {
+        store.forget(&crate::common::chunk(n).0);
+    }
+    put(store, CHUNKS..CHUNKS + 10);
+    assert_eq!(gettable(store, CHUNKS..CHUNKS + 10), 10, "seed {seed}");
+    store.settle();
+    let counts = store.counts();
+    assert_eq!(
+        gettable(store, CHUNKS..CHUNKS + 10),
+        10,
+        "seed {seed}, {counts:?}"
+    );
+    assert!(counts.disk_bytes <= MIB, "seed {seed}");
+}
+
+fn open(files: &FaultyFiles, life: u8) -> Result<Store, OpenError> {
+    Store::open_with(small(), fresh(life), Arc::new(files.clone()))
+}
+
+fn small() -> Settings {
+    Settings {
+        size_max_bytes: MIB,
+        pause: Duration::ZERO,
+        ..settings(Path::new("/store"))
+    }
+}
+
+/// Chunks that are put before a fault; with a mean of 16 KiB more than a store holds.
+const CHUNKS: u64 = 120;
