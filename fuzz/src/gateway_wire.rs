@@ -112,6 +112,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 compresses: true,
                 store: Some(StoreTerms {
                     tenant: "news".to_owned(),
+                    downloads: true,
                     cutting: Cutting {
                         id: 1,
                         secret: [9; 32],

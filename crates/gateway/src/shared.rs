@@ -160,6 +160,7 @@ impl Shared {
         let agreement = self.offered(peer, door)?;
         let store = agreement.cutting().map(|cutting| StoreTerms {
             tenant: door.tenant.clone().unwrap_or_default(),
+            downloads: door.caches,
             cutting,
         });
         Some(Coding {
@@ -172,11 +173,12 @@ impl Shared {
     pub(crate) fn offered(&self, peer: PeerId, door: &FtpDoor) -> Option<Agreement> {
         let compresses = self.config.compresses(peer, door.compresses);
         let tenant = door.tenant.as_deref().unwrap_or_default();
-        let store = match door.deduplicates {
+        let store = match door.deduplicates || door.caches {
             true => self.store(peer, tenant),
             false => None,
         };
-        (compresses || store.is_some()).then(|| Agreement::offered(compresses, store))
+        let is_coded = compresses || store.is_some();
+        is_coded.then(|| Agreement::offered(compresses, store, door.deduplicates))
     }
 
     /// This gateway's part of what `peer` offers.

@@ -304,7 +304,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     let tls_rules = check_tls::rules(&section, folder)?;
     let server_tls = check_tls::server(&section, folder)?;
     let transparent = check_transparent::door(&section, via, config)?;
-    let optimised = check_optimise::door(&section, tls != DoorTls::Off)?;
+    let optimised = check_optimise::door(&section, tls != DoorTls::Off, config.store.is_some())?;
     let tenant = check_optimise::tenant(section.tenant.as_ref(), via, config)?;
     Ok(FtpDoor {
         mode,
@@ -322,6 +322,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
         server_tls,
         compresses: optimised.compresses,
         deduplicates: optimised.deduplicates,
+        caches: optimised.caches,
         tenant,
     })
 }

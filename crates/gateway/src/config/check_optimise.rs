@@ -17,7 +17,10 @@ use crate::optimise::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Optimised {
     pub(super) compresses: bool,
+    /// Of uploads.
     pub(super) deduplicates: bool,
+    /// Of downloads.
+    pub(super) caches: bool,
 }
 
 /// Whether it is to be done; `None` if the file does not say.
@@ -37,7 +40,11 @@ pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Pr
 ///
 /// Who uses TLS wants nobody on the way to learn anything of the data, and how many bytes cross the link says something of
 /// them. So with TLS the operator must say it.
-pub(super) fn door(section: &FtpSection, has_tls: bool) -> Result<Optimised, Problem> {
+pub(super) fn door(
+    section: &FtpSection,
+    has_tls: bool,
+    has_store: bool,
+) -> Result<Optimised, Problem> {
     let optimises_tls = match &section.optimise_tls {
         Some(key) if !has_tls => {
             let message = "optimise_tls is for a door with tls, and this one has none";
@@ -49,18 +56,35 @@ pub(super) fn door(section: &FtpSection, has_tls: bool) -> Result<Optimised, Pro
     let is_allowed = !has_tls || optimises_tls;
     let done = |name: &str, key: Option<&Spanned<String>>| match (key, is_auto(key)?) {
         (Some(key), Some(true)) if !is_allowed => {
-            let message = format!(
-                "at a door with tls, {name} = \"auto\" needs optimise_tls = true: how many bytes cross the link \
-                 tells something of the data to whoever sees the link's packets"
-            );
-            Err(problem(key, message))
+            Err(problem(key, needs_word(&format!("{name} = \"auto\""))))
         }
         (_, done) => Ok(done.unwrap_or(is_allowed)),
     };
+    let deduplicates = done("dedup", section.dedup.as_ref())?;
+    let caches = match &section.cache {
+        Some(key) if *key.get_ref() && !is_allowed => {
+            return Err(problem(key, needs_word("cache = true")));
+        }
+        Some(key) if *key.get_ref() && !has_store => {
+            let message = "cache = true needs [store]: a folder for what is kept";
+            return Err(problem(key, message));
+        }
+        Some(key) => *key.get_ref(),
+        None => deduplicates,
+    };
     Ok(Optimised {
         compresses: done("compress", section.compress.as_ref())?,
-        deduplicates: done("dedup", section.dedup.as_ref())?,
+        deduplicates,
+        caches,
     })
+}
+
+/// What is wrong with a key at a door with TLS.
+fn needs_word(key: &str) -> String {
+    format!(
+        "at a door with tls, {key} needs optimise_tls = true: how many bytes cross the link tells something of the data to \
+         whoever sees the link's packets"
+    )
 }
 
 /// The tenants of a peer.
@@ -138,10 +162,12 @@ mod tests {
     const BOTH: Optimised = Optimised {
         compresses: true,
         deduplicates: true,
+        caches: true,
     };
     const NONE: Optimised = Optimised {
         compresses: false,
         deduplicates: false,
+        caches: false,
     };
 
     fn read(rest: &str, has_tls: bool) -> Result<Optimised, String> {
@@ -149,7 +175,7 @@ mod tests {
             "[identity]\nkey_file = \"a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:21\"\ntarget = \"10.0.0.1\"\n{rest}"
         );
         let file: File = toml::from_str(&text).expect("well-formed");
-        door(&file.ftp[0], has_tls).map_err(|problem| {
+        door(&file.ftp[0], has_tls, true).map_err(|problem| {
             assert!(text[problem.span.clone()].len() > 1, "it has a place");
             problem.message
         })
@@ -161,8 +187,19 @@ mod tests {
         assert_eq!(read("compress = \"auto\"", false), Ok(BOTH));
         let compressed = Optimised {
             deduplicates: false,
+            caches: false,
             ..BOTH
         };
+        let cached = Optimised {
+            caches: true,
+            ..compressed
+        };
+        assert_eq!(read("dedup = \"off\"\ncache = true", false), Ok(cached));
+        let uploaded = Optimised {
+            caches: false,
+            ..BOTH
+        };
+        assert_eq!(read("cache = false", false), Ok(uploaded));
         assert_eq!(read("dedup = \"off\"", false), Ok(compressed));
         let deduplicated = Optimised {
             compresses: false,
@@ -188,6 +225,11 @@ mod tests {
                 "{error}"
             );
         }
+        let error = read("cache = true", true).expect_err("it is not said");
+        assert!(
+            error.contains("cache = true needs optimise_tls = true"),
+            "{error}"
+        );
         let error = read("optimise_tls = true", false).expect_err("no TLS");
         assert!(error.contains("this one has none"), "{error}");
     }

@@ -100,6 +100,10 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
         "what passes unread with tls mode \"pass-through\" is encrypted, and no two files have the same bytes",
     )?;
     refuse(
+        section.cache.as_ref(),
+        "what passes unread with tls mode \"pass-through\" is encrypted, and no two files have the same bytes",
+    )?;
+    refuse(
         section.tenant.as_ref(),
         "what passes unread with tls mode \"pass-through\" is kept in no store",
     )?;

@@ -102,6 +102,7 @@ pub(super) struct FtpSection {
     pub(super) compress: Option<Spanned<String>>,
     pub(super) dedup: Option<Spanned<String>>,
     pub(super) tenant: Option<Spanned<String>>,
+    pub(super) cache: Option<Spanned<bool>>,
     pub(super) optimise_tls: Option<Spanned<bool>>,
 }
 

@@ -164,8 +164,10 @@ pub struct FtpDoor {
     pub server_tls: Option<ServerTls>,
     /// Data may be compressed on the link.
     pub compresses: bool,
-    /// Chunks of the data may be kept, and referred to.
+    /// Chunks of uploads may be kept, and referred to.
     pub deduplicates: bool,
+    /// The same of downloads.
+    pub caches: bool,
     /// Whose data it is, if not that of all.
     pub tenant: Option<String>,
 }

@@ -18,6 +18,8 @@ pub(crate) struct Agreement {
     pub(crate) compresses: bool,
     /// Where chunks are that the other gateway may refer to.
     store: Option<Store>,
+    /// What this gateway sends may refer to chunks.
+    refers: bool,
     /// Where both cut; `None` until it is known of the other gateway: then nothing is referred to.
     cutter: Option<Arc<Cutter>>,
 }
@@ -44,17 +46,19 @@ pub(crate) struct Coded {
 
 impl Agreement {
     /// What the near gateway offers, with a store or without.
-    pub(crate) fn offered(compresses: bool, store: Option<Store>) -> Self {
+    pub(crate) fn offered(compresses: bool, store: Option<Store>, refers: bool) -> Self {
         Self {
             compresses,
             store,
+            refers,
             cutter: None,
         }
     }
 
     /// What the far gateway makes of an offer: its own part of what is offered.
     pub(crate) fn accepted(offer: &Coding, compresses: bool, store: Option<Store>) -> Self {
-        let mut agreement = Self::offered(offer.compresses && compresses, store);
+        let refers = offer.store.as_ref().is_some_and(|terms| terms.downloads);
+        let mut agreement = Self::offered(offer.compresses && compresses, store, refers);
         match &offer.store {
             Some(terms) if terms.cutting.id == CUTTER_ID => agreement.cut_with(&terms.cutting),
             _ => agreement.store = None,
@@ -72,7 +76,8 @@ impl Agreement {
 
     /// The other gateway has a store, too, and would cut so. Of the two secrets the smaller one is taken.
     pub(crate) fn cut_with(&mut self, theirs: &Cutting) {
-        if let Some(ours) = self.cutting().filter(|ours| ours.id == theirs.id) {
+        let ours = self.cutting().filter(|ours| ours.id == theirs.id);
+        if let Some(ours) = ours.filter(|_| self.refers) {
             let secret = ours.secret.min(theirs.secret);
             self.cutter = Some(Arc::new(Cutter::new(&secret)));
         }

@@ -33,6 +33,8 @@ pub struct Coding {
 pub struct StoreTerms {
     /// Whose chunks are there; empty: those of no tenant.
     pub tenant: String,
+    /// What comes from the far gateway may refer to chunks, too.
+    pub downloads: bool,
     /// Where it would cut.
     pub cutting: Cutting,
 }
@@ -604,6 +606,7 @@ fn put_coding(body: &mut Vec<u8>, coding: Option<&Coding>) {
     put_flags(body, [coding.is_some(), compresses, store.is_some()]);
     if let Some(store) = store {
         put_cutting(body, &store.cutting);
+        put_flags(body, [store.downloads]);
         put_text(body, &store.tenant);
     }
 }
@@ -619,6 +622,7 @@ fn coding(reader: &mut Reader<'_>) -> Result<Option<Coding>, WireError> {
     let store = match has_store {
         true => Some(StoreTerms {
             cutting: cutting(reader)?,
+            downloads: reader.flag()?,
             tenant: reader.text()?,
         }),
         false => None,

@@ -56,6 +56,7 @@ fn every_message_reads_back() {
                 compresses: true,
                 store: Some(StoreTerms {
                     tenant: "news".to_owned(),
+                    downloads: true,
                     cutting: Cutting {
                         id: 1,
                         secret: [9; 32],
