@@ -385,7 +385,7 @@ impl Outbound {
             if self.buffer.capacity() - self.buffer.len() < READ_MIN_BYTES {
                 self.buffer.reserve(READ_BYTES);
             }
-            let holds_back = send.holds_back(&self.buffer);
+            let held = send.hold(&self.buffer, hold);
             let stream = send.stream();
             let room = stream.room().await;
             if let Some(bytes) = stream.queue_bound() {
@@ -401,7 +401,7 @@ impl Outbound {
                 },
                 // A leg that is silent would never tell that nobody listens any more.
                 Err(error) = stream.closed() => return Err(error.into()),
-                () = sleep(hold.time()), if holds_back => Take::All,
+                () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
             });
         }
     }

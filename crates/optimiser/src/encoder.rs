@@ -68,6 +68,8 @@ pub struct Encoder {
     lister: Lister,
     /// Chunks that the receiver may have: those of the list that has begun.
     known: Vec<(Reference, Bytes)>,
+    /// The last chunk was one that the receiver may have.
+    is_among_known: bool,
     is_ended: bool,
     counts: Counts,
 }
@@ -82,6 +84,7 @@ impl Encoder {
             gone_bytes: 0,
             lister: Lister::default(),
             known: Vec::new(),
+            is_among_known: false,
             is_ended: false,
             counts: Counts::default(),
         }
@@ -116,6 +119,11 @@ impl Encoder {
     /// Whether bytes of `buffer` wait for more.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
         buffer.len() > self.gone_bytes || !self.known.is_empty()
+    }
+
+    /// Whether more of what the receiver may have is likely to come: what waits for it would go with its bytes otherwise.
+    pub fn is_among_known(&self) -> bool {
+        self.is_among_known
     }
 
     /// Takes note of the time that what was encoded last has taken.
@@ -159,9 +167,11 @@ impl Encoder {
             match reference {
                 Some(reference) if gone_bytes == 0 && chunks.knows(&reference.name) => {
                     self.put_run(&whole, &mut run, out);
+                    self.is_among_known = true;
                     self.known.push((reference, chunk));
                 }
                 reference => {
+                    self.is_among_known = false;
                     self.put_known(chunks, out);
                     if run.lengths.is_empty() {
                         run.bytes = at + gone_bytes..at;

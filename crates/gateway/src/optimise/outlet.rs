@@ -51,9 +51,11 @@ pub(crate) enum Hold {
 }
 
 impl Hold {
-    pub(crate) fn time(self) -> Duration {
+    fn time(self, is_among_known: bool) -> Duration {
         match self {
             Self::Dialogue => Duration::ZERO,
+            // The rest of a chunk, or of a list, is worth a longer wait than a better compression is.
+            Self::File if is_among_known => Duration::from_millis(100),
             Self::File => Duration::from_millis(5),
         }
     }
@@ -121,10 +123,11 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether bytes of `buffer` wait for more.
-    pub(crate) fn holds_back(&self, buffer: &BytesMut) -> bool {
-        let coder = self.coder.as_ref();
-        coder.is_some_and(|coder| coder.encoder.holds_back(buffer))
+    /// How long bytes of `buffer` may wait for more; `None` if none wait.
+    pub(crate) fn hold(&self, buffer: &BytesMut, hold: Hold) -> Option<Duration> {
+        let encoder = &self.coder.as_ref()?.encoder;
+        let is_held = encoder.holds_back(buffer);
+        is_held.then(|| hold.time(encoder.is_among_known()))
     }
 
     /// Ends the stream behind `rest`.
