@@ -141,10 +141,12 @@ impl Inlet {
     /// [`InletError`] if no more come. The bytes before it are not complete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
         loop {
+            // A slow reader has little ahead, so that its upload has drained when its client loses patience.
+            let bound = self.recv.queue_bound().unwrap_or(AHEAD_BYTES);
             let Some(coder) = &mut self.coder else {
                 return self.read_stream().await;
             };
-            match coder.next()? {
+            match coder.next(bound.min(AHEAD_BYTES))? {
                 Next::Bytes(bytes) => return Ok(Some(bytes)),
                 Next::Loaded => coder.loaded().await,
                 Next::Filled => coder.filled().await?,
@@ -190,9 +192,9 @@ impl Inlet {
 
 impl Coder {
     /// The next bytes, or what has to happen before.
-    fn next(&mut self) -> Result<Next, InletError> {
+    fn next(&mut self, ahead_bytes: usize) -> Result<Next, InletError> {
         loop {
-            self.look_ahead()?;
+            self.look_ahead(ahead_bytes)?;
             if self.loading.is_some() {
                 return Ok(Next::Loaded);
             }
@@ -234,8 +236,8 @@ impl Coder {
     }
 
     /// Decodes what has come, as far as the queue has room, and asks for chunks that are known to be missing.
-    fn look_ahead(&mut self) -> Result<(), InletError> {
-        while self.queued_bytes < AHEAD_BYTES {
+    fn look_ahead(&mut self, ahead_bytes: usize) -> Result<(), InletError> {
+        while self.queued_bytes < ahead_bytes {
             let Self { tally, decoder, .. } = self;
             let event = tally.processor(|| decoder.poll());
             let counts = self.decoder.counts();
@@ -450,7 +452,7 @@ impl Coder {
     }
 }
 
-/// Bytes that are decoded, or referred to, ahead of their delivery: so many missing chunks can be asked for at once.
+/// Most bytes that are decoded, or referred to, ahead of their delivery: so many missing chunks can be asked for at once.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// Chunks that are read from the store by one call: about 1 MiB.

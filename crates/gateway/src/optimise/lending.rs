@@ -1,5 +1,8 @@
 //! Chunks that this gateway has referred to: the receiver may not have them, and asks for their bytes until it has taken
 //! them. They are kept in memory meanwhile, within bounds; without room a chunk goes with its bytes.
+//!
+//! What one stream has lent is also what is on its way to a slow reader, although it is few bytes on the link: it is bounded
+//! by what the receiver takes in a short time, and the sender waits.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,7 +16,9 @@ use std::{
 use bytes::Bytes;
 use ftp::session::TransferId;
 use optimiser::{chunk::Name, encoder::Chunks, store::Store};
+use tokio::sync::Notify;
 
+use super::pace::Pace;
 use crate::truncation::SessionKey;
 
 /// One direction of a data connection: what this gateway sends.
@@ -34,6 +39,7 @@ pub(crate) struct Lending {
 #[derive(Debug, Default)]
 struct Loan {
     state: Mutex<State>,
+    taken: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +48,7 @@ struct State {
     first: u64,
     chunks: VecDeque<Bytes>,
     kept_bytes: usize,
+    pace: Pace,
     missing: u64,
     /// The stream has ended, and the receiver may still ask: when it did last.
     ended: Option<Instant>,
@@ -125,6 +132,19 @@ impl Loan {
         state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !is_lost_on_them
     }
 
+    /// Resolves while the receiver takes what is lent in a short time. Cancel safe.
+    async fn keeps_pace(&self) {
+        loop {
+            {
+                let state = lock(&self.state);
+                if state.kept_bytes <= state.pace.bound_bytes() {
+                    return;
+                }
+            }
+            self.taken.notified().await;
+        }
+    }
+
     fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
         state.kept_bytes += bytes;
@@ -135,6 +155,7 @@ impl Loan {
     fn taken(&self, up_to: u64) -> (usize, bool) {
         let mut state = lock(&self.state);
         let mut bytes = 0;
+        let now = Instant::now();
         while state.first < up_to
             && let Some(chunk) = state.chunks.pop_front()
         {
@@ -142,9 +163,11 @@ impl Loan {
             state.first += 1;
         }
         state.kept_bytes -= bytes;
+        state.pace.taken(now, bytes);
         if state.ended.is_some() {
-            state.ended = Some(Instant::now());
+            state.ended = Some(now);
         }
+        self.taken.notify_one();
         (bytes, state.chunks.is_empty() && state.ended.is_some())
     }
 
@@ -176,6 +199,13 @@ impl Lender {
             key,
             loan: None,
             is_finished: false,
+        }
+    }
+
+    /// Resolves while more may be lent. Cancel safe.
+    pub(super) async fn keeps_pace(&self) {
+        if let Some(loan) = &self.loan {
+            loan.keeps_pace().await;
         }
     }
 

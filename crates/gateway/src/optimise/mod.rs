@@ -17,6 +17,7 @@ mod inlet;
 pub(crate) mod lend;
 mod lending;
 mod outlet;
+mod pace;
 mod stores;
 mod tally;
 

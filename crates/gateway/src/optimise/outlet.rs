@@ -111,10 +111,14 @@ impl Outlet {
             }
             return Ok(());
         };
+        let wait = Instant::now();
         if coder.frames.is_empty() {
+            if let Some(lender) = &coder.lender {
+                lender.keeps_pace().await;
+            }
             coder.encode(buffer, take);
         }
-        let wait = Instant::now();
+        let wait = wait + coder.coding.coding;
         while let Some(frame) = coder.frames.front() {
             self.send.write(frame.clone()).await?;
             coder.frames.pop_front();

@@ -7,7 +7,7 @@ use std::{
     fmt::Write as _,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use aws_lc_rs::{digest, rand};
@@ -36,6 +36,8 @@ pub(crate) struct Stores {
 struct Open {
     /// By their folders.
     stores: HashMap<String, Store>,
+    /// Those that could not be opened, and when.
+    failed: HashMap<String, Instant>,
     is_retired: bool,
 }
 
@@ -64,7 +66,8 @@ impl Stores {
         if let Some(store) = open.stores.get(&name) {
             return Some(store.clone());
         }
-        if open.is_retired {
+        let is_hopeless = |failed: &Instant| failed.elapsed() < PAUSE;
+        if open.is_retired || open.failed.get(&name).is_some_and(is_hopeless) {
             return None;
         }
         let folder = self.settings.folder.join(&name);
@@ -86,6 +89,7 @@ impl Stores {
             // The process that this one has replaced lets go of it in a moment.
             Err(OpenError::InUse { .. }) => None,
             Err(error) => {
+                open.failed.insert(name, Instant::now());
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 warn!(%error, cause, "no chunk store; nothing is found there");
                 None
@@ -151,7 +155,7 @@ fn fill(bytes: &mut [u8]) {
 /// What waits for the disk. A second of 1 Gbit/s takes 125 MB; what comes faster than the disk writes is not kept.
 const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// After a write that failed: a full disk may have room again.
+/// After a file operation that failed: a full disk may have room again.
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
