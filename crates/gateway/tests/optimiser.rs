@@ -279,6 +279,32 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
 }
 
 #[test]
+fn a_known_file_drains_soon_at_a_slow_server() {
+    let world = with_stores("");
+    let bytes = noise(24_000_000);
+    upload(&world, &bytes);
+    let (_client, _server, mut client_data, mut server_data) = world.uploading();
+    let begin = Instant::now();
+    let (written, read) = thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut buffer = vec![0; 40_000];
+            let mut received = 0;
+            // 4 MB/s.
+            while received < 24_000_000 {
+                received += server_data.read(&mut buffer).expect("it arrives");
+                let due = Duration::from_micros(received as u64 / 4);
+                thread::sleep(due.saturating_sub(begin.elapsed()));
+            }
+            begin.elapsed()
+        });
+        client_data.write_all(&bytes).expect("the gateway reads");
+        (begin.elapsed(), reader.join().expect("no panic"))
+    });
+    // It waits for two seconds of six, and for what is in buffers.
+    assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
+}
+
+#[test]
 fn tenants_do_not_find_chunks_of_each_other() {
     let world = with_stores("");
     let bytes = noise(1_000_000);

@@ -2,11 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-/// Measured over short windows; the newest one counts.
-#[derive(Debug, Default)]
+/// Measured over short windows; the newest one counts. What may be on its way at most doubles from one to the next: a slow
+/// receiver's first bytes go into buffers, at once.
+#[derive(Debug)]
 pub(super) struct Pace {
     window: Option<Window>,
-    bytes_per_s: Option<u64>,
+    bound_bytes: usize,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            window: None,
+            bound_bytes: FIRST_BYTES,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +35,9 @@ impl Pace {
         window.bytes += bytes as u64;
         let elapsed = now.saturating_duration_since(window.begin);
         if elapsed >= WINDOW {
-            let per_s = window.bytes as f64 / elapsed.as_secs_f64();
-            self.bytes_per_s = Some(per_s as u64);
+            let taken = AHEAD_S * window.bytes as f64 / elapsed.as_secs_f64();
+            let bound = (taken as usize).min(2 * self.bound_bytes);
+            self.bound_bytes = bound.clamp(BOUND_LEAST_BYTES, BOUND_MOST_BYTES);
             self.window = Some(Window {
                 begin: now,
                 bytes: 0,
@@ -36,11 +47,7 @@ impl Pace {
 
     /// What may be on its way to the receiver.
     pub(super) fn bound_bytes(&self) -> usize {
-        let Some(bytes_per_s) = self.bytes_per_s else {
-            return FIRST_BYTES;
-        };
-        let bound = (bytes_per_s as usize).saturating_mul(AHEAD_S);
-        bound.clamp(BOUND_LEAST_BYTES, BOUND_MOST_BYTES)
+        self.bound_bytes
     }
 }
 
@@ -49,7 +56,7 @@ const WINDOW: Duration = Duration::from_millis(200);
 
 /// What is on its way is taken in so many seconds: a round trip over a satellite, and some of the five seconds in which an
 /// upload has to drain.
-const AHEAD_S: usize = 2;
+const AHEAD_S: f64 = 2.0;
 
 /// Before anything is known: three lists or so.
 const FIRST_BYTES: usize = 4 * 1024 * 1024;

@@ -1,0 +1,159 @@
+"""Downloads through a pair with chunk stores: a file that the near gateway has does not cross the WAN again, and what a
+client gets is what the server would have given at this moment.
+"""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+import servers
+from files import content, make_file
+from world import ADDRESS_B, Path
+
+PATH = Path(rate="1 Gbit/s", rtt="40ms", loss="0")
+SIZE, SIZE_QUICK = 1_000_000_000, 100_000_000
+SMALL = 3_000_000
+# Of the bytes of a known file, in both directions together.
+CROSSED_MAX = 0.001
+FIRST_DOOR = 2150
+NAMES = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"]
+
+
+@pytest.fixture(scope="module")
+def pair(world):
+    """The servers, each with a door, and both gateways with stores."""
+    running = servers.start_all(world, names=NAMES)
+    world.allowed += [server.place() for server in running.values()]
+    for site in ("a", "b"):
+        os.makedirs(world.path(f"store-{site}"))
+    store = '[store]\nfolder = "{}"\n'
+    doors = {name: FIRST_DOOR + at for at, name in enumerate(running)}
+    sections = [f'[[ftp]]\nlisten = "127.0.0.1:{doors[name]}"\ntarget = "{server.place()}"\ncache = true\n'
+                for name, server in running.items()]
+    world.gateway("b", store.format(world.path("store-b")))
+    world.gateway("a", store.format(world.path("store-a")) + "".join(sections))
+    world.connected()
+    yield {name: (server, doors[name]) for name, server in running.items()}
+    world.stop_pair()
+
+
+@pytest.fixture(params=NAMES)
+def way(request, pair):
+    return pair[request.param]
+
+
+def curl(world, server, host, port, name, *options, site="a"):
+    """A download. Returns its bytes, or curl's exit code."""
+    back = world.path("back")
+    if "-C" not in options and os.path.exists(back):
+        os.remove(back)
+    url = f"ftp://{host}:{port}{server.folder}/{name}"
+    done = world.run("curl", "-sS", "-u", f"{server.user}:{server.password}", *options, "-o", back, url, site=site,
+                     capture_output=True)
+    return content(back) if done.returncode == 0 else done.returncode
+
+
+def both(world, way, name, *options):
+    """The same download through the pair and beside the server."""
+    server, door = way
+    through = curl(world, server, "127.0.0.1", door, name, *options)
+    beside = curl(world, server, ADDRESS_B, server.port, name, *options, site="b")
+    return through, beside
+
+
+def place(server, name, data, time_s=None):
+    path = server.file(name)
+    with open(path, "wb") as file:
+        file.write(data)
+    os.chmod(path, 0o644)
+    if time_s is not None:
+        os.utime(path, (time_s, time_s))
+    return path
+
+
+def crossed_bytes(world):
+    """Bytes on the WAN in both directions, by the emulator's counters."""
+    shown = subprocess.run([world.longhaul, "wan", "--name", world.name, "show", "--json"], check=True,
+                           capture_output=True, text=True)
+    counters = json.loads(shown.stdout)
+    return sum(counters[way]["counters"]["sent_bytes"] for way in ("a_to_b", "b_to_a"))
+
+
+def saved_bytes(world):
+    return world.status("a")["optimiser"]["deduplication_saved_bytes"]
+
+
+def test_a_file_crosses_the_wan_once(world, pair, options, capsys):
+    server, door = pair["vsftpd"]
+    size = SIZE_QUICK if options.quick else SIZE
+    make_file(server.file("film"), size)
+    shares = []
+    for _ in range(3):
+        before = crossed_bytes(world)
+        back = curl(world, server, "127.0.0.1", door, "film")
+        shares.append((crossed_bytes(world) - before) / size)
+        assert back == content(server.file("film"))
+    with capsys.disabled():
+        print("  share on the WAN:", ", ".join(f"{share:.3%}" for share in shares), flush=True)
+    os.remove(server.file("film"))
+    assert shares[0] >= 1
+    assert max(shares[1:]) <= CROSSED_MAX
+
+
+def test_a_file_that_has_changed_is_another_one_even_in_the_same_second(world, way):
+    server, _ = way
+    first, second = os.urandom(SMALL), os.urandom(SMALL)
+    before = saved_bytes(world)
+    for turn, data in enumerate([first, first, second, first]):
+        path = place(server, "changing", data, 1_700_000_000)
+        assert os.path.getsize(path) == SMALL
+        through, beside = both(world, way, "changing")
+        assert through == beside == data, f"turn {turn}"
+    assert saved_bytes(world) - before > SMALL, "the stores were in use"
+
+
+def test_rights_are_those_of_this_moment(world, way):
+    server, _ = way
+    data = os.urandom(SMALL)
+    path = place(server, "private", data)
+    assert both(world, way, "private") == (data, data)
+    os.chmod(path, 0)
+    if server.name == "pyftpdlib":
+        # It runs as root here, who may read everything.
+        os.remove(path)
+    through, beside = both(world, way, "private")
+    assert isinstance(beside, int) and through == beside
+    assert not os.path.exists(world.path("back")) or content(world.path("back")) == b""
+
+
+def test_a_part_is_that_part(world, way):
+    server, door = way
+    data = os.urandom(SMALL)
+    place(server, "parts", data)
+    assert both(world, way, "parts") == (data, data)
+    for options in (["-r", "1000000-"], ["-r", "2999999-"], ["-r", "0-999999"]):
+        through, beside = both(world, way, "parts", *options)
+        assert through == beside, options
+    with open(world.path("back"), "wb") as file:
+        file.write(data[:1_234_567])
+    assert curl(world, server, "127.0.0.1", door, "parts", "-C", "-") == data
+
+
+def test_text_is_what_the_server_makes_of_it(world, way):
+    server, _ = way
+    place(server, "text", b"".join(b"line %d of a text\n" % number for number in range(100_000)))
+    for options in ([], ["-B"], ["-B"], []):
+        through, beside = both(world, way, "text", *options)
+        assert through == beside, options
+
+
+def test_without_its_server_nothing_is_served(world, pair):
+    server, door = pair["vsftpd"]
+    data = os.urandom(SMALL)
+    place(server, "gone", data)
+    assert curl(world, server, "127.0.0.1", door, "gone") == data
+    world.kill("vsftpd")
+    assert isinstance(curl(world, server, "127.0.0.1", door, "gone"), int)
+    assert not os.path.exists(world.path("back"))
