@@ -27,6 +27,27 @@ fn pair() -> (Link, Link) {
 }
 
 #[tokio::test]
+async fn the_last_bytes_go_although_the_queue_is_full() {
+    let (a, b) = pair();
+    let (mut send, _recv) = a.open(PeerId(0), Class::Bulk).await.expect("it is up");
+    let block = Bytes::from(vec![7; 100_000]);
+    let mut written = 0;
+    // Nobody reads: in the end a write waits.
+    while let Ok(done) = timeout(Duration::from_millis(300), send.write(block.clone())).await {
+        done.expect("the stream is open");
+        written += block.len();
+    }
+    send.finish_with(Bytes::from_static(b"last"));
+    let mut incoming = b.accept().await.expect("a stream comes");
+    let mut read = Vec::new();
+    while let Some(data) = incoming.recv.read().await.expect("it is intact") {
+        read.extend_from_slice(&data);
+    }
+    assert_eq!(read.len(), written + 4);
+    assert!(read.ends_with(b"last"));
+}
+
+#[tokio::test]
 async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
     let (a, b) = pair();
     let echo = tokio::spawn(async move {
