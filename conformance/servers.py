@@ -102,6 +102,16 @@ def forget_transfers(world):
     open(world.path("vsftpd.transfers.log"), "w").close()
 
 
+def start_proftpd(world, *modules):
+    """Starts a ProFTPD without TLS; `modules` are lines of its configuration that load further modules and set them.
+
+    Raises `Missing` if it cannot be had."""
+    unpack()
+    server = _proftpd(world, None, *modules)
+    world.wait(lambda: _listens(world, server), f"{server.name} listens")
+    return server
+
+
 def start_all(world, tls=False, names=None):
     """Starts every server in site b, or those with `names`, with `tls` such that demand TLS and the reuse of
     its session on data connections. Returns them by name.
@@ -190,7 +200,7 @@ def _vsftpd(world, pem):
     return start_vsftpd(world, "vsftpd-tls", 2211, pem=pem) if pem else start_vsftpd(world)
 
 
-def _proftpd(world, pem):
+def _proftpd(world, pem, *modules):
     name, port = ("proftpd-tls", 2212) if pem else ("proftpd", 2202)
     home = _home(world, name, "nobody", "nogroup")
     password = subprocess.run(["openssl", "passwd", "-6", PASSWORD], check=True,
@@ -199,7 +209,7 @@ def _proftpd(world, pem):
     with open(users, "w") as file:
         file.write(f"{USER}:{password}:65534:65534::{home}:/bin/sh\n")
     os.chmod(users, 0o600)
-    tls = [f"ModulePath {UNPACKED}/usr/lib/proftpd", "LoadModule mod_tls.c", "TLSEngine on",
+    tls = ["LoadModule mod_tls.c", "TLSEngine on",
            "TLSRequired on", f"TLSRSACertificateFile {pem}",
            f"TLSRSACertificateKeyFile {pem}", f"TLSLog {world.path('proftpd-tls.tls.log')}",
            "TLSVerifyClient off"]
@@ -212,7 +222,8 @@ def _proftpd(world, pem):
             f"PidFile {world.path(f'{name}.pid')}", f"ScoreboardFile {world.path(f'{name}.score')}",
             f"SystemLog {world.path(f'{name}.system')}", f"TransferLog {world.path(f'{name}.xfer')}",
             f"DefaultRoot {home}", "AllowOverwrite on", "AllowStoreRestart on",
-            "AllowRetrieveRestart on", "UseReverseDNS off", *(tls if pem else []), ""]))
+            "AllowRetrieveRestart on", "UseReverseDNS off",
+            f"ModulePath {UNPACKED}/usr/lib/proftpd", *(tls if pem else []), *modules, ""]))
     os.chmod(config, 0o644)
     program = os.path.join(UNPACKED, "usr/sbin/proftpd")
     world.start(name, "b", program, "--nodaemon", "--config", config)

@@ -91,6 +91,12 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Text, logs, images, repeated files: rates beside no optimiser, rsync, zstd and MODE Z (root only); 100 min
+    Optimiser {
+        /// Passed on: `-- --quick`, `-- --write`, `-- --only NAME`, `-- --processor`, `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Uploads while the route becomes longer and shorter, idle and in use (root only); 10 min
     Routes {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
@@ -121,6 +127,7 @@ pub(crate) enum Script {
     Sessions,
     PassivePorts,
     Uploads,
+    Optimiser,
     Routes,
     Probe,
     Soak,
@@ -138,6 +145,7 @@ impl Script {
             Self::Sessions => "sessions",
             Self::PassivePorts => "passive-ports",
             Self::Uploads => "uploads",
+            Self::Optimiser => "optimiser",
             Self::Routes => "routes",
             Self::Probe => "probe",
             Self::Soak => "soak",
@@ -169,6 +177,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::IdleSessions { arguments } => return measure(Script::IdleSessions, arguments),
         Bench::Sessions { arguments } => return measure(Script::Sessions, arguments),
         Bench::Uploads { arguments } => return measure(Script::Uploads, arguments),
+        Bench::Optimiser { arguments } => return measure(Script::Optimiser, arguments),
         Bench::Routes { arguments } => return measure(Script::Routes, arguments),
         Bench::PassivePorts { arguments } => return measure(Script::PassivePorts, arguments),
         Bench::Probe { arguments } => return measure(Script::Probe, arguments),
