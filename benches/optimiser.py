@@ -85,6 +85,7 @@ class Kind:
     variants: tuple = ()
     # Files of its own size that lie on the disk at once, stores included.
     room: int = 6
+    is_tree: bool = False
 
 
 def source_tarball(path, size, rng):
@@ -242,7 +243,7 @@ KINDS = [
          (("VM image: 1 % changed", changed), ("VM image: shifted by 7 bytes", shifted))),
     Kind("file sent twice", "random bytes", 1_000_000_000, random_bytes, (("file sent twice: again", again),)),
     Kind("small files", "XML of 4 KiB, alike but for the values; `lftp mirror` with eight connections", SMALL_FILES * 4096,
-         small_similar),
+         small_similar, is_tree=True),
 ]
 
 
@@ -430,6 +431,10 @@ def measure_kind(setup, kind, run, size, rows):
     kind.make(base, size, rng)
     setup.old = None
     ways = [way for way in WAYS if args.way in way and not (os.path.isdir(base) and way in FORGETFUL)]
+    if run >= args.peer_runs:
+        # What has to be compared in each run.
+        compared = (OPTIMISER, PLAIN) if kind.name == INCOMPRESSIBLE else (OPTIMISER,)
+        ways = [way for way in ways if way in compared]
     # Each run begins with another way.
     ways = ways[run % len(ways):] + ways[:run % len(ways)]
     for number, (row, vary) in enumerate([(kind.name, None), *kind.variants]):
@@ -528,15 +533,17 @@ def measure(world, args):
     bench.require(kinds, f"no kind of data has {args.only!r} in its name: {', '.join(kind.name for kind in KINDS)}")
     rows = {}
     for run in range(runs):
-        for kind in kinds:
+        # Trees are ruled by round trips, and take long.
+        for kind in [kind for kind in kinds if run < args.peer_runs or not kind.is_tree]:
             measure_kind(setup, kind, run, int(kind.bytes * scale), rows)
     rates, told = tables(rows)
     required, missed = judge(rows, setup.has_store)
     print("\n".join(["", *rates, "", *told, "", *required]), flush=True)
+    of_peers = f", {args.peer_runs} of the other ways and of trees" if args.peer_runs < runs else ""
     about = [f"- {kind.name}: {kind.what}." for kind in kinds]
     bench.write(args, "optimiser", "The optimiser beside other means", [
         f"{args.path}. Payload by the seconds that the client's process took, by the line's rate; median, least and most of "
-        f"{runs} runs. Uploads; every file was compared.{'' if setup.has_store else ' Without a store.'}", "", *rates, "",
+        f"{runs} runs{of_peers}. Uploads; every file was compared.{'' if setup.has_store else ' Without a store.'}", "", *rates, "",
         "`rsync -z` and `zstd -1 | nc` go through forwards of the same link; what was sent before lies at rsync's destination. "
         "`MODE Z` is a download from ProFTPD by curl, whose output is inflated in a pipe, through a door without the optimiser, and directly "
         "over TCP: the server inflates too slowly for uploads.", "", *told, "",
@@ -600,6 +607,7 @@ def bits_per_s(rate):
 
 def extend(parser):
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--peer-runs", type=int, default=3, help="in later runs only the optimiser")
     parser.add_argument("--only", default="", help="kinds of data with this in their names")
     parser.add_argument("--way", default="", help="ways with this in their names")
     parser.add_argument("--scale", type=float, default=1.0, help="sizes by this; below 1 no bound is held against the figures")
