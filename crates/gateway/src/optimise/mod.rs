@@ -20,7 +20,7 @@ mod outlet;
 mod stores;
 mod tally;
 
-pub use self::stores::Settings;
+pub use self::stores::{Settings, StoreName};
 pub(crate) use self::{
     agreement::{Agreement, Coded, Sharing},
     inlet::{Inlet, InletError},
