@@ -226,6 +226,18 @@ def test_tables_are_searched_ordered_and_paged(chromium, busy):
         sync_api.expect(recent.first).to_contain_text("failed (426)")
 
 
+def test_what_was_saved_is_told(chromium, busy):
+    with opened(chromium, busy) as page:
+        live(page)
+        sync_api.expect(page.locator("#recent tbody tr").first).to_contain_text("570 MB, 570 kB on the WAN")
+        sync_api.expect(page.locator("#saved")).to_contain_text("on the WAN")
+        sync_api.expect(page.locator("#saved")).to_contain_text("by deduplication")
+        store = page.locator("#stores tbody tr")
+        sync_api.expect(store).to_have_count(1)
+        sync_api.expect(store).to_contain_text("site-b")
+        sync_api.expect(store).to_contain_text("0 B of 8.59 GB")
+
+
 def test_a_peer_over_time(chromium, busy):
     with opened(chromium, busy) as page:
         live(page)

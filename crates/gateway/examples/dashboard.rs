@@ -30,7 +30,7 @@ fn main() {
     let (at, ..) = start(folder, "b.key", LOOPBACK, &peer);
     let peer = format!(
         "[[peer]]\nname = \"site-b\"\npublic_key = \"{far}\"\nendpoint = \"{at}\"\n\
-         [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:1\"\n"
+         [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:1\"\n[store]\nfolder = \".\"\n"
     );
     let (_, admin, https) = start(folder, "a.key", admin, &peer);
     println!("{admin}");

@@ -36,7 +36,7 @@ use crate::{
     limits::Refusal,
     reload::{self, Outcome, SetLog},
     shared::Shared,
-    status::Snapshot,
+    status::{Snapshot, StoreStatus},
     target::Host,
     upgrade,
 };
@@ -371,6 +371,10 @@ impl Shared {
         let link = self.link.snapshot();
         Snapshot {
             public_key: self.config.link.identity.public_key().to_string(),
+            stores: {
+                let stores = self.stores.as_ref();
+                stores.map_or(Vec::new(), |it| StoreStatus::all(it))
+            },
             ..self
                 .registry
                 .snapshot(&link, self.link.local_addr().to_string())

@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// The chunk store for `tenant` of `peer`, where the configuration has one.
-    fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
+    pub(crate) fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
         let (of_peer, key) = self.config.peer_and_key(peer)?;
         let has_tenant = tenant.is_empty() || of_peer.tenants.iter().any(|it| it == tenant);
         let stores = self.stores.as_ref();

@@ -6,11 +6,13 @@ mod histogram;
 mod recent;
 mod registry;
 mod render;
+mod store;
 
 pub(crate) use finished::Conclusion;
 pub use histogram::Histogram;
 pub(crate) use recent::{KnownPath, Search};
 pub(crate) use registry::{Meter, Registry, Transfer};
+pub use store::StoreStatus;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,9 @@ pub struct Snapshot {
     /// What coding made of the bytes of transfers and forwards.
     #[serde(default)]
     pub optimiser: OptimiserTotals,
+    /// The chunk stores that are open.
+    #[serde(default)]
+    pub stores: Vec<StoreStatus>,
     /// Transfers and forwards open now.
     pub transfers: Vec<TransferStatus>,
     /// The last FTP transfers of this gateway's clients that have ended, the newest first.

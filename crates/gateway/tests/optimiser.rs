@@ -9,14 +9,14 @@ mod common;
 use std::{
     fs,
     io::{Read, Write},
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     os::unix::fs::FileExt as _,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, World, passive, read_all};
+use common::{Gateway, PATIENCE, World, passive, read_all};
 use gateway::{status::Snapshot, transfer_log::TransferRecord};
 
 /// Words that no two lines have alike.
@@ -302,6 +302,55 @@ fn a_known_file_drains_soon_at_a_slow_server() {
     });
     // It waits for two seconds of six, and for what is in buffers.
     assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
+}
+
+#[test]
+fn a_store_is_seen_and_begins_anew_when_it_is_cleared() {
+    let world = with_stores("");
+    let bytes = noise(4_000_000);
+    upload(&world, &bytes);
+    upload(&world, &bytes);
+    let is_whole = |it: &Snapshot| it.stores.iter().any(|it| it.disk_bytes > 4_000_000);
+    for (gateway, peer) in [(&world.near, "site-b"), (&world.far, "site-a")] {
+        let seen = gateway.wait_for("all chunks on the disk", is_whole);
+        let [store] = &seen.stores[..] else {
+            panic!("{:?}", seen.stores);
+        };
+        assert_eq!((&*store.peer, &*store.tenant), (peer, ""));
+        assert!(store.chunks > 100 && store.segments == 1, "{store:?}");
+        assert!(store.index_bytes > 0 && store.damaged == 0, "{store:?}");
+        let metrics = gateway.http("/metrics");
+        let sample = format!("longhaul_store_chunks{{store=\"{}\"}}", store.store);
+        assert!(metrics.contains(&sample), "{metrics}");
+        let text = seen.to_string();
+        assert!(text.contains(&format!("store {peer}: ")), "{text}");
+    }
+    let far = world.far.snapshot().stores[0].clone();
+    assert!(far.hits > 0, "{far:?}");
+    let store = world.near.snapshot().stores[0].store.clone();
+    clear(&world.near, &store);
+    assert_eq!(world.near.snapshot().stores[0].chunks, 0);
+    // What the near gateway does not have, it does not refer to.
+    let again = upload(&world, &bytes);
+    assert!(again.wan_bytes > again.bytes, "{again:?}");
+    let known = upload(&world, &bytes);
+    assert!(known.wan_bytes < known.bytes / 100, "{known:?}");
+}
+
+/// Has a gateway clear a store, as a program does.
+fn clear(gateway: &Gateway, store: &str) {
+    let body = format!("{{\"store\":\"{store}\"}}");
+    let mut stream = TcpStream::connect(gateway.admin).expect("the admin address");
+    let request = format!(
+        "POST /dashboard/clear HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        gateway.admin,
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("a connection");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.0 204"), "{answer}");
 }
 
 #[test]

@@ -22,7 +22,22 @@ pub(crate) fn ask(admin: SocketAddr, method: &str, path: &str) -> anyhow::Result
 
 /// Sends one request whose body is a text.
 pub(crate) fn send(admin: SocketAddr, path: &str, text: &str) -> anyhow::Result<Answer> {
-    told(admin, answer(admin, "POST", path, text, PATIENCE))
+    told(admin, answer(admin, "POST", path, "", text, PATIENCE))
+}
+
+/// Sends one request as the dashboard's controls take it: JSON, with the token of the gateway if it has one.
+pub(crate) fn order(
+    admin: SocketAddr,
+    path: &str,
+    token: Option<&str>,
+    body: &str,
+    patience: Duration,
+) -> anyhow::Result<Answer> {
+    let mut lines = "Content-Type: application/json\r\n".to_owned();
+    if let Some(token) = token {
+        lines += &format!("Authorization: Bearer {token}\r\n");
+    }
+    told(admin, answer(admin, "POST", path, &lines, body, patience))
 }
 
 /// The same for what takes a while.
@@ -32,7 +47,7 @@ pub(crate) fn ask_patiently(
     path: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
-    told(admin, answer(admin, method, path, "", patience))
+    told(admin, answer(admin, method, path, "", "", patience))
 }
 
 fn told(admin: SocketAddr, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
@@ -43,6 +58,7 @@ fn answer(
     admin: SocketAddr,
     method: &str,
     path: &str,
+    lines: &str,
     body: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
@@ -53,7 +69,7 @@ fn answer(
     stream.set_read_timeout(Some(patience))?;
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.0\r\nHost: {admin}\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nHost: {admin}\r\n{lines}Content-Length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();

@@ -70,8 +70,9 @@ Example:
     },
     /// Calculate the time of a transfer by plain FTP and through Longhaul
     #[command(after_help = "\
-Example:
-  longhaul calc time --size '1 GB' --rate '1 Gbit/s' --rtt 200ms --loss 0.1%")]
+Examples:
+  longhaul calc time --size '1 GB' --rate '1 Gbit/s' --rtt 200ms --loss 0.1%
+  longhaul calc time --size '1 GB' --rate '100 Mbit/s' --rtt 200ms --shrink 3")]
     Time {
         /// Assume a file of this size: '1 GB' or '1 GiB'
         #[arg(long, value_name = "SIZE")]
@@ -88,6 +89,9 @@ Example:
         /// Let TCP keep at most this much in flight: '64 KiB' [default: no limit]
         #[arg(long, value_name = "SIZE")]
         window: Option<ByteCount>,
+        /// Assume that the optimiser leaves one byte of this many: 3 for a third of the file
+        #[arg(long, value_name = "FACTOR")]
+        shrink: Option<f64>,
     },
 }
 
@@ -103,6 +107,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             rtt,
             loss,
             window,
+            shrink,
         } => {
             let transfer = Transfer {
                 size,
@@ -111,7 +116,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 loss,
                 window,
             };
-            (time(&transfer), time_figures(&transfer))
+            (time(&transfer, shrink), time_figures(&transfer, shrink))
         }
     };
     output::print(&if args.json {
@@ -153,12 +158,17 @@ impl What {
                 rate,
                 loss,
                 window,
+                shrink,
                 ..
             } => {
                 exit::ensure(*size > ByteCount::ZERO, "--size must be above zero")?;
                 exit::ensure(*rate > BitRate::default(), zero_rate)?;
                 exit::ensure(*loss < 1.0, all_lost)?;
-                exit::ensure(*window != Some(ByteCount::ZERO), zero_window)
+                exit::ensure(*window != Some(ByteCount::ZERO), zero_window)?;
+                exit::ensure(
+                    shrink.is_none_or(|it| it >= 1.0 && it.is_finite()),
+                    "--shrink must be 1 or more: 3 leaves a third of the bytes",
+                )
             }
         }
     }
@@ -193,7 +203,7 @@ fn loss_figures(loss: f64, rtt: Duration, mss: ByteCount) -> Value {
     })
 }
 
-fn time_figures(transfer: &Transfer) -> Value {
+fn time_figures(transfer: &Transfer, shrink: Option<f64>) -> Value {
     let plain = transfer.plain();
     let limit = match plain.limit {
         Limit::Rate => "rate",
@@ -211,6 +221,8 @@ fn time_figures(transfer: &Transfer) -> Value {
         "plain_limit": limit,
         "plain_s": plain.time.as_secs_f64(),
         "longhaul_ideal_s": transfer.ideal_time().as_secs_f64(),
+        "shrink": shrink,
+        "longhaul_optimised_s": shrink.map(|it| transfer.optimised_time(it).as_secs_f64()),
     })
 }
 
@@ -284,7 +296,7 @@ fn loss_rates(loss: f64, rtt: Duration, mss: ByteCount) -> String {
     )
 }
 
-fn time(transfer: &Transfer) -> String {
+fn time(transfer: &Transfer, shrink: Option<f64>) -> String {
     let plain = transfer.plain();
     let ideal = transfer.ideal_time();
     let limit = match plain.limit {
@@ -292,6 +304,17 @@ fn time(transfer: &Transfer) -> String {
         Limit::Window => "the window",
         Limit::Loss => "loss, by CUBIC's law",
     };
+    let trips = if transfer.loss > 0.0 { 2 } else { 1 };
+    let optimised = shrink.map_or(String::new(), |shrink| {
+        let optimised = transfer.optimised_time(shrink);
+        format!(
+            "with the optimiser: S / {shrink} / line + {trips} RTT: {}, if the gateways' processors keep up\n  \
+             (bytes / wan_bytes in the transfer log is what your own files shrink by)\n\
+             plain / Longhaul with the optimiser = {:.1}\n",
+            human(optimised),
+            plain.time.as_secs_f64() / optimised.as_secs_f64(),
+        )
+    });
     format!(
         "{} over {}, RTT {} s, loss {} %\n\
          line: rate x {} for headers x (1 - loss) = {}\n\
@@ -299,7 +322,7 @@ fn time(transfer: &Transfer) -> String {
          3 RTT to set up, slow start from 10 segments, the rest at that rate: {}\n\
          through Longhaul: S / line + {} RTT: {} on a warm link, at best\n  \
          (docs/results has the measured shares of this ideal; a new link needs 4 to 6 RTT to reach its rate)\n\
-         plain / Longhaul = {:.1}\n",
+         plain / Longhaul = {:.1}\n{optimised}",
         transfer.size,
         transfer.rate,
         transfer.rtt.as_secs_f64(),
@@ -308,7 +331,7 @@ fn time(transfer: &Transfer) -> String {
         mbit(transfer.line_goodput_bits_per_s()),
         mbit(plain.goodput_bits_per_s),
         human(plain.time),
-        if transfer.loss > 0.0 { 2 } else { 1 },
+        trips,
         human(ideal),
         plain.time.as_secs_f64() / ideal.as_secs_f64(),
     )
@@ -368,5 +391,25 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+    #[test]
+    fn the_optimiser_has_its_time_beside_the_one_without() {
+        let transfer = Transfer {
+            size: ByteCount::megabytes(1000),
+            rate: BitRate::mbit(100),
+            rtt: Duration::from_millis(200),
+            loss: 0.0,
+            window: None,
+        };
+        let text = time(&transfer, Some(3.0));
+        for part in [
+            "S / line + 1 RTT: 85.31 s",
+            "with the optimiser: S / 3 / line + 1 RTT: 28.57 s",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!time(&transfer, None).contains("optimiser"));
+        let figures = time_figures(&transfer, None);
+        assert!(figures["longhaul_optimised_s"].is_null());
     }
 }

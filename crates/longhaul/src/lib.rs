@@ -37,6 +37,7 @@ mod reload;
 mod service;
 mod setup;
 mod status;
+mod store;
 mod sync;
 mod text_place;
 mod top;
@@ -84,6 +85,7 @@ enum Command {
     Gateway(gateway::Args),
     Status(status::Args),
     Top(top::Args),
+    Store(store::Args),
     Reload(reload::Args),
     Upgrade(upgrade::Args),
     Log(log::Args),
@@ -125,6 +127,7 @@ pub fn run() -> ExitCode {
         Command::Gateway(args) => gateway::run(&args),
         Command::Status(args) => status::run(&args).map(done),
         Command::Top(args) => top::run(&args).map(done),
+        Command::Store(args) => store::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Upgrade(args) => upgrade::run(&args),
         Command::Log(args) => log::run(&args).map(done),

@@ -10,8 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rand::{Rng, SeedableRng};
-use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,6 +22,7 @@ use super::{
     Arrivals, Failure, FailureKind, ProbeError, clock,
     failure::{self, within},
     hello::{ECHO_BYTES, Hello},
+    payload::{self, Payload},
 };
 use bench_kit::stats;
 
@@ -38,6 +37,8 @@ pub struct BulkProbe {
     pub label: String,
     /// Bytes of each transfer. Default 1 MB, as in the study.
     pub size: ByteCount,
+    /// What the bytes are like.
+    pub payload: Payload,
     /// Longest silence before a transfer fails. Default 30 s.
     pub timeout: Duration,
     /// The number of transfers and their times.
@@ -98,6 +99,7 @@ impl BulkProbe {
             proxy: None,
             label: "direct".to_owned(),
             size: ByteCount::megabytes(1),
+            payload: Payload::default(),
             timeout: Duration::from_secs(30),
             arrivals: Arrivals::default(),
         }
@@ -148,6 +150,7 @@ pub fn run(
     let hello = Hello::Bulk { bytes }.line();
     Hello::parse(hello.trim_end().as_bytes())
         .map_err(|error| ProbeError::Invalid(error.to_string()))?;
+    probe.payload.prepare();
     let start = |probe: Rc<BulkProbe>, number| async move { one(&probe, number).await };
     probe.arrivals.drive_by_turns(&[probe], start, on_record)
 }
@@ -176,16 +179,17 @@ async fn transfer(probe: &BulkProbe, record: &mut Transfer, began: Instant) -> R
     let bytes = probe.size.bytes();
     let hello = Hello::Bulk { bytes }.line();
     within("sending", patience, stream.write_all(hello.as_bytes())).await?;
-    let mut random = Pcg64::seed_from_u64(record.begun_unix_us ^ record.number.rotate_left(40));
-    let mut block = vec![0; STEP_BYTES];
-    random.fill_bytes(&mut block);
+    let mut stream_bytes = payload::Stream::new(probe.payload);
+    // Those that come back are random, whatever the others are like.
     let mut tail = [0; ECHO_BYTES];
-    random.fill_bytes(&mut tail);
+    Payload::Random.fill(payload::unique(), 0, &mut tail);
     let before_tail = bytes - ECHO_BYTES as u64;
     while record.bytes < before_tail {
-        let step = (before_tail - record.bytes).min(STEP_BYTES as u64) as usize;
-        within("sending", patience, stream.write_all(&block[..step])).await?;
-        record.bytes += step as u64;
+        let step = stream_bytes.ahead(before_tail - record.bytes);
+        let count = step.len();
+        within("sending", patience, stream.write_all(step)).await?;
+        stream_bytes.advance(count);
+        record.bytes += count as u64;
     }
     within("sending", patience, stream.write_all(&tail)).await?;
     record.bytes += ECHO_BYTES as u64;
@@ -280,7 +284,5 @@ async fn ask_http(stream: &mut TcpStream, peer: SocketAddr) -> Result<(), Failur
     Err(Failure::new(FailureKind::UnexpectedReply, "proxy", words))
 }
 
-/// Bytes of one write.
-const STEP_BYTES: usize = 128 * 1024;
 /// Longest head of a proxy's answer.
 const HEAD_MAX_BYTES: usize = 16 * 1024;

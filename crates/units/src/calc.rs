@@ -151,6 +151,14 @@ impl Transfer {
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
         seconds(line_s + trips * self.rtt.as_secs_f64())
     }
+
+    /// The ideal time where the optimiser leaves the `shrink`th part of the bytes, 3 for a third, and the gateways' processors
+    /// keep up: that of a file of so many bytes.
+    pub fn optimised_time(&self, shrink: f64) -> Duration {
+        let whole = self.ideal_time().as_secs_f64();
+        let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
+        seconds(whole - line_s + line_s / shrink)
+    }
 }
 
 /// A duration from seconds, bounded for rates near zero.
@@ -255,6 +263,9 @@ mod tests {
         assert_eq!(rounded(short.plain().time.as_secs_f64(), 2), 8.51);
         assert_eq!(rounded(base.ideal_time().as_secs_f64(), 2), 8.92);
         assert!(base.plain().time > 30 * base.ideal_time());
+        // 8.52 s of the line, and two round trips.
+        assert_eq!(rounded(base.optimised_time(4.0).as_secs_f64(), 2), 2.53);
+        assert_eq!(base.optimised_time(1.0), base.ideal_time());
     }
 
     #[test]

@@ -94,6 +94,7 @@ pub(super) fn check(
         limits,
         admin_hosts: check_admin::hosts(file.admin.as_ref())?,
         admin_token: check_admin::token(file.admin.as_ref(), folder)?,
+        admin_token_file: check_admin::token_file(file.admin.as_ref(), folder),
         drain_max: file.link.drain_max.map_or(DRAIN_MAX, Spanned::into_inner),
         upgrade_drain_max: file.link.upgrade_drain_max.map(Spanned::into_inner),
         log_level: check_log::level(&file.log)?,

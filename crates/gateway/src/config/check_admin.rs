@@ -1,6 +1,12 @@
 //! Checks of `[admin]`: its names, the file of its token, and its address with TLS.
 
-use std::{fs::File, io::Read, net::SocketAddr, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs::File,
+    io::Read,
+    net::SocketAddr,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 use toml::Spanned;
 
@@ -20,6 +26,12 @@ pub(super) fn hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem
         Host::parse(text.get_ref()).map_err(|error| problem(text, error.to_string()))
     };
     hosts.iter().map(host).collect()
+}
+
+/// Where the token is, if there is to be one.
+pub(super) fn token_file(section: Option<&AdminSection>, folder: &Path) -> Option<PathBuf> {
+    let named = section?.token_file.as_ref()?;
+    Some(folder.join(named.get_ref()))
 }
 
 /// The token, if there is to be one.

@@ -87,6 +87,8 @@ pub struct Config {
     pub admin_hosts: Vec<Host>,
     /// Who has this token may use the dashboard; `None`: whoever reaches a loopback address may.
     pub admin_token: Option<AdminToken>,
+    /// The file with this token.
+    pub admin_token_file: Option<PathBuf>,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
     /// The dashboard over TLS, if there is to be one.
@@ -486,6 +488,14 @@ impl fmt::Display for Config {
                 "spool in {}, at most {}",
                 spool.folder.display(),
                 spool.size_max
+            )?;
+        }
+        if let Some(store) = &self.store {
+            writeln!(
+                f,
+                "chunk stores in {}, at most {} for each peer and tenant",
+                store.folder.display(),
+                store.size_max
             )?;
         }
         if let Some(https) = &self.admin_https {

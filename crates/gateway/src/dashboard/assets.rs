@@ -16,7 +16,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// Name, kind and content of each.
-const ASSETS: [(&str, &str, &str); 15] = [
+const ASSETS: [(&str, &str, &str); 16] = [
     ("page.css", STYLE, include_str!("assets/page.css")),
     ("uPlot.min.css", STYLE, include_str!("assets/uPlot.min.css")),
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
@@ -36,6 +36,7 @@ const ASSETS: [(&str, &str, &str); 15] = [
     ("running.js", SCRIPT, include_str!("assets/running.js")),
     ("controls.js", SCRIPT, include_str!("assets/controls.js")),
     ("recent.js", SCRIPT, include_str!("assets/recent.js")),
+    ("stores.js", SCRIPT, include_str!("assets/stores.js")),
 ];
 
 pub(super) async fn page() -> impl IntoResponse {

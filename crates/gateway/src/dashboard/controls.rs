@@ -1,4 +1,4 @@
-//! What a page can have changed: rate limits, the end of a transfer, an invite for a peer.
+//! What a page or a program can have changed: rate limits, the end of a transfer, an empty chunk store, an invite for a peer.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -78,6 +78,33 @@ pub(super) async fn stop(
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(Refused::Nothing("transfer")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Clear {
+    /// The name of its folder.
+    store: String,
+}
+
+/// Empties a chunk store that this gateway has open.
+pub(super) async fn clear(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let Clear { store } = read(&body)?;
+    let stores = dashboard.shared().stores.clone();
+    let name = store.clone();
+    let cleared = spawn_blocking(move || stores?.clear(&name)).await;
+    let cleared = cleared.map_err(|_| Refused::Failed("the store cannot be cleared".to_owned()))?;
+    match cleared {
+        None => Err(Refused::Nothing("open store")),
+        Some(Ok(())) => {
+            info!(store, "a chunk store was cleared");
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
     }
 }
 

@@ -54,8 +54,8 @@ struct Transfers<'a> {
     /// All others are over.
     is_all: bool,
     opened: Vec<&'a TransferStatus>,
-    /// Number, bytes up, bytes down, bits per second, limit, age in seconds.
-    moved: Vec<(u64, u64, u64, u64, &'a str, u64)>,
+    /// Number, bytes up, bytes down, bytes on the WAN, bits per second, limit, age in seconds.
+    moved: Vec<(u64, u64, u64, u64, u64, &'a str, u64)>,
     closed: Vec<u64>,
 }
 
@@ -149,13 +149,16 @@ impl<'a> Transfers<'a> {
                 change.opened.push(transfer);
                 continue;
             };
-            let moved = |it: &TransferStatus| (it.up_bytes, it.down_bytes, it.bits_per_s);
+            let moved = |it: &TransferStatus| {
+                let rate = it.bits_per_s;
+                (it.up_bytes, it.down_bytes, it.wan_bytes, rate)
+            };
             if moved(old) != moved(transfer) || old.limit != transfer.limit {
-                let (up, down, rate) = moved(transfer);
+                let (up, down, wan, rate) = moved(transfer);
                 let age_s = transfer.age_s as u64;
                 change
                     .moved
-                    .push((*id, up, down, rate, &transfer.limit, age_s));
+                    .push((*id, up, down, wan, rate, &transfer.limit, age_s));
             }
         }
         change

@@ -88,6 +88,7 @@ impl Dashboard {
         let changing = Router::new()
             .route("/dashboard/rate", post(controls::rate))
             .route("/dashboard/stop", post(controls::stop))
+            .route("/dashboard/clear", post(controls::clear))
             .route("/dashboard/invite", post(controls::invite));
         #[cfg(feature = "testing")]
         let changing = changing.route("/dashboard/testing", post(testing::fill));

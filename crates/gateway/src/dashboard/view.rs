@@ -9,7 +9,9 @@ use units::{BitRate, ByteCount};
 use super::rates::ByHand;
 use crate::{
     config::Config,
-    status::{FtpTotals, KnownPath, PeerStatus, Snapshot, TransferStatus},
+    status::{
+        FtpTotals, KnownPath, OptimiserTotals, PeerStatus, Snapshot, StoreStatus, TransferStatus,
+    },
 };
 
 /// A gateway at one moment, without its transfers.
@@ -32,6 +34,10 @@ pub(super) struct Gateway {
     transfers_failed_total: u64,
     ftp_succeeded: FtpTotals,
     ftp_failed: FtpTotals,
+    optimiser: OptimiserTotals,
+    stores: Vec<StoreStatus>,
+    /// Further stores, which are in `/status.json`.
+    stores_left_out: usize,
     /// Finished transfers since the start: another number means that there are others to ask for.
     recent_total: u64,
 }
@@ -123,6 +129,9 @@ impl Gateway {
             transfers_failed_total: snapshot.transfers_failed_total,
             ftp_succeeded: snapshot.ftp_succeeded,
             ftp_failed: snapshot.ftp_failed,
+            optimiser: snapshot.optimiser,
+            stores: snapshot.stores.iter().take(STORES_MAX).cloned().collect(),
+            stores_left_out: snapshot.stores.len().saturating_sub(STORES_MAX),
             recent_total,
         }
     }
@@ -186,6 +195,9 @@ fn unix_s() -> u64 {
 
 /// Peers that one page shows, and that have a history.
 pub(super) const PEERS_MAX: usize = 64;
+
+/// Chunk stores that one page shows.
+const STORES_MAX: usize = 64;
 
 /// Of a rate limit is used what the pacer and the headers leave.
 const AT_CAP: f64 = 0.9;

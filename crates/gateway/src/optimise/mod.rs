@@ -21,7 +21,7 @@ mod pace;
 mod stores;
 mod tally;
 
-pub use self::stores::Settings;
+pub use self::stores::{Settings, StoreName};
 pub(crate) use self::{
     agreement::{Agreement, Coded, Sharing},
     inlet::{Inlet, InletError},

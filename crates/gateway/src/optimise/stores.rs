@@ -3,16 +3,17 @@
 //! What one peer or tenant moves is no other one's business: chunks are neither found nor evicted across stores.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fmt::Write as _,
-    path::PathBuf,
+    fs, io,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use aws_lc_rs::{digest, rand};
 use link::PublicKey;
-use optimiser::store::{Fresh, OpenError, Store};
+use optimiser::store::{ClearError, Counts, Fresh, OpenError, Store};
 use tracing::{info, warn};
 use units::ByteCount;
 
@@ -35,10 +36,20 @@ pub(crate) struct Stores {
 #[derive(Debug, Default)]
 struct Open {
     /// By their folders.
-    stores: HashMap<String, Store>,
+    stores: BTreeMap<String, Store>,
     /// Those that could not be opened, and when.
-    failed: HashMap<String, Instant>,
+    failed: BTreeMap<String, Instant>,
     is_retired: bool,
+}
+
+/// Whose chunks are in a folder, as its name says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreName {
+    /// The name of the folder.
+    pub folder: String,
+    pub peer: String,
+    /// Empty: of no tenant.
+    pub tenant: String,
 }
 
 /// Whose chunks a store has.
@@ -97,6 +108,32 @@ impl Stores {
         }
     }
 
+    /// Where each open store stands, by the names of their folders.
+    pub(crate) fn counts(&self) -> Vec<(StoreName, Counts)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = open.stores.iter();
+        stores
+            .filter_map(|(folder, store)| Some((StoreName::parse(folder)?, store.counts())))
+            .collect()
+    }
+
+    /// Most bytes of each on the disk.
+    pub(crate) fn size_max(&self) -> ByteCount {
+        self.settings.size_max
+    }
+
+    /// Removes everything from the open store in the folder of this name; `None` if there is none. Blocks while files are
+    /// removed.
+    ///
+    /// # Errors
+    /// [`ClearError`]: the store is as it was.
+    pub(crate) fn clear(&self, folder: &str) -> Option<Result<(), ClearError>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = open.stores.get(folder)?.clone();
+        drop(open);
+        Some(store.clear(fresh()))
+    }
+
     /// Another process takes the stores over. What has been referred to can still be read.
     pub(crate) fn retire(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,6 +162,40 @@ impl Scope<'_> {
     }
 }
 
+impl StoreName {
+    /// What the name of a folder says; `None` if it is not that of a store.
+    pub fn parse(folder: &str) -> Option<Self> {
+        let mut parts = folder.split('-');
+        let (peer, key, tenant) = (parts.next()?, parts.next()?, parts.next());
+        let is_key = key.len() == 16 && key.bytes().all(|it| it.is_ascii_hexdigit());
+        if !is_key || parts.next().is_some() || tenant == Some("") {
+            return None;
+        }
+        Some(Self {
+            folder: folder.to_owned(),
+            peer: unescaped(peer)?,
+            tenant: unescaped(tenant.unwrap_or_default())?,
+        })
+    }
+
+    /// Those in the folder of all stores, in order.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn all_in(folder: &Path) -> io::Result<Vec<Self>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                let name = entry.file_name().into_string().ok();
+                names.extend(name.as_deref().and_then(Self::parse));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
 /// The text with only letters, digits and `_`; all other bytes as `%XX`.
 fn escaped(text: &str) -> String {
     let mut name = String::new();
@@ -136,6 +207,23 @@ fn escaped(text: &str) -> String {
         }
     }
     name
+}
+
+/// The text that [`escaped`] made this name of.
+fn unescaped(name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            _ => byte,
+        });
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    (escaped(&text) == name).then_some(text)
 }
 
 fn fresh() -> Fresh {
@@ -180,6 +268,33 @@ mod tests {
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name), "{name}");
             assert!(!name.contains(['/', '.']), "{name}");
+        }
+    }
+    #[test]
+    fn the_name_of_a_folder_says_whose_it_is() {
+        let key = PublicKey([1; 32]);
+        for (peer, tenant) in [("oslo", ""), ("site-b/ü", "a_b"), ("%2D", "-"), ("..", ".")] {
+            let scope = Scope {
+                peer,
+                key: &key,
+                tenant,
+            };
+            let name = StoreName::parse(&scope.folder()).expect("it is one");
+            assert_eq!((&*name.peer, &*name.tenant), (peer, tenant));
+        }
+        for other in [
+            "",
+            "oslo",
+            "oslo-1234",
+            "oslo-0123456789abcdeg",
+            "oslo-0123456789abcdef-",
+            "oslo-0123456789abcdef-a-b",
+            "os.lo-0123456789abcdef",
+            "os%2dlo-0123456789abcdef",
+            "os%2-0123456789abcdef",
+            "%FF-0123456789abcdef",
+        ] {
+            assert_eq!(StoreName::parse(other), None, "{other}");
         }
     }
 }

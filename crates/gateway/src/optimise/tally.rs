@@ -51,7 +51,7 @@ impl Tally {
     }
 
     /// So much has been encoded or decoded since the last call.
-    pub(super) fn add(&self, counts: &Counts) {
+    pub(crate) fn add(&self, counts: &Counts) {
         self.each(|sums| {
             sums.bytes.fetch_add(counts.bytes, Relaxed);
             sums.wan_bytes.fetch_add(counts.coded_bytes, Relaxed);

@@ -26,6 +26,8 @@ pub(crate) struct RecentTransfer {
     path: Box<str>,
     direction: Option<TransferDirection>,
     bytes: u64,
+    /// Bytes of its streams on the link.
+    wan_bytes: u64,
     duration_s: f64,
     reply_code: Option<u16>,
     succeeded: bool,
@@ -104,6 +106,7 @@ impl Recent {
             path: short(&record.path),
             direction: record.direction,
             bytes: record.bytes,
+            wan_bytes: record.wan_bytes,
             duration_s: record.duration_s,
             reply_code: record.reply_code,
             succeeded: record.succeeded,

@@ -532,6 +532,7 @@ impl Registry {
             ftp_rates_bits_per_s: histograms.1,
             transfer_log_dropped_total: self.log.dropped_total(),
             optimiser: optimiser_totals(self.coded.seen()),
+            stores: Vec::new(),
             transfers: self.open_transfers(),
             finished,
         }

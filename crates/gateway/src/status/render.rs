@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use units::{BitRate, ByteCount};
 
 use super::{
-    FtpTotals, Histogram, OptimiserTotals, PeerStatus, Snapshot,
+    FtpTotals, Histogram, OptimiserTotals, PeerStatus, Snapshot, StoreStatus,
     histogram::{BITS_PER_S, SECONDS, Scale},
 };
 use crate::{time, transfer_log::TransferRecord};
@@ -89,6 +89,12 @@ impl Snapshot {
             self.transfer_log_dropped_total,
         );
         self.optimiser.to_metrics(&mut out);
+        for (name, help, kind, value) in STORE_METRICS {
+            out.head(name, help, kind);
+            for store in &self.stores {
+                out.sample(name, "store", &store.store, value(store) as f64);
+            }
+        }
         let name = "longhaul_dropped_datagrams_total";
         out.head(name, "Datagrams dropped unanswered", "counter");
         let dropped = &self.dropped;
@@ -254,6 +260,88 @@ const PEER_METRICS: [PeerMetric; 14] = [
     ),
 ];
 
+type StoreMetric = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&StoreStatus) -> u64,
+);
+
+const STORE_METRICS: [StoreMetric; 12] = [
+    (
+        "longhaul_store_chunks",
+        "Chunks in the store",
+        "gauge",
+        |s| s.chunks,
+    ),
+    (
+        "longhaul_store_segments",
+        "Segments on the disk",
+        "gauge",
+        |s| s.segments,
+    ),
+    (
+        "longhaul_store_disk_bytes",
+        "Bytes of the segments",
+        "gauge",
+        |s| s.disk_bytes,
+    ),
+    (
+        "longhaul_store_size_max_bytes",
+        "Most bytes of the segments",
+        "gauge",
+        |s| s.size_max_bytes,
+    ),
+    (
+        "longhaul_store_index_bytes",
+        "Memory of the index",
+        "gauge",
+        |s| s.index_bytes,
+    ),
+    (
+        "longhaul_store_rebuilding",
+        "Whether chunks of earlier runs may be unknown yet",
+        "gauge",
+        |s| u64::from(s.is_rebuilding),
+    ),
+    (
+        "longhaul_store_hits_total",
+        "Chunks read from the store",
+        "counter",
+        |s| s.hits,
+    ),
+    (
+        "longhaul_store_misses_total",
+        "Chunks looked for that were not there",
+        "counter",
+        |s| s.misses,
+    ),
+    (
+        "longhaul_store_damaged_total",
+        "Chunks and segments that were damaged",
+        "counter",
+        |s| s.damaged,
+    ),
+    (
+        "longhaul_store_dropped_total",
+        "Chunks that were not kept",
+        "counter",
+        |s| s.dropped,
+    ),
+    (
+        "longhaul_store_evicted_segments_total",
+        "Segments removed to make room",
+        "counter",
+        |s| s.evicted_segments,
+    ),
+    (
+        "longhaul_store_write_errors_total",
+        "Writes and removals that failed",
+        "counter",
+        |s| s.write_errors,
+    ),
+];
+
 struct Metrics(String);
 
 impl Metrics {
@@ -313,6 +401,9 @@ impl fmt::Display for Snapshot {
         if self.optimiser.bytes > 0 {
             writeln!(f, "{}", self.optimiser)?;
         }
+        for store in &self.stores {
+            writeln!(f, "{store}")?;
+        }
         for t in &self.transfers {
             let limit = match t.limit.as_str() {
                 "" => "idle".to_owned(),
@@ -320,13 +411,14 @@ impl fmt::Display for Snapshot {
             };
             writeln!(
                 f,
-                "  {} {} {} via {}: up {}, down {}, {}, {limit}",
+                "  {} {} {} via {}: up {}, down {}{}, {}, {limit}",
                 t.side,
                 t.kind,
                 t.target,
                 t.peer,
                 ByteCount::new(t.up_bytes),
                 ByteCount::new(t.down_bytes),
+                OnWan(t.up_bytes + t.down_bytes, t.wan_bytes),
                 BitRate::bits_per_s(t.bits_per_s),
             )?;
         }
@@ -376,8 +468,53 @@ impl fmt::Display for FinishedLine<'_> {
         if let Some(limit) = &t.limited_by {
             write!(f, ", limited by {limit}")?;
         }
-        match t.wan_bytes < t.bytes {
-            true => write!(f, ", {} on the WAN", ByteCount::new(t.wan_bytes)),
+        write!(f, "{}", OnWan(t.bytes, t.wan_bytes))
+    }
+}
+
+/// So many bytes of the application, and so many on the link: told where these are fewer. A gateway that does not count them
+/// tells zero.
+struct OnWan(u64, u64);
+
+impl fmt::Display for OnWan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self(bytes, wan_bytes) = self;
+        match 0 < wan_bytes && wan_bytes < bytes {
+            true => write!(f, ", {} on the WAN", ByteCount::new(wan_bytes)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for StoreStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store {}", self.peer)?;
+        if !self.tenant.is_empty() {
+            write!(f, ", tenant {}", self.tenant)?;
+        }
+        write!(
+            f,
+            ": {} chunks, {} of {} in {} segments; index: {}; {} hits, {} misses",
+            self.chunks,
+            ByteCount::new(self.disk_bytes),
+            ByteCount::new(self.size_max_bytes),
+            self.segments,
+            ByteCount::new(self.index_bytes),
+            self.hits,
+            self.misses,
+        )?;
+        for (count, what) in [
+            (self.damaged, "damaged"),
+            (self.dropped, "dropped"),
+            (self.evicted_segments, "segments evicted"),
+            (self.write_errors, "write errors"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        match self.is_rebuilding {
+            true => f.write_str(", rebuilding its index"),
             false => Ok(()),
         }
     }

@@ -21,6 +21,7 @@ fn a_page_that_rebinds_its_name_gets_nothing() {
     for path in [
         "/dashboard/rate",
         "/dashboard/stop",
+        "/dashboard/clear",
         "/dashboard/invite",
         "/dashboard/login",
     ] {
@@ -32,9 +33,10 @@ fn a_page_that_rebinds_its_name_gets_nothing() {
     }
 }
 
-const CHANGES: [&str; 5] = [
+const CHANGES: [&str; 6] = [
     "/dashboard/rate",
     "/dashboard/stop",
+    "/dashboard/clear",
     "/dashboard/invite",
     "/dashboard/login",
     "/dashboard/logout",

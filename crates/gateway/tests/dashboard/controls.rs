@@ -89,6 +89,34 @@ fn a_stopped_transfer_ends_on_both_sides_and_its_session_goes_on() {
 }
 
 #[test]
+fn an_open_store_can_be_cleared_and_a_token_guards_it() {
+    let world = World::start_with("\n[store]\nfolder = \".\"\n", "");
+    let admin = world.near.admin;
+    let mut page = Page::open(admin);
+    let _open = world.mid_upload();
+    let seen = page.until(|it| it["stores"][0]["peer"] == "site-b");
+    assert_eq!(seen["stores"][0]["size_max_bytes"], 8_u64 << 30);
+    let store = world.near.snapshot().stores[0].store.clone();
+    assert!(store.starts_with("site%2Db-"), "{store}");
+    for (wish, code) in [
+        (json!({ "store": "../a.key" }), 404),
+        (json!({ "store": "" }), 404),
+        (json!({ "store": null }), 400),
+        (json!({ "store": store, "all": true }), 400),
+        (json!({ "store": store }), 204),
+        (json!({ "store": store }), 204),
+    ] {
+        let answer = post(admin, "/dashboard/clear", &wish);
+        assert_eq!(answer.code, code, "{wish}: {}", answer.body);
+    }
+    let (folder, ..) = folder();
+    let keys = format!("listen = \"127.0.0.1:0\"\n{}", token_file(&folder));
+    let (_guarded, at) = alone(&folder, &keys);
+    let clear = json!({ "store": store });
+    assert_eq!(post(at, "/dashboard/clear", &clear).code, 401);
+}
+
+#[test]
 fn a_forward_can_be_stopped_at_either_gateway() {
     for is_far in [false, true] {
         let world = World::start();

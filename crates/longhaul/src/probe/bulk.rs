@@ -13,7 +13,7 @@ use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Output, PeerArgs, parse_time, resolve},
+    options::{Arrive, Content, Output, PeerArgs, parse_time, resolve},
     show,
 };
 use crate::exit::misuse;
@@ -29,6 +29,8 @@ pub(super) struct Args {
     /// Send this much in each transfer
     #[arg(long, default_value = "1 MB", value_name = "SIZE")]
     size: ByteCount,
+    #[command(flatten)]
+    content: Content,
     /// Connect through this proxy: socks5://HOST:PORT or http://HOST:PORT
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
@@ -63,6 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let probe = BulkProbe {
         proxy: args.proxy.as_deref().map(proxy).transpose()?,
         size: args.size,
+        payload: args.content.payload(),
         timeout: args.timeout,
         arrivals: args.arrive.arrivals()?,
         ..BulkProbe::new(args.peer.address()?)

@@ -10,7 +10,7 @@ use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Output, parse_time, resolve},
+    options::{Arrive, Content, Output, parse_time, resolve},
     show,
 };
 use crate::exit::misuse;
@@ -62,6 +62,8 @@ pub(super) struct SessionArgs {
     /// Store files of this size
     #[arg(long, default_value = "100 kB", value_name = "SIZE")]
     size: ByteCount,
+    #[command(flatten)]
+    content: Content,
     /// Pause before each command, a random time with this mean
     #[arg(long, value_parser = parse_time, value_name = "TIME")]
     pause: Option<Duration>,
@@ -113,6 +115,7 @@ impl SessionArgs {
         }
         probe.folder.clone_from(&self.folder);
         probe.file_size = self.size;
+        probe.payload = self.content.payload();
         probe.pause = self.pause;
         probe.timeout = self.timeout;
         probe.arrivals = arrive.arrivals()?;

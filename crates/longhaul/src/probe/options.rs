@@ -11,8 +11,9 @@ use std::{
 
 use anyhow::Context;
 use bench_kit::plot::Plot;
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use probe::Arrivals;
+use probe::{Arrivals, Payload};
 use units::ByteCount;
 
 use super::PEER_PORT;
@@ -44,6 +45,34 @@ pub(super) struct SendArgs {
     /// Wait for the peer at most this long
     #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
     pub(super) timeout: Duration,
+}
+
+/// What is moved.
+#[derive(clap::Args)]
+pub(super) struct Content {
+    /// Move bytes like these: only random ones measure the path through gateways that compress
+    #[arg(long, default_value = "random", value_name = "KIND")]
+    content: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Bytes that do not shrink, new in each run
+    Random,
+    /// Lines of text, new in each run
+    Text,
+    /// Zeros
+    Zeros,
+}
+
+impl Content {
+    pub(super) fn payload(&self) -> Payload {
+        match self.content {
+            Kind::Random => Payload::Random,
+            Kind::Text => Payload::Text,
+            Kind::Zeros => Payload::Zeros,
+        }
+    }
 }
 
 /// How many, and when.

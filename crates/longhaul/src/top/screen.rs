@@ -127,6 +127,7 @@ fn draw_transfers(frame: &mut Frame<'_>, area: Rect, view: &View) {
             it.target.clone(),
             ByteCount::new(it.up_bytes).to_string(),
             ByteCount::new(it.down_bytes).to_string(),
+            on_wan(it.up_bytes + it.down_bytes, it.wan_bytes),
             rate(it.bits_per_s),
             it.limit.clone(),
             format!("{:.0} s", it.age_s),
@@ -138,11 +139,14 @@ fn draw_transfers(frame: &mut Frame<'_>, area: Rect, view: &View) {
         Constraint::Fill(1),
         Constraint::Length(10),
         Constraint::Length(10),
+        Constraint::Length(10),
         Constraint::Length(13),
         Constraint::Length(8),
         Constraint::Length(8),
     ];
-    let titles = ["kind", "from", "to", "up", "down", "rate", "limited", "age"];
+    let titles = [
+        "kind", "from", "to", "up", "down", "WAN", "rate", "limited", "age",
+    ];
     table(
         frame,
         area,
@@ -164,6 +168,7 @@ fn draw_finished(frame: &mut Frame<'_>, area: Rect, finished: &[TransferRecord])
             Cell::from(it.verb.clone()),
             Cell::from(it.path.clone()),
             Cell::from(ByteCount::new(it.bytes).to_string()),
+            Cell::from(on_wan(it.bytes, it.wan_bytes)),
             Cell::from(rate(it.rate_bit_per_s)),
             Cell::from(format!("{:.1} s", it.duration_s)),
         ])
@@ -173,10 +178,11 @@ fn draw_finished(frame: &mut Frame<'_>, area: Rect, finished: &[TransferRecord])
         Constraint::Length(5),
         Constraint::Fill(1),
         Constraint::Length(10),
+        Constraint::Length(10),
         Constraint::Length(13),
         Constraint::Length(8),
     ];
-    let titles = ["", "verb", "path", "bytes", "rate", "took"];
+    let titles = ["", "verb", "path", "bytes", "WAN", "rate", "took"];
     table(
         frame,
         area,
@@ -201,6 +207,14 @@ fn table<'a, const N: usize>(
         .header(Row::new(titles).style(Style::new().dim()))
         .block(block);
     frame.render_widget(table, area);
+}
+
+/// So many bytes on the WAN; nothing where a gateway does not tell them.
+fn on_wan(bytes: u64, wan_bytes: u64) -> String {
+    match wan_bytes {
+        0 if bytes > 0 => "-".to_owned(),
+        wan => ByteCount::new(wan).to_string(),
+    }
 }
 
 fn rate(bits_per_s: u64) -> String {
@@ -257,6 +271,7 @@ mod tests {
             "loss 0.10 %",
             "10.0.0.7:5000",
             "film.mov",
+            "2.1 MB",
             "WAN",
             "done",
         ] {

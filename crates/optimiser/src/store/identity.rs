@@ -101,6 +101,9 @@ fn decode(bytes: &[u8; FILE_BYTES]) -> Option<Identity> {
     (encode(&identity) == *bytes).then_some(identity)
 }
 
+/// The names of its files.
+pub(super) const FILES: [&str; 2] = [FILE, NEW_FILE];
+
 const FILE: &str = "identity";
 const NEW_FILE: &str = "identity.new";
 const MAGIC: &[u8; 8] = b"LHstore\0";

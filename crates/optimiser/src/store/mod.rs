@@ -25,6 +25,7 @@ pub mod index;
 mod live;
 mod queue;
 mod reader;
+mod removal;
 mod segment;
 mod verify;
 mod writer;
@@ -42,6 +43,7 @@ use bytes::Bytes;
 pub use counts::Counts;
 pub use files::{File, Files, Listed, Lock, RealFiles};
 pub use identity::{Fresh, StoreId};
+pub use removal::{is_in_use, remove};
 pub use verify::{Damage, Listing, ReadError, Verification, list, verify};
 
 use crate::chunk::{CHUNK_MAX, Name};

@@ -401,6 +401,32 @@ fn a_store_is_listed_and_verified_while_it_is_in_use() {
 }
 
 #[test]
+fn a_store_is_removed_unless_it_is_in_use() {
+    let folder = tempdir().expect("a folder");
+    let store = open(folder.path());
+    put(&store, 0..100);
+    store.settle();
+    let in_use = || store::is_in_use(folder.path()).expect("readable");
+    assert!(in_use());
+    let refused = store::remove(folder.path());
+    assert!(matches!(refused, Err(OpenError::InUse { .. })));
+    assert_eq!(gettable(&store, 0..100), 100);
+    drop(store);
+
+    assert!(!in_use());
+    fs::write(folder.path().join("notes"), "of somebody else").expect("room");
+    store::remove(folder.path()).expect("nobody has it");
+    let listed = store::list(folder.path());
+    assert!(matches!(listed, Err(ReadError::None { .. })));
+    assert!(segments(folder.path()).is_empty());
+    assert!(folder.path().join("notes").exists());
+    let store = Store::open(settings(folder.path()), fresh(2)).expect("a store");
+    store.settle();
+    assert_eq!(gettable(&store, 0..100), 0);
+    assert_eq!(store.id(), StoreId(fresh(2).id));
+}
+
+#[test]
 fn a_store_may_be_used_by_many_threads() {
     let folder = tempdir().expect("a folder");
     let small = Settings {

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use bench_kit::content::Content;
+use crate::Payload;
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -76,34 +76,39 @@ impl Strangers {
     }
 }
 
-/// The content of a file. Session and name decide where it begins in the endless content.
-pub(super) fn content<'a>(
-    content: &'a Content,
+/// The content of a file, in pieces. Session and name decide which stream of bytes it is, and so where the block in it begins.
+pub(super) fn content(
+    payload: Payload,
     session: &str,
     name: &str,
     from: u64,
     size: u64,
-) -> impl Iterator<Item = &'a [u8]> {
-    let start = xxh3_64(format!("{session}\n{name}").as_bytes()) >> 32;
+) -> impl Iterator<Item = Vec<u8>> + use<> {
+    let id = xxh3_64(format!("{session}\n{name}").as_bytes());
     let mut at = from;
     std::iter::from_fn(move || {
-        let piece = (at < size).then(|| content.at(start + at, size - at))?;
-        at += piece.len() as u64;
-        Some(piece)
+        let count = size.saturating_sub(at).min(STEP_BYTES);
+        let mut piece = vec![0; count as usize];
+        payload.fill(id, at, &mut piece);
+        at += count;
+        (count > 0).then_some(piece)
     })
 }
 
 /// Whether `bytes` are exactly the content of `pieces`.
-pub(super) fn is_content<'a>(bytes: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
+pub(super) fn is_content(bytes: &[u8], pieces: impl Iterator<Item = Vec<u8>>) -> bool {
     let mut rest = bytes;
     for piece in pieces {
-        match rest.strip_prefix(piece) {
+        match rest.strip_prefix(&piece[..]) {
             Some(behind) => rest = behind,
             None => return false,
         }
     }
     rest.is_empty()
 }
+
+/// Bytes of one write to a data connection: the time of the first byte is noted after it.
+const STEP_BYTES: u64 = 64 * 1024;
 
 /// Follows a path. An absolute path has an empty first part.
 fn walk(folder: &mut Vec<String>, path: &str) {
@@ -155,20 +160,20 @@ mod tests {
 
     #[test]
     fn content_is_of_one_session_and_name() {
-        let all = Content::generate();
+        let all = Payload::Random;
         let of = |session, name, from| {
-            let pieces = content(&all, session, name, from, 1000);
-            pieces.flatten().copied().collect::<Vec<u8>>()
+            let pieces = content(all, session, name, from, 1000);
+            pieces.flatten().collect::<Vec<u8>>()
         };
         let bytes = of("s", "one", 0);
         assert_eq!(bytes.len(), 1000);
-        assert!(is_content(&bytes, content(&all, "s", "one", 0, 1000)));
+        assert!(is_content(&bytes, content(all, "s", "one", 0, 1000)));
         assert!(is_content(
             &bytes[300..],
-            content(&all, "s", "one", 300, 1000)
+            content(all, "s", "one", 300, 1000)
         ));
-        assert!(!is_content(&bytes[1..], content(&all, "s", "one", 0, 1000)));
-        assert!(!is_content(&bytes, content(&all, "s", "one", 0, 999)));
+        assert!(!is_content(&bytes[1..], content(all, "s", "one", 0, 1000)));
+        assert!(!is_content(&bytes, content(all, "s", "one", 0, 999)));
         assert_ne!(bytes, of("t", "one", 0));
         assert_ne!(bytes, of("s", "two", 0));
     }

@@ -17,8 +17,7 @@ use std::{fmt, net::SocketAddr, rc::Rc, time::Duration};
 
 use units::ByteCount;
 
-use super::{Arrivals, ProbeError, clock};
-use bench_kit::content::Content;
+use super::{Arrivals, Payload, ProbeError, clock};
 
 pub use record::{Data, Exchange, Session, Summary};
 pub use script::{Script, ScriptError};
@@ -46,6 +45,8 @@ pub struct FtpProbe {
     pub data: DataMode,
     /// Size of each stored file. Default 100 kB, as in the study.
     pub file_size: ByteCount,
+    /// What stored files have in them.
+    pub payload: Payload,
     /// Mean of the random pause before each command. Default: no pause; the study had 2 s.
     pub pause: Option<Duration>,
     /// Longest silence before a session fails. Default 30 s.
@@ -84,6 +85,7 @@ impl FtpProbe {
             script: Script::middlebox(),
             data: DataMode::default(),
             file_size: ByteCount::new(100_000),
+            payload: Payload::default(),
             pause: None,
             timeout: Duration::from_secs(30),
             arrivals: Arrivals::default(),
@@ -123,13 +125,13 @@ pub fn run_by_turns(
         }
     }
     let common = session::Common {
-        content: Content::generate(),
         strangers: files::Strangers::default(),
     };
     let start = |probe: Rc<FtpProbe>, number| {
         let common = common.clone();
         async move { session::run(&probe, &common, number).await }
     };
+    probes.iter().for_each(|probe| probe.payload.prepare());
     first.arrivals.drive_by_turns(probes, start, on_record)
 }
 

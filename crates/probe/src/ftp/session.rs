@@ -26,12 +26,10 @@ use super::{
     transfer::{Ended, Flow, Prepared, Transfer},
 };
 use crate::{Failure, FailureKind, arrivals, clock};
-use bench_kit::content::Content;
 
 /// State that all sessions of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct Common {
-    pub(super) content: Content,
     pub(super) strangers: Strangers,
 }
 
@@ -295,7 +293,7 @@ impl Run<'_> {
             patience: self.probe.timeout,
             verb,
             server: control.peer()?,
-            content: &self.common.content,
+            payload: self.probe.payload,
             session: &self.name,
         };
         let mut data = Data {
@@ -372,7 +370,7 @@ impl Run<'_> {
         if got < wanted {
             return wrong(FailureKind::TooShort, format!("{got} of {wanted} bytes"));
         }
-        let pieces = files::content(&self.common.content, &self.name, made_from, from, size);
+        let pieces = files::content(self.probe.payload, &self.name, made_from, from, size);
         if !files::is_content(bytes, pieces) {
             let detail = format!("{got} bytes, other ones than were stored");
             return wrong(FailureKind::WrongData, detail);

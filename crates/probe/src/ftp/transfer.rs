@@ -20,8 +20,7 @@ use super::{
     files,
     record::{Data, Exchange},
 };
-use crate::{Failure, FailureKind, failure::within};
-use bench_kit::content::Content;
+use crate::{Failure, FailureKind, Payload, failure::within};
 
 /// The data connection of the next transfer.
 pub(super) enum Prepared {
@@ -48,7 +47,7 @@ pub(super) struct Transfer<'a> {
     pub(super) verb: &'a str,
     /// The server's end of the control connection. The data connection must have the same address.
     pub(super) server: SocketAddr,
-    pub(super) content: &'a Content,
+    pub(super) payload: Payload,
     pub(super) session: &'a str,
 }
 
@@ -155,7 +154,7 @@ impl Transfer<'_> {
                     // The server refused, so there is nothing to send.
                     return Ok(());
                 }
-                let pieces = files::content(self.content, self.session, name, *from, *size);
+                let pieces = files::content(self.payload, self.session, name, *from, *size);
                 self.send(&mut stream, pieces, data).await?;
             }
         }
@@ -188,15 +187,13 @@ impl Transfer<'_> {
     async fn send(
         &self,
         stream: &mut TcpStream,
-        pieces: impl Iterator<Item = &[u8]>,
+        pieces: impl Iterator<Item = Vec<u8>>,
         data: &mut Data,
     ) -> Result<(), Failure> {
         for piece in pieces {
-            for part in piece.chunks(STEP_BYTES) {
-                self.within(stream.write_all(part)).await?;
-                data.first_byte_us.get_or_insert(self.now_us());
-                data.bytes += part.len() as u64;
-            }
+            self.within(stream.write_all(&piece)).await?;
+            data.first_byte_us.get_or_insert(self.now_us());
+            data.bytes += piece.len() as u64;
         }
         self.within(stream.shutdown()).await
     }
@@ -224,7 +221,5 @@ async fn accept_from(listener: &TcpListener, server: SocketAddr) -> std::io::Res
     }
 }
 
-/// Bytes of one write to a data connection: the time of the first byte is noted after it.
-const STEP_BYTES: usize = 64 * 1024;
 /// Longest download, since a session holds a retrieved file in memory until the check: 1 GiB.
 const RETRIEVED_MAX_BYTES: u64 = 1 << 30;

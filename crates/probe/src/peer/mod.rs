@@ -23,7 +23,7 @@ use std::{
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{
-    Failure, ProbeError,
+    Failure, Payload, ProbeError,
     hello::{self, Begun, ECHO_BYTES, GO, Hello, Joined, Ready},
     line,
     tcp::{self, StreamEnd},
@@ -59,6 +59,7 @@ impl Peer {
     /// # Errors
     /// [`ProbeError::System`] if a port is taken.
     pub fn start(address: SocketAddr) -> Result<Self, ProbeError> {
+        Payload::Random.prepare();
         let listening = |error| ProbeError::system(format!("listening at {address}"))(error);
         let listener = TcpListener::bind(address).map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;

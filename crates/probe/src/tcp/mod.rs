@@ -20,6 +20,7 @@ use super::{
     line,
 };
 
+use crate::Payload;
 pub(super) use crate::task::tcp::STALL_MAX;
 pub use crate::task::tcp::{Direction, Limit, Task};
 pub use stream::StreamEnd;
@@ -131,6 +132,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<Record, Prob
     let task = &probe.task;
     task.check()
         .map_err(|what| ProbeError::Invalid(format!("out of bounds: {what}")))?;
+    Payload::Random.prepare();
     let mut control = line::connect(probe.peer, &Hello::Tcp(task.clone()), probe.timeout)?;
     let ready: Ready = line::answer(&mut control, "starting", probe.timeout)?;
     let mut sockets = Vec::new();

@@ -15,7 +15,10 @@ use nix::{
 use serde::{Deserialize, Serialize};
 
 use super::{Limit, Record, STALL_MAX, cut_off};
-use crate::{Failure, FailureKind, TcpInfo};
+use crate::{
+    Failure, FailureKind, Payload, TcpInfo,
+    payload::{self, STEP_MAX_BYTES},
+};
 
 /// One end's record of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,7 +121,7 @@ fn push(
     // A blocking write returns when its whole block is taken, and so leaves a bounded buffer
     // emptier than a write of what fits: less goodput below 64 KiB (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
-    let block = vec![0x5a; STEP_BYTES];
+    let mut bytes = payload::Stream::new(Payload::Random);
     let mut moved_at = Instant::now();
     loop {
         let left = match limit {
@@ -126,12 +129,12 @@ fn push(
             Limit::Time { .. } => u64::MAX,
             Limit::Bytes { count } => count - end.bytes,
         };
-        let step = left.min(block.len() as u64) as usize;
-        if step == 0 {
+        if left == 0 {
             break;
         }
-        match stream.write(&block[..step]) {
+        match stream.write(bytes.ahead(left)) {
             Ok(count) => {
+                bytes.advance(count);
                 end.bytes += count as u64;
                 moved_at = Instant::now();
                 end.seconds = moved_at.saturating_duration_since(began).as_secs_f64();
@@ -242,7 +245,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Bytes of one read or write.
-pub(crate) const STEP_BYTES: usize = 128 * 1024;
+pub(crate) const STEP_BYTES: usize = STEP_MAX_BYTES;
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// Most intervals of a record: two hours.
 const INTERVALS_MAX: usize = 7200;

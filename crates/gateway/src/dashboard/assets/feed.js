@@ -17,9 +17,9 @@ export function follow({ changed, connection }) {
       else if (!hasAll) return;
       hasAll = true;
       for (const transfer of data.opened) state.transfers.set(transfer.id, transfer);
-      for (const [id, up, down, bits, limit, age] of data.moved) {
+      for (const [id, up, down, wan, bits, limit, age] of data.moved) {
         const transfer = state.transfers.get(id);
-        if (transfer) Object.assign(transfer, { up_bytes: up, down_bytes: down, bits_per_s: bits, limit, age_s: age });
+        if (transfer) Object.assign(transfer, { up_bytes: up, down_bytes: down, wan_bytes: wan, bits_per_s: bits, limit, age_s: age });
       }
       for (const id of data.closed) state.transfers.delete(id);
     }

@@ -11,6 +11,8 @@ const scale = (value, units) => {
 };
 
 export const bytes = (value) => scale(value, ["B", "kB", "MB", "GB", "TB", "PB"]);
+// Bytes of a file, and what of it was on the WAN where that is less.
+export const shrunk = (value, wan) => (wan > 0 && wan < value ? `${bytes(value)}, ${bytes(wan)} on the WAN` : bytes(value));
 export const rate = (bitsPerS) => scale(bitsPerS, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]);
 export const ms = (value) => (value == null ? "–" : `${value.toFixed(value < 10 ? 2 : 1)} ms`);
 export const percent = (share) => (share == null ? "–" : `${(share * 100).toFixed(share < 0.1 ? 2 : 1)} %`);

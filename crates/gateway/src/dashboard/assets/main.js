@@ -6,6 +6,7 @@ import * as peers from "./peers.js";
 import * as plots from "./plots.js";
 import * as recent from "./recent.js";
 import * as running from "./running.js";
+import * as stores from "./stores.js";
 
 const TOLD_MS = 15_000;
 const told = document.getElementById("told");
@@ -40,6 +41,7 @@ follow({
     plots.show(gateway);
     running.show({ transfers });
     recent.show(gateway);
+    stores.show(gateway);
     controls.show(gateway);
   },
 });

@@ -25,7 +25,7 @@ function row(it) {
   const rate = it.duration_s > 0 ? format.rate((it.bytes * 8) / it.duration_s) : "–";
   const file = it.path || it.verb;
   const texts = [format.time(it.ended_unix_ms), result, file, it.direction ?? it.verb, it.user, it.client, it.peer,
-    format.bytes(it.bytes), format.duration(it.duration_s), rate, it.limited_by ?? "–", plain(it)];
+    format.shrunk(it.bytes, it.wan_bytes), format.duration(it.duration_s), rate, it.limited_by ?? "–", plain(it)];
   texts.forEach((text, at) => {
     const cell = document.createElement("td");
     cell.textContent = text;

@@ -51,7 +51,7 @@ function fill(made, it) {
     bar.setAttribute("aria-label", `progress of ${name(it)}`);
   }
   format.put(share, part == null ? "size unknown" : ` ${(part * 100).toFixed(0)} % of ${format.bytes(it.size_bytes)}`);
-  const texts = [format.bytes(moved(it)), format.rate(it.bits_per_s), format.duration(left(it)), it.limit || "–", it.peer, it.client || "–", it.target];
+  const texts = [format.shrunk(it.up_bytes + it.down_bytes, it.wan_bytes), format.rate(it.bits_per_s), format.duration(left(it)), it.limit || "–", it.peer, it.client || "–", it.target];
   texts.forEach((value, at) => format.put(others[at], value));
 }
 

@@ -1,0 +1,148 @@
+//! `longhaul store clear`.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use gateway::{
+    config::Config,
+    optimise::{Settings, StoreName},
+};
+use optimiser::store::{self, OpenError};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{all, chosen, not_allowed};
+use crate::{
+    admin::{self, Answer},
+    output::Format,
+};
+
+/// Remove all chunks of stores
+///
+/// What was in a store crosses the link again when it is moved the next time. A gateway that has the store open
+/// is asked to clear it, and goes on. The other gateway keeps its own store: chunks that only one of the two has
+/// are sent again.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul store clear oslo
+  longhaul store clear oslo-0f2a6d0a5b1c9e77-news
+  longhaul store clear --all
+
+Exit codes: 0 done; 1 a store could not be cleared; 2 wrong use or configuration.")]
+pub(super) struct Args {
+    /// Clear these stores: names of peers, or of stores as 'longhaul store ls' shows them
+    #[arg(value_name = "STORE", required_unless_present = "all")]
+    stores: Vec<String>,
+    /// Clear all stores
+    #[arg(long, conflicts_with = "stores")]
+    all: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct Cleared {
+    cleared: Vec<String>,
+}
+
+pub(super) fn run(args: &Args, settings: &Settings, config: &Config) -> anyhow::Result<()> {
+    let names = match args.all {
+        true => all(settings)?,
+        false => chosen(settings, &args.stores)?,
+    };
+    let mut cleared = Vec::new();
+    let mut failed = None;
+    for name in names {
+        match clear(settings, config, &name) {
+            Ok(()) => cleared.push(name.folder),
+            Err(error) => {
+                failed = Some(error.context(format!("{} was not cleared", name.folder)));
+                break;
+            }
+        }
+    }
+    args.format.print(&Cleared { cleared }, |done| {
+        let lines = done.cleared.iter().map(|it| format!("{it}: cleared\n"));
+        match (lines.collect::<String>(), &failed) {
+            (lines, None) if lines.is_empty() => "there is no store yet\n".to_owned(),
+            (lines, _) => lines,
+        }
+    })?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn clear(settings: &Settings, config: &Config, name: &StoreName) -> anyhow::Result<()> {
+    match store::remove(&settings.folder.join(&name.folder)) {
+        Ok(()) => Ok(()),
+        Err(OpenError::InUse { .. }) => ask(config, &name.folder),
+        Err(OpenError::Folder { folder, source }) => Err(not_allowed(&folder, source)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Has the running gateway clear a store.
+fn ask(config: &Config, store: &str) -> anyhow::Result<()> {
+    let at = config.admin_listen;
+    let token = config.admin_token_file.as_ref().map(|path| {
+        let text = fs::read_to_string(path);
+        text.with_context(|| path.display().to_string())
+    });
+    let token = token.transpose()?;
+    let body = json!({ "store": store }).to_string();
+    let token = token.as_deref().map(str::trim_end);
+    let answer = admin::order(at, "/dashboard/clear", token, &body, PATIENCE).context(
+        "a gateway has it open, and cannot be asked; clear it while the gateway is down",
+    )?;
+    judge(at, &answer)
+}
+
+fn judge(at: SocketAddr, Answer { code, body }: &Answer) -> anyhow::Result<()> {
+    let said: Value = serde_json::from_str(body).unwrap_or_default();
+    let said = said["error"].as_str().unwrap_or(body).trim();
+    match code {
+        204 => Ok(()),
+        404 => anyhow::bail!("it is open, but not by the gateway at {at}: {said}"),
+        _ => {
+            anyhow::bail!("the gateway at {at} refuses: {said}; clear it while the gateway is down")
+        }
+    }
+}
+
+/// A store of terabytes has some ten thousand files.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_with_its_reason() {
+        let at = ([127, 0, 0, 1], 9810).into();
+        let told = |code, body: &str| {
+            let answer = Answer {
+                code,
+                body: body.to_owned(),
+            };
+            judge(at, &answer).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(204, ""), Ok(()));
+        for (code, body, words) in [
+            (
+                403,
+                "{\"error\":\"the dashboard is off\"}",
+                "refuses: the dashboard is off; clear",
+            ),
+            (
+                404,
+                "{\"error\":\"there is no such open store\"}",
+                "not by the gateway at 127.0.0.1:9810",
+            ),
+            (404, "", "not by the gateway"),
+            (500, "odd\n", "refuses: odd;"),
+        ] {
+            let error = told(code, body).expect_err(words);
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `longhaul store ls`.
+
+use std::path::PathBuf;
+
+use gateway::optimise::{Settings, StoreName};
+use optimiser::store::{self, Listing, ReadError};
+use serde::Serialize;
+use units::ByteCount;
+
+use super::{all, not_allowed};
+use crate::output::Format;
+
+/// List the chunk stores
+///
+/// The command reads the tables of the stores, also while a gateway has them open, and changes nothing.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul store ls
+  longhaul store ls --json | jq '.stores[] | {store, chunks, disk_bytes}'
+
+Exit codes: 0 done; 1 a store cannot be read; 2 wrong use or configuration.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct List {
+    folder: PathBuf,
+    /// Of each store.
+    size_max_bytes: ByteCount,
+    stores: Vec<Store>,
+}
+
+#[derive(Serialize)]
+struct Store {
+    store: String,
+    peer: String,
+    /// Null: of no tenant.
+    tenant: Option<String>,
+    chunks: u64,
+    /// Bytes of the chunks.
+    content_bytes: ByteCount,
+    disk_bytes: ByteCount,
+    segments: u64,
+    /// A gateway has it open.
+    is_open: bool,
+}
+
+pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<()> {
+    let stores = all(settings)?.into_iter().map(|it| look(settings, it));
+    let list = List {
+        folder: settings.folder.clone(),
+        size_max_bytes: settings.size_max,
+        stores: stores.collect::<anyhow::Result<_>>()?,
+    };
+    args.format.print(&list, text)
+}
+
+fn look(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
+    let folder = settings.folder.join(&name.folder);
+    let is_open = store::is_in_use(&folder).map_err(|error| not_allowed(&folder, error))?;
+    let listing = match store::list(&folder) {
+        Ok(listing) => listing,
+        // Cleared, and not in use since.
+        Err(ReadError::None { .. }) => Listing::default(),
+        Err(ReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Store {
+        store: name.folder,
+        peer: name.peer,
+        tenant: Some(name.tenant).filter(|it| !it.is_empty()),
+        chunks: listing.chunks,
+        content_bytes: ByteCount::new(listing.content_bytes),
+        disk_bytes: ByteCount::new(listing.disk_bytes),
+        segments: listing.segments,
+        is_open,
+    })
+}
+
+fn text(list: &List) -> String {
+    let folder = list.folder.display();
+    if list.stores.is_empty() {
+        return format!("{folder} has no store yet: a gateway makes them when data moves\n");
+    }
+    let mut text = String::new();
+    for it in &list.stores {
+        let tenant = it.tenant.as_ref();
+        let tenant = tenant.map_or(String::new(), |tenant| format!(", tenant {tenant}"));
+        let open = if it.is_open { ", open" } else { "" };
+        text += &format!(
+            "{}: peer {}{tenant}, {} chunks with {}, {} of {} in {} segments{open}\n",
+            it.store,
+            it.peer,
+            it.chunks,
+            it.content_bytes,
+            it.disk_bytes,
+            list.size_max_bytes,
+            it.segments,
+        );
+    }
+    text
+}

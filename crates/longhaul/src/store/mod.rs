@@ -1,0 +1,104 @@
+//! `longhaul store ls|verify|clear`: the chunk stores of a gateway.
+
+mod clear;
+mod list;
+mod verify;
+
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Subcommand;
+use gateway::{
+    config::Config,
+    optimise::{Settings, StoreName},
+};
+
+use crate::{exit, places};
+
+/// Show, verify and clear the chunk stores of a gateway
+///
+/// With [store] in its configuration a gateway keeps chunks of what has crossed the link, in a store for each
+/// peer and tenant. Whatever happens to a store costs time, never a byte: what is missing or damaged crosses the
+/// link again.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul store ls
+  longhaul store verify
+  longhaul store clear oslo
+
+Exit codes: 0 done; 1 a step failed, or there is damage; 2 wrong use or configuration.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+    /// Read the configuration from this file [default: /etc/longhaul/gateway.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Ls(list::Args),
+    Verify(verify::Args),
+    Clear(clear::Args),
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let usage = "longhaul store [OPTIONS] <COMMAND>";
+    let file = places::config(args.config.as_deref(), usage)?;
+    let config = Config::load(&file).map_err(exit::wrong_use)?;
+    let settings = config.store.as_ref().ok_or_else(|| {
+        exit::misuse(format!(
+            "{}: there is no [store], so this gateway keeps no chunks",
+            file.display()
+        ))
+    })?;
+    let done = |()| ExitCode::SUCCESS;
+    match &args.action {
+        Action::Ls(args) => list::run(args, settings).map(done),
+        Action::Verify(args) => verify::run(args, settings),
+        Action::Clear(args) => clear::run(args, settings, &config).map(done),
+    }
+}
+
+/// The stores that are there, in order.
+fn all(settings: &Settings) -> anyhow::Result<Vec<StoreName>> {
+    StoreName::all_in(&settings.folder).map_err(|error| not_allowed(&settings.folder, error))
+}
+
+/// The stores that are there and have one of these names, or belong to a peer with one of them.
+fn chosen(settings: &Settings, wanted: &[String]) -> anyhow::Result<Vec<StoreName>> {
+    let all = all(settings)?;
+    let is = |store: &StoreName, name: &String| store.folder == *name || store.peer == *name;
+    for name in wanted {
+        if !all.iter().any(|store| is(store, name)) {
+            let names: Vec<_> = all.iter().map(|it| it.folder.as_str()).collect();
+            let there = match &names[..] {
+                [] => "none yet".to_owned(),
+                names => names.join(", "),
+            };
+            return Err(exit::misuse(format!(
+                "there is no store {name:?} in {}; there is: {there}",
+                settings.folder.display()
+            )));
+        }
+    }
+    let of_all = all.into_iter();
+    Ok(of_all
+        .filter(|store| wanted.iter().any(|name| is(store, name)))
+        .collect())
+}
+
+/// Why a store cannot be used, and what helps where this user may not.
+fn not_allowed(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "; it belongs to the user that the gateway runs as, so ask as root or as this user"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("{}: {error}{hint}", path.display())
+}

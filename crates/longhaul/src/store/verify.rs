@@ -1,0 +1,204 @@
+//! `longhaul store verify`.
+
+use std::{path::Path, process::ExitCode, time::Duration};
+
+use gateway::optimise::{Settings, StoreName};
+use indicatif::ProgressStyle;
+use optimiser::store::{self, ReadError, Verification};
+use serde::Serialize;
+use units::ByteCount;
+
+use super::{all, chosen, not_allowed};
+use crate::output::{self, Format};
+
+/// Read all chunks of stores, and tell which are damaged
+///
+/// The command compares each chunk with its name, also while a gateway has the store open, and changes nothing.
+/// Damage costs time, never a byte: a gateway does the same with each chunk that it takes, and has the damaged
+/// ones sent again.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul store verify
+  longhaul store verify oslo --json
+
+Exit codes: 0 nothing is damaged; 1 something is, or a store cannot be read; 2 wrong use or
+configuration.")]
+pub(super) struct Args {
+    /// Verify these stores: names of peers, or of stores as 'longhaul store ls' shows them [default: all]
+    #[arg(value_name = "STORE")]
+    stores: Vec<String>,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct Verified {
+    stores: Vec<Store>,
+}
+
+#[derive(Serialize)]
+struct Store {
+    store: String,
+    peer: String,
+    /// Null: of no tenant.
+    tenant: Option<String>,
+    chunks: u64,
+    content_bytes: ByteCount,
+    segments: u64,
+    damaged_chunks: u64,
+    /// Files that are named as segments and cannot be read as such.
+    damaged_segments: u64,
+    /// The first thousand damaged chunks.
+    damage: Vec<Damage>,
+}
+
+#[derive(Serialize)]
+struct Damage {
+    segment: String,
+    /// Where the chunk's record begins.
+    offset_bytes: u64,
+}
+
+pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let names = match &args.stores[..] {
+        [] => all(settings)?,
+        wanted => chosen(settings, wanted)?,
+    };
+    let stores = names.into_iter().map(|it| verify(settings, it));
+    let verified = Verified {
+        stores: stores.collect::<anyhow::Result<_>>()?,
+    };
+    args.format.print(&verified, text)?;
+    Ok(match verified.stores.iter().any(Store::is_damaged) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn verify(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
+    let folder = settings.folder.join(&name.folder);
+    let bar = output::progress(0);
+    let template = "{msg}: {bytes} of {total_bytes}, {elapsed} gone, {eta} left";
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+    bar.set_message(name.folder.clone());
+    bar.enable_steady_tick(Duration::from_millis(500));
+    let verified = store::verify(&folder, &mut |read_bytes, total_bytes| {
+        bar.set_length(total_bytes);
+        bar.set_position(read_bytes);
+    });
+    bar.finish_and_clear();
+    let found = match verified {
+        Ok(found) => found,
+        // Cleared, and not in use since.
+        Err(ReadError::None { .. }) => Verification::default(),
+        Err(ReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
+        Err(error) => return Err(error.into()),
+    };
+    let damage = found.damage.iter().map(|it| Damage {
+        segment: file_name(&it.segment),
+        offset_bytes: it.offset,
+    });
+    Ok(Store {
+        store: name.folder,
+        peer: name.peer,
+        tenant: Some(name.tenant).filter(|it| !it.is_empty()),
+        chunks: found.listing.chunks,
+        content_bytes: ByteCount::new(found.listing.content_bytes),
+        segments: found.listing.segments,
+        damaged_chunks: found.damaged,
+        damaged_segments: found.listing.foreign,
+        damage: damage.collect(),
+    })
+}
+
+impl Store {
+    fn is_damaged(&self) -> bool {
+        self.damaged_chunks + self.damaged_segments > 0
+    }
+}
+
+fn text(verified: &Verified) -> String {
+    let mut text = String::new();
+    for it in &verified.stores {
+        text += &format!(
+            "{}: {} chunks with {} in {} segments: ",
+            it.store, it.chunks, it.content_bytes, it.segments
+        );
+        text += &match (it.damaged_chunks, it.damaged_segments) {
+            (0, 0) => "nothing is damaged\n".to_owned(),
+            (chunks, 0) => format!("{chunks} chunks are damaged\n"),
+            (0, segments) => format!("{segments} further segments are damaged\n"),
+            (chunks, segments) => {
+                format!("{chunks} chunks and {segments} further segments are damaged\n")
+            }
+        };
+        for damage in it.damage.iter().take(TOLD_MAX) {
+            text += &format!(
+                "  a chunk of {} at offset {}\n",
+                damage.segment, damage.offset_bytes
+            );
+        }
+        let left = it.damaged_chunks.saturating_sub(TOLD_MAX as u64);
+        if left > 0 {
+            text += &format!("  and {left} more\n");
+        }
+    }
+    match verified.stores.iter().any(Store::is_damaged) {
+        _ if verified.stores.is_empty() => "there is no store yet\n".to_owned(),
+        true => {
+            text + "Damage costs time, never a byte: what is damaged crosses the link again when it is needed.\n\
+                    Look after the disk. \"longhaul store clear\" has a store begin anew.\n"
+        }
+        false => text,
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Damaged chunks of a store that people are told one by one.
+const TOLD_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_told_with_its_places_and_what_it_costs() {
+        let damage = |number: u64| Damage {
+            segment: "1.segment".to_owned(),
+            offset_bytes: number * 64,
+        };
+        let store = |damage: Vec<Damage>, damaged_segments| Store {
+            store: "oslo-0123456789abcdef".to_owned(),
+            peer: "oslo".to_owned(),
+            tenant: None,
+            chunks: 100,
+            content_bytes: ByteCount::megabytes(2),
+            segments: 3,
+            damaged_chunks: damage.len() as u64,
+            damaged_segments,
+            damage,
+        };
+        let told = |store| {
+            text(&Verified {
+                stores: vec![store],
+            })
+        };
+        let damaged = told(store((1..23).map(damage).collect(), 1));
+        for words in [
+            "100 chunks with 2 MB in 3 segments: 22 chunks and 1 further segments are damaged",
+            "1.segment at offset 64\n",
+            "and 2 more",
+            "never a byte",
+        ] {
+            assert!(damaged.contains(words), "{words}: {damaged}");
+        }
+        assert!(!damaged.contains(&format!("offset {}", 21 * 64)));
+        let intact = told(store(Vec::new(), 0));
+        assert!(intact.ends_with("nothing is damaged\n"), "{intact}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Removes a store without opening it, and tells whether somebody has it open.
+
+use std::{
+    fs::{self, TryLockError},
+    io,
+    path::Path,
+};
+
+use super::{LOCK_FILE, OpenError, identity, live};
+
+/// Whether a process has the store in a folder open. One that is about to open it just then may find it in use.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn is_in_use(folder: &Path) -> io::Result<bool> {
+    let file = match fs::File::open(folder.join(LOCK_FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes what is in the store in a folder, unless a process has it open. Whoever opens it next begins anew. Nothing is
+/// made here, so that nothing belongs to another user than before.
+///
+/// # Errors
+/// [`OpenError::InUse`]; [`OpenError::Folder`] with a part removed.
+pub fn remove(folder: &Path) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Folder {
+        folder: folder.to_owned(),
+        source,
+    };
+    let lock = match fs::File::open(folder.join(LOCK_FILE)) {
+        Ok(file) => Some(file),
+        // Nobody has opened it since somebody has deleted this file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    match lock.as_ref().map(fs::File::try_lock) {
+        None | Some(Ok(())) => {}
+        Some(Err(TryLockError::WouldBlock)) => {
+            return Err(OpenError::InUse {
+                folder: folder.to_owned(),
+            });
+        }
+        Some(Err(TryLockError::Error(error))) => return Err(failed(error)),
+    }
+    // The identity first: without it the rest is worthless, whatever comes in between.
+    let mut names: Vec<String> = identity::FILES.map(str::to_owned).into();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().into_string();
+        names.extend(name.ok().filter(|name| live::number_of(name).is_some()));
+    }
+    for name in names {
+        match fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
