@@ -15,6 +15,9 @@ pub mod gateway_wire;
 pub mod link_datagrams;
 pub mod link_frames;
 pub mod link_pair;
+pub mod optimiser_frames;
+pub mod optimiser_pair;
+pub mod optimiser_segments;
 mod tape;
 
 pub use tape::Tape;
@@ -133,5 +136,33 @@ mod tests {
     #[test]
     fn variations_of_gateway_messages_are_read_or_refused() {
         exercise(&gateway_wire::seeds(), 20_000, gateway_wire::run);
+    }
+
+    #[test]
+    fn seeds_of_streams_reach_references_lists_and_compression() {
+        let played: Vec<_> = optimiser_pair::seeds()
+            .iter()
+            .map(|seed| optimiser_pair::play(seed))
+            .collect();
+        let saved = played[0].saved_bytes;
+        assert!(saved > 50_000, "words shrink by {saved}");
+        assert!(played[2].references > 1, "chunks are known");
+        assert!(played[4].lists > 0, "lists are known");
+        assert!(played[5].references > 0, "some chunks are forgotten");
+    }
+
+    #[test]
+    fn variations_of_coded_streams_are_decoded_or_refused() {
+        exercise(&optimiser_frames::seeds(), 300, optimiser_frames::run);
+    }
+
+    #[test]
+    fn variations_of_streams_arrive_as_they_were() {
+        exercise(&optimiser_pair::seeds(), 200, optimiser_pair::run);
+    }
+
+    #[test]
+    fn variations_of_segments_are_read_without_harm() {
+        exercise(&optimiser_segments::seeds(), 2_000, optimiser_segments::run);
     }
 }

@@ -159,6 +159,10 @@ impl Head {
                 count: within(number(0, 2) as usize, REFERENCES_MAX)?,
             },
         };
+        #[cfg(fuzz_canary)]
+        if let Self::Cuts { count } = head {
+            assert!(count != 0x155, "canary: in the decoder of frames");
+        }
         Ok(Some((head, 1 + length)))
     }
 
@@ -177,6 +181,8 @@ impl Head {
 /// Appends the length of a chunk.
 pub fn put_length(out: &mut BytesMut, bytes: usize) {
     assert!((1..=CHUNK_MAX).contains(&bytes), "chunks are bounded");
+    #[cfg(fuzz_canary)]
+    assert!(bytes != 0x0eed, "canary: in the encoder of lengths");
     out.put_u16((bytes - 1) as u16);
 }
 

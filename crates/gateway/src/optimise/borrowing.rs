@@ -1,7 +1,7 @@
 //! The receiver's questions for chunks that its store does not have, on a stream of their own: the data's stream goes on
 //! meanwhile, and may be full.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use link::{Class, RecvStream, SendStream, StreamError};
@@ -10,7 +10,11 @@ use optimiser::{
     decoder::{DecodeError, Decoder, Event},
     frame::Reference,
 };
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::sleep,
+};
 
 use super::Sharing;
 use crate::wire::{Ask, Hello, Service, encode};
@@ -21,16 +25,12 @@ pub(super) type Filled = (u64, Bytes);
 /// The questions of one stream. Dropped, it asks no more.
 #[derive(Debug)]
 pub(super) struct Borrowing {
-    says: mpsc::UnboundedSender<Say>,
+    /// All chunks of references below this number are there.
+    taken: watch::Sender<u64>,
+    /// Bounded by what is asked for: the stream is not read on until it is there.
+    missing: mpsc::UnboundedSender<(u64, Reference)>,
     filled: mpsc::UnboundedReceiver<Filled>,
     task: JoinHandle<Result<(), BorrowError>>,
-}
-
-/// What the receiver says.
-#[derive(Debug, Clone, Copy)]
-enum Say {
-    Taken(u64),
-    Missing(u64, Reference),
 }
 
 /// Why a missing chunk does not come.
@@ -50,19 +50,35 @@ pub(crate) enum BorrowError {
 
 impl Borrowing {
     pub(super) fn new(sharing: Sharing) -> Self {
-        let (says, said) = mpsc::unbounded_channel();
+        let (taken, up_to) = watch::channel(0);
+        let (missing, asked) = mpsc::unbounded_channel();
         let (fill, filled) = mpsc::unbounded_channel();
-        let task = tokio::spawn(borrow(sharing, said, fill));
-        Self { says, filled, task }
+        let mut until = up_to.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                result = borrow(sharing, up_to, asked, fill) => result,
+                // A peer that takes no questions must not keep the task.
+                () = async {
+                    while until.changed().await.is_ok() {}
+                    sleep(PARTING_PATIENCE).await;
+                } => Ok(()),
+            }
+        });
+        Self {
+            taken,
+            missing,
+            filled,
+            task,
+        }
     }
 
     /// All chunks of references below this number are there. If the task has ended, [`filled`](Self::filled) says why.
     pub(super) fn taken(&self, number: u64) {
-        let _ = self.says.send(Say::Taken(number));
+        self.taken.send_replace(number);
     }
 
     pub(super) fn missing(&self, number: u64, reference: Reference) {
-        let _ = self.says.send(Say::Missing(number, reference));
+        let _ = self.missing.send((number, reference));
     }
 
     /// The next chunk that was missing. They come in the order in which they were asked for. Cancel safe.
@@ -82,25 +98,27 @@ impl Borrowing {
 
 async fn borrow(
     sharing: Sharing,
-    mut said: mpsc::UnboundedReceiver<Say>,
+    mut up_to: watch::Receiver<u64>,
+    mut asked: mpsc::UnboundedReceiver<(u64, Reference)>,
     fill: mpsc::UnboundedSender<Filled>,
 ) -> Result<(), BorrowError> {
-    // What was said before the stream is open need not be said piece by piece.
-    let Some(first) = said.recv().await else {
-        return Ok(());
-    };
     let (mut send, mut recv) = open(&sharing).await?;
     let mut fills = Fills::default();
-    fills.say(first, &mut send).await?;
     loop {
         tokio::select! {
-            say = said.recv() => match say {
-                Some(say) => fills.say(say, &mut send).await?,
-                None => {
+            Some((number, reference)) = asked.recv() => {
+                fills.asked.push_back((number, reference));
+                send.write(encode(&Ask::Missing(number))).await?;
+            }
+            // Of many numbers the last one says all.
+            changed = up_to.changed() => {
+                if changed.is_err() {
                     send.finish();
                     return Ok(());
                 }
-            },
+                let number = *up_to.borrow_and_update();
+                send.write(encode(&Ask::Taken(number))).await?;
+            }
             bytes = recv.read() => {
                 let bytes = bytes?.ok_or(BorrowError::Ended)?;
                 fills.come(bytes, &fill)?;
@@ -145,17 +163,6 @@ impl Default for Fills {
 }
 
 impl Fills {
-    async fn say(&mut self, say: Say, send: &mut SendStream) -> Result<(), StreamError> {
-        let ask = match say {
-            Say::Taken(number) => Ask::Taken(number),
-            Say::Missing(number, reference) => {
-                self.asked.push_back((number, reference));
-                Ask::Missing(number)
-            }
-        };
-        send.write(encode(&ask)).await
-    }
-
     fn come(
         &mut self,
         bytes: Bytes,
@@ -184,3 +191,6 @@ impl Fills {
         Ok(())
     }
 }
+
+/// Time to say what was taken last, once the data has ended here.
+const PARTING_PATIENCE: Duration = Duration::from_secs(10);

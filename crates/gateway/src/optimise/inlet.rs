@@ -259,6 +259,7 @@ impl Coder {
                     });
                 }
                 Event::List { number, reference } => {
+                    self.queued_bytes += reference.bytes;
                     let place = self.find(number, reference)?;
                     self.queue.push_back(Item::List {
                         number,
@@ -296,6 +297,7 @@ impl Coder {
 
     /// Puts the chunks of the list with this number in its place.
     fn expand(&mut self, number: u64, list: &[u8]) {
+        self.queued_bytes -= list.len();
         let references: Vec<_> = frame::references(list).collect();
         for (at, reference) in references.into_iter().enumerate().rev() {
             self.decoder.referred(reference.bytes);

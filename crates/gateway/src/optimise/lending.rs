@@ -6,15 +6,13 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use ftp::session::TransferId;
+use link::PeerId;
 use optimiser::{chunk::Name, encoder::Chunks, store::Store};
 use tokio::sync::Notify;
 
@@ -32,7 +30,14 @@ pub(crate) struct Key {
 #[derive(Debug, Default)]
 pub(crate) struct Lending {
     loans: Mutex<HashMap<Key, Arc<Loan>>>,
-    kept_bytes: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+/// Bytes of chunks that are lent.
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: usize,
+    of_peers: HashMap<PeerId, usize>,
 }
 
 /// Those of one stream.
@@ -75,19 +80,34 @@ impl Lending {
     fn begin(&self, key: Key) -> Arc<Loan> {
         let now = Instant::now();
         let mut loans = lock(&self.loans);
-        loans.retain(|_, loan| {
+        loans.retain(|key, loan| {
             let is_kept = !loan.is_overdue(now);
             if !is_kept {
-                self.release(loan.give_up());
+                self.release(*key, loan.give_up());
             }
             is_kept
         });
-        loans.entry(key).or_default().clone()
+        let loan = Arc::<Loan>::default();
+        // A peer that numbers two streams alike asks in vain for what the first one referred to.
+        if let Some(former) = loans.insert(key, loan.clone()) {
+            self.release(key, former.give_up());
+        }
+        loan
     }
 
-    fn end(&self, key: Key, loan: &Loan) {
-        lock(&self.loans).remove(&key);
-        self.release(loan.give_up());
+    /// The stream of a loan has ended, in order or not. What may still be asked for is kept.
+    fn end(&self, key: Key, loan: &Arc<Loan>, is_finished: bool) {
+        let mut loans = lock(&self.loans);
+        let is_known = loans
+            .get(&key)
+            .is_some_and(|known| Arc::ptr_eq(known, loan));
+        if is_known && is_finished && !loan.ended() {
+            return;
+        }
+        if is_known {
+            loans.remove(&key);
+        }
+        self.release(key, loan.give_up());
     }
 
     /// The receiver has taken all up to this number.
@@ -96,30 +116,41 @@ impl Lending {
         // One that has been given up is none.
         if let Some(loan) = loan {
             let (bytes, is_over) = loan.taken(up_to);
-            self.release(bytes);
+            self.release(key, bytes);
             if is_over {
-                lock(&self.loans).remove(&key);
+                self.end(key, &loan, true);
             }
         }
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let before = self.kept_bytes.fetch_add(bytes, Relaxed);
-        let has_room = before + bytes <= KEPT_MAX_BYTES;
-        if !has_room {
-            self.release(bytes);
+    /// Each peer may have as much as is still free, so that one that takes nothing leaves room for the others.
+    fn take(&self, key: Key, bytes: usize) -> bool {
+        let mut kept = lock(&self.kept);
+        let of_peer = kept.of_peers.get(&key.session.peer).map_or(0, |it| *it);
+        let has_room = kept.bytes + of_peer + bytes <= KEPT_MAX_BYTES;
+        if has_room {
+            kept.bytes += bytes;
+            *kept.of_peers.entry(key.session.peer).or_default() += bytes;
         }
         has_room
     }
 
-    fn release(&self, bytes: usize) {
-        self.kept_bytes.fetch_sub(bytes, Relaxed);
+    fn release(&self, key: Key, bytes: usize) {
+        let mut kept = lock(&self.kept);
+        kept.bytes -= bytes;
+        if let Some(of_peer) = kept.of_peers.get_mut(&key.session.peer) {
+            *of_peer -= bytes;
+        }
     }
 }
 
 impl Loan {
+    /// A receiver asks for each chunk once.
     fn chunk(&self, number: u64) -> Option<Bytes> {
         let mut state = lock(&self.state);
+        if state.missing >= state.referred() {
+            return None;
+        }
         state.missing += 1;
         let at = number.checked_sub(state.first)?;
         state.chunks.get(at as usize).cloned()
@@ -127,8 +158,8 @@ impl Loan {
 
     fn has_room_for(&self, bytes: usize) -> bool {
         let state = lock(&self.state);
-        let referred = state.first + state.chunks.len() as u64;
-        let is_lost_on_them = state.missing >= MISSING_LEAST && 2 * state.missing > referred;
+        let is_lost_on_them =
+            state.missing >= MISSING_LEAST && 2 * state.missing > state.referred();
         state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !is_lost_on_them
     }
 
@@ -148,7 +179,9 @@ impl Loan {
     fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
         state.kept_bytes += bytes;
-        state.chunks.extend(chunks.iter().cloned());
+        // Each is a part of a larger buffer, most of which may be bytes that nobody has referred to.
+        let copies = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
+        state.chunks.extend(copies);
     }
 
     /// Returns how many bytes are free now, and whether nothing can follow.
@@ -164,7 +197,7 @@ impl Loan {
         }
         state.kept_bytes -= bytes;
         state.pace.taken(now, bytes);
-        if state.ended.is_some() {
+        if state.ended.is_some() && bytes > 0 {
             state.ended = Some(now);
         }
         self.taken.notify_one();
@@ -188,6 +221,13 @@ impl Loan {
         state.first += state.chunks.len() as u64;
         state.chunks.clear();
         std::mem::take(&mut state.kept_bytes)
+    }
+}
+
+impl State {
+    /// How many chunks there have been.
+    fn referred(&self) -> u64 {
+        self.first + self.chunks.len() as u64
     }
 }
 
@@ -226,7 +266,7 @@ impl Chunks for Lender {
         } = self;
         let bytes = chunks.iter().map(Bytes::len).sum();
         let loan = loan.get_or_insert_with(|| lending.begin(*key));
-        let has_room = loan.has_room_for(bytes) && lending.take(bytes);
+        let has_room = loan.has_room_for(bytes) && lending.take(*key, bytes);
         if has_room {
             loan.push(chunks, bytes);
         }
@@ -243,10 +283,8 @@ impl Chunks for Lender {
 
 impl Drop for Lender {
     fn drop(&mut self) {
-        if let Some(loan) = &self.loan
-            && (!self.is_finished || loan.ended())
-        {
-            self.lending.end(self.key, loan);
+        if let Some(loan) = &self.loan {
+            self.lending.end(self.key, loan, self.is_finished);
         }
     }
 }
@@ -256,7 +294,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most bytes of all chunks that are lent.
+/// Most bytes of all chunks that are lent: half of it to one peer, a quarter more to the next.
 const KEPT_MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Of one stream: what goes in a quarter of a second at 2 Gbit/s, twenty times the rate of a line of 100 Mbit/s.
@@ -267,3 +305,93 @@ const MISSING_LEAST: u64 = 256;
 
 /// Time to ask after the end of the stream: as long as a peer may be silent.
 const ASK_PATIENCE: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(peer: usize, session: u64) -> Key {
+        let session = SessionKey {
+            peer: PeerId(peer),
+            is_near: false,
+            session,
+        };
+        let transfer = TransferId(1);
+        Key { session, transfer }
+    }
+
+    fn lend(lending: &Lending, key: Key, loan: &Loan, chunk: &Bytes) -> bool {
+        let has_room = loan.has_room_for(chunk.len()) && lending.take(key, chunk.len());
+        if has_room {
+            loan.push(std::slice::from_ref(chunk), chunk.len());
+        }
+        has_room
+    }
+
+    fn kept_bytes(lending: &Lending) -> usize {
+        lock(&lending.kept).bytes
+    }
+
+    #[test]
+    fn streams_that_a_peer_numbers_alike_leave_nothing_behind() {
+        let (lending, key) = (Lending::default(), key(0, 7));
+        let chunk = Bytes::from(vec![1; 5_000]);
+        let one = lending.begin(key);
+        assert!(lend(&lending, key, &one, &chunk));
+        let other = lending.begin(key);
+        assert!(lend(&lending, key, &one, &chunk));
+        assert!(lend(&lending, key, &other, &chunk));
+        // The first one ends in order, and the peer says that it has taken all of the second one.
+        lending.end(key, &one, true);
+        lending.taken(key, u64::MAX);
+        assert!(lend(&lending, key, &other, &chunk));
+        lending.end(key, &other, true);
+        assert_eq!(kept_bytes(&lending), 5_000, "it may still be asked for");
+        assert_eq!(lending.chunk(key, 1), Some(chunk));
+        lending.taken(key, 2);
+        assert_eq!(kept_bytes(&lending), 0);
+        assert!(lock(&lending.loans).is_empty());
+    }
+
+    #[test]
+    fn a_chunk_is_told_no_more_often_than_there_are_chunks() {
+        let (lending, key) = (Lending::default(), key(0, 7));
+        let loan = lending.begin(key);
+        for _ in 0..3 {
+            lend(&lending, key, &loan, &Bytes::from(vec![1; 5_000]));
+        }
+        let told = (0..100).filter(|_| lending.chunk(key, 1).is_some()).count();
+        assert_eq!(told, 3);
+    }
+
+    #[test]
+    fn a_small_part_of_a_buffer_does_not_keep_the_buffer() {
+        let (lending, key) = (Lending::default(), key(0, 7));
+        let loan = lending.begin(key);
+        let buffer = Bytes::from(vec![1; 256 * 1024]);
+        assert!(lend(&lending, key, &loan, &buffer.slice(..2_000)));
+        assert!(buffer.is_unique(), "nobody else has it");
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_leaves_room_for_others() {
+        let lending = Lending::default();
+        let chunk = Bytes::from(vec![1; 64 * 1024]);
+        let fill = |peer: usize| {
+            let mut bytes = 0;
+            for session in 0..8 {
+                let key = key(peer, session);
+                let loan = lending.begin(key);
+                while lend(&lending, key, &loan, &chunk) {
+                    bytes += chunk.len();
+                }
+                lending.end(key, &loan, true);
+            }
+            bytes
+        };
+        assert_eq!(fill(0), KEPT_MAX_BYTES / 2);
+        assert_eq!(fill(1), KEPT_MAX_BYTES / 4);
+        assert_eq!(fill(2), KEPT_MAX_BYTES / 8);
+        assert!(kept_bytes(&lending) < KEPT_MAX_BYTES);
+    }
+}

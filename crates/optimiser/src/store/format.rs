@@ -84,6 +84,11 @@ pub(super) fn read_record_header(
     let is_one = 0 < entry.length
         && entry.length as usize <= CHUNK_MAX
         && record_header(number, &entry) == *bytes;
+    #[cfg(fuzz_canary)]
+    assert!(
+        !is_one || entry.length != 0x5eed,
+        "canary: in the reader of records"
+    );
     is_one.then_some(entry)
 }
 

@@ -1,0 +1,195 @@
+//! The victim has the client; the peer is the far gateway, and the server too.
+
+use std::{
+    io::Read as _,
+    net::{SocketAddr, TcpStream},
+    sync::{Arc, MutexGuard},
+};
+
+use ftp::session::{CommandId, Stage, Tag, TransferId};
+use gateway::wire::{Ask, Cutting, FarMessage, NearMessage, Service, encode};
+
+use crate::{
+    common::{Control, Gateway, connect, expect_reset, expect_silence, folder, passive_port},
+    peer::{Messages, Peer, end, key, literal, noise, reference, references, stored, turn},
+};
+
+/// A near gateway whose client downloads through the peer.
+struct Victim {
+    peer: Arc<Peer>,
+    near: Gateway,
+    folder: std::path::PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A download that the client has been told of.
+struct Download {
+    _session: Messages,
+    _client: Control,
+    client_data: TcpStream,
+    data: Messages,
+}
+
+impl Victim {
+    fn start() -> Self {
+        let turn = turn();
+        let (folder, _, key_b) = folder();
+        let theirs = key(&folder, "a").public_key();
+        let peer = Peer::start(key(&folder, "b"), theirs, None);
+        let endpoint: SocketAddr = peer.link.local_addr();
+        let rest = format!(
+            "[store]\nfolder = \".\"\n\
+             [[peer]]\nname = \"b\"\npublic_key = \"{key_b}\"\nendpoint = \"{endpoint}\"\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.1:21\"\n"
+        );
+        Self {
+            near: Gateway::start(&folder, "a.key", &rest),
+            peer,
+            folder,
+            _turn: turn,
+        }
+    }
+
+    fn download(&self) -> Download {
+        let mut client = Control::connect(self.near.ftp[0]);
+        let (service, mut session) = self.peer.accept();
+        let Service::FtpSession {
+            session: number,
+            coding: Some(coding),
+            ..
+        } = service
+        else {
+            panic!("no session: {service:?}");
+        };
+        assert!(coding.store.is_some());
+        let cutting = Cutting {
+            id: optimiser::chunk::CUTTER_ID,
+            secret: [0; 32],
+        };
+        session.say(encode(&FarMessage::Store(cutting)));
+        reply(&mut session, None, None, 220, "220 ready");
+        client.expect("220 ready");
+        client.send("PASV");
+        let transfer = loop {
+            match session.next() {
+                NearMessage::Data {
+                    id,
+                    transfer,
+                    answered,
+                } => {
+                    let ready = FarMessage::DataReady(id);
+                    session.say(encode(if answered { &FarMessage::Taken } else { &ready }));
+                    break transfer;
+                }
+                NearMessage::Command { id, line, .. } => self.refuse(&mut session, id, &line),
+                NearMessage::Abandon(_) => panic!("abandoned"),
+            }
+        };
+        let client_data = connect(passive_port(&client.line()));
+        client.send("RETR a");
+        let mut data = None;
+        loop {
+            match session.next() {
+                NearMessage::Command { id, line, .. } if line == b"RETR a" => {
+                    reply(&mut session, Some(id), Some(transfer), 150, "150 go");
+                    break;
+                }
+                NearMessage::Command { id, line, .. } => self.refuse(&mut session, id, &line),
+                other => panic!("{other:?}"),
+            }
+        }
+        while data.is_none() {
+            let (service, stream) = self.peer.accept();
+            let its = Service::FtpData {
+                session: number,
+                transfer,
+            };
+            data = (service == its).then_some(stream);
+        }
+        client.expect("150 go");
+        Download {
+            _session: session,
+            _client: client,
+            client_data,
+            data: data.expect("it was opened"),
+        }
+    }
+
+    fn refuse(&self, session: &mut Messages, id: CommandId, line: &[u8]) {
+        let text = format!("502 {}", String::from_utf8_lossy(line));
+        reply(session, Some(id), None, 502, &text);
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn reply(
+    session: &mut Messages,
+    command: Option<CommandId>,
+    transfer: Option<TransferId>,
+    code: u16,
+    line: &str,
+) {
+    let stage = match code {
+        100..200 => Stage::Preliminary,
+        _ => Stage::Final,
+    };
+    let tag = Tag {
+        command,
+        transfer,
+        stage,
+        code,
+        last: true,
+        prefetches: false,
+    };
+    let line = line.as_bytes().to_vec();
+    session.say(encode(&FarMessage::Reply { tag, line }));
+}
+
+#[test]
+fn a_client_gets_no_orderly_end_of_what_is_wrong() {
+    let victim = Victim::start();
+    let content = noise(1, 9_000);
+    for wrong in [
+        end(b"other"),
+        Vec::new(),
+        [end(&content), stored(b"more")].concat(),
+    ] {
+        let mut download = victim.download();
+        download.data.say([literal(&content), wrong].concat());
+        download.data.send.finish();
+        expect_reset(&download.client_data);
+    }
+}
+
+#[test]
+fn a_client_waits_for_what_nobody_has_and_gets_nothing_else() {
+    let victim = Victim::start();
+    let content = noise(1, 9_000);
+    let frames = [references(&[reference(&content)]), end(&content)].concat();
+    let mut download = victim.download();
+    download.data.say(frames.clone());
+    download.data.send.finish();
+    let mut asks = victim.peer.asks();
+    assert_eq!(asks.asked(), [Ask::Missing(0)]);
+    expect_silence(&download.client_data);
+    asks.say(stored(&noise(2, 9_000)));
+    expect_reset(&download.client_data);
+    // The right one, once it comes.
+    let mut download = victim.download();
+    download.data.say(frames);
+    download.data.send.finish();
+    let mut asks = victim.peer.asks();
+    assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
+    asks.say(stored(&content));
+    let mut received = Vec::new();
+    download
+        .client_data
+        .read_to_end(&mut received)
+        .expect("an orderly end");
+    assert_eq!(received, content);
+}

@@ -1,0 +1,150 @@
+//! The frames of a coded stream: any bytes decode or are refused, pieces of any size make no difference, and what the
+//! decoder tells agrees with itself.
+
+use bytes::{Bytes, BytesMut};
+use optimiser::{
+    chunk::{CHUNK_MAX, KEPT_LEAST, Name},
+    decoder::{DecodeError, Decoder, Event},
+    frame::{Head, REFERENCE_BYTES, Reference},
+    zstd_block,
+};
+
+use crate::{Tape, optimiser_pair};
+
+/// Whether chunks are told, the size of pieces, and the frames.
+pub fn run(data: &[u8]) {
+    let mut tape = Tape::new(data);
+    let tells_chunks = tape.byte() & 1 == 1;
+    let piece = usize::from(tape.short()).max(1);
+    let bytes = data.get(3..).unwrap_or_default();
+    head(bytes);
+    let whole = Told::of(bytes, tells_chunks, bytes.len().max(1));
+    let in_pieces = Told::of(bytes, tells_chunks, piece);
+    if whole.is_too_much || in_pieces.is_too_much {
+        return;
+    }
+    assert_eq!(in_pieces.error, whole.error);
+    // What came just before an error may be told of or not.
+    if whole.error.is_none() {
+        assert_eq!(in_pieces.marks, whole.marks);
+        assert!(in_pieces.bytes == whole.bytes, "other bytes");
+    } else {
+        assert!(in_pieces.bytes.starts_with(&whole.bytes));
+        assert!(in_pieces.marks.starts_with(&whole.marks));
+    }
+}
+
+/// A head reads back as it was.
+fn head(bytes: &[u8]) {
+    if let Ok(Some((head, length))) = Head::decode(bytes) {
+        let mut written = BytesMut::new();
+        head.encode(&mut written);
+        assert_eq!(written, bytes[..length]);
+        assert!(head.body_bytes() <= zstd_block::BLOCK_MAX);
+    }
+}
+
+/// All that a decoder tells.
+#[derive(Default)]
+struct Told {
+    bytes: Vec<u8>,
+    marks: Vec<Mark>,
+    error: Option<DecodeError>,
+    /// Decoded no further.
+    is_too_much: bool,
+}
+
+/// What stands behind so many bytes.
+#[derive(Debug, PartialEq)]
+enum Mark {
+    Reference(usize, u64, Reference),
+    List(usize, u64, Reference),
+    /// Where it ends depends on the pieces.
+    Chunk(Name),
+    End(usize, Head),
+}
+
+impl Told {
+    fn of(bytes: &[u8], tells_chunks: bool, piece: usize) -> Self {
+        let mut told = Self::default();
+        let mut decoder = Decoder::new(tells_chunks);
+        let (mut numbers, mut referred_bytes, mut is_ended) = (0, 0, false);
+        for piece in bytes.chunks(piece) {
+            decoder.push(Bytes::copy_from_slice(piece));
+            loop {
+                let event = match decoder.poll() {
+                    Ok(Some(event)) => event,
+                    Ok(None) => break,
+                    Err(error) => {
+                        told.error = Some(error);
+                        return told;
+                    }
+                };
+                assert!(!is_ended, "nothing is told behind the end");
+                let at = told.bytes.len();
+                match event {
+                    Event::Bytes(bytes) => {
+                        assert!(!bytes.is_empty() && bytes.len() <= zstd_block::BLOCK_MAX);
+                        told.bytes.extend_from_slice(&bytes);
+                    }
+                    Event::Reference { number, reference } => {
+                        assert_eq!(number, numbers);
+                        assert!((1..=CHUNK_MAX).contains(&reference.bytes));
+                        numbers += 1;
+                        referred_bytes += reference.bytes;
+                        told.marks.push(Mark::Reference(at, number, reference));
+                    }
+                    Event::List { number, reference } => {
+                        assert_eq!(number, numbers);
+                        numbers += 1 + (reference.bytes / REFERENCE_BYTES) as u64;
+                        told.marks.push(Mark::List(at, number, reference));
+                    }
+                    Event::Chunk { name, bytes } => {
+                        assert!(tells_chunks);
+                        assert!((KEPT_LEAST..=CHUNK_MAX).contains(&bytes.len()));
+                        assert_eq!(name, Name::of(&bytes));
+                        told.marks.push(Mark::Chunk(name));
+                    }
+                    Event::End(head) => {
+                        is_ended = true;
+                        told.marks.push(Mark::End(at, head));
+                    }
+                }
+                if told.bytes.len() > TOLD_MAX_BYTES {
+                    told.is_too_much = true;
+                    return told;
+                }
+            }
+        }
+        let counts = decoder.counts();
+        assert_eq!(counts.bytes, (told.bytes.len() + referred_bytes) as u64);
+        assert_eq!(counts.coded_bytes, bytes.len() as u64);
+        assert_eq!(decoder.end().is_ok(), is_ended);
+        told
+    }
+}
+
+/// Frames that an encoder makes, whole and cut into small pieces.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let seed = |wire: Vec<u8>, tells_chunks: bool, piece: u16| {
+        let mut seed = vec![u8::from(tells_chunks)];
+        seed.extend_from_slice(&piece.to_be_bytes());
+        seed.extend_from_slice(&wire);
+        seed
+    };
+    let inputs = optimiser_pair::seeds();
+    let wires = inputs.iter().map(|input| optimiser_pair::play(input).wire);
+    let mut seeds: Vec<_> = wires
+        .enumerate()
+        .map(|(number, wire)| seed(wire, number % 4 != 3, 1 + 700 * number as u16))
+        .collect();
+    let long: Vec<_> = seeds
+        .iter()
+        .map(|seed| seed[..seed.len().min(3_000)].to_vec())
+        .collect();
+    seeds.extend(long);
+    seeds
+}
+
+/// An input of some bytes can stand for any number of them.
+const TOLD_MAX_BYTES: usize = 4 * 1024 * 1024;

@@ -1,0 +1,290 @@
+//! An encoder and a decoder: whatever goes in, in whatever pieces, comes out; both cut the same chunks and make the same
+//! lists, and count alike.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use optimiser::{
+    check::Check,
+    chunk::{Cutter, Name},
+    decoder::{Decoder, Event},
+    encoder::{Chunks, Encoder, Take},
+    frame::{self, Reference},
+    level::Spent,
+    list::Lister,
+};
+
+use crate::Tape;
+
+/// One stream.
+pub fn run(data: &[u8]) {
+    play(data);
+}
+
+/// What became of a stream.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// The frames.
+    pub wire: Vec<u8>,
+    /// Chunks that went by their names, and those of lists that did.
+    pub references: usize,
+    pub lists: usize,
+    /// What compression has saved.
+    pub saved_bytes: u64,
+}
+
+/// Plays the instructions of a tape to the end of the stream.
+///
+/// # Panics
+/// If something else comes out than went in, or the two sides disagree.
+pub fn play(data: &[u8]) -> Played {
+    let mut tape = Tape::new(data);
+    let flags = tape.byte();
+    let cutter = (flags & 2 != 0).then(|| Arc::new(Cutter::new(&[flags; 32])));
+    let mut encoder = Encoder::new(flags & 1 != 0, cutter);
+    let mut known = Known {
+        forgets: tape.byte(),
+        refuses: tape.byte(),
+        ..Known::default()
+    };
+    let piece = usize::from(tape.short()).max(1);
+    let (mut content, mut buffer, mut frames) = (Vec::new(), BytesMut::new(), VecDeque::new());
+    while !tape.is_over() && content.len() < CONTENT_MAX_BYTES {
+        let step = tape.byte();
+        let fresh = match step & 7 {
+            0 | 1 => tape.slice().to_vec(),
+            2 => vec![tape.byte(); tape.short().into()],
+            3 | 4 => {
+                let seed = tape.byte();
+                noise(seed, tape.short().into())
+            }
+            5 => {
+                let text = [tape.slice(), b"\n"].concat();
+                text.iter()
+                    .copied()
+                    .cycle()
+                    .take(tape.short().into())
+                    .collect()
+            }
+            // What has been there.
+            _ => {
+                let from = usize::from(tape.short()) * 8 % (content.len() + 1);
+                let count = usize::from(tape.short()) * 16;
+                content[from..].iter().copied().take(count).collect()
+            }
+        };
+        content.extend_from_slice(&fresh);
+        buffer.extend_from_slice(&fresh);
+        let take = match step & 8 {
+            0 => Take::Blocks,
+            _ => Take::All,
+        };
+        encoder.encode(&mut buffer, take, &mut known, &mut frames);
+        let time = |shift: u32| Duration::from_millis(u64::from(step >> shift & 3));
+        encoder.spent(Spent {
+            bytes: fresh.len(),
+            coding: time(4),
+            link: time(5),
+            source: time(6),
+        });
+        let is_held = encoder.holds_back(&buffer);
+        assert!(take == Take::Blocks || !is_held, "all of it goes");
+    }
+    encoder.encode(&mut buffer, Take::Rest, &mut known, &mut frames);
+    assert!(buffer.is_empty());
+    let wire: Vec<u8> = frames.into_iter().flatten().collect();
+    let counts = encoder.counts();
+    let mut receiver = Receiver::new();
+    for piece in wire.chunks(piece) {
+        receiver.take(Bytes::copy_from_slice(piece), &known.lent);
+    }
+    receiver.decoder.end().expect("the end has come");
+    assert!(receiver.content == content, "other bytes");
+    assert_eq!(receiver.decoder.counts(), counts);
+    assert_eq!(counts.bytes, content.len() as u64);
+    assert_eq!(counts.coded_bytes, wire.len() as u64);
+    for name in &known.sent {
+        assert!(
+            receiver.names.contains(name),
+            "a name that only one side has"
+        );
+    }
+    Played {
+        wire,
+        references: receiver.references,
+        lists: receiver.lists,
+        saved_bytes: counts.compression_saved_bytes,
+    }
+}
+
+/// What a sender knows. It forgets some names, and refuses to lend some chunks.
+#[derive(Default)]
+struct Known {
+    names: HashSet<Name>,
+    sent: Vec<Name>,
+    lent: Vec<Bytes>,
+    forgets: u8,
+    refuses: u8,
+    asked: u8,
+}
+
+impl Chunks for Known {
+    fn knows(&mut self, name: &Name) -> bool {
+        self.names.contains(name) && name.0[1] >= self.forgets
+    }
+
+    fn lend(&mut self, chunks: &[Bytes]) -> bool {
+        self.asked = self.asked.wrapping_add(29);
+        let lends = self.asked >= self.refuses;
+        if lends {
+            self.lent.extend_from_slice(chunks);
+        }
+        lends
+    }
+
+    fn sent(&mut self, name: Name, chunk: Bytes) {
+        assert_eq!(Name::of(&chunk), name);
+        self.names.insert(name);
+        self.sent.push(name);
+    }
+}
+
+/// What a receiver does that has no store: it takes what was lent.
+struct Receiver {
+    decoder: Decoder,
+    check: Check,
+    lister: Lister,
+    content: Vec<u8>,
+    names: HashSet<Name>,
+    references: usize,
+    lists: usize,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        Self {
+            decoder: Decoder::new(true),
+            check: Check::default(),
+            lister: Lister::default(),
+            content: Vec::new(),
+            names: HashSet::new(),
+            references: 0,
+            lists: 0,
+        }
+    }
+
+    fn take(&mut self, bytes: Bytes, lent: &[Bytes]) {
+        self.decoder.push(bytes);
+        while let Some(event) = self.decoder.poll().expect("what we write is well formed") {
+            match event {
+                Event::Bytes(bytes) => self.deliver(&bytes),
+                Event::Reference { number, reference } => self.chunk(number, &reference, lent),
+                Event::List { number, reference } => {
+                    self.lists += 1;
+                    let list = &lent[number as usize];
+                    assert_eq!(Name::of(list), reference.name);
+                    assert_eq!(list.len(), reference.bytes);
+                    for (at, reference) in frame::references(list).enumerate() {
+                        self.decoder.referred(reference.bytes);
+                        self.chunk(number + 1 + at as u64, &reference, lent);
+                    }
+                }
+                Event::Chunk { name, bytes } => {
+                    let bytes = bytes.len();
+                    self.known(&Reference { bytes, name });
+                }
+                Event::End(head) => {
+                    assert_eq!(head, self.check.end());
+                    let list = self.lister.end();
+                    self.names.extend(list.map(|list| list.name));
+                }
+            }
+        }
+    }
+
+    fn chunk(&mut self, number: u64, reference: &Reference, lent: &[Bytes]) {
+        let chunk = &lent[number as usize];
+        assert_eq!(Name::of(chunk), reference.name);
+        assert_eq!(chunk.len(), reference.bytes);
+        self.references += 1;
+        self.deliver(chunk);
+        self.known(reference);
+    }
+
+    fn known(&mut self, reference: &Reference) {
+        self.names.insert(reference.name);
+        let list = self.lister.push(reference);
+        self.names.extend(list.map(|list| list.name));
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) {
+        self.check.update(bytes);
+        self.content.extend_from_slice(bytes);
+    }
+}
+
+/// Bytes that cannot be compressed.
+fn noise(seed: u8, count: usize) -> Vec<u8> {
+    let mut state = 1 + u64::from(seed);
+    let bytes = (0..count).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    });
+    bytes.collect()
+}
+
+/// Words; noise that comes again; a long file that comes again; and the same where chunks are forgotten and not lent.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let start = |flags: u8, forgets: u8, refuses: u8| vec![flags, forgets, refuses, 3, 232];
+    let noise = |seed: u8, count: u16, take: u8| {
+        let [high, low] = count.to_be_bytes();
+        vec![3 | take, seed, high, low]
+    };
+    let again = |from_bytes: usize, bytes: usize, take: u8| {
+        let from = ((from_bytes / 8) as u16).to_be_bytes();
+        let count = ((bytes / 16) as u16).to_be_bytes();
+        [vec![7 | take], from.to_vec(), count.to_vec()].concat()
+    };
+    let words = vec![1, 9, b'w', b'o', b'r', b'd', b's', b' ', b'a', b'n', b'd'];
+    let text = vec![5, 5, b'h', b'e', b'l', b'l', b'o', 0xea, 0x60];
+    let long: Vec<u8> = (BASE..BASE + 13)
+        .flat_map(|seed| noise(seed, 60_000, 0))
+        .collect();
+    let mut seeds = vec![
+        [start(1, 0, 0), words.clone(), text.clone()].concat(),
+        [
+            start(3, 0, 0),
+            words.clone(),
+            noise(1, 50_000, 8),
+            text.clone(),
+        ]
+        .concat(),
+        [start(2, 0, 0), noise(1, 60_000, 0), again(0, 60_000, 8)].concat(),
+        [start(0, 0, 0), words, vec![8, 0], noise(1, 900, 8)].concat(),
+    ];
+    for (forgets, refuses) in [(0, 0), (40, 0), (0, 100), (9, 9)] {
+        let known = again(0, 780_000, 0).repeat(2);
+        seeds.push(
+            [
+                start(3, forgets, refuses),
+                long.clone(),
+                known,
+                text.clone(),
+            ]
+            .concat(),
+        );
+    }
+    seeds
+}
+
+/// Enough for some lists.
+const CONTENT_MAX_BYTES: usize = 3 * 1024 * 1024;
+
+/// With these numbers a list ends within the long file.
+const BASE: u8 = 78;
