@@ -527,7 +527,7 @@ def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
                 channel.postMessage({name: 'gateway', data});
                 // Some move, and one makes room for another.
                 const all = first.transfers.opened;
-                const moved = all.slice(0, 300).map((it) => [it.id, it.up_bytes, it.down_bytes + count * 1000, it.bits_per_s + count % 97, 'WAN', 10]);
+                const moved = all.slice(0, 300).map((it) => [it.id, it.up_bytes, it.down_bytes + count * 1000, it.bits_per_s + count % 97, 'WAN', 10, it.wan_bytes + count * 300]);
                 const id = 1e9 + count;
                 channel.postMessage({name: 'transfers', data: {is_all: false, opened: [{...all[0], id, path: 'new-' + count}], moved, closed: [id - 200]}});
                 if (at % 4 === 0) await new Promise((done) => setTimeout(done, 0));

@@ -54,8 +54,9 @@ struct Transfers<'a> {
     /// All others are over.
     is_all: bool,
     opened: Vec<&'a TransferStatus>,
-    /// Number, bytes up, bytes down, bytes on the WAN, bits per second, limit, age in seconds.
-    moved: Vec<(u64, u64, u64, u64, u64, &'a str, u64)>,
+    /// Number, bytes up, bytes down, bits per second, limit, age in seconds, bytes on the WAN. A page from before an upgrade
+    /// knows the first ones.
+    moved: Vec<(u64, u64, u64, u64, &'a str, u64, u64)>,
     closed: Vec<u64>,
 }
 
@@ -151,14 +152,14 @@ impl<'a> Transfers<'a> {
             };
             let moved = |it: &TransferStatus| {
                 let rate = it.bits_per_s;
-                (it.up_bytes, it.down_bytes, it.wan_bytes, rate)
+                (it.up_bytes, it.down_bytes, rate, it.wan_bytes)
             };
             if moved(old) != moved(transfer) || old.limit != transfer.limit {
-                let (up, down, wan, rate) = moved(transfer);
+                let (up, down, rate, wan) = moved(transfer);
                 let age_s = transfer.age_s as u64;
                 change
                     .moved
-                    .push((*id, up, down, wan, rate, &transfer.limit, age_s));
+                    .push((*id, up, down, rate, &transfer.limit, age_s, wan));
             }
         }
         change

@@ -17,7 +17,7 @@ export function follow({ changed, connection }) {
       else if (!hasAll) return;
       hasAll = true;
       for (const transfer of data.opened) state.transfers.set(transfer.id, transfer);
-      for (const [id, up, down, wan, bits, limit, age] of data.moved) {
+      for (const [id, up, down, bits, limit, age, wan] of data.moved) {
         const transfer = state.transfers.get(id);
         if (transfer) Object.assign(transfer, { up_bytes: up, down_bytes: down, wan_bytes: wan, bits_per_s: bits, limit, age_s: age });
       }
