@@ -280,6 +280,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .concat(),
         );
     }
+    // A file of one chunk.
+    seeds.push([start(2, 0, 0), noise(1, 3_800, 0)].concat());
     seeds
 }
 

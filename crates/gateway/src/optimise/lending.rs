@@ -14,7 +14,7 @@ use bytes::Bytes;
 use ftp::session::TransferId;
 use link::PeerId;
 use optimiser::{chunk::Name, encoder::Chunks, store::Store};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
 use super::pace::Pace;
 use crate::truncation::SessionKey;
@@ -54,6 +54,8 @@ struct State {
     chunks: VecDeque<Bytes>,
     kept_bytes: usize,
     pace: Pace,
+    /// The receiver has taken nothing for too long: what follows goes with its bytes.
+    is_mute: bool,
     missing: u64,
     /// The stream has ended, and the receiver may still ask: when it did last.
     ended: Option<Instant>,
@@ -160,19 +162,21 @@ impl Loan {
         let state = lock(&self.state);
         let is_lost_on_them =
             state.missing >= MISSING_LEAST && 2 * state.missing > state.referred();
-        state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !is_lost_on_them
+        state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !state.is_mute && !is_lost_on_them
     }
 
-    /// Resolves while the receiver takes what is lent in a short time. Cancel safe.
+    /// Resolves while the receiver takes what is lent in a short time, or nothing at all. Cancel safe.
     async fn keeps_pace(&self) {
         loop {
             {
                 let state = lock(&self.state);
-                if state.kept_bytes <= state.pace.bound_bytes() {
+                if state.is_mute || state.kept_bytes <= state.pace.bound_bytes() {
                     return;
                 }
             }
-            self.taken.notified().await;
+            if timeout(TAKE_PATIENCE, self.taken.notified()).await.is_err() {
+                lock(&self.state).is_mute = true;
+            }
         }
     }
 
@@ -197,6 +201,7 @@ impl Loan {
         }
         state.kept_bytes -= bytes;
         state.pace.taken(now, bytes);
+        state.is_mute &= bytes == 0;
         if state.ended.is_some() && bytes > 0 {
             state.ended = Some(now);
         }
@@ -302,6 +307,9 @@ const KEPT_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// When so many were missing, and most of all: the receiver's store is another one, and each reference costs a round trip.
 const MISSING_LEAST: u64 = 256;
+
+/// Time for the receiver to take something of what fits two seconds of its pace.
+const TAKE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time to ask after the end of the stream: as long as a peer may be silent.
 const ASK_PATIENCE: Duration = Duration::from_secs(600);
