@@ -386,6 +386,7 @@ impl Outbound {
                 self.buffer.reserve(READ_BYTES);
             }
             let held = send.hold(&self.buffer, hold);
+            let is_slow = send.is_slow();
             let stream = send.stream();
             let room = stream.room().await;
             if let Some(bytes) = stream.queue_bound() {
@@ -397,6 +398,8 @@ impl Outbound {
                 biased;
                 count = leg.read_buf(&mut buffer) => match count? {
                     0 => Take::Rest,
+                    // A block would be a large part of what may wait.
+                    _ if is_slow => Take::All,
                     _ => Take::Blocks,
                 },
                 // A leg that is silent would never tell that nobody listens any more.

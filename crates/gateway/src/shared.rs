@@ -89,14 +89,15 @@ impl Shared {
         self.peer_names.get(peer.0).map_or("?", String::as_str)
     }
 
-    /// Opens a stream that begins with what `service` makes of the peer, to the first peer for `host` that answers.
-    pub(crate) async fn reach(
+    /// Opens a stream that begins with what `service` makes of the peer, to the first peer for `host` that answers. Returns also
+    /// what else `service` made of this peer.
+    pub(crate) async fn reach<T>(
         &self,
         host: &Host,
         via: Option<usize>,
         class: Class,
-        service: impl Fn(PeerId) -> Service,
-    ) -> Result<(PeerId, SendStream, RecvStream), ReachError> {
+        service: impl Fn(PeerId) -> (Service, T),
+    ) -> Result<(PeerId, T, SendStream, RecvStream), ReachError> {
         let mut peers = self.config.peers_for(host, via);
         if peers.len() > 1 {
             // A peer that is known to be silent is asked only after those that are up.
@@ -112,9 +113,9 @@ impl Shared {
         for peer in peers {
             match self.open(peer, class).await {
                 Ok((mut send, recv)) => {
-                    let service = service(peer);
+                    let (service, made) = service(peer);
                     match send.write(encode(&Hello { service })).await {
-                        Ok(()) => return Ok((peer, send, recv)),
+                        Ok(()) => return Ok((peer, made, send, recv)),
                         Err(_) => reason = self.down(peer, None),
                     }
                 }
@@ -155,30 +156,29 @@ impl Shared {
         }
     }
 
-    /// What this gateway offers `peer` for the data of a door's clients; `None`: bytes as they are.
-    pub(crate) fn offer(&self, peer: PeerId, door: &FtpDoor) -> Option<Coding> {
-        let agreement = self.offered(peer, door)?;
-        let store = agreement.cutting().map(|cutting| StoreTerms {
-            tenant: door.tenant.clone().unwrap_or_default(),
-            downloads: door.caches,
-            cutting,
-        });
-        Some(Coding {
-            compresses: agreement.compresses,
-            store,
-        })
-    }
-
-    /// What has been agreed on once that was offered, and nothing has come back.
-    pub(crate) fn offered(&self, peer: PeerId, door: &FtpDoor) -> Option<Agreement> {
-        let compresses = self.config.compresses(peer, door.compresses);
+    /// What this gateway offers `peer` for the data of a door's clients, and its own part of that; `None`: bytes as they are.
+    /// Asked again it may offer something else: a store may be free by then.
+    pub(crate) fn offer(&self, peer: PeerId, door: &FtpDoor) -> Option<(Coding, Agreement)> {
         let tenant = door.tenant.as_deref().unwrap_or_default();
         let store = match door.deduplicates || door.caches {
             true => self.store(peer, tenant),
             false => None,
         };
-        let is_coded = compresses || store.is_some();
-        is_coded.then(|| Agreement::offered(compresses, store, door.deduplicates))
+        if !door.compresses && store.is_none() {
+            return None;
+        }
+        let compresses = self.config.compresses(peer, door.compresses);
+        let agreement = Agreement::offered(compresses, store, door.deduplicates);
+        let store = agreement.cutting().map(|cutting| StoreTerms {
+            tenant: tenant.to_owned(),
+            downloads: door.caches,
+            cutting,
+        });
+        let coding = Coding {
+            compresses: door.compresses,
+            store,
+        };
+        Some((coding, agreement))
     }
 
     /// This gateway's part of what `peer` offers.

@@ -12,7 +12,7 @@ use crate::{
     chunk::{Cutter, KEPT_LEAST, Name},
     counts::Counts,
     frame::{self, CUTS_MAX, HEAD_MAX, Head, REFERENCE_BYTES, REFERENCES_MAX, Reference},
-    level::{Chooser, Level, Spent},
+    level::{Chooser, Spent},
     list::{List, Lister},
     zstd_block::{self, BLOCK_MAX},
 };
@@ -70,6 +70,7 @@ pub struct Encoder {
     known: Vec<(Reference, Bytes)>,
     /// The last chunk was one that the receiver may have.
     is_among_known: bool,
+    is_plain: bool,
     is_ended: bool,
     counts: Counts,
 }
@@ -85,6 +86,7 @@ impl Encoder {
             lister: Lister::default(),
             known: Vec::new(),
             is_among_known: false,
+            is_plain: false,
             is_ended: false,
             counts: Counts::default(),
         }
@@ -114,6 +116,11 @@ impl Encoder {
             self.is_ended = true;
             self.put(frame::bare(self.check.end()), out);
         }
+    }
+
+    /// Whether bytes go as they are for now, so that what is on its way is as much as it seems.
+    pub fn set_plain(&mut self, is_plain: bool) {
+        self.is_plain = is_plain;
     }
 
     /// Whether bytes of `buffer` wait for more.
@@ -165,7 +172,9 @@ impl Encoder {
             });
             let list = reference.and_then(|reference| self.lister.push(&reference));
             match reference {
-                Some(reference) if gone_bytes == 0 && chunks.knows(&reference.name) => {
+                Some(reference)
+                    if gone_bytes == 0 && !self.is_plain && chunks.knows(&reference.name) =>
+                {
                     self.put_run(&whole, &mut run, out);
                     self.is_among_known = true;
                     self.known.push((reference, chunk));
@@ -266,7 +275,7 @@ impl Encoder {
 
     fn put_compressed(&mut self, block: Bytes, out: &mut VecDeque<Bytes>) {
         self.counts.bytes += block.len() as u64;
-        if let Some(chooser) = &mut self.chooser {
+        if let Some(chooser) = self.chooser.as_mut().filter(|_| !self.is_plain) {
             let level = chooser.choose(&block);
             if let Some(zstd_level) = level.zstd() {
                 let coded = zstd_block::compress(&block, zstd_level);
@@ -331,11 +340,6 @@ impl Encoder {
     fn put(&mut self, bytes: Bytes, out: &mut VecDeque<Bytes>) {
         self.counts.coded_bytes += bytes.len() as u64;
         out.push_back(bytes);
-    }
-
-    /// The level by which the last block went.
-    pub fn level(&self) -> Level {
-        self.chooser.as_ref().map_or(Level::Off, Chooser::level)
     }
 }
 

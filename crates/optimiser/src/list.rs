@@ -7,7 +7,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    chunk::Name,
+    chunk::{CHUNK_MAX, Name},
     frame::{self, REFERENCE_BYTES, Reference},
 };
 
@@ -15,6 +15,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Lister {
     begun: BytesMut,
+    /// Of the chunks in it.
+    bytes: usize,
 }
 
 /// A list that is complete.
@@ -30,9 +32,11 @@ impl Lister {
     /// The next chunk of the stream. Returns the list that it ends.
     pub fn push(&mut self, reference: &Reference) -> Option<List> {
         frame::put_reference(&mut self.begun, reference);
+        self.bytes += reference.bytes;
         let count = self.count();
         let is_end = reference.name.0[0] & END_MASK == 0;
-        match count >= LIST_MAX || count >= LIST_MIN && is_end {
+        let is_long = count >= LIST_MAX || self.bytes >= LISTED_BYTES;
+        match is_long || count >= LIST_MIN && is_end {
             true => Some(self.take()),
             false => None,
         }
@@ -52,6 +56,7 @@ impl Lister {
     }
 
     fn take(&mut self) -> List {
+        self.bytes = 0;
         let bytes = self.begun.split().freeze();
         List {
             name: Name::of(&bytes),
@@ -65,6 +70,10 @@ pub const LIST_MIN: usize = 32;
 
 /// Most chunks of a list.
 pub const LIST_MAX: usize = 256;
+
+/// A list of so many bytes ends: a sender keeps them until it knows whether the list is known. So many have at least
+/// [`LIST_MIN`] chunks.
+const LISTED_BYTES: usize = LIST_MIN * CHUNK_MAX;
 
 /// One in 64 names ends a list that is long enough.
 const END_MASK: u8 = 63;

@@ -198,21 +198,24 @@ async fn relay_forward(
     shared: &Shared,
 ) {
     let target = &forward.target;
-    let coding = |peer| {
-        let compresses = shared.config.compresses(peer, forward.compresses);
-        compresses.then_some(Coding {
-            compresses,
-            store: None,
-        })
-    };
-    let service = |peer| Service::Forward {
-        target: target.clone(),
-        coding: coding(peer),
+    let coding = forward.compresses.then_some(Coding {
+        compresses: true,
+        store: None,
+    });
+    let service = |peer| {
+        let service = Service::Forward {
+            target: target.clone(),
+            coding: coding.clone(),
+        };
+        let own = coding
+            .as_ref()
+            .map(|coding| shared.config.coding_with(peer, coding));
+        (service, own)
     };
     let reached = shared
         .reach(&target.host, forward.via, options.class, service)
         .await;
-    let (peer, send, recv) = match reached {
+    let (peer, coding, send, recv) = match reached {
         Ok(reached) => reached,
         Err(error) => {
             shared.registry.refused();
@@ -232,7 +235,6 @@ async fn relay_forward(
         &target.to_string(),
     );
     info!(%target, peer = shared.peer_name(peer), "forwarding");
-    let coding = coding(peer);
     let stream = Stream {
         send,
         recv,

@@ -1,10 +1,14 @@
 //! The receiver's questions for chunks that its store does not have, on a stream of their own: the data's stream goes on
 //! meanwhile, and may be full.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
-use link::{Class, RecvStream, SendStream, StreamError};
+use link::{Class, OpenError, RecvStream, SendStream, StreamError};
 use optimiser::{
     chunk::Name,
     decoder::{DecodeError, Decoder, Event},
@@ -16,7 +20,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::Sharing;
+use super::{Sharing, Tally};
 use crate::wire::{Ask, Hello, Service, encode};
 
 /// A chunk that was missing, by the number of its reference.
@@ -49,14 +53,14 @@ pub(crate) enum BorrowError {
 }
 
 impl Borrowing {
-    pub(super) fn new(sharing: Sharing) -> Self {
+    pub(super) fn new(sharing: Sharing, tally: Arc<Tally>) -> Self {
         let (taken, up_to) = watch::channel(0);
         let (missing, asked) = mpsc::unbounded_channel();
         let (fill, filled) = mpsc::unbounded_channel();
         let mut until = up_to.clone();
         let task = tokio::spawn(async move {
             tokio::select! {
-                result = borrow(sharing, up_to, asked, fill) => result,
+                result = borrow(sharing, tally, up_to, asked, fill) => result,
                 // A peer that takes no questions must not keep the task.
                 () = async {
                     while until.changed().await.is_ok() {}
@@ -98,6 +102,7 @@ impl Borrowing {
 
 async fn borrow(
     sharing: Sharing,
+    tally: Arc<Tally>,
     mut up_to: watch::Receiver<u64>,
     mut asked: mpsc::UnboundedReceiver<(u64, Reference)>,
     fill: mpsc::UnboundedSender<Filled>,
@@ -121,7 +126,7 @@ async fn borrow(
             }
             bytes = recv.read() => {
                 let bytes = bytes?.ok_or(BorrowError::Ended)?;
-                fills.come(bytes, &fill)?;
+                fills.come(bytes, &fill, &tally)?;
             }
         }
     }
@@ -129,11 +134,21 @@ async fn borrow(
 
 async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError> {
     let (session, transfer) = (sharing.key.session, sharing.transfer());
-    let opened = sharing
-        .link
-        .open_beside(session.peer, sharing.beside, Class::Bulk)
-        .await;
-    let (mut send, recv) = opened.map_err(|error| BorrowError::Open(error.to_string()))?;
+    let deadline = Instant::now() + OPEN_PATIENCE;
+    let (mut send, recv) = loop {
+        let opened = sharing
+            .link
+            .open_beside(session.peer, sharing.beside, Class::Bulk)
+            .await;
+        match opened {
+            Ok(opened) => break opened,
+            // Others end.
+            Err(OpenError::TooManyStreams { .. }) if Instant::now() < deadline => {
+                sleep(OPEN_PAUSE).await;
+            }
+            Err(error) => return Err(BorrowError::Open(error.to_string())),
+        }
+    };
     let service = Service::Chunks {
         session: session.session,
         transfer,
@@ -167,7 +182,9 @@ impl Fills {
         &mut self,
         bytes: Bytes,
         fill: &mpsc::UnboundedSender<Filled>,
+        tally: &Tally,
     ) -> Result<(), BorrowError> {
+        tally.missed(0, bytes.len());
         self.decoder.push(bytes);
         while let Some(event) = self.decoder.poll()? {
             let Event::Bytes(bytes) = event else {
@@ -185,12 +202,17 @@ impl Fills {
             if chunk.len() != reference.bytes || Name::of(&chunk) != reference.name {
                 return Err(BorrowError::Other);
             }
+            tally.missed(chunk.len(), 0);
             // Who does not listen any more has ended the transfer.
             let _ = fill.send((number, chunk));
         }
         Ok(())
     }
 }
+
+/// Time for a stream to be free.
+const OPEN_PATIENCE: Duration = Duration::from_secs(60);
+const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// Time to say what was taken last, once the data has ended here.
 const PARTING_PATIENCE: Duration = Duration::from_secs(10);

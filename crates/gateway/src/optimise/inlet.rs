@@ -222,7 +222,7 @@ impl Coder {
                     number,
                     place: Place::Here(list),
                     ..
-                }) => self.expand(number, &list),
+                }) => self.expand(number, &list)?,
                 Some(Item::Whole(reference)) => self.list(&reference),
                 Some(Item::End(head)) if head == self.check.end() => {
                     let list = self.lister.end();
@@ -296,20 +296,23 @@ impl Coder {
     }
 
     /// Puts the chunks of the list with this number in its place.
-    fn expand(&mut self, number: u64, list: &[u8]) {
+    fn expand(&mut self, number: u64, list: &[u8]) -> Result<(), DecodeError> {
         self.queued_bytes -= list.len();
-        let references: Vec<_> = frame::references(list).collect();
-        for (at, reference) in references.into_iter().enumerate().rev() {
+        let mut items = Vec::new();
+        for (number, reference) in (number + 1..).zip(frame::references(list)) {
             self.decoder.referred(reference.bytes);
             self.queued_bytes += reference.bytes;
-            let number = number + 1 + at as u64;
-            let place = Place::Store;
-            self.queue.push_front(Item::Chunk {
+            let place = self.find(number, reference)?;
+            items.push(Item::Chunk {
                 number,
                 reference,
                 place,
             });
         }
+        for item in items.into_iter().rev() {
+            self.queue.push_front(item);
+        }
+        Ok(())
     }
 
     fn deliver(&mut self, bytes: Bytes) -> Bytes {
@@ -337,7 +340,7 @@ impl Coder {
     fn borrowing(&mut self) -> Result<&Borrowing, DecodeError> {
         let sharing = self.sharing.as_ref().ok_or(DecodeError::Chunks)?;
         let borrowing = &mut self.borrowing;
-        Ok(borrowing.get_or_insert_with(|| Borrowing::new(sharing.clone())))
+        Ok(borrowing.get_or_insert_with(|| Borrowing::new(sharing.clone(), self.tally.clone())))
     }
 
     fn ask(&mut self, number: u64, reference: Reference) -> Result<(), DecodeError> {

@@ -27,6 +27,7 @@ pub(crate) async fn serve(
                     debug!(number, "a chunk that is lent to nobody");
                     return send.reset(reset::SESSION_ENDED);
                 };
+                let chunk_bytes = chunk.len();
                 let coded = zstd_block::compress(&chunk, MISSING_LEVEL);
                 let (head, bytes) = match coded {
                     Some(coded) => {
@@ -40,6 +41,7 @@ pub(crate) async fn serve(
                 };
                 let mut frame = BytesMut::from(&frame::bare(head)[..]);
                 frame.extend_from_slice(&bytes);
+                lending.answered(key, chunk_bytes, frame.len());
                 if send.write(frame.freeze()).await.is_err() {
                     return;
                 }

@@ -16,7 +16,7 @@ use link::PeerId;
 use optimiser::{chunk::Name, encoder::Chunks, store::Store};
 use tokio::{sync::Notify, time::timeout};
 
-use super::pace::Pace;
+use super::{Sharing, Tally, pace::Pace};
 use crate::truncation::SessionKey;
 
 /// One direction of a data connection: what this gateway sends.
@@ -43,6 +43,8 @@ struct Kept {
 /// Those of one stream.
 #[derive(Debug, Default)]
 struct Loan {
+    /// Of the transfer.
+    tally: Option<Arc<Tally>>,
     state: Mutex<State>,
     taken: Notify,
 }
@@ -66,6 +68,7 @@ struct State {
 pub(super) struct Lender {
     store: Store,
     lending: Arc<Lending>,
+    tally: Arc<Tally>,
     key: Key,
     /// Once there has been a reference.
     loan: Option<Arc<Loan>>,
@@ -79,7 +82,15 @@ impl Lending {
         loan?.chunk(number)
     }
 
-    fn begin(&self, key: Key) -> Arc<Loan> {
+    /// A chunk that was missing has gone behind.
+    pub(super) fn answered(&self, key: Key, chunk_bytes: usize, frame_bytes: usize) {
+        let loan = lock(&self.loans).get(&key).cloned();
+        if let Some(tally) = loan.as_ref().and_then(|loan| loan.tally.as_ref()) {
+            tally.missed(chunk_bytes, frame_bytes);
+        }
+    }
+
+    fn begin(&self, key: Key, tally: Option<Arc<Tally>>) -> Arc<Loan> {
         let now = Instant::now();
         let mut loans = lock(&self.loans);
         loans.retain(|key, loan| {
@@ -89,7 +100,10 @@ impl Lending {
             }
             is_kept
         });
-        let loan = Arc::<Loan>::default();
+        let loan = Arc::new(Loan {
+            tally,
+            ..Loan::default()
+        });
         // A peer that numbers two streams alike asks in vain for what the first one referred to.
         if let Some(former) = loans.insert(key, loan.clone()) {
             self.release(key, former.give_up());
@@ -237,10 +251,17 @@ impl State {
 }
 
 impl Lender {
-    pub(super) fn new(store: Store, lending: Arc<Lending>, key: Key) -> Self {
+    pub(super) fn new(sharing: &Sharing, tally: Arc<Tally>) -> Self {
+        let Sharing {
+            store,
+            lending,
+            key,
+            ..
+        } = sharing.clone();
         Self {
             store,
             lending,
+            tally,
             key,
             loan: None,
             is_finished: false,
@@ -267,10 +288,14 @@ impl Chunks for Lender {
 
     fn lend(&mut self, chunks: &[Bytes]) -> bool {
         let Self {
-            lending, key, loan, ..
+            lending,
+            tally,
+            key,
+            loan,
+            ..
         } = self;
         let bytes = chunks.iter().map(Bytes::len).sum();
-        let loan = loan.get_or_insert_with(|| lending.begin(*key));
+        let loan = loan.get_or_insert_with(|| lending.begin(*key, Some(tally.clone())));
         let has_room = loan.has_room_for(bytes) && lending.take(*key, bytes);
         if has_room {
             loan.push(chunks, bytes);
@@ -344,9 +369,9 @@ mod tests {
     fn streams_that_a_peer_numbers_alike_leave_nothing_behind() {
         let (lending, key) = (Lending::default(), key(0, 7));
         let chunk = Bytes::from(vec![1; 5_000]);
-        let one = lending.begin(key);
+        let one = lending.begin(key, None);
         assert!(lend(&lending, key, &one, &chunk));
-        let other = lending.begin(key);
+        let other = lending.begin(key, None);
         assert!(lend(&lending, key, &one, &chunk));
         assert!(lend(&lending, key, &other, &chunk));
         // The first one ends in order, and the peer says that it has taken all of the second one.
@@ -364,7 +389,7 @@ mod tests {
     #[test]
     fn a_chunk_is_told_no_more_often_than_there_are_chunks() {
         let (lending, key) = (Lending::default(), key(0, 7));
-        let loan = lending.begin(key);
+        let loan = lending.begin(key, None);
         for _ in 0..3 {
             lend(&lending, key, &loan, &Bytes::from(vec![1; 5_000]));
         }
@@ -375,7 +400,7 @@ mod tests {
     #[test]
     fn a_small_part_of_a_buffer_does_not_keep_the_buffer() {
         let (lending, key) = (Lending::default(), key(0, 7));
-        let loan = lending.begin(key);
+        let loan = lending.begin(key, None);
         let buffer = Bytes::from(vec![1; 256 * 1024]);
         assert!(lend(&lending, key, &loan, &buffer.slice(..2_000)));
         assert!(buffer.is_unique(), "nobody else has it");
@@ -389,7 +414,7 @@ mod tests {
             let mut bytes = 0;
             for session in 0..8 {
                 let key = key(peer, session);
-                let loan = lending.begin(key);
+                let loan = lending.begin(key, None);
                 while lend(&lending, key, &loan, &chunk) {
                     bytes += chunk.len();
                 }

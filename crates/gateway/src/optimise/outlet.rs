@@ -69,7 +69,7 @@ impl Outlet {
             let lender = sharing.filter(|sharing| sharing.cutter.is_some());
             Box::new(Coder {
                 encoder: Encoder::new(coded.compresses, cutter),
-                lender: lender.map(|it| Lender::new(it.store.clone(), it.lending.clone(), it.key)),
+                lender: lender.map(|sharing| Lender::new(sharing, tally.clone())),
                 tally: tally.clone(),
                 counted: Counts::default(),
                 frames: VecDeque::new(),
@@ -114,9 +114,14 @@ impl Outlet {
         let wait = Instant::now();
         if coder.frames.is_empty() {
             if let Some(lender) = &coder.lender {
-                lender.keeps_pace().await;
+                tokio::select! {
+                    () = lender.keeps_pace() => {}
+                    Err(error) = self.send.closed() => return Err(error),
+                }
             }
+            coder.encoder.set_plain(is_slow(&self.send));
             coder.encode(buffer, take);
+            self.send.count_ahead(coder.saved_bytes());
         }
         let wait = wait + coder.coding.coding;
         while let Some(frame) = coder.frames.front() {
@@ -125,6 +130,11 @@ impl Outlet {
         }
         moved(coder.went(wait));
         Ok(())
+    }
+
+    /// The receiver is slow, or not known yet: nothing is gained, and what waits for it must be as much as it seems.
+    pub(crate) fn is_slow(&self) -> bool {
+        is_slow(&self.send)
     }
 
     /// How long bytes of `buffer` may wait for more; `None` if none wait.
@@ -151,7 +161,18 @@ impl Outlet {
     }
 }
 
+fn is_slow(send: &SendStream) -> bool {
+    send.queue_bound()
+        .is_some_and(|bytes| bytes < SLOW_BOUND_BYTES)
+}
+
 impl Coder {
+    /// Of what was encoded last.
+    fn saved_bytes(&self) -> usize {
+        let frames: usize = self.frames.iter().map(Bytes::len).sum();
+        self.coding.bytes.saturating_sub(frames)
+    }
+
     fn encode(&mut self, buffer: &mut BytesMut, take: Take) {
         let begin = Instant::now();
         let source = begin - self.idle_since;
@@ -190,3 +211,6 @@ impl Coder {
         spent.bytes
     }
 }
+
+/// Such a queue has a reader of 1 MB/s: it is the sixteenth part of what the reader takes in two seconds.
+const SLOW_BOUND_BYTES: usize = 128 * 1024;

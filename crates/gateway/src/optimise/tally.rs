@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::time::{ClockId, clock_gettime};
-use optimiser::counts::Counts;
+use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
 
 /// Counts of one transfer, both directions together; and of all of them.
 #[derive(Debug)]
@@ -60,6 +60,18 @@ impl Tally {
             let saved = &sums.deduplication_saved_bytes;
             saved.fetch_add(counts.references_saved_bytes, Relaxed);
         });
+    }
+
+    /// A chunk of so many bytes was referred to, and the receiver did not have it: it went behind, in a frame. Of all transfers
+    /// the saving stays counted, since counters never fall.
+    pub(super) fn missed(&self, chunk_bytes: usize, frame_bytes: usize) {
+        self.each(|sums| {
+            sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);
+        });
+        let saved = &self.of_transfer.deduplication_saved_bytes;
+        let was = chunk_bytes.saturating_sub(REFERENCE_BYTES) as u64;
+        let less = |saved: u64| Some(saved.saturating_sub(was));
+        let _ = saved.fetch_update(Relaxed, Relaxed, less);
     }
 
     /// Does `work` and counts what the processor took for it.

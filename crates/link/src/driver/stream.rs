@@ -139,6 +139,14 @@ impl SendStream {
         self.shared.lock().unbound_left = Some(first_bytes);
     }
 
+    /// So many bytes more are on their way than were written: those that were stand for more. They count where the bound by
+    /// the receiver is [awaited](Self::await_bound).
+    pub fn count_ahead(&self, bytes: usize) {
+        if let Some(left) = &mut self.shared.lock().unbound_left {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+
     /// How many bytes to write next; waits until it is worth it. Without a bound by the receiver it is any
     /// number, at once. Who reads from elsewhere only what this returns holds nothing back by itself. Cancel
     /// safe.

@@ -172,14 +172,18 @@ impl Session {
         logon: Option<(CommandId, Vec<u8>)>,
     ) -> Result<(), ReachError> {
         let session = self.shared.session_number();
-        let service = |peer| Service::FtpSession {
-            session,
-            target: target.clone(),
-            logon: logon.clone(),
-            mode: self.door.config.mode,
-            server_data: self.door.config.server_data,
-            tls: self.door.config.server_tls.clone(),
-            coding: self.shared.offer(peer, &self.door.config),
+        let service = |peer| {
+            let (coding, agreement) = self.shared.offer(peer, &self.door.config).unzip();
+            let service = Service::FtpSession {
+                session,
+                target: target.clone(),
+                logon: logon.clone(),
+                mode: self.door.config.mode,
+                server_data: self.door.config.server_data,
+                tls: self.door.config.server_tls.clone(),
+                coding,
+            };
+            (service, agreement)
         };
         let reach = self
             .shared
@@ -190,7 +194,7 @@ impl Session {
         } else {
             reach.await
         };
-        let (peer, send, recv) = reached.inspect_err(|error| {
+        let (peer, coding, send, recv) = reached.inspect_err(|error| {
             self.shared.registry.refused();
             warn!(%target, %error, "not reached");
         })?;
@@ -209,7 +213,6 @@ impl Session {
             is_near: true,
             session,
         };
-        let coding = self.shared.offered(peer, &self.door.config);
         self.far = Some(Far {
             peer,
             coding,
