@@ -10,26 +10,28 @@
     reason = "drives sockets: the machine's clock"
 )]
 
-use std::{io, os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
+mod inbound;
+mod outbound;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use std::{os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
+
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
-use link::StreamError;
-use optimiser::encoder::Take;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     sync::{mpsc, oneshot},
-    time::{sleep, sleep_until},
+    time::sleep_until,
 };
-use tracing::info;
 
+use self::{
+    inbound::{Inbound, Task},
+    outbound::Outbound,
+};
 use crate::{
     optimise::{Coded, Hold, Inlet, Outlet},
     pairing::Stream,
-    socket::{self, PacedBuffer},
-    spool::{Place, Source, SourceError, Tap},
-    status::{Meter, Transfer},
+    socket,
+    spool::{Place, Source, Tap},
+    status::Transfer,
     tls::{Leg, Reader, Writer},
     truncation::Truncation,
     wire::reset,
@@ -154,7 +156,7 @@ impl<M: Machine> Pump<M> {
                 }
                 Output::Finish => {
                     if let Some((send, _)) = &mut self.stream {
-                        send.finish(&mut self.outbound.buffer);
+                        self.outbound.finish(send);
                     }
                 }
                 Output::Reset(cause) => {
@@ -306,263 +308,6 @@ impl<M: Machine> Pump<M> {
     }
 }
 
-/// From the leg to the stream.
-struct Outbound {
-    buffer: BytesMut,
-    unread: PacedBuffer,
-    /// The buffer goes as far as this says, before more is read.
-    take: Option<Take>,
-}
-
-impl Default for Outbound {
-    fn default() -> Self {
-        Self {
-            buffer: BytesMut::new(),
-            unread: PacedBuffer::unread(),
-            take: None,
-        }
-    }
-}
-
-impl Outbound {
-    /// Moves bytes until something happens. Cancelled, it loses none.
-    async fn advance(
-        &mut self,
-        flow: Flow,
-        watches_stream: bool,
-        leg: Option<&mut Reader>,
-        send: Option<&mut Outlet>,
-        hold: Hold,
-        meter: &Meter,
-    ) -> Input {
-        match (flow, leg, send) {
-            (_, _, Some(send)) if watches_stream => match send.stream().closed().await {
-                Ok(()) => std::future::pending().await,
-                Err(_) => Input::StreamStopped,
-            },
-            (Flow::Relay, Some(leg), Some(send)) => self.relay(leg, send, hold, meter).await,
-            (Flow::Discard, Some(leg), _) => discard(leg).await,
-            _ => std::future::pending().await,
-        }
-    }
-
-    async fn relay(
-        &mut self,
-        leg: &mut Reader,
-        send: &mut Outlet,
-        hold: Hold,
-        meter: &Meter,
-    ) -> Input {
-        match self.move_to_link(leg, send, hold, meter).await {
-            Ok(()) => Input::LegEnded {
-                is_truncated: leg.leg().closed_without_notify(),
-            },
-            Err(Broken::Leg(error)) => read_failed(&error),
-            Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
-                Input::StreamStopped
-            }
-            Err(Broken::Stream(error)) => Input::StreamLost(format!("link: {error}")),
-        }
-    }
-
-    async fn move_to_link(
-        &mut self,
-        leg: &mut Reader,
-        send: &mut Outlet,
-        hold: Hold,
-        meter: &Meter,
-    ) -> Result<(), Broken> {
-        loop {
-            meter.waits_for_link();
-            if let Some(take) = self.take {
-                let moved = |bytes| meter.moved(bytes);
-                send.write(&mut self.buffer, take, moved).await?;
-                self.take = None;
-                if take == Take::Rest {
-                    return Ok(());
-                }
-            }
-            if self.buffer.capacity() - self.buffer.len() < READ_MIN_BYTES {
-                self.buffer.reserve(READ_BYTES);
-            }
-            let held = send.hold(&self.buffer, hold);
-            let is_slow = send.is_slow();
-            let stream = send.stream();
-            let room = stream.room().await;
-            if let Some(bytes) = stream.queue_bound() {
-                self.unread.bound_unread(leg.leg().tcp(), bytes)?;
-            }
-            meter.waits_for_tcp();
-            let mut buffer = (&mut self.buffer).limit(room);
-            self.take = Some(tokio::select! {
-                biased;
-                count = leg.read_buf(&mut buffer) => match count? {
-                    0 => Take::Rest,
-                    // A block would be a large part of what may wait.
-                    _ if is_slow => Take::All,
-                    _ => Take::Blocks,
-                },
-                // A leg that is silent would never tell that nobody listens any more.
-                Err(error) = stream.closed() => return Err(error.into()),
-                () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
-            });
-        }
-    }
-}
-
-fn read_failed(error: &io::Error) -> Input {
-    let tls = error.get_ref().and_then(|cause| cause.downcast_ref());
-    match tls {
-        Some(rustls::Error::AlertReceived(_)) => Input::Alerted(format!("TLS: {error}")),
-        _ => Input::ReadFailed(format!("TCP connection: {error}")),
-    }
-}
-
-/// Reads to the end of the leg, for nobody.
-async fn discard(leg: &mut Reader) -> Input {
-    let mut buffer = vec![0; DISCARD_BYTES];
-    loop {
-        match leg.read(&mut buffer).await {
-            Ok(0) => {
-                return Input::LegEnded {
-                    is_truncated: leg.leg().closed_without_notify(),
-                };
-            }
-            Ok(_) => {}
-            Err(error) => return read_failed(&error),
-        }
-    }
-}
-
-/// What is done at the leg's writing side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    Wait,
-    Relay,
-    Discard,
-    End,
-    Acknowledge,
-}
-
-/// From the stream to the leg.
-struct Inbound {
-    unsent: PacedBuffer,
-    /// Read and not written.
-    unwritten: Bytes,
-    /// Written and perhaps not flushed: TLS keeps the bytes that the socket did not take.
-    unflushed_bytes: usize,
-}
-
-impl Default for Inbound {
-    fn default() -> Self {
-        Self {
-            unsent: PacedBuffer::unsent(),
-            unwritten: Bytes::new(),
-            unflushed_bytes: 0,
-        }
-    }
-}
-
-impl Inbound {
-    /// Works until something happens. Cancelled, it loses nothing.
-    async fn advance(
-        &mut self,
-        task: Task,
-        leg: Option<&mut Writer>,
-        recv: Option<&mut Source>,
-        meter: &Meter,
-        truncation: Option<&Truncation>,
-    ) -> Input {
-        match (task, leg, recv) {
-            (Task::Relay, Some(leg), Some(recv)) => {
-                match self.move_to_leg(recv, leg, meter).await {
-                    Ok(()) => Input::StreamEnded,
-                    Err(Undelivered::Leg(error)) => {
-                        Input::WriteFailed(format!("TCP connection: {error}"))
-                    }
-                    Err(Undelivered::Source(error)) => Input::StreamBroken(error.to_string()),
-                }
-            }
-            (Task::Discard, _, Some(recv)) => loop {
-                match recv.read().await {
-                    Ok(Some(_)) => {}
-                    Ok(None) => return Input::StreamEnded,
-                    Err(error) => return Input::StreamBroken(error.to_string()),
-                }
-            },
-            (Task::End, Some(leg), _) => {
-                let ended = match truncation.filter(|truncation| truncation.is_told()) {
-                    Some(_) => socket::end_without_notify(leg),
-                    None => socket::end_orderly(leg).await,
-                };
-                match ended {
-                    Ok(()) => Input::EndWritten,
-                    Err(error) => Input::WriteFailed(format!("TCP connection: {error}")),
-                }
-            }
-            (Task::Acknowledge, Some(leg), _) => {
-                match socket::acknowledged(leg.leg().tcp()).await {
-                    Ok(()) => Input::Acknowledged,
-                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                        info!(
-                            "the client's kernel acknowledges nothing; the final reply waits no longer"
-                        );
-                        Input::Acknowledged
-                    }
-                    Err(error) => Input::NotAcknowledged(format!("TCP connection: {error}")),
-                }
-            }
-            _ => std::future::pending().await,
-        }
-    }
-
-    async fn move_to_leg(
-        &mut self,
-        recv: &mut Source,
-        leg: &mut Writer,
-        meter: &Meter,
-    ) -> Result<(), Undelivered> {
-        loop {
-            meter.waits_for_tcp();
-            while !self.unwritten.is_empty() {
-                let count = leg.write(&self.unwritten).await?;
-                let _ = self.unwritten.split_to(count);
-                self.unflushed_bytes += count;
-            }
-            if self.unflushed_bytes > 0 {
-                leg.flush().await?;
-                meter.moved(std::mem::take(&mut self.unflushed_bytes));
-            }
-            meter.waits_for_link();
-            let Some(bytes) = recv.read().await? else {
-                return Ok(());
-            };
-            self.unwritten = bytes;
-            if let Some(bytes) = recv.queue_bound() {
-                self.unsent.bound_unsent(leg.leg().tcp(), bytes)?;
-            }
-        }
-    }
-}
-
-/// The broken side and its error.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error("TCP connection: {0}")]
-    Leg(#[from] io::Error),
-    #[error("link: {0}")]
-    Stream(#[from] StreamError),
-}
-
-/// What went wrong on the way to the leg.
-#[derive(Debug, thiserror::Error)]
-enum Undelivered {
-    #[error("TCP connection: {0}")]
-    Leg(#[from] io::Error),
-    #[error(transparent)]
-    Source(#[from] SourceError),
-}
-
 async fn next<T>(orders: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
     match orders {
         Some(orders) => orders.recv().await,
@@ -598,11 +343,3 @@ fn code(cause: Cause) -> u32 {
         Cause::Unreachable => reset::UNREACHABLE,
     }
 }
-
-/// One read: large, since each costs a system call and a hand-over to the link.
-const READ_BYTES: usize = 256 * 1024;
-
-/// Room that is not worth a read of its own.
-const READ_MIN_BYTES: usize = 16 * 1024;
-
-const DISCARD_BYTES: usize = 64 * 1024;

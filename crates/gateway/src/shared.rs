@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     config::{Config, FtpDoor},
     limits::Usage,
-    optimise::{Agreement, Lending, Scope, Stores},
+    optimise::{Agreement, Coded, Key, Lending, Scope, Stores},
     pairing::Pairing,
     spool::Spools,
     status::Registry,
@@ -186,6 +186,16 @@ impl Shared {
         let terms = offer.store.as_ref();
         let store = terms.and_then(|terms| self.store(peer, &terms.tenant));
         Agreement::accepted(offer, self.config.compresses(peer, true), store)
+    }
+
+    /// What becomes of the bytes of a data connection. `beside` is a stream of its session.
+    pub(crate) fn coded(
+        &self,
+        agreement: Option<&Agreement>,
+        key: Key,
+        beside: StreamKey,
+    ) -> Option<Coded> {
+        Some(agreement?.of_stream(key, &self.link, beside, &self.lending))
     }
 
     /// The chunk store for `tenant` of `peer`, where the configuration has one.

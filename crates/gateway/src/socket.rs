@@ -306,6 +306,17 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
         })
 }
 
+/// Sends Telnet's interrupt and Synch, as tnftp and lftp do: interrupt process, then the data mark as urgent data.
+///
+/// # Errors
+/// Those of the socket.
+pub(crate) fn send_synch(tcp: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(tcp);
+    socket.send(TELNET_INTERRUPT)?;
+    socket.send_out_of_band(TELNET_DATA_MARK)?;
+    Ok(())
+}
+
 /// Interval of checks for acknowledgements.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -335,6 +346,12 @@ const PACED_BYTES_MIN: usize = 16 * 1024;
 /// NATs forget idle connections after 300 s and more.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(45);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// RFC 854: IAC IP, and the first byte of IAC DM.
+const TELNET_INTERRUPT: &[u8] = &[0xff, 0xf4, 0xff];
+
+/// RFC 854: DM, sent as urgent data to make a Synch.
+const TELNET_DATA_MARK: &[u8] = &[0xf2];
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 
 mod finished;
 mod histogram;
+mod peer;
 mod recent;
 mod registry;
 mod render;

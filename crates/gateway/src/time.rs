@@ -2,6 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+/// Seconds since 1970; none before.
+pub(crate) fn unix_s(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs())
+}
+
 /// Seconds since 1970 as `2024-02-29T12:00:00Z`.
 ///
 /// Source: the civil-from-days algorithm of Howard Hinnant's `chrono`-compatible date algorithms.

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use toml::Spanned;
-use units::ByteCount;
 
 use super::{
-    Config,
+    Config, check_folder,
     file::{FtpSection, StoreSection},
     peer_name::may_be_name,
     problem::{Problem, problem},
@@ -130,29 +129,11 @@ pub(super) fn store(
     let Some(section) = section else {
         return Ok(None);
     };
-    let named = folder.join(section.folder.get_ref());
-    if !named.is_dir() {
-        let message = format!("{} is no folder", named.display());
-        return Err(problem(&section.folder, message));
-    }
-    let size_max = match &section.size_max {
-        Some(size) if *size.get_ref() < SIZE_LEAST => {
-            let message = format!("expected {SIZE_LEAST} at least");
-            return Err(problem(size, message));
-        }
-        Some(size) => *size.get_ref(),
-        None => SIZE_DEFAULT,
-    };
     Ok(Some(Settings {
-        folder: named,
-        size_max,
+        folder: check_folder::folder(&section.folder, folder)?,
+        size_max: check_folder::size_max(section.size_max.as_ref())?,
     }))
 }
-
-/// Less would hold no file that is worth the trouble.
-const SIZE_LEAST: ByteCount = ByteCount::mebibytes(64);
-
-const SIZE_DEFAULT: ByteCount = ByteCount::gibibytes(8);
 
 #[cfg(test)]
 mod tests {

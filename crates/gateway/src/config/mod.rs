@@ -5,6 +5,7 @@
 mod admin_token;
 mod check;
 mod check_admin;
+mod check_folder;
 mod check_limits;
 mod check_log;
 mod check_optimise;

@@ -23,7 +23,6 @@ use ftp::{
     spool::SpoolRequest,
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
-use socket2::SockRef;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, MissedTickBehavior, interval, sleep},
@@ -378,10 +377,7 @@ impl Session<'_> {
             .tcp()
             .filter(|_| synch && !self.control.is_tls());
         if let Some(tcp) = clear {
-            // As tnftp and lftp do it: interrupt process, then the data mark as urgent data.
-            let socket = SockRef::from(tcp);
-            socket.send(TELNET_INTERRUPT)?;
-            socket.send_out_of_band(TELNET_DATA_MARK)?;
+            socket::send_synch(tcp)?;
         }
         line.extend_from_slice(b"\r\n");
         match self.control.write(&line).await {
@@ -451,14 +447,13 @@ impl Session<'_> {
             is_near: false,
             session: self.session,
         };
-        let coded = self.coding.as_ref().map(|agreement| {
-            let Shared { link, lending, .. } = &**self.shared;
-            let key = Key {
-                session,
-                transfer: id,
-            };
-            agreement.of_stream(key, link, self.send.key(), lending)
-        });
+        let key = Key {
+            session,
+            transfer: id,
+        };
+        let coded = self
+            .shared
+            .coded(self.coding.as_ref(), key, self.send.key());
         let truncation = self.tls.is_some().then(|| {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             let beside = self.send.key();
@@ -582,12 +577,6 @@ fn is_gone(error: &io::Error) -> bool {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
     )
 }
-
-/// RFC 854: IAC IP, and the first byte of IAC DM.
-const TELNET_INTERRUPT: &[u8] = &[0xff, 0xf4, 0xff];
-
-/// RFC 854: DM, sent as urgent data to make a Synch.
-const TELNET_DATA_MARK: &[u8] = &[0xf2];
 
 /// Streams kept for data connections that the server has not announced: as many as a client may have
 /// asked for ahead.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ftp::session::TransferId;
 use link::{Link, StreamKey};
 use optimiser::{
     chunk::{CUTTER_ID, Cutter},
@@ -103,12 +102,5 @@ impl Agreement {
             compresses: self.compresses,
             sharing,
         }
-    }
-}
-
-impl Sharing {
-    /// The number of the data connection within its session.
-    pub(crate) fn transfer(&self) -> TransferId {
-        self.key.transfer
     }
 }

@@ -20,11 +20,17 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Sharing, Tally};
+use super::{Key, Sharing, Tally};
 use crate::wire::{Ask, Hello, Service, encode};
 
-/// A chunk that was missing, by the number of its reference.
-pub(super) type Filled = (u64, Bytes);
+/// A chunk that was missing.
+#[derive(Debug)]
+pub(super) struct Filled {
+    /// Of its reference.
+    pub(super) number: u64,
+    pub(super) name: Name,
+    pub(super) chunk: Bytes,
+}
 
 /// The questions of one stream. Dropped, it asks no more.
 #[derive(Debug)]
@@ -133,7 +139,7 @@ async fn borrow(
 }
 
 async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError> {
-    let (session, transfer) = (sharing.key.session, sharing.transfer());
+    let Key { session, transfer } = sharing.key;
     let deadline = Instant::now() + OPEN_PATIENCE;
     let (mut send, recv) = loop {
         let opened = sharing
@@ -204,7 +210,12 @@ impl Fills {
             }
             tally.missed(chunk.len(), 0);
             // Who does not listen any more has ended the transfer.
-            let _ = fill.send((number, chunk));
+            let name = reference.name;
+            let _ = fill.send(Filled {
+                number,
+                name,
+                chunk,
+            });
         }
         Ok(())
     }

@@ -416,18 +416,18 @@ impl Coder {
         let Some(borrowing) = &mut self.borrowing else {
             return Err(DecodeError::Chunks.into());
         };
-        let (filled, bytes) = borrowing.filled().await?;
-        self.keep(Some((Name::of(&bytes), bytes.clone())));
+        let filled = borrowing.filled().await?;
+        self.keep(Some((filled.name, filled.chunk.clone())));
         let asked = self.queue.iter_mut().find_map(|item| match item {
             Item::Chunk { number, place, .. } | Item::List { number, place, .. }
-                if *number == filled =>
+                if *number == filled.number =>
             {
                 Some(place)
             }
             _ => None,
         });
         if let Some(place) = asked {
-            *place = Place::Here(bytes);
+            *place = Place::Here(filled.chunk);
         }
         self.tell();
         Ok(())

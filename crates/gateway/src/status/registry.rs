@@ -10,16 +10,17 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
-use link::{LinkSnapshot, PeerState};
+use link::LinkSnapshot;
 
 use tokio::sync::Notify;
 
 use super::{
-    Dropped, OptimiserTotals, PeerStatus, Snapshot, TransferStatus,
+    Dropped, OptimiserTotals, Snapshot, TransferStatus,
     finished::{self, Conclusion, Finished, Measured},
+    peer::peer_status,
     recent::{Found, KnownPath, Recent, Search},
 };
 use crate::{
@@ -343,7 +344,7 @@ impl Registry {
             started: SystemTime::now(),
             // No other process has the same numbers: a page may still show those of an earlier one. They fit a number of
             // JavaScript.
-            next: AtomicU64::new(unix(SystemTime::now()) * 1_000_000),
+            next: AtomicU64::new(time::unix_s(SystemTime::now()) * 1_000_000),
             transfers: Mutex::default(),
             sessions_open: AtomicU64::new(0),
             sessions_total: AtomicU64::new(0),
@@ -500,7 +501,7 @@ impl Registry {
         Snapshot {
             version: crate::VERSION.to_owned(),
             public_key: String::new(),
-            started_unix_s: unix(self.started),
+            started_unix_s: time::unix_s(self.started),
             link_listen,
             socket_buffer_asked_bytes: link.socket_buffers.asked.bytes(),
             socket_buffer_receive_bytes: link.socket_buffers.receive_granted.bytes(),
@@ -552,47 +553,6 @@ fn optimiser_totals(seen: Seen) -> OptimiserTotals {
         deduplication_saved_bytes: seen.deduplication_saved_bytes,
         processor_s: seen.processor.as_secs_f64(),
     }
-}
-
-fn peer_status(peer: &link::PeerSnapshot) -> PeerStatus {
-    let (state, attempts, since) = match peer.state {
-        PeerState::NeverAnswered { attempts } => ("never-answered", attempts, None),
-        PeerState::Refused => ("refused", 0, None),
-        PeerState::Connecting => ("connecting", 0, None),
-        PeerState::Up { since } => ("up", 0, Some(since)),
-        PeerState::Silent { since } => ("silent", 0, Some(since)),
-    };
-    let ms = |time: Option<Duration>| time.map(|t| t.as_secs_f64() * 1e3);
-    PeerStatus {
-        name: peer.name.clone(),
-        state: state.to_owned(),
-        attempts,
-        since_unix_s: since.map(unix),
-        endpoint: peer.endpoint.map(|e| e.to_string()),
-        last_answer_unix_s: peer.last_answer.map(unix),
-        rtt_ms: ms(peer.rtt),
-        base_rtt_ms: ms(peer.base_rtt),
-        queue_delay_ms: ms(peer.queue_delay),
-        loss: peer.loss,
-        send_bits_per_s: peer.send_rate.as_bits_per_s(),
-        receive_bits_per_s: peer.receive_rate.as_bits_per_s(),
-        allowed_bits_per_s: peer.allowed_rate.as_bits_per_s(),
-        sent_datagrams: peer.sent.datagrams,
-        sent_bytes: peer.sent.bytes.bytes(),
-        sent_payload_bytes: peer.sent.payload.bytes(),
-        received_datagrams: peer.received.datagrams,
-        received_bytes: peer.received.bytes.bytes(),
-        received_payload_bytes: peer.received.payload.bytes(),
-        packets_lost: peer.packets_lost,
-        retransmitted_bytes: peer.payload_retransmitted.bytes(),
-        streams_open: peer.streams_open as u64,
-        controller_state: peer.controller_state.to_owned(),
-    }
-}
-
-fn unix(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs())
 }
 
 /// Outcomes of a transfer.

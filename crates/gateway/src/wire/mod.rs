@@ -9,12 +9,11 @@
 #![deny(clippy::disallowed_methods)]
 
 mod body;
+mod coding;
 mod message;
 
-pub use message::{
-    Ask, Coding, Cutting, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, StoreTerms,
-    TOKEN_BYTES,
-};
+pub use coding::{Ask, Coding, Cutting, StoreTerms};
+pub use message::{EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES};
 
 use bytes::{Bytes, BytesMut};
 

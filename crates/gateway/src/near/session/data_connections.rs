@@ -25,7 +25,6 @@ use crate::{
     optimise::{Hold, Key},
     pairing::Stream,
     pump::{self, Parts, StreamSource},
-    shared::Shared,
     socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
@@ -104,14 +103,11 @@ impl Session {
             is_near: true,
             session: far.session,
         };
-        let coded = far.coding.as_ref().map(|agreement| {
-            let Shared { link, lending, .. } = &*self.shared;
-            let key = Key {
-                session,
-                transfer: id,
-            };
-            agreement.of_stream(key, link, far.send.key(), lending)
-        });
+        let key = Key {
+            session,
+            transfer: id,
+        };
+        let coded = self.shared.coded(far.coding.as_ref(), key, far.send.key());
         let truncation = has_tls_throughout.then(|| {
             let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
             Arc::new(Truncation::new(truncations, link, session, send.key(), id))

@@ -1,0 +1,136 @@
+//! From the stream to the leg.
+
+use std::io;
+
+use bytes::Bytes;
+use ftp::session::data::Input;
+use tokio::io::AsyncWriteExt;
+use tracing::info;
+
+use crate::{
+    socket::{self, PacedBuffer},
+    spool::{Source, SourceError},
+    status::Meter,
+    tls::Writer,
+    truncation::Truncation,
+};
+
+/// What is done at the leg's writing side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    Wait,
+    Relay,
+    Discard,
+    End,
+    Acknowledge,
+}
+
+/// What has been read of the stream.
+pub(super) struct Inbound {
+    unsent: PacedBuffer,
+    /// Read and not written.
+    unwritten: Bytes,
+    /// Written and perhaps not flushed: TLS keeps the bytes that the socket did not take.
+    unflushed_bytes: usize,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self {
+            unsent: PacedBuffer::unsent(),
+            unwritten: Bytes::new(),
+            unflushed_bytes: 0,
+        }
+    }
+}
+
+impl Inbound {
+    /// Works until something happens. Cancelled, it loses nothing.
+    pub(super) async fn advance(
+        &mut self,
+        task: Task,
+        leg: Option<&mut Writer>,
+        recv: Option<&mut Source>,
+        meter: &Meter,
+        truncation: Option<&Truncation>,
+    ) -> Input {
+        match (task, leg, recv) {
+            (Task::Relay, Some(leg), Some(recv)) => {
+                match self.move_to_leg(recv, leg, meter).await {
+                    Ok(()) => Input::StreamEnded,
+                    Err(Undelivered::Leg(error)) => {
+                        Input::WriteFailed(format!("TCP connection: {error}"))
+                    }
+                    Err(Undelivered::Source(error)) => Input::StreamBroken(error.to_string()),
+                }
+            }
+            (Task::Discard, _, Some(recv)) => loop {
+                match recv.read().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Input::StreamEnded,
+                    Err(error) => return Input::StreamBroken(error.to_string()),
+                }
+            },
+            (Task::End, Some(leg), _) => {
+                let ended = match truncation.filter(|truncation| truncation.is_told()) {
+                    Some(_) => socket::end_without_notify(leg),
+                    None => socket::end_orderly(leg).await,
+                };
+                match ended {
+                    Ok(()) => Input::EndWritten,
+                    Err(error) => Input::WriteFailed(format!("TCP connection: {error}")),
+                }
+            }
+            (Task::Acknowledge, Some(leg), _) => {
+                match socket::acknowledged(leg.leg().tcp()).await {
+                    Ok(()) => Input::Acknowledged,
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        info!(
+                            "the client's kernel acknowledges nothing; the final reply waits no longer"
+                        );
+                        Input::Acknowledged
+                    }
+                    Err(error) => Input::NotAcknowledged(format!("TCP connection: {error}")),
+                }
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn move_to_leg(
+        &mut self,
+        recv: &mut Source,
+        leg: &mut Writer,
+        meter: &Meter,
+    ) -> Result<(), Undelivered> {
+        loop {
+            meter.waits_for_tcp();
+            while !self.unwritten.is_empty() {
+                let count = leg.write(&self.unwritten).await?;
+                let _ = self.unwritten.split_to(count);
+                self.unflushed_bytes += count;
+            }
+            if self.unflushed_bytes > 0 {
+                leg.flush().await?;
+                meter.moved(std::mem::take(&mut self.unflushed_bytes));
+            }
+            meter.waits_for_link();
+            let Some(bytes) = recv.read().await? else {
+                return Ok(());
+            };
+            self.unwritten = bytes;
+            if let Some(bytes) = recv.queue_bound() {
+                self.unsent.bound_unsent(leg.leg().tcp(), bytes)?;
+            }
+        }
+    }
+}
+
+/// What went wrong on the way to the leg.
+#[derive(Debug, thiserror::Error)]
+enum Undelivered {
+    #[error("TCP connection: {0}")]
+    Leg(#[from] io::Error),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}

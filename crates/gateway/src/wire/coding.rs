@@ -1,0 +1,113 @@
+//! What two gateways say of coded streams: what becomes of bytes, where they are cut, and which chunks are missing.
+
+use super::{
+    Wire, WireError,
+    body::{Reader, put_flags, put_text},
+};
+
+/// What becomes of bytes before they go: in both directions they are frames of `optimiser`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coding {
+    /// Both gateways may compress.
+    pub compresses: bool,
+    /// The opening gateway has a chunk store for these bytes.
+    pub store: Option<StoreTerms>,
+}
+
+/// What a gateway says of its chunk store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreTerms {
+    /// Whose chunks are there; empty: those of no tenant.
+    pub tenant: String,
+    /// What comes from the far gateway may refer to chunks, too.
+    pub downloads: bool,
+    /// Where it would cut.
+    pub cutting: Cutting,
+}
+
+/// Where bytes are cut into chunks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cutting {
+    /// Of the algorithm: gateways of which these differ do not share chunks.
+    pub id: u8,
+    /// Of the store. Both gateways cut by the smaller one of their secrets.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Cutting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cutting({}, ***)", self.id)
+    }
+}
+
+/// From the receiver of references to chunks. The first reference of a stream has the number 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// The chunks of all references below this number are there.
+    Taken(u64),
+    /// The chunk of this reference is not.
+    Missing(u64),
+}
+
+impl Wire for Ask {
+    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+        let (kind, number) = match self {
+            Self::Taken(number) => (1, number),
+            Self::Missing(number) => (2, number),
+        };
+        body.extend_from_slice(&number.to_be_bytes());
+        kind
+    }
+
+    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(kind, body);
+        let ask = match kind {
+            1 => Self::Taken(reader.u64()?),
+            2 => Self::Missing(reader.u64()?),
+            other => return Err(WireError::UnknownType(other)),
+        };
+        reader.end(ask)
+    }
+}
+
+pub(super) fn put_coding(body: &mut Vec<u8>, coding: Option<&Coding>) {
+    let store = coding.and_then(|coding| coding.store.as_ref());
+    let compresses = coding.is_some_and(|coding| coding.compresses);
+    put_flags(body, [coding.is_some(), compresses, store.is_some()]);
+    if let Some(store) = store {
+        put_cutting(body, &store.cutting);
+        put_flags(body, [store.downloads]);
+        put_text(body, &store.tenant);
+    }
+}
+
+pub(super) fn coding(reader: &mut Reader<'_>) -> Result<Option<Coding>, WireError> {
+    let [is_coded, compresses, has_store] = reader.flags()?;
+    if !is_coded {
+        return match compresses || has_store {
+            true => Err(reader.malformed()),
+            false => Ok(None),
+        };
+    }
+    let store = match has_store {
+        true => Some(StoreTerms {
+            cutting: cutting(reader)?,
+            downloads: reader.flag()?,
+            tenant: reader.text()?,
+        }),
+        false => None,
+    };
+    Ok(Some(Coding { compresses, store }))
+}
+
+pub(super) fn put_cutting(body: &mut Vec<u8>, cutting: &Cutting) {
+    body.push(cutting.id);
+    body.extend_from_slice(&cutting.secret);
+}
+
+pub(super) fn cutting(reader: &mut Reader<'_>) -> Result<Cutting, WireError> {
+    Ok(Cutting {
+        id: reader.u8()?,
+        secret: reader.array()?,
+    })
+}
