@@ -7,7 +7,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    chunk::{CHUNK_MAX, Name},
+    chunk::{CHUNK_MAX, KEPT_LEAST, Name},
     frame::{self, REFERENCE_BYTES, Reference},
 };
 
@@ -67,6 +67,9 @@ impl Lister {
 
 /// Fewest chunks of a list. A shorter one is not worth being kept.
 pub const LIST_MIN: usize = 32;
+
+/// The shortest list is long enough to be kept.
+const _: () = assert!(LIST_MIN * REFERENCE_BYTES >= KEPT_LEAST);
 
 /// Most chunks of a list.
 pub const LIST_MAX: usize = 256;

@@ -46,7 +46,7 @@ pub use identity::{Fresh, StoreId};
 pub use removal::{is_in_use, remove};
 pub use verify::{Damage, Listing, ReadError, Verification, list, verify};
 
-use crate::chunk::{CHUNK_MAX, Name};
+use crate::chunk::{CHUNK_MAX, KEPT_LEAST, Name};
 use counts::Tallies;
 use identity::Identity;
 use index::Index;
@@ -239,7 +239,7 @@ impl Store {
         found
     }
 
-    /// Keeps a chunk, unless it is known, smaller than [`CHUNK_MIN`] or larger than [`CHUNK_MAX`], or the queue is full.
+    /// Keeps a chunk, unless it is known, smaller than [`KEPT_LEAST`] or larger than [`CHUNK_MAX`], or the queue is full.
     /// Never waits for the disk. `has` and `get` know it at once, from the queue.
     ///
     /// The queue counts the bytes of `content` only: it should not be a small part of a large buffer that it keeps in
@@ -248,7 +248,7 @@ impl Store {
         let Shared { reader, queue, .. } = &*self.0.shared;
         if self.has(&name) {
             reader.tallies.known.add(1);
-        } else if !(CHUNK_MIN..=CHUNK_MAX).contains(&content.len()) || !queue.push(name, content) {
+        } else if !(KEPT_LEAST..=CHUNK_MAX).contains(&content.len()) || !queue.push(name, content) {
             reader.tallies.dropped.add(1);
         }
     }
@@ -368,9 +368,6 @@ impl Drop for Owner {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Least bytes of a chunk that is kept. A name with its frame has some 40, and a name may cost a round trip.
-pub const CHUNK_MIN: usize = 1024;
 
 /// The mean size of chunks, for which the index is laid out.
 const CHUNK_USUAL_BYTES: u64 = 16 * 1024;
