@@ -1,6 +1,6 @@
 """Upgrades without a cut: the program of both gateways is replaced again and again while files move in every way.
 
-Near and far gateway change in turn between two builds. In each round one transfer of each kind begins, and lasts for several
+Near and far gateway change in turn between two builds, and have chunk stores. In each round one transfer of each kind begins, and lasts for several
 rounds. Meanwhile sessions stay open from the first round to the last, and new ones are opened all the time. At the end every hash
 agrees, no control connection was lost, every new session was answered soon, and of each gateway one process is left.
 """
@@ -241,9 +241,13 @@ def builds(world, options):
 def pair(world, network, builds):
     # Each mover that is its own gateway is a peer of its own.
     keys = [world.keygen(f"{KEY}{number}") for number in range(ROUNDS)]
-    world.write_config("b", "".join(f'[[peer]]\nname = "{KEY}{number}"\npublic_key = "{key}"\n'
+    stores = {site: world.path(f"store-{site}") for site in "ab"}
+    for folder in stores.values():
+        os.makedirs(folder)
+    store = {site: f'[store]\nfolder = "{folder}"\n' for site, folder in stores.items()}
+    world.write_config("b", store["b"] + "".join(f'[[peer]]\nname = "{KEY}{number}"\npublic_key = "{key}"\n'
                                     for number, key in enumerate(keys)))
-    world.write_config("a", (
+    world.write_config("a", store["a"] + (
         f'[[ftp]]\nlisten = "127.0.0.1:{TLS_DOOR}"\ntarget = "{ADDRESS_B}:21"\n'
         'tls = { mode = "explicit", require_reuse = false }\n'
         f'[[forward]]\nlisten = "127.0.0.1:{WEB}"\ntarget = "{ADDRESS_B}:{WEB_PORT}"\n'
@@ -318,5 +322,9 @@ def test_files_move_on_through_upgrades(world, pair, options):
     assert not prober.late(), f"{len(prober.late())} of {len(prober.times_s)}"
     world.wait(lambda: len(near.processes()) == len(far.processes()) == 1, "the old processes to end", END_MAX_S)
     for site in "ab":
-        assert world.status(site)["sessions_open"] == 0
+        status = world.status(site)
+        assert status["sessions_open"] == 0
+        # The newest process has the stores of the one before, and what was known is known.
+        assert sum(one["chunks"] for one in status["stores"]) > 0, status["stores"]
+    assert sum(world.status(site)["optimiser"]["deduplication_saved_bytes"] for site in "ab") > SIZE
     assert "panicked" not in world.log("gateway-a") + world.log("gateway-b")

@@ -6,15 +6,20 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use ftp::session::TransferId;
 use link::PeerId;
 use optimiser::{chunk::Name, encoder::Chunks, store::Store};
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
 
 use super::{Sharing, Tally, pace::Pace};
 use crate::truncation::SessionKey;
@@ -31,6 +36,7 @@ pub(crate) struct Key {
 pub(crate) struct Lending {
     loans: Mutex<HashMap<Key, Arc<Loan>>>,
     kept: Mutex<Kept>,
+    sweeper: OnceLock<JoinHandle<()>>,
 }
 
 /// Bytes of chunks that are lent.
@@ -91,15 +97,7 @@ impl Lending {
     }
 
     fn begin(&self, key: Key, tally: Option<Arc<Tally>>) -> Arc<Loan> {
-        let now = Instant::now();
         let mut loans = lock(&self.loans);
-        loans.retain(|key, loan| {
-            let is_kept = !loan.is_overdue(now);
-            if !is_kept {
-                self.release(*key, loan.give_up());
-            }
-            is_kept
-        });
         let loan = Arc::new(Loan {
             tally,
             ..Loan::default()
@@ -124,6 +122,35 @@ impl Lending {
             loans.remove(&key);
         }
         self.release(key, loan.give_up());
+    }
+
+    /// What nobody asks for is given up in time, as long as there are loans at all. Outside of a runtime the process ends.
+    fn sweep_from_now_on(self: &Arc<Self>) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        self.sweeper.get_or_init(|| {
+            let lending = Arc::downgrade(self);
+            runtime.spawn(async move {
+                while let Some(lending) = lending.upgrade() {
+                    lending.sweep();
+                    drop(lending);
+                    sleep(SWEEP_PAUSE).await;
+                }
+            })
+        });
+    }
+
+    /// Gives up what nobody has asked for in time.
+    fn sweep(&self) {
+        let now = Instant::now();
+        lock(&self.loans).retain(|key, loan| {
+            let is_kept = !loan.is_overdue(now);
+            if !is_kept {
+                self.release(*key, loan.give_up());
+            }
+            is_kept
+        });
     }
 
     /// The receiver has taken all up to this number.
@@ -214,7 +241,7 @@ impl Loan {
             state.first += 1;
         }
         state.kept_bytes -= bytes;
-        state.pace.taken(now, bytes);
+        state.pace.taken(now.into_std(), bytes);
         state.is_mute &= bytes == 0;
         if state.ended.is_some() && bytes > 0 {
             state.ended = Some(now);
@@ -315,6 +342,7 @@ impl Drop for Lender {
     fn drop(&mut self) {
         if let Some(loan) = &self.loan {
             self.lending.end(self.key, loan, self.is_finished);
+            self.lending.sweep_from_now_on();
         }
     }
 }
@@ -335,6 +363,8 @@ const MISSING_LEAST: u64 = 256;
 
 /// Time for the receiver to take something of what fits two seconds of its pace.
 const TAKE_PATIENCE: Duration = Duration::from_secs(5);
+
+const SWEEP_PAUSE: Duration = Duration::from_secs(60);
 
 /// Time to ask after the end of the stream: as long as a peer may be silent.
 const ASK_PATIENCE: Duration = Duration::from_secs(600);
@@ -395,6 +425,20 @@ mod tests {
         }
         let told = (0..100).filter(|_| lending.chunk(key, 1).is_some()).count();
         assert_eq!(told, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_asks_for_is_given_up() {
+        let (lending, key) = (Arc::new(Lending::default()), key(0, 7));
+        let loan = lending.begin(key, None);
+        assert!(lend(&lending, key, &loan, &Bytes::from(vec![1; 5_000])));
+        lending.end(key, &loan, true);
+        lending.sweep_from_now_on();
+        sleep(ASK_PATIENCE).await;
+        assert_eq!(kept_bytes(&lending), 5_000, "it may still be asked for");
+        sleep(2 * SWEEP_PAUSE).await;
+        assert_eq!(kept_bytes(&lending), 0);
+        assert!(lock(&lending.loans).is_empty());
     }
 
     #[test]

@@ -228,11 +228,14 @@ impl Messages {
         write.expect("room").expect("a stream");
     }
 
-    /// The next questions, up to a moment without one.
+    /// The next questions, up to a moment without one. Of numbers in a row that were taken the last one says all.
     pub(crate) fn asked(&mut self) -> Vec<Ask> {
         let mut asks = Vec::new();
         loop {
             while let Some(ask) = self.decoder.next_message().expect("a message") {
+                if let (Some(Ask::Taken(_)), Ask::Taken(_)) = (asks.last(), &ask) {
+                    asks.pop();
+                }
                 asks.push(ask);
             }
             let patience = if asks.is_empty() { PATIENCE } else { MOMENT };
