@@ -4,7 +4,7 @@
 //! off; from then on two samples of each block are tried, wherever in the block they are. *What can the processor
 //! do?* While the link's queue is full there is time for a higher level; where compression itself takes most of the time, a
 //! lower one is faster. Whether none at all is faster still is not guessed: both are tried, and compared by the
-//! bytes that they moved.
+//! bytes that they moved. None at all stays while it is faster: other bytes, or another line, may follow.
 
 use std::time::Duration;
 
@@ -46,9 +46,9 @@ pub struct Chooser {
     /// Where the next sample is taken.
     samples: u64,
     window: Spent,
-    /// While none is tried: bytes a second with compression.
-    trial_against: Option<u64>,
-    /// Bytes until the two may be compared again.
+    /// While the level is off.
+    off: Option<Off>,
+    /// Bytes until off may be tried again.
     rest_bytes: usize,
 }
 
@@ -59,9 +59,31 @@ impl Default for Chooser {
             shrinks: true,
             samples: 0,
             window: Spent::default(),
-            trial_against: None,
+            off: None,
             rest_bytes: 0,
         }
+    }
+}
+
+/// Without compression: how fast, and against what.
+#[derive(Debug)]
+struct Off {
+    /// Compression reached that.
+    against_s_per_byte: f64,
+    /// Of late.
+    s_per_byte: Option<f64>,
+    /// Until compression is tried again all the same.
+    left_bytes: usize,
+}
+
+impl Off {
+    /// Takes note of what was reached. Returns whether it is less than what compression reached.
+    fn is_slower(&mut self, bytes: usize, s_per_byte: f64) -> bool {
+        let before = self.s_per_byte.unwrap_or(s_per_byte);
+        let now = before + (s_per_byte - before) * RECENT;
+        self.s_per_byte = Some(now);
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        now >= self.against_s_per_byte
     }
 }
 
@@ -127,18 +149,14 @@ impl Chooser {
         let total_s = total.as_secs_f64().max(1e-9);
         let coding = window.coding.as_secs_f64() / total_s;
         let link = window.link.as_secs_f64() / total_s;
-        let bytes_per_s = (window.bytes as f64 / total_s) as u64;
+        let s_per_byte = total_s / window.bytes as f64;
         self.rest_bytes = self.rest_bytes.saturating_sub(window.bytes);
-        if self.level == Level::Off {
-            let is_faster = match self.trial_against.take() {
-                Some(compressed_per_s) => {
-                    self.rest_bytes = COMPARE_BYTES;
-                    bytes_per_s > compressed_per_s
-                }
-                None => self.rest_bytes > 0,
-            };
-            if !is_faster {
+        if let Some(off) = &mut self.off {
+            let is_slower = off.is_slower(window.bytes, s_per_byte);
+            if is_slower || off.left_bytes == 0 {
+                self.off = None;
                 self.level = Level::Fastest;
+                self.rest_bytes = if is_slower { COMPARE_BYTES } else { 0 };
             }
         } else if !self.shrinks {
             // What is not compressed says nothing of the time for it.
@@ -146,7 +164,11 @@ impl Chooser {
             self.level = self.level.lower();
         } else if coding >= CODING_MOST {
             if self.rest_bytes == 0 {
-                self.trial_against = Some(bytes_per_s);
+                self.off = Some(Off {
+                    against_s_per_byte: s_per_byte,
+                    s_per_byte: None,
+                    left_bytes: COMPARE_BYTES,
+                });
                 self.level = Level::Off;
             }
         } else if link >= LINK_BUSY && coding * COST_OF_NEXT < CODING_MOST {
@@ -183,6 +205,9 @@ const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
 
 /// Between two comparisons with no compression.
 const COMPARE_BYTES: usize = 512 * 1024 * 1024;
+
+/// So much the newest window counts of how fast it goes.
+const RECENT: f64 = 0.2;
 
 /// While the link is waited for so long, the link is the bottleneck.
 const LINK_BUSY: f64 = 0.3;
@@ -240,6 +265,37 @@ mod tests {
     #[test]
     fn a_line_that_is_faster_than_the_processor_gets_none() {
         assert_eq!(settled(1.25e9, NS_PER_BYTE, TEXT), Level::Off);
+    }
+
+    #[test]
+    fn what_was_faster_without_is_compressed_once_it_is_slower() {
+        let mut chooser = Chooser::default();
+        let bytes = zstd_block::BLOCK_MAX;
+        // Zeros, which a store knows: compression only takes time.
+        let spend = |chooser: &mut Chooser, line: Duration| {
+            let level = chooser.choose(&vec![0; bytes]);
+            if level != Level::Off {
+                chooser.compressed(bytes, bytes / 3);
+            }
+            let is_off = level == Level::Off;
+            chooser.spent(Spent {
+                bytes,
+                coding: Duration::from_micros(if is_off { 300 } else { 700 }),
+                link: if is_off { line } else { line / 3 },
+                source: Duration::ZERO,
+            });
+            level
+        };
+        for _ in 0..100 {
+            spend(&mut chooser, Duration::ZERO);
+        }
+        assert_eq!(chooser.level(), Level::Off);
+        // Then text over a line of 100 Mbit/s.
+        let off = (0..200)
+            .filter(|_| spend(&mut chooser, Duration::from_millis(21)) == Level::Off)
+            .count();
+        assert!(off <= WINDOW_BYTES / bytes, "{off}");
+        assert_eq!(chooser.level(), Level::Normal);
     }
 
     #[test]
