@@ -57,6 +57,17 @@ pub enum Take {
     Rest,
 }
 
+/// What may be saved: few bytes on the link can stand for many that somebody slow has still to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saving {
+    /// By references and by compression.
+    All,
+    /// By references, of which the receiver says which it has taken.
+    References,
+    /// Bytes go as they are.
+    None,
+}
+
 /// Codes one direction of a stream.
 #[derive(Debug)]
 pub struct Encoder {
@@ -70,7 +81,7 @@ pub struct Encoder {
     known: Vec<(Reference, Bytes)>,
     /// The last chunk was one that the receiver may have.
     is_among_known: bool,
-    is_plain: bool,
+    saving: Saving,
     is_ended: bool,
     counts: Counts,
 }
@@ -86,7 +97,7 @@ impl Encoder {
             lister: Lister::default(),
             known: Vec::new(),
             is_among_known: false,
-            is_plain: false,
+            saving: Saving::All,
             is_ended: false,
             counts: Counts::default(),
         }
@@ -118,9 +129,9 @@ impl Encoder {
         }
     }
 
-    /// Whether bytes go as they are for now, so that what is on its way is as much as it seems.
-    pub fn set_plain(&mut self, is_plain: bool) {
-        self.is_plain = is_plain;
+    /// What may be saved for now.
+    pub fn set_saving(&mut self, saving: Saving) {
+        self.saving = saving;
     }
 
     /// Whether bytes of `buffer` wait for more.
@@ -173,7 +184,9 @@ impl Encoder {
             let list = reference.and_then(|reference| self.lister.push(&reference));
             match reference {
                 Some(reference)
-                    if gone_bytes == 0 && !self.is_plain && chunks.knows(&reference.name) =>
+                    if gone_bytes == 0
+                        && self.saving != Saving::None
+                        && chunks.knows(&reference.name) =>
                 {
                     self.put_run(&whole, &mut run, out);
                     self.is_among_known = true;
@@ -275,7 +288,8 @@ impl Encoder {
 
     fn put_compressed(&mut self, block: Bytes, out: &mut VecDeque<Bytes>) {
         self.counts.bytes += block.len() as u64;
-        if let Some(chooser) = self.chooser.as_mut().filter(|_| !self.is_plain) {
+        let chooser = self.chooser.as_mut();
+        if let Some(chooser) = chooser.filter(|_| self.saving == Saving::All) {
             let level = chooser.choose(&block);
             if let Some(zstd_level) = level.zstd() {
                 let coded = zstd_block::compress(&block, zstd_level);

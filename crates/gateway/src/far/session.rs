@@ -85,6 +85,8 @@ struct Data {
     reader: u64,
     /// The connection itself keeps it, so that its end counts.
     transfer: Weak<Transfer>,
+    /// What the near gateway knows to be delivered.
+    told_bytes: u64,
 }
 
 struct Session<'a> {
@@ -181,6 +183,8 @@ impl Session<'_> {
         let mut client_here = true;
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut deliveries = interval(DELIVERED_INTERVAL);
+        deliveries.set_missed_tick_behavior(MissedTickBehavior::Skip);
         if let Some(cutting) = self.coding.as_ref().and_then(Agreement::cutting) {
             self.tell_near(&FarMessage::Store(cutting)).await?;
         }
@@ -219,6 +223,9 @@ impl Session<'_> {
                     self.far.handle(Input::ServerSilent)?;
                 }
                 _ = ticks.tick(), if !self.data.is_empty() => self.tell_limits().await?,
+                _ = deliveries.tick(), if self.coding.is_some() && !self.data.is_empty() => {
+                    self.tell_delivered().await?;
+                }
                 () = self.shared.cut_short() => return Err(StreamError::Closed.into()),
             }
             self.drain().await?;
@@ -501,6 +508,7 @@ impl Session<'_> {
                 stream: Some(sender),
                 reader,
                 transfer: open,
+                told_bytes: 0,
             },
         );
         if let Some(stream) = self.early.remove(&id) {
@@ -569,6 +577,25 @@ impl Session<'_> {
         }
         Ok(())
     }
+
+    /// Tells the near gateway how much of each coded upload has been handed on.
+    async fn tell_delivered(&mut self) -> Result<(), SessionError> {
+        let mut messages = Vec::new();
+        for (&transfer, data) in &mut self.data {
+            let bytes = data
+                .transfer
+                .upgrade()
+                .map(|it| it.tally().delivered_bytes());
+            if let Some(bytes) = bytes.filter(|bytes| *bytes >= data.told_bytes + DELIVERED_LEAST) {
+                data.told_bytes = bytes;
+                messages.push(FarMessage::Delivered { transfer, bytes });
+            }
+        }
+        for message in messages {
+            self.tell_near(&message).await?;
+        }
+        Ok(())
+    }
 }
 
 fn is_gone(error: &io::Error) -> bool {
@@ -590,3 +617,9 @@ const SPOOL: u64 = 0;
 
 /// Interval of reports of a transfer's bottleneck to the near gateway.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval of reports of what has been delivered.
+const DELIVERED_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Less is not worth a report: the near gateway needs none of a slower server.
+const DELIVERED_LEAST: u64 = 128 * 1024;

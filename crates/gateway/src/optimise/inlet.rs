@@ -149,7 +149,11 @@ impl Inlet {
             match coder.next(bound.min(AHEAD_BYTES))? {
                 Next::Bytes(bytes) => return Ok(Some(bytes)),
                 Next::Loaded => coder.loaded().await,
-                Next::Filled => coder.filled().await?,
+                Next::Filled => tokio::select! {
+                    filled = coder.filled() => filled?,
+                    // The sender has given up; what it has referred to does not matter any more.
+                    error = self.recv.failed() => return Err(error.into()),
+                },
                 Next::Stream => match self.read_stream().await? {
                     Some(bytes) => self.push(bytes),
                     None => {
@@ -319,6 +323,7 @@ impl Coder {
         self.queued_bytes -= bytes.len();
         let Self { tally, check, .. } = self;
         tally.processor(|| check.update(&bytes));
+        tally.delivered(bytes.len());
         bytes
     }
 

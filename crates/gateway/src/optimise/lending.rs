@@ -21,7 +21,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Sharing, Tally, pace::Pace};
+use super::{
+    Sharing, Tally,
+    pace::{Bounds, Pace},
+};
 use crate::truncation::SessionKey;
 
 /// One direction of a data connection: what this gateway sends.
@@ -55,7 +58,7 @@ struct Loan {
     taken: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// The number of the first one of `chunks`.
     first: u64,
@@ -270,6 +273,20 @@ impl Loan {
     }
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            first: 0,
+            chunks: VecDeque::new(),
+            kept_bytes: 0,
+            pace: Pace::new(BOUNDS),
+            is_mute: false,
+            missing: 0,
+            ended: None,
+        }
+    }
+}
+
 impl State {
     /// How many chunks there have been.
     fn referred(&self) -> u64 {
@@ -360,6 +377,13 @@ const KEPT_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// When so many were missing, and most of all: the receiver's store is another one, and each reference costs a round trip.
 const MISSING_LEAST: u64 = 256;
+
+/// What may be on its way: a round trip over a satellite, and some of the five seconds in which an upload has to drain. A list more
+/// may follow, which fits what a stream may lend.
+const BOUNDS: Bounds = Bounds {
+    ahead_s: 2.0,
+    most_bytes: 48 * 1024 * 1024,
+};
 
 /// Time for the receiver to take something of what fits two seconds of its pace.
 const TAKE_PATIENCE: Duration = Duration::from_secs(5);

@@ -10,11 +10,15 @@ use bytes::{Bytes, BytesMut};
 use link::{SendStream, StreamError};
 use optimiser::{
     counts::Counts,
-    encoder::{Chunks, Encoder, NoChunks, Take},
+    encoder::{Chunks, Encoder, NoChunks, Saving, Take},
     level::Spent,
 };
 
-use super::{Coded, Tally, lending::Lender};
+use super::{
+    Coded, Tally,
+    lending::Lender,
+    pace::{Bounds, Pace},
+};
 
 /// The sending half of a link stream, and what codes its bytes.
 #[derive(Debug)]
@@ -41,6 +45,9 @@ struct Coder {
     idle_since: Instant,
     /// Of late: bytes, and those of their frames.
     recent: (f64, f64),
+    /// What the peer had delivered when this was looked at last, and how fast it delivers.
+    delivered_bytes: u64,
+    delivery: Pace,
 }
 
 /// How long the application may pause before what it has brought goes without more.
@@ -78,6 +85,8 @@ impl Outlet {
                 coding: Spent::default(),
                 idle_since: Instant::now(),
                 recent: (0.0, 0.0),
+                delivered_bytes: 0,
+                delivery: Pace::new(DELIVERY),
             })
         });
         Self {
@@ -123,7 +132,12 @@ impl Outlet {
                 }
             }
             let is_slow = is_slow(&self.send, coder.ratio());
-            coder.encoder.set_plain(is_slow);
+            let is_behind = self.send.queue_bound().is_some() && coder.is_peer_behind();
+            coder.encoder.set_saving(match (is_slow, is_behind) {
+                (true, _) => Saving::None,
+                (false, true) => Saving::References,
+                (false, false) => Saving::All,
+            });
             coder.encode(buffer, take);
             self.send.count_ahead(coder.saved_bytes());
         }
@@ -183,6 +197,18 @@ impl Coder {
         }
     }
 
+    /// The peer has still to deliver more than it delivers in time: what shrinks much would only add to that.
+    fn is_peer_behind(&mut self) -> bool {
+        let sent = self.encoder.counts().bytes;
+        let delivered = self.tally.delivered_by_peer_bytes().min(sent);
+        let fresh = delivered.saturating_sub(self.delivered_bytes);
+        if fresh > 0 {
+            self.delivered_bytes = delivered;
+            self.delivery.taken(Instant::now(), fresh as usize);
+        }
+        sent - delivered > self.delivery.bound_bytes() as u64
+    }
+
     /// Of what was encoded last.
     fn saved_bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(Bytes::len).sum();
@@ -233,6 +259,13 @@ impl Coder {
 
 /// What was encoded before the last block counts so much of it.
 const RECENT: f64 = 0.9;
+
+/// What may be on its way to a server: most of the five seconds in which an upload has to drain, since what is behind long round
+/// trips counts, too. The link bounds what does not shrink.
+const DELIVERY: Bounds = Bounds {
+    ahead_s: 3.0,
+    most_bytes: usize::MAX,
+};
 
 /// Such a queue has a reader of 1 MB/s: it is the sixteenth part of what the reader takes in two seconds.
 const SLOW_BOUND_BYTES: f64 = 128.0 * 1024.0;

@@ -1,4 +1,4 @@
-//! How fast the receiver of a stream takes the chunks that are referred to.
+//! How fast the receiver of a stream takes what few bytes on the link stand for, and how much of it may be on its way.
 
 use std::time::{Duration, Instant};
 
@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 /// receiver's first bytes go into buffers, at once.
 #[derive(Debug)]
 pub(super) struct Pace {
+    bounds: Bounds,
     window: Option<Window>,
     bound_bytes: usize,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            window: None,
-            bound_bytes: FIRST_BYTES,
-        }
-    }
+/// What may be on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// It is taken in so many seconds.
+    pub(super) ahead_s: f64,
+    /// But no more than that.
+    pub(super) most_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,14 @@ struct Window {
 }
 
 impl Pace {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            window: None,
+            bound_bytes: FIRST_BYTES,
+        }
+    }
+
     /// So much has been taken since the last call.
     pub(super) fn taken(&mut self, now: Instant, bytes: usize) {
         let window = self.window.get_or_insert(Window {
@@ -35,9 +44,9 @@ impl Pace {
         window.bytes += bytes as u64;
         let elapsed = now.saturating_duration_since(window.begin);
         if elapsed >= WINDOW {
-            let taken = AHEAD_S * window.bytes as f64 / elapsed.as_secs_f64();
-            let bound = (taken as usize).min(2 * self.bound_bytes);
-            self.bound_bytes = bound.clamp(BOUND_LEAST_BYTES, BOUND_MOST_BYTES);
+            let taken = self.bounds.ahead_s * window.bytes as f64 / elapsed.as_secs_f64();
+            let bound = (taken as usize).min(self.bound_bytes.saturating_mul(2));
+            self.bound_bytes = bound.clamp(BOUND_LEAST_BYTES, self.bounds.most_bytes);
             self.window = Some(Window {
                 begin: now,
                 bytes: 0,
@@ -54,25 +63,23 @@ impl Pace {
 /// Longer than the receiver's own buffers last, shorter than clients wait.
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// What is on its way is taken in so many seconds: a round trip over a satellite, and some of the five seconds in which an
-/// upload has to drain.
-const AHEAD_S: f64 = 2.0;
-
 /// Before anything is known: three lists or so.
 const FIRST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Less would be less than a list.
 const BOUND_LEAST_BYTES: usize = 1024 * 1024;
 
-/// A list more may follow, which fits what a stream may lend.
-const BOUND_MOST_BYTES: usize = 48 * 1024 * 1024;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds {
+        ahead_s: 2.0,
+        most_bytes: 48 * 1024 * 1024,
+    };
+
     fn bound_at(bytes_per_s: usize) -> usize {
-        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let (mut pace, begin) = (Pace::new(BOUNDS), Instant::now());
         for turn in 0..100 {
             let now = begin + turn * Duration::from_millis(20);
             pace.taken(now, bytes_per_s / 50);
@@ -85,7 +92,7 @@ mod tests {
         let bound = bound_at(5_000_000);
         assert!((9_500_000..11_500_000).contains(&bound), "{bound}");
         assert_eq!(bound_at(100_000), BOUND_LEAST_BYTES);
-        assert_eq!(bound_at(500_000_000), BOUND_MOST_BYTES);
-        assert_eq!(Pace::default().bound_bytes(), FIRST_BYTES);
+        assert_eq!(bound_at(500_000_000), BOUNDS.most_bytes);
+        assert_eq!(Pace::new(BOUNDS).bound_bytes(), FIRST_BYTES);
     }
 }

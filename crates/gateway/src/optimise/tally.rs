@@ -16,6 +16,10 @@ use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
 pub(crate) struct Tally {
     of_transfer: Sums,
     of_all: Arc<Sums>,
+    /// Bytes that have been decoded and handed on here.
+    delivered_bytes: AtomicU64,
+    /// The same at the peer, as it says.
+    delivered_by_peer_bytes: AtomicU64,
 }
 
 /// What became of bytes so far.
@@ -47,6 +51,8 @@ impl Tally {
         Self {
             of_transfer: Sums::default(),
             of_all,
+            delivered_bytes: AtomicU64::new(0),
+            delivered_by_peer_bytes: AtomicU64::new(0),
         }
     }
 
@@ -72,6 +78,26 @@ impl Tally {
         let was = chunk_bytes.saturating_sub(REFERENCE_BYTES) as u64;
         let less = |saved: u64| Some(saved.saturating_sub(was));
         let _ = saved.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    /// So much more has been decoded and handed on.
+    pub(super) fn delivered(&self, bytes: usize) {
+        self.delivered_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// How much has been decoded and handed on.
+    pub(crate) fn delivered_bytes(&self) -> u64 {
+        self.delivered_bytes.load(Relaxed)
+    }
+
+    /// The peer says how much it has decoded and handed on in all.
+    pub(crate) fn delivered_by_peer(&self, bytes: u64) {
+        self.delivered_by_peer_bytes.fetch_max(bytes, Relaxed);
+    }
+
+    /// What the peer has said last.
+    pub(super) fn delivered_by_peer_bytes(&self) -> u64 {
+        self.delivered_by_peer_bytes.load(Relaxed)
     }
 
     /// Does `work` and counts what the processor took for it.

@@ -159,6 +159,8 @@ pub enum FarMessage {
     },
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
+    /// So many bytes of a coded transfer have been handed to the server's side in all: few bytes on the link can stand for many.
+    Delivered { transfer: TransferId, bytes: u64 },
     /// The far gateway has a chunk store for the data of this session, and would cut so. Comes first.
     Store(Cutting),
 }
@@ -439,6 +441,11 @@ impl Wire for FarMessage {
                 });
                 5
             }
+            Self::Delivered { transfer, bytes } => {
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                body.extend_from_slice(&bytes.to_be_bytes());
+                10
+            }
             Self::Taken => 7,
             Self::Store(cutting) => {
                 put_cutting(body, cutting);
@@ -497,6 +504,10 @@ impl Wire for FarMessage {
             4 => Self::ServerClosed,
             7 => Self::Taken,
             9 => Self::Store(cutting(&mut reader)?),
+            10 => Self::Delivered {
+                transfer: TransferId(reader.u32()?),
+                bytes: reader.u64()?,
+            },
             8 => {
                 let transfer = TransferId(reader.u32()?);
                 let [is_whole] = reader.flags()?;

@@ -145,6 +145,10 @@ fn every_message_reads_back() {
         },
         FarMessage::ServerClosed,
         FarMessage::Waiting(transfer, Limit::Server),
+        FarMessage::Delivered {
+            transfer,
+            bytes: 1 << 40,
+        },
         FarMessage::Store(Cutting {
             id: 1,
             secret: [8; 32],

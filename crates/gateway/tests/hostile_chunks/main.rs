@@ -82,6 +82,19 @@ fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
 }
 
 #[test]
+fn a_peer_that_gives_up_breaks_the_transfer_while_a_chunk_is_waited_for() {
+    let world = World::start();
+    let peer = world.peer("a");
+    let mut session = Session::begin(&world, &peer, 1, "");
+    let mut data = session.transfer("STOR a");
+    data.stream.say(references(&[reference(&noise(1, 9_000))]));
+    let mut asks = peer.asks();
+    assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
+    data.stream.send.reset(0);
+    expect_reset(&data.server);
+}
+
+#[test]
 fn another_chunk_in_its_place_breaks_the_transfer() {
     answered(|asks, _| asks.say(stored(&noise(2, 9_000))));
 }

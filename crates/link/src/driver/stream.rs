@@ -265,6 +265,19 @@ impl RecvStream {
         .await
     }
 
+    /// Resolves once the stream has failed: then nothing can be read any more. Cancel safe.
+    pub async fn failed(&mut self) -> StreamError {
+        poll_fn(|context| {
+            let mut state = self.shared.lock();
+            if let Some(Err(error)) = &state.end {
+                return Poll::Ready(error.clone());
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
     /// Bounds what is on its way to this reader, from the peer's application on, to what it takes in about two
     /// fifths of `limit`, 2 s at most, and one and a half round trips, so that a stream has drained within `limit`
     /// of its end: the rest is for queues, and for buffers before and behind the link. It begins with what a reader

@@ -116,6 +116,12 @@ impl Session {
                     open.told(limit);
                 }
             }
+            Ok(FarMessage::Delivered { transfer, bytes }) => {
+                let data = self.data.get(&transfer);
+                if let Some(open) = data.and_then(|data| data.transfer.as_ref()) {
+                    open.tally().delivered_by_peer(bytes);
+                }
+            }
             Err(end) => {
                 warn!(%end, "session lost");
                 self.far = None;
