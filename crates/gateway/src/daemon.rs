@@ -217,6 +217,8 @@ pub async fn run(
         })
     });
     side_tasks.spawn(tick(registry.clone()));
+    let lending = shared.lending.clone();
+    side_tasks.spawn(async move { lending.sweep().await });
     let mut accepting = JoinSet::new();
     accepting.spawn(far::serve(link.clone(), currently, for_far));
     info!(link = %link.local_addr(), "gateway up");

@@ -106,6 +106,22 @@ fn text_shrinks_on_the_wan_in_both_directions() {
     }
 }
 
+/// A fast server behind a slow line is no slow server.
+#[test]
+fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
+    let slow = "rate_max = \"4 Mbit/s\"\n";
+    let world = World::start_with(slow, "");
+    let record = upload(&world, &text(4_000_000));
+    assert!(record.wan_bytes < record.bytes / 2, "{record:?}");
+    let world = World::start_with(&format!("{slow}[store]\nfolder = \".\"\n"), "");
+    let known = noise(1_500_000);
+    upload(&world, &known);
+    // What nobody knows comes first.
+    let fresh = [&text(500_000)[..], &known].concat();
+    let record = upload(&world, &fresh);
+    assert!(record.wan_bytes < record.bytes / 3, "{record:?}");
+}
+
 #[test]
 fn what_cannot_be_compressed_takes_no_more_than_it_has() {
     let world = World::start();

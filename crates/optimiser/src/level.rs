@@ -4,7 +4,8 @@
 //! off; from then on two samples of each block are tried, wherever in the block they are. *What can the processor
 //! do?* While the link's queue is full there is time for a higher level; where compression itself takes most of the time, a
 //! lower one is faster. Whether none at all is faster still is not guessed: both are tried, and compared by the
-//! bytes that they moved. None at all stays while it is faster: other bytes, or another line, may follow.
+//! bytes that they moved. The level stays off for half a gibibyte, unless the bytes come slower than they came with compression: other
+//! bytes may follow, or the line may have changed.
 
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub struct Chooser {
     /// Where the next sample is taken.
     samples: u64,
     window: Spent,
+    /// With compression, of late.
+    s_per_byte: Option<f64>,
     /// While the level is off.
     off: Option<Off>,
     /// Bytes until off may be tried again.
@@ -59,32 +62,22 @@ impl Default for Chooser {
             shrinks: true,
             samples: 0,
             window: Spent::default(),
+            s_per_byte: None,
             off: None,
-            rest_bytes: 0,
+            rest_bytes: FIRST_BYTES,
         }
     }
 }
 
-/// Without compression: how fast, and against what.
+/// Without compression: against what, and for how long.
 #[derive(Debug)]
 struct Off {
     /// Compression reached that.
     against_s_per_byte: f64,
-    /// Of late.
-    s_per_byte: Option<f64>,
+    /// Windows in a row in which it was slower.
+    slower: u32,
     /// Until compression is tried again all the same.
     left_bytes: usize,
-}
-
-impl Off {
-    /// Takes note of what was reached. Returns whether it is less than what compression reached.
-    fn is_slower(&mut self, bytes: usize, s_per_byte: f64) -> bool {
-        let before = self.s_per_byte.unwrap_or(s_per_byte);
-        let now = before + (s_per_byte - before) * RECENT;
-        self.s_per_byte = Some(now);
-        self.left_bytes = self.left_bytes.saturating_sub(bytes);
-        now >= self.against_s_per_byte
-    }
 }
 
 impl Level {
@@ -152,21 +145,29 @@ impl Chooser {
         let s_per_byte = total_s / window.bytes as f64;
         self.rest_bytes = self.rest_bytes.saturating_sub(window.bytes);
         if let Some(off) = &mut self.off {
-            let is_slower = off.is_slower(window.bytes, s_per_byte);
-            if is_slower || off.left_bytes == 0 {
+            let is_slower = s_per_byte >= off.against_s_per_byte;
+            off.slower = if is_slower { off.slower + 1 } else { 0 };
+            off.left_bytes = off.left_bytes.saturating_sub(window.bytes);
+            let has_lost = off.slower >= SLOWER_MOST;
+            if has_lost || off.left_bytes == 0 {
                 self.off = None;
                 self.level = Level::Fastest;
-                self.rest_bytes = if is_slower { COMPARE_BYTES } else { 0 };
+                self.rest_bytes = if has_lost { COMPARE_BYTES } else { 0 };
             }
-        } else if !self.shrinks {
+            return;
+        }
+        let before = self.s_per_byte.unwrap_or(s_per_byte);
+        self.s_per_byte = Some(before + (s_per_byte - before) * RECENT);
+        if !self.shrinks {
             // What is not compressed says nothing of the time for it.
         } else if coding >= CODING_MOST && self.level > Level::Fastest {
             self.level = self.level.lower();
         } else if coding >= CODING_MOST {
             if self.rest_bytes == 0 {
                 self.off = Some(Off {
-                    against_s_per_byte: s_per_byte,
-                    s_per_byte: None,
+                    // One window may have had a busy machine, or few bytes that shrink much.
+                    against_s_per_byte: before.min(s_per_byte),
+                    slower: 0,
                     left_bytes: COMPARE_BYTES,
                 });
                 self.level = Level::Off;
@@ -202,6 +203,12 @@ fn is_worth_it(bytes: usize, coded_bytes: usize) -> bool {
 
 /// Between two judgements: long enough for a queue to fill or to empty.
 const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
+
+/// Before off is tried: the link's queue fills first.
+const FIRST_BYTES: usize = 16 * WINDOW_BYTES;
+
+/// One slower window may have had a busy machine, or a pause of the line.
+const SLOWER_MOST: u32 = 3;
 
 /// Between two comparisons with no compression.
 const COMPARE_BYTES: usize = 512 * 1024 * 1024;
@@ -286,15 +293,20 @@ mod tests {
             });
             level
         };
-        for _ in 0..100 {
+        for _ in 0..200 {
             spend(&mut chooser, Duration::ZERO);
         }
         assert_eq!(chooser.level(), Level::Off);
+        // A pause of the line.
+        spend(&mut chooser, Duration::from_millis(300));
+        for _ in 0..20 {
+            assert_eq!(spend(&mut chooser, Duration::ZERO), Level::Off);
+        }
         // Then text over a line of 100 Mbit/s.
         let off = (0..200)
             .filter(|_| spend(&mut chooser, Duration::from_millis(21)) == Level::Off)
             .count();
-        assert!(off <= WINDOW_BYTES / bytes, "{off}");
+        assert!(off <= 4 * WINDOW_BYTES / bytes, "{off}");
         assert_eq!(chooser.level(), Level::Normal);
     }
 

@@ -1,6 +1,6 @@
 //! Lists of chunks: chunks that follow each other, as one object that has a name of its own.
 //!
-//! A file that is known as a whole is then named by some 34 bytes for each 1.5 MB instead of each 16 KB. Lists end where the
+//! A file that is known as a whole is then named by some 34 bytes for each 1.3 MB instead of each 16 KB. Lists end where the
 //! names of their chunks say so, as chunks end where their bytes say so; both gateways make the same lists from the
 //! same chunks, and keep them where they keep chunks.
 
@@ -77,6 +77,9 @@ pub const LIST_MAX: usize = 256;
 /// A list of so many bytes ends: a sender keeps them until it knows whether the list is known. So many have at least
 /// [`LIST_MIN`] chunks.
 const LISTED_BYTES: usize = LIST_MIN * CHUNK_MAX;
+
+/// Most bytes of the chunks of a list.
+pub const LISTED_MAX: usize = LISTED_BYTES + CHUNK_MAX;
 
 /// One in 64 names ends a list that is long enough.
 const END_MASK: u8 = 63;

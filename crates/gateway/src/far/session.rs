@@ -46,7 +46,7 @@ use crate::{
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
-    wire::{Decoder, FarMessage, NearMessage, encode, reset},
+    wire::{Decoder, Delivered, FarMessage, NearMessage, encode, reset},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -582,13 +582,11 @@ impl Session<'_> {
     async fn tell_delivered(&mut self) -> Result<(), SessionError> {
         let mut messages = Vec::new();
         for (&transfer, data) in &mut self.data {
-            let bytes = data
-                .transfer
-                .upgrade()
-                .map(|it| it.tally().delivered_bytes());
-            if let Some(bytes) = bytes.filter(|bytes| *bytes >= data.told_bytes + DELIVERED_LEAST) {
-                data.told_bytes = bytes;
-                messages.push(FarMessage::Delivered { transfer, bytes });
+            let delivered = data.transfer.upgrade().map(|it| it.tally().delivered());
+            let is_news = |it: &Delivered| it.bytes >= data.told_bytes + DELIVERED_LEAST;
+            if let Some(delivered) = delivered.filter(is_news) {
+                data.told_bytes = delivered.bytes;
+                messages.push(FarMessage::Delivered(transfer, delivered));
             }
         }
         for message in messages {
@@ -618,8 +616,8 @@ const SPOOL: u64 = 0;
 /// Interval of reports of a transfer's bottleneck to the near gateway.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of reports of what has been delivered.
-const DELIVERED_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of reports of what has been delivered: what is on its way grows with them.
+const DELIVERED_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Less is not worth a report: the near gateway needs none of a slower server.
+/// Less is not worth a report.
 const DELIVERED_LEAST: u64 = 128 * 1024;

@@ -1,6 +1,6 @@
 //! The receiving half of a stream that may be coded.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use link::{RecvStream, StreamError};
@@ -10,7 +10,7 @@ use optimiser::{
     counts::Counts,
     decoder::{DecodeError, Decoder, Event},
     frame::{self, Head, Reference},
-    list::Lister,
+    list::{LISTED_MAX, Lister},
     store::Store,
 };
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -59,6 +59,8 @@ struct Coder {
     borrowing: Option<Borrowing>,
     /// All chunks of references below this number are there, and the sender knows it.
     told: u64,
+    /// Since when the reader has what it got last.
+    handed_on: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -130,6 +132,7 @@ impl Inlet {
                 lister: Lister::default(),
                 borrowing: None,
                 told: 0,
+                handed_on: None,
             })
         });
         Self { recv, first, coder }
@@ -140,14 +143,20 @@ impl Inlet {
     /// # Errors
     /// [`InletError`] if no more come. The bytes before it are not complete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
+        if let Some(coder) = &mut self.coder
+            && let Some(since) = coder.handed_on.take()
+        {
+            coder.tally.took(since.elapsed());
+        }
         loop {
-            // A slow reader has little ahead, so that its upload has drained when its client loses patience.
-            let bound = self.recv.queue_bound().unwrap_or(AHEAD_BYTES);
             let Some(coder) = &mut self.coder else {
                 return self.read_stream().await;
             };
-            match coder.next(bound.min(AHEAD_BYTES))? {
-                Next::Bytes(bytes) => return Ok(Some(bytes)),
+            match coder.next()? {
+                Next::Bytes(bytes) => {
+                    coder.handed_on = Some(Instant::now());
+                    return Ok(Some(bytes));
+                }
                 Next::Loaded => coder.loaded().await,
                 Next::Filled => tokio::select! {
                     filled = coder.filled() => filled?,
@@ -196,9 +205,9 @@ impl Inlet {
 
 impl Coder {
     /// The next bytes, or what has to happen before.
-    fn next(&mut self, ahead_bytes: usize) -> Result<Next, InletError> {
+    fn next(&mut self) -> Result<Next, InletError> {
         loop {
-            self.look_ahead(ahead_bytes)?;
+            self.look_ahead()?;
             if self.loading.is_some() {
                 return Ok(Next::Loaded);
             }
@@ -240,8 +249,8 @@ impl Coder {
     }
 
     /// Decodes what has come, as far as the queue has room, and asks for chunks that are known to be missing.
-    fn look_ahead(&mut self, ahead_bytes: usize) -> Result<(), InletError> {
-        while self.queued_bytes < ahead_bytes {
+    fn look_ahead(&mut self) -> Result<(), InletError> {
+        while self.queued_bytes < AHEAD_BYTES {
             let Self { tally, decoder, .. } = self;
             let event = tally.processor(|| decoder.poll());
             let counts = self.decoder.counts();
@@ -302,6 +311,10 @@ impl Coder {
     /// Puts the chunks of the list with this number in its place.
     fn expand(&mut self, number: u64, list: &[u8]) -> Result<(), DecodeError> {
         self.queued_bytes -= list.len();
+        let listed = frame::references(list).map(|reference| reference.bytes);
+        if listed.sum::<usize>() > LISTED_MAX {
+            return Err(DecodeError::Chunks);
+        }
         let mut items = Vec::new();
         for (number, reference) in (number + 1..).zip(frame::references(list)) {
             self.decoder.referred(reference.bytes);
@@ -323,7 +336,7 @@ impl Coder {
         self.queued_bytes -= bytes.len();
         let Self { tally, check, .. } = self;
         tally.processor(|| check.update(&bytes));
-        tally.delivered(bytes.len());
+        tally.delivers(bytes.len());
         bytes
     }
 
@@ -462,7 +475,8 @@ impl Coder {
     }
 }
 
-/// Most bytes that are decoded, or referred to, ahead of their delivery: so many missing chunks can be asked for at once.
+/// Most bytes that are decoded, or referred to, ahead of their delivery, a list more or less: so many missing chunks are asked for at
+/// once. The sender refers a slow reader to none.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// Chunks that are read from the store by one call: about 1 MiB.

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,9 +15,7 @@ use ftp::session::TransferId;
 use link::PeerId;
 use optimiser::{chunk::Name, encoder::Chunks, store::Store};
 use tokio::{
-    runtime::Handle,
     sync::Notify,
-    task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
 
@@ -39,7 +37,6 @@ pub(crate) struct Key {
 pub(crate) struct Lending {
     loans: Mutex<HashMap<Key, Arc<Loan>>>,
     kept: Mutex<Kept>,
-    sweeper: OnceLock<JoinHandle<()>>,
 }
 
 /// Bytes of chunks that are lent.
@@ -64,11 +61,13 @@ struct State {
     first: u64,
     chunks: VecDeque<Bytes>,
     kept_bytes: usize,
+    /// When the receiver took some last.
+    taken: Option<Instant>,
     pace: Pace,
     /// The receiver has taken nothing for too long: what follows goes with its bytes.
     is_mute: bool,
     missing: u64,
-    /// The stream has ended, and the receiver may still ask: when it did last.
+    /// The stream has ended, and the receiver may still ask: when that was, or when it has taken some since.
     ended: Option<Instant>,
 }
 
@@ -127,33 +126,19 @@ impl Lending {
         self.release(key, loan.give_up());
     }
 
-    /// What nobody asks for is given up in time, as long as there are loans at all. Outside of a runtime the process ends.
-    fn sweep_from_now_on(self: &Arc<Self>) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        self.sweeper.get_or_init(|| {
-            let lending = Arc::downgrade(self);
-            runtime.spawn(async move {
-                while let Some(lending) = lending.upgrade() {
-                    lending.sweep();
-                    drop(lending);
-                    sleep(SWEEP_PAUSE).await;
+    /// Gives up what nobody has asked for in time, again and again.
+    pub(crate) async fn sweep(&self) {
+        loop {
+            let now = Instant::now();
+            lock(&self.loans).retain(|key, loan| {
+                let is_kept = !loan.is_overdue(now);
+                if !is_kept {
+                    self.release(*key, loan.give_up());
                 }
-            })
-        });
-    }
-
-    /// Gives up what nobody has asked for in time.
-    fn sweep(&self) {
-        let now = Instant::now();
-        lock(&self.loans).retain(|key, loan| {
-            let is_kept = !loan.is_overdue(now);
-            if !is_kept {
-                self.release(*key, loan.give_up());
-            }
-            is_kept
-        });
+                is_kept
+            });
+            sleep(SWEEP_PAUSE).await;
+        }
     }
 
     /// The receiver has taken all up to this number.
@@ -244,7 +229,8 @@ impl Loan {
             state.first += 1;
         }
         state.kept_bytes -= bytes;
-        state.pace.taken(now.into_std(), bytes);
+        let since = state.taken.replace(now).unwrap_or(now);
+        state.pace.taken(now.into_std(), bytes as u64, now - since);
         state.is_mute &= bytes == 0;
         if state.ended.is_some() && bytes > 0 {
             state.ended = Some(now);
@@ -279,6 +265,7 @@ impl Default for State {
             first: 0,
             chunks: VecDeque::new(),
             kept_bytes: 0,
+            taken: None,
             pace: Pace::new(BOUNDS),
             is_mute: false,
             missing: 0,
@@ -359,7 +346,6 @@ impl Drop for Lender {
     fn drop(&mut self) {
         if let Some(loan) = &self.loan {
             self.lending.end(self.key, loan, self.is_finished);
-            self.lending.sweep_from_now_on();
         }
     }
 }
@@ -457,7 +443,10 @@ mod tests {
         let loan = lending.begin(key, None);
         assert!(lend(&lending, key, &loan, &Bytes::from(vec![1; 5_000])));
         lending.end(key, &loan, true);
-        lending.sweep_from_now_on();
+        tokio::spawn({
+            let lending = lending.clone();
+            async move { lending.sweep().await }
+        });
         sleep(ASK_PATIENCE).await;
         assert_eq!(kept_bytes(&lending), 5_000, "it may still be asked for");
         sleep(2 * SWEEP_PAUSE).await;

@@ -19,6 +19,7 @@ use super::{
     lending::Lender,
     pace::{Bounds, Pace},
 };
+use crate::wire::Delivered;
 
 /// The sending half of a link stream, and what codes its bytes.
 #[derive(Debug)]
@@ -41,12 +42,15 @@ struct Coder {
     frames: VecDeque<Bytes>,
     /// Bytes for which these stand, and the time that they took.
     coding: Spent,
+    /// For the next ones: how long the link was waited for, and the application.
+    link: Duration,
+    source: Duration,
     /// Since when the application is waited for.
     idle_since: Instant,
     /// Of late: bytes, and those of their frames.
     recent: (f64, f64),
-    /// What the peer had delivered when this was looked at last, and how fast it delivers.
-    delivered_bytes: u64,
+    /// What the peer had delivered when this was looked at last, and how fast its receiver takes it.
+    delivered: Delivered,
     delivery: Pace,
 }
 
@@ -83,9 +87,11 @@ impl Outlet {
                 counted: Counts::default(),
                 frames: VecDeque::new(),
                 coding: Spent::default(),
+                link: Duration::ZERO,
+                source: Duration::ZERO,
                 idle_since: Instant::now(),
                 recent: (0.0, 0.0),
-                delivered_bytes: 0,
+                delivered: Delivered::default(),
                 delivery: Pace::new(DELIVERY),
             })
         });
@@ -123,25 +129,22 @@ impl Outlet {
             }
             return Ok(());
         };
-        let wait = Instant::now();
         if coder.frames.is_empty() {
+            coder.source = coder.idle_since.elapsed();
+            let wait = Instant::now();
             if let Some(lender) = &coder.lender {
                 tokio::select! {
                     () = lender.keeps_pace() => {}
                     Err(error) = self.send.closed() => return Err(error),
                 }
             }
-            let is_slow = is_slow(&self.send, coder.ratio());
-            let is_behind = self.send.queue_bound().is_some() && coder.is_peer_behind();
-            coder.encoder.set_saving(match (is_slow, is_behind) {
-                (true, _) => Saving::None,
-                (false, true) => Saving::References,
-                (false, false) => Saving::All,
-            });
+            let saving = coder.saving(self.send.queue_bound());
+            coder.encoder.set_saving(saving);
+            coder.link += wait.elapsed();
             coder.encode(buffer, take);
             self.send.count_ahead(coder.saved_bytes());
         }
-        let wait = wait + coder.coding.coding;
+        let wait = Instant::now();
         while let Some(frame) = coder.frames.front() {
             self.send.write(frame.clone()).await?;
             coder.frames.pop_front();
@@ -150,10 +153,31 @@ impl Outlet {
         Ok(())
     }
 
-    /// The receiver is slow, or not known yet: nothing is gained, and what waits for it must be as much as it seems.
+    /// How many bytes to take from the application next; waits until it is worth it. Cancel safe.
+    pub(crate) async fn room(&mut self) -> usize {
+        let wait = Instant::now();
+        let room = self.send.room().await;
+        let Some(coder) = &mut self.coder else {
+            return room;
+        };
+        let waited = wait.elapsed();
+        coder.link += waited;
+        coder.idle_since += waited;
+        (room as f64 * coder.ratio()) as usize
+    }
+
+    /// Bytes of the application that may wait in one place on this side, where the time to drain is limited.
+    pub(crate) fn queue_bound(&self) -> Option<usize> {
+        let bound = self.send.queue_bound()?;
+        let ratio = self.coder.as_ref().map_or(1.0, |coder| coder.ratio());
+        Some((bound as f64 * ratio) as usize)
+    }
+
+    /// Whether the receiver is slow, or not known yet: a block would be a large part of what may wait for it.
     pub(crate) fn is_slow(&self) -> bool {
-        let coder = self.coder.as_ref();
-        is_slow(&self.send, coder.map_or(1.0, |coder| coder.ratio()))
+        self.coder
+            .as_ref()
+            .is_some_and(|coder| coder.is_slow(self.send.queue_bound()))
     }
 
     /// How long bytes of `buffer` may wait for more; `None` if none wait.
@@ -180,12 +204,6 @@ impl Outlet {
     }
 }
 
-/// A byte on the link stands for `ratio` of the application's.
-fn is_slow(send: &SendStream, ratio: f64) -> bool {
-    let is_slow = |bytes| bytes as f64 * ratio < SLOW_BOUND_BYTES;
-    send.queue_bound().is_some_and(is_slow)
-}
-
 impl Coder {
     /// How many bytes one of the link has stood for of late.
     fn ratio(&self) -> f64 {
@@ -197,16 +215,32 @@ impl Coder {
         }
     }
 
-    /// The peer has still to deliver more than it delivers in time: what shrinks much would only add to that.
-    fn is_peer_behind(&mut self) -> bool {
+    /// What may be saved, if somebody slow may be behind the link: few bytes there can stand for many that wait for the receiver.
+    fn saving(&mut self, queue_bound: Option<usize>) -> Saving {
         let sent = self.encoder.counts().bytes;
-        let delivered = self.tally.delivered_by_peer_bytes().min(sent);
-        let fresh = delivered.saturating_sub(self.delivered_bytes);
-        if fresh > 0 {
-            self.delivered_bytes = delivered;
-            self.delivery.taken(Instant::now(), fresh as usize);
+        let delivered = self.tally.delivered_by_peer();
+        let bytes = delivered.bytes.min(sent);
+        if bytes > self.delivered.bytes {
+            let taking_us = delivered.taking_us.saturating_sub(self.delivered.taking_us);
+            let fresh = bytes - self.delivered.bytes;
+            self.delivery
+                .taken(Instant::now(), fresh, Duration::from_micros(taking_us));
+            self.delivered = Delivered { bytes, ..delivered };
         }
-        sent - delivered > self.delivery.bound_bytes() as u64
+        let is_behind = sent - self.delivered.bytes > self.delivery.bound_bytes() as u64;
+        match (self.is_slow(queue_bound), is_behind) {
+            (true, _) => Saving::None,
+            (false, true) if queue_bound.is_some() => Saving::References,
+            (false, _) => Saving::All,
+        }
+    }
+
+    /// Whether the receiver is slow. Until it is known, that is what the link takes it for: a slow line may be behind that.
+    fn is_slow(&self, queue_bound: Option<usize>) -> bool {
+        match self.delivery.bytes_per_s() {
+            Some(pace) => pace < SLOW_BYTES_PER_S,
+            None => queue_bound.is_some_and(|bound| bound as f64 * self.ratio() < SLOW_BOUND_BYTES),
+        }
     }
 
     /// Of what was encoded last.
@@ -217,7 +251,6 @@ impl Coder {
 
     fn encode(&mut self, buffer: &mut BytesMut, take: Take) {
         let begin = Instant::now();
-        let source = begin - self.idle_since;
         let Self {
             encoder,
             frames,
@@ -234,14 +267,17 @@ impl Coder {
         let fresh = counts.since(&self.counted);
         self.counted = counts;
         self.tally.add(&fresh);
-        let (bytes, coded) = &mut self.recent;
-        *bytes = *bytes * RECENT + fresh.bytes as f64;
-        *coded = *coded * RECENT + fresh.coded_bytes as f64;
+        // What has come is mostly held back where reads are small.
+        if fresh.coded_bytes > 0 {
+            let (bytes, coded) = &mut self.recent;
+            *bytes = *bytes * RECENT + fresh.bytes as f64;
+            *coded = *coded * RECENT + fresh.coded_bytes as f64;
+        }
         self.coding = Spent {
             bytes: fresh.bytes as usize,
             coding: begin.elapsed(),
-            link: Duration::ZERO,
-            source,
+            link: std::mem::take(&mut self.link),
+            source: std::mem::take(&mut self.source),
         };
     }
 
@@ -250,7 +286,7 @@ impl Coder {
         self.idle_since = Instant::now();
         let spent = std::mem::take(&mut self.coding);
         self.encoder.spent(Spent {
-            link: self.idle_since - wait,
+            link: spent.link + (self.idle_since - wait),
             ..spent
         });
         spent.bytes
@@ -267,5 +303,8 @@ const DELIVERY: Bounds = Bounds {
     most_bytes: usize::MAX,
 };
 
-/// Such a queue has a reader of 1 MB/s: it is the sixteenth part of what the reader takes in two seconds.
+/// To a slower receiver bytes go as they are.
+const SLOW_BYTES_PER_S: f64 = 1e6;
+
+/// Such a queue is that of a reader of 1 MB/s: the sixteenth part of what the reader takes in two seconds.
 const SLOW_BOUND_BYTES: f64 = 128.0 * 1024.0;

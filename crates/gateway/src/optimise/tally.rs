@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,15 +11,17 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
 
+use crate::wire::Delivered;
+
 /// Counts of one transfer, both directions together; and of all of them.
 #[derive(Debug)]
 pub(crate) struct Tally {
     of_transfer: Sums,
     of_all: Arc<Sums>,
-    /// Bytes that have been decoded and handed on here.
-    delivered_bytes: AtomicU64,
+    /// What has been decoded and handed on here.
+    delivered: Mutex<Delivered>,
     /// The same at the peer, as it says.
-    delivered_by_peer_bytes: AtomicU64,
+    peer_delivered: Mutex<Delivered>,
 }
 
 /// What became of bytes so far.
@@ -51,8 +53,8 @@ impl Tally {
         Self {
             of_transfer: Sums::default(),
             of_all,
-            delivered_bytes: AtomicU64::new(0),
-            delivered_by_peer_bytes: AtomicU64::new(0),
+            delivered: Mutex::default(),
+            peer_delivered: Mutex::default(),
         }
     }
 
@@ -80,24 +82,29 @@ impl Tally {
         let _ = saved.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// So much more has been decoded and handed on.
-    pub(super) fn delivered(&self, bytes: usize) {
-        self.delivered_bytes.fetch_add(bytes as u64, Relaxed);
+    /// So much more has been decoded and is handed on.
+    pub(super) fn delivers(&self, bytes: usize) {
+        lock(&self.delivered).bytes += bytes as u64;
     }
 
-    /// How much has been decoded and handed on.
-    pub(crate) fn delivered_bytes(&self) -> u64 {
-        self.delivered_bytes.load(Relaxed)
+    /// The receiver took so long for what was handed on last.
+    pub(super) fn took(&self, time: Duration) {
+        lock(&self.delivered).taking_us += time.as_micros() as u64;
     }
 
-    /// The peer says how much it has decoded and handed on in all.
-    pub(crate) fn delivered_by_peer(&self, bytes: u64) {
-        self.delivered_by_peer_bytes.fetch_max(bytes, Relaxed);
+    /// What has been decoded and handed on.
+    pub(crate) fn delivered(&self) -> Delivered {
+        *lock(&self.delivered)
+    }
+
+    /// The peer says what it has decoded and handed on.
+    pub(crate) fn peer_delivered(&self, delivered: Delivered) {
+        *lock(&self.peer_delivered) = delivered;
     }
 
     /// What the peer has said last.
-    pub(super) fn delivered_by_peer_bytes(&self) -> u64 {
-        self.delivered_by_peer_bytes.load(Relaxed)
+    pub(super) fn delivered_by_peer(&self) -> Delivered {
+        *lock(&self.peer_delivered)
     }
 
     /// Does `work` and counts what the processor took for it.
@@ -132,6 +139,11 @@ impl Sums {
             processor: Duration::from_nanos(self.processor_ns.load(Relaxed)),
         }
     }
+}
+
+/// A poisoned one is still one.
+fn lock(delivered: &Mutex<Delivered>) -> MutexGuard<'_, Delivered> {
+    delivered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Of the thread that calls.

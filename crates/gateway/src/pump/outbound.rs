@@ -101,9 +101,8 @@ impl Outbound {
             }
             let held = send.hold(&self.buffer, hold);
             let is_slow = send.is_slow();
-            let stream = send.stream();
-            let room = stream.room().await;
-            if let Some(bytes) = stream.queue_bound() {
+            let room = send.room().await;
+            if let Some(bytes) = send.queue_bound() {
                 self.unread.bound_unread(leg.leg().tcp(), bytes)?;
             }
             meter.waits_for_tcp();
@@ -117,7 +116,7 @@ impl Outbound {
                     _ => Take::Blocks,
                 },
                 // A leg that is silent would never tell that nobody listens any more.
-                Err(error) = stream.closed() => return Err(error.into()),
+                Err(error) = send.stream().closed() => return Err(error.into()),
                 () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
             });
         }

@@ -159,10 +159,18 @@ pub enum FarMessage {
     },
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
-    /// So many bytes of a coded transfer have been handed to the server's side in all: few bytes on the link can stand for many.
-    Delivered { transfer: TransferId, bytes: u64 },
+    /// What of a coded transfer has been handed on towards the server: few bytes on the link can stand for many.
+    Delivered(TransferId, Delivered),
     /// The far gateway has a chunk store for the data of this session, and would cut so. Comes first.
     Store(Cutting),
+}
+
+/// What has been handed on of a transfer since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delivered {
+    pub bytes: u64,
+    /// How long the receiver took for these, without the time for which they were waited for.
+    pub taking_us: u64,
 }
 
 /// The bottleneck of a transfer.
@@ -441,9 +449,10 @@ impl Wire for FarMessage {
                 });
                 5
             }
-            Self::Delivered { transfer, bytes } => {
+            Self::Delivered(transfer, delivered) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
-                body.extend_from_slice(&bytes.to_be_bytes());
+                body.extend_from_slice(&delivered.bytes.to_be_bytes());
+                body.extend_from_slice(&delivered.taking_us.to_be_bytes());
                 10
             }
             Self::Taken => 7,
@@ -504,10 +513,14 @@ impl Wire for FarMessage {
             4 => Self::ServerClosed,
             7 => Self::Taken,
             9 => Self::Store(cutting(&mut reader)?),
-            10 => Self::Delivered {
-                transfer: TransferId(reader.u32()?),
-                bytes: reader.u64()?,
-            },
+            10 => {
+                let transfer = TransferId(reader.u32()?);
+                let delivered = Delivered {
+                    bytes: reader.u64()?,
+                    taking_us: reader.u64()?,
+                };
+                Self::Delivered(transfer, delivered)
+            }
             8 => {
                 let transfer = TransferId(reader.u32()?);
                 let [is_whole] = reader.flags()?;

@@ -13,7 +13,9 @@ mod coding;
 mod message;
 
 pub use coding::{Ask, Coding, Cutting, StoreTerms};
-pub use message::{EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES};
+pub use message::{
+    Delivered, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES,
+};
 
 use bytes::{Bytes, BytesMut};
 

@@ -145,10 +145,13 @@ fn every_message_reads_back() {
         },
         FarMessage::ServerClosed,
         FarMessage::Waiting(transfer, Limit::Server),
-        FarMessage::Delivered {
+        FarMessage::Delivered(
             transfer,
-            bytes: 1 << 40,
-        },
+            Delivered {
+                bytes: 1 << 40,
+                taking_us: 7,
+            },
+        ),
         FarMessage::Store(Cutting {
             id: 1,
             secret: [8; 32],

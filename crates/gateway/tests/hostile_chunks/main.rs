@@ -235,6 +235,14 @@ fn bytes_that_are_no_list_name_nothing() {
 }
 
 #[test]
+fn a_list_of_more_than_lists_have_breaks_the_transfer() {
+    let named = vec![reference(&noise(1, 65_536)); 34];
+    let (_world, peer, _session, data) = listed(&body(&named), b"");
+    expect_reset(&data.server);
+    assert!(peer.is_left_alone(), "nothing is asked for");
+}
+
+#[test]
 fn a_list_of_lists_is_a_list_of_chunks() {
     let inner = body(&vec![reference(b"nothing"); 32]);
     let outer = body(&vec![reference(&inner); 32]);
@@ -298,10 +306,10 @@ fn short_names_of_much_take_no_more_memory() {
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let chunk = noise(1, 65_536);
-    let list = body(&vec![reference(&chunk); 256]);
+    let list = body(&[reference(&chunk); 33]);
     session.whole_upload([literal(&chunk), end(&chunk)].concat());
     session.whole_upload([literal(&list), end(&list)].concat());
-    // 34 bytes for 16 MiB.
+    // 34 bytes for 2 MiB.
     let names = vec![reference(&list); 1_000];
     amplified(&mut session, &chunk, lists(&names).repeat(20));
 }

@@ -335,7 +335,7 @@ impl Session {
     fn said(&mut self) -> FarMessage {
         loop {
             match self.messages.next() {
-                FarMessage::Waiting(..) | FarMessage::Delivered { .. } => {}
+                FarMessage::Waiting(..) | FarMessage::Delivered(..) => {}
                 other => return other,
             }
         }

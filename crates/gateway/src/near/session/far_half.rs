@@ -116,10 +116,10 @@ impl Session {
                     open.told(limit);
                 }
             }
-            Ok(FarMessage::Delivered { transfer, bytes }) => {
+            Ok(FarMessage::Delivered(transfer, delivered)) => {
                 let data = self.data.get(&transfer);
                 if let Some(open) = data.and_then(|data| data.transfer.as_ref()) {
-                    open.tally().delivered_by_peer(bytes);
+                    open.tally().peer_delivered(delivered);
                 }
             }
             Err(end) => {
