@@ -114,7 +114,7 @@ fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
     let record = upload(&world, &text(4_000_000));
     assert!(record.wan_bytes < record.bytes / 2, "{record:?}");
     let world = World::start_with(&format!("{slow}[store]\nfolder = \".\"\n"), "");
-    let known = noise(1_500_000);
+    let known = noise(3_000_000);
     upload(&world, &known);
     // What nobody knows comes first.
     let fresh = [&text(500_000)[..], &known].concat();

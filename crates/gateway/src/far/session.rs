@@ -584,8 +584,12 @@ impl Session<'_> {
         for (&transfer, data) in &mut self.data {
             let delivered = data.transfer.upgrade().map(|it| it.tally().delivered());
             let is_news = |it: &Delivered| it.bytes >= data.told_bytes + DELIVERED_LEAST;
-            if let Some(delivered) = delivered.filter(is_news) {
+            if let Some(mut delivered) = delivered.filter(is_news) {
                 data.told_bytes = delivered.bytes;
+                if data.reader == SPOOL {
+                    // No client waits until a spool has drained.
+                    delivered.taking_us = 0;
+                }
                 messages.push(FarMessage::Delivered(transfer, delivered));
             }
         }
@@ -617,7 +621,7 @@ const SPOOL: u64 = 0;
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of reports of what has been delivered: what is on its way grows with them.
-const DELIVERED_INTERVAL: Duration = Duration::from_millis(50);
+const DELIVERED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Less is not worth a report.
 const DELIVERED_LEAST: u64 = 128 * 1024;

@@ -59,8 +59,8 @@ struct Coder {
     borrowing: Option<Borrowing>,
     /// All chunks of references below this number are there, and the sender knows it.
     told: u64,
-    /// Since when the reader has what it got last.
-    handed_on: Option<Instant>,
+    /// Since when the reader has what it got last, and how many bytes those are.
+    handed_on: Option<(Instant, usize)>,
 }
 
 #[derive(Debug)]
@@ -144,9 +144,9 @@ impl Inlet {
     /// [`InletError`] if no more come. The bytes before it are not complete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
         if let Some(coder) = &mut self.coder
-            && let Some(since) = coder.handed_on.take()
+            && let Some((since, bytes)) = coder.handed_on.take()
         {
-            coder.tally.took(since.elapsed());
+            coder.tally.delivered_in(since.elapsed(), bytes);
         }
         loop {
             let Some(coder) = &mut self.coder else {
@@ -154,7 +154,7 @@ impl Inlet {
             };
             match coder.next()? {
                 Next::Bytes(bytes) => {
-                    coder.handed_on = Some(Instant::now());
+                    coder.handed_on = Some((Instant::now(), bytes.len()));
                     return Ok(Some(bytes));
                 }
                 Next::Loaded => coder.loaded().await,
@@ -336,7 +336,6 @@ impl Coder {
         self.queued_bytes -= bytes.len();
         let Self { tally, check, .. } = self;
         tally.processor(|| check.update(&bytes));
-        tally.delivers(bytes.len());
         bytes
     }
 

@@ -198,8 +198,9 @@ impl Loan {
     async fn keeps_pace(&self) {
         loop {
             {
-                let state = lock(&self.state);
-                if state.is_mute || state.kept_bytes <= state.pace.bound_bytes() {
+                let mut state = lock(&self.state);
+                let kept_bytes = state.kept_bytes as u64;
+                if state.is_mute || !state.pace.is_exceeded(kept_bytes) {
                     return;
                 }
             }
@@ -211,6 +212,10 @@ impl Loan {
 
     fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
+        if state.chunks.is_empty() {
+            // Nothing was lent meanwhile, and nothing could be taken.
+            state.taken = Some(Instant::now());
+        }
         state.kept_bytes += bytes;
         // Each is a part of a larger buffer, most of which may be bytes that nobody has referred to.
         let copies = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));

@@ -227,7 +227,7 @@ impl Coder {
                 .taken(Instant::now(), fresh, Duration::from_micros(taking_us));
             self.delivered = Delivered { bytes, ..delivered };
         }
-        let is_behind = sent - self.delivered.bytes > self.delivery.bound_bytes() as u64;
+        let is_behind = self.delivery.is_exceeded(sent - self.delivered.bytes);
         match (self.is_slow(queue_bound), is_behind) {
             (true, _) => Saving::None,
             (false, true) if queue_bound.is_some() => Saving::References,
@@ -235,11 +235,12 @@ impl Coder {
         }
     }
 
-    /// Whether the receiver is slow. Until it is known, that is what the link takes it for: a slow line may be behind that.
+    /// Whether the receiver is slow. Until it is known, that is what the link takes it for, in which a slow line counts, too.
     fn is_slow(&self, queue_bound: Option<usize>) -> bool {
         match self.delivery.bytes_per_s() {
             Some(pace) => pace < SLOW_BYTES_PER_S,
-            None => queue_bound.is_some_and(|bound| bound as f64 * self.ratio() < SLOW_BOUND_BYTES),
+            None if self.encoder.counts().bytes < FIRST_BYTES => false,
+            None => queue_bound.is_some_and(|bound| bound < SLOW_BOUND_BYTES),
         }
     }
 
@@ -296,8 +297,8 @@ impl Coder {
 /// What was encoded before the last block counts so much of it.
 const RECENT: f64 = 0.9;
 
-/// What may be on its way to a server: most of the five seconds in which an upload has to drain, since what is behind long round
-/// trips counts, too. The link bounds what does not shrink.
+/// What may be on its way to a server: three of the five seconds in which an upload has to drain. What is on a long line counts, too.
+/// The link bounds what does not shrink.
 const DELIVERY: Bounds = Bounds {
     ahead_s: 3.0,
     most_bytes: usize::MAX,
@@ -307,4 +308,7 @@ const DELIVERY: Bounds = Bounds {
 const SLOW_BYTES_PER_S: f64 = 1e6;
 
 /// Such a queue is that of a reader of 1 MB/s: the sixteenth part of what the reader takes in two seconds.
-const SLOW_BOUND_BYTES: f64 = 128.0 * 1024.0;
+const SLOW_BOUND_BYTES: usize = 128 * 1024;
+
+/// So much may wait for a receiver of which nothing is known: two seconds of 1 Mbit/s.
+const FIRST_BYTES: u64 = 256 * 1024;

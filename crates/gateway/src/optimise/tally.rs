@@ -82,14 +82,11 @@ impl Tally {
         let _ = saved.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// So much more has been decoded and is handed on.
-    pub(super) fn delivers(&self, bytes: usize) {
-        lock(&self.delivered).bytes += bytes as u64;
-    }
-
-    /// The receiver took so long for what was handed on last.
-    pub(super) fn took(&self, time: Duration) {
-        lock(&self.delivered).taking_us += time.as_micros() as u64;
+    /// So much more has been decoded and handed on, and the receiver took so long for it.
+    pub(super) fn delivered_in(&self, taking: Duration, bytes: usize) {
+        let mut delivered = lock(&self.delivered);
+        delivered.bytes += bytes as u64;
+        delivered.taking_us += taking.as_micros() as u64;
     }
 
     /// What has been decoded and handed on.

@@ -169,7 +169,7 @@ pub enum FarMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivered {
     pub bytes: u64,
-    /// How long the receiver took for these, without the time for which they were waited for.
+    /// How long the receiver took for them. The time in which it waited for bytes does not count.
     pub taking_us: u64,
 }
 

@@ -60,6 +60,25 @@ fn a_name_that_nobody_has_is_waited_for_and_others_go_on() {
     assert_eq!(world.stores(), before, "nothing is kept of it");
 }
 
+#[test]
+fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
+    let world = World::start();
+    let peer = world.peer("a");
+    let mut session = Session::begin(&world, &peer, 1, "");
+    let mut data = session.transfer("STOR a");
+    // The link bounds an upload once the server has taken some of it.
+    let first = noise(1, 1_000_000);
+    data.stream.say(stored(&first[..250_000]).repeat(4));
+    let mut received = vec![0; first.len()];
+    data.server.read_exact(&mut received).expect("it arrives");
+    let named: Vec<_> = (0..100)
+        .map(|seed| reference(&noise(seed, 16_384)))
+        .collect();
+    data.stream.say(references(&named));
+    let asked: Vec<_> = (0..100).map(Ask::Missing).collect();
+    assert_eq!(peer.asks().asked(), asked);
+}
+
 /// What a peer may say that is asked for a chunk.
 fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
     let world = World::start();
