@@ -227,15 +227,15 @@ impl Doors {
         for door in &self.pass_through {
             door.leave_data();
         }
-        self.close().await;
         // The other process alone says how long they are open.
-        self.parts = Parts::default();
+        self.close().await;
     }
 
-    /// Stops accepting.
+    /// Stops accepting, and listening: a client that nobody will greet is refused by the kernel.
     pub(crate) async fn close(&mut self) {
         self.accepting.shutdown().await;
         self.leaving.shutdown().await;
+        self.parts = Parts::default();
     }
 
     /// Goes on listening on the data ports of `door` that no door of `parts` has, for its clients.

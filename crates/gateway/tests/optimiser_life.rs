@@ -334,7 +334,6 @@ fn a_coded_transfer_that_ends_in_time_is_whole_though_its_gateway_shuts_down() {
 }
 
 #[test]
-#[ignore = "the doors listen on until the process ends, and nobody greets who comes"]
 fn a_gateway_that_shuts_down_refuses_new_clients_while_it_drains() {
     let mut world = with_stores();
     let _transfer = Transfer::begin(&world, Direction::Up);
