@@ -302,9 +302,9 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
 /// has.
 fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Duration) {
     let (_client, _server, mut client_data, mut server_data) = world.uploading();
-    // What the kernel holds is the server's.
+    // What the kernel holds is the server's: a twentieth of a second.
     SockRef::from(&server_data)
-        .set_recv_buffer_size(16 * 1024)
+        .set_recv_buffer_size(bytes_per_s as usize / 20)
         .expect("a socket option");
     let (begin, count) = (Instant::now(), bytes.len());
     thread::scope(|scope| {
