@@ -1,6 +1,8 @@
 //! The control connection with one server: drives [`ftp::session::far`] over a socket and a link
 //! stream.
 
+mod reports;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -29,6 +31,7 @@ use tokio::{
 };
 use tracing::{Instrument, debug, info, warn};
 
+use self::reports::{DELIVERED_INTERVAL, TELL_INTERVAL};
 use super::{
     connect,
     data::{self, ServerLeg, UPLOAD_TAIL, upload_tail},
@@ -46,7 +49,7 @@ use crate::{
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
-    wire::{Decoder, Delivered, FarMessage, NearMessage, encode, reset},
+    wire::{Decoder, FarMessage, NearMessage, encode, reset},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -564,40 +567,6 @@ impl Session<'_> {
             let _ = data.orders.send(order);
         }
     }
-
-    /// Reports the bottleneck of each transfer of this session to the near gateway.
-    async fn tell_limits(&mut self) -> Result<(), SessionError> {
-        let limits: Vec<_> = self
-            .data
-            .iter()
-            .filter_map(|(&id, data)| Some((id, data.transfer.upgrade()?.limit()?)))
-            .collect();
-        for (id, limit) in limits {
-            self.tell_near(&FarMessage::Waiting(id, limit)).await?;
-        }
-        Ok(())
-    }
-
-    /// Tells the near gateway how much of each coded upload has been handed on.
-    async fn tell_delivered(&mut self) -> Result<(), SessionError> {
-        let mut messages = Vec::new();
-        for (&transfer, data) in &mut self.data {
-            let delivered = data.transfer.upgrade().map(|it| it.tally().delivered());
-            let is_news = |it: &Delivered| it.bytes >= data.told_bytes + DELIVERED_LEAST;
-            if let Some(mut delivered) = delivered.filter(is_news) {
-                data.told_bytes = delivered.bytes;
-                if data.reader == SPOOL {
-                    // No client waits until a spool has drained.
-                    delivered.taking_us = 0;
-                }
-                messages.push(FarMessage::Delivered(transfer, delivered));
-            }
-        }
-        for message in messages {
-            self.tell_near(&message).await?;
-        }
-        Ok(())
-    }
 }
 
 fn is_gone(error: &io::Error) -> bool {
@@ -616,12 +585,3 @@ const PRECEDES_DATA: [&str; 6] = ["PASV", "EPSV", "TYPE", "REST", "PBSZ", "PROT"
 
 /// Name of all spools as a reader of streams.
 const SPOOL: u64 = 0;
-
-/// Interval of reports of a transfer's bottleneck to the near gateway.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval of reports of what has been delivered: what is on its way grows with them.
-const DELIVERED_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Less is not worth a report.
-const DELIVERED_LEAST: u64 = 128 * 1024;

@@ -7,6 +7,7 @@ use super::{
     VERSION, Wire, WireError,
     body::{Reader, put_flags, put_text},
     coding::{Coding, Cutting, coding, cutting, put_coding, put_cutting},
+    report::{Delivered, Limit, delivered, limit, put_delivered, put_limit},
 };
 use crate::{
     target::{Endpoint, Host},
@@ -163,25 +164,6 @@ pub enum FarMessage {
     Delivered(TransferId, Delivered),
     /// The far gateway has a chunk store for the data of this session, and would cut so. Comes first.
     Store(Cutting),
-}
-
-/// What has been handed on of a transfer since it began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Delivered {
-    pub bytes: u64,
-    /// How long the receiver took for them. The time in which it waited for bytes does not count.
-    pub taking_us: u64,
-}
-
-/// The bottleneck of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// The client reads or writes slowly.
-    Client,
-    /// The link is slow.
-    Wan,
-    /// The server reads or writes slowly.
-    Server,
 }
 
 impl Wire for Hello {
@@ -442,17 +424,12 @@ impl Wire for FarMessage {
             Self::ServerClosed => 4,
             Self::Waiting(transfer, limit) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
-                body.push(match limit {
-                    Limit::Client => 0,
-                    Limit::Wan => 1,
-                    Limit::Server => 2,
-                });
+                put_limit(body, *limit);
                 5
             }
             Self::Delivered(transfer, delivered) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
-                body.extend_from_slice(&delivered.bytes.to_be_bytes());
-                body.extend_from_slice(&delivered.taking_us.to_be_bytes());
+                put_delivered(body, *delivered);
                 10
             }
             Self::Taken => 7,
@@ -513,29 +490,13 @@ impl Wire for FarMessage {
             4 => Self::ServerClosed,
             7 => Self::Taken,
             9 => Self::Store(cutting(&mut reader)?),
-            10 => {
-                let transfer = TransferId(reader.u32()?);
-                let delivered = Delivered {
-                    bytes: reader.u64()?,
-                    taking_us: reader.u64()?,
-                };
-                Self::Delivered(transfer, delivered)
-            }
+            10 => Self::Delivered(TransferId(reader.u32()?), delivered(&mut reader)?),
             8 => {
                 let transfer = TransferId(reader.u32()?);
                 let [is_whole] = reader.flags()?;
                 Self::UploadEnded { transfer, is_whole }
             }
-            5 => {
-                let transfer = TransferId(reader.u32()?);
-                let limit = match reader.u8()? {
-                    0 => Limit::Client,
-                    1 => Limit::Wan,
-                    2 => Limit::Server,
-                    _ => return Err(reader.malformed()),
-                };
-                Self::Waiting(transfer, limit)
-            }
+            5 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
             6 => {
                 let subject = match reader.u8()? {
                     0 => Subject::System,

@@ -11,11 +11,11 @@
 mod body;
 mod coding;
 mod message;
+mod report;
 
 pub use coding::{Ask, Coding, Cutting, StoreTerms};
-pub use message::{
-    Delivered, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service, TOKEN_BYTES,
-};
+pub use message::{EnrolReply, FarMessage, Hello, NearMessage, Service, TOKEN_BYTES};
+pub use report::{Delivered, Limit};
 
 use bytes::{Bytes, BytesMut};
 
