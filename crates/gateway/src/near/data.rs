@@ -78,9 +78,5 @@ pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
     })
 }
 
-/// What an upload sends before the far side tells how fast the server takes it: as much as a server of
-/// 1 Mbit/s takes in 2 s, and all of a small file.
-pub(super) const FIRST_BYTES: usize = 256 * 1024;
-
 /// Time for a client to accept a connection to the port that it named.
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);

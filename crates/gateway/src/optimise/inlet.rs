@@ -474,8 +474,8 @@ impl Coder {
     }
 }
 
-/// Most bytes that are decoded, or referred to, ahead of their delivery, a list more or less: so many missing chunks are asked for at
-/// once. The sender refers a slow reader to none.
+/// So many bytes are decoded, or referred to, ahead of their delivery, and a list more at most. The chunks of them that are missing are
+/// asked for together. The sender refers a slow reader to none.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// Chunks that are read from the store by one call: about 1 MiB.

@@ -26,7 +26,7 @@ pub(crate) use self::{
     agreement::{Agreement, Coded, Sharing},
     inlet::{Inlet, InletError},
     lending::{Key, Lending},
-    outlet::{Hold, Outlet},
+    outlet::{Hold, Outlet, UNKNOWN_SERVER_BYTES},
     stores::{Scope, Stores},
     tally::{Seen, Sums, Tally},
 };

@@ -239,7 +239,7 @@ impl Coder {
     fn is_slow(&self, queue_bound: Option<usize>) -> bool {
         match self.delivery.bytes_per_s() {
             Some(pace) => pace < SLOW_BYTES_PER_S,
-            None if self.encoder.counts().bytes < FIRST_BYTES => false,
+            None if self.encoder.counts().bytes < UNKNOWN_SERVER_BYTES as u64 => false,
             None => queue_bound.is_some_and(|bound| bound < SLOW_BOUND_BYTES),
         }
     }
@@ -310,5 +310,6 @@ const SLOW_BYTES_PER_S: f64 = 1e6;
 /// Such a queue is that of a reader of 1 MB/s: the sixteenth part of what the reader takes in two seconds.
 const SLOW_BOUND_BYTES: usize = 128 * 1024;
 
-/// So much may wait for a receiver of which nothing is known: two seconds of 1 Mbit/s.
-const FIRST_BYTES: u64 = 256 * 1024;
+/// What an upload sends, coded or not, before the far side tells how fast the server takes it: as much as a server of
+/// 1 Mbit/s takes in 2 s, and all of a small file.
+pub(crate) const UNKNOWN_SERVER_BYTES: usize = 256 * 1024;

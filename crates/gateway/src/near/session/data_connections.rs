@@ -21,8 +21,8 @@ use super::{Session, transfers::Commanded};
 use crate::{
     config::FtpDoor,
     intercept,
-    near::data::{self, Client, ClientLeg, FIRST_BYTES},
-    optimise::{Hold, Key},
+    near::data::{self, Client, ClientLeg},
+    optimise::{Hold, Key, UNKNOWN_SERVER_BYTES},
     pairing::Stream,
     pump::{self, Parts, StreamSource},
     socket,
@@ -126,7 +126,7 @@ impl Session {
             stall_timeout: self.shared.config.limits.stall_timeout,
         };
         // Clients may begin before the server does, and the far side tells how fast that takes what comes.
-        send.await_bound(FIRST_BYTES);
+        send.await_bound(UNKNOWN_SERVER_BYTES);
         let (orders, ordered) = mpsc::unbounded_channel();
         let events = self.events.clone();
         let parts = Parts {
