@@ -41,6 +41,7 @@ pub struct Spent {
 /// Chooses the level of each block.
 #[derive(Debug)]
 pub struct Chooser {
+    /// Of compression, whether it is off or not.
     level: Level,
     /// Whether the last block that was tried has shrunk.
     shrinks: bool,
@@ -93,16 +94,14 @@ impl Level {
 
     fn higher(self) -> Self {
         match self {
-            Self::Off => Self::Fastest,
-            Self::Fastest => Self::Fast,
+            Self::Off | Self::Fastest => Self::Fast,
             Self::Fast | Self::Normal => Self::Normal,
         }
     }
 
     fn lower(self) -> Self {
         match self {
-            Self::Off | Self::Fastest => Self::Off,
-            Self::Fast => Self::Fastest,
+            Self::Off | Self::Fastest | Self::Fast => Self::Fastest,
             Self::Normal => Self::Fast,
         }
     }
@@ -111,13 +110,16 @@ impl Level {
 impl Chooser {
     /// The level for `block`.
     pub fn choose(&mut self, block: &[u8]) -> Level {
-        let is_tried = self.level != Level::Off && (self.shrinks || self.samples_shrink(block));
+        let is_tried = self.off.is_none() && (self.shrinks || self.samples_shrink(block));
         if is_tried { self.level } else { Level::Off }
     }
 
     /// The level of blocks that shrink.
     pub fn level(&self) -> Level {
-        self.level
+        match self.off {
+            Some(_) => Level::Off,
+            None => self.level,
+        }
     }
 
     /// A block of `bytes` became one of `coded_bytes` by a level that is not off.
@@ -151,7 +153,6 @@ impl Chooser {
             let has_lost = off.slower >= SLOWER_MOST;
             if has_lost || off.left_bytes == 0 {
                 self.off = None;
-                self.level = Level::Fastest;
                 self.rest_bytes = if has_lost { COMPARE_BYTES } else { 0 };
             }
             return;
@@ -170,7 +171,6 @@ impl Chooser {
                     slower: 0,
                     left_bytes: COMPARE_BYTES,
                 });
-                self.level = Level::Off;
             }
         } else if link >= LINK_BUSY && coding * COST_OF_NEXT < CODING_MOST {
             self.level = self.level.higher();
