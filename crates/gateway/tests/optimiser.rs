@@ -16,34 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Gateway, PATIENCE, World, passive, read_all};
+use common::{Gateway, PATIENCE, World, noise, passive, read_all, text};
 use gateway::{status::Snapshot, transfer_log::TransferRecord};
 use socket2::SockRef;
-
-/// Words that no two lines have alike.
-fn text(count: usize) -> Vec<u8> {
-    let lines = (0..).map(|n: u64| {
-        let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        format!(
-            "2026-11-27 12:00:00 host-{} request {number} took {} ms\n",
-            n % 16,
-            number % 977
-        )
-    });
-    lines.flat_map(String::into_bytes).take(count).collect()
-}
-
-/// Bytes that cannot be compressed.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 7_u64;
-    let words = (0..count).map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    });
-    words.collect()
-}
 
 /// One upload of `bytes`, and what is told of it.
 fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
@@ -115,7 +90,7 @@ fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
     let record = upload(&world, &text(4_000_000));
     assert!(record.wan_bytes < record.bytes / 2, "{record:?}");
     let world = World::start_with(&format!("{slow}[store]\nfolder = \".\"\n"), "");
-    let known = noise(3_000_000);
+    let known = noise(7, 3_000_000);
     upload(&world, &known);
     // What nobody knows comes first.
     let fresh = [&text(500_000)[..], &known].concat();
@@ -126,7 +101,7 @@ fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
 #[test]
 fn what_cannot_be_compressed_takes_no_more_than_it_has() {
     let world = World::start();
-    let bytes = noise(3_000_000);
+    let bytes = noise(7, 3_000_000);
     for record in [upload(&world, &bytes), download(&world, &bytes)] {
         let heads = record.wan_bytes - record.bytes;
         assert!(heads < record.bytes / 1_000, "{record:?}");
@@ -226,7 +201,7 @@ fn stores(world: &World, begin: &str) -> Vec<PathBuf> {
 #[test]
 fn a_file_crosses_once_whoever_sends_it_and_wherever() {
     let world = with_stores("");
-    let bytes = noise(4_000_000);
+    let bytes = noise(7, 4_000_000);
     let first = upload(&world, &bytes);
     assert!(first.wan_bytes > first.bytes, "{first:?}");
     let again = upload(&world, &bytes);
@@ -246,7 +221,7 @@ fn a_file_crosses_once_whoever_sends_it_and_wherever() {
 #[test]
 fn a_known_file_takes_less_than_a_thousandth() {
     let world = with_stores("");
-    let bytes = noise(12_000_000);
+    let bytes = noise(7, 12_000_000);
     upload(&world, &bytes);
     for record in [upload(&world, &bytes), download(&world, &bytes)] {
         assert!(record.wan_bytes < record.bytes / 2_000, "{record:?}");
@@ -258,7 +233,7 @@ fn a_known_file_takes_less_than_a_thousandth() {
 #[test]
 fn a_store_that_lost_everything_costs_time_and_no_byte() {
     let world = with_stores("");
-    let bytes = noise(4_000_000);
+    let bytes = noise(7, 4_000_000);
     upload(&world, &bytes);
     // The chunks have to be on the disk before they can be lost there.
     let [far] = &stores(&world, "site%2Da")[..] else {
@@ -328,19 +303,9 @@ fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Dura
 }
 
 #[test]
-fn a_known_file_drains_soon_at_a_slow_server() {
-    let world = with_stores("");
-    let bytes = noise(24_000_000);
-    upload(&world, &bytes);
-    let (written, read) = slow_upload(&world, &bytes, 4_000_000);
-    // It waits for two seconds of six, and for what is in buffers.
-    assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
-}
-
-#[test]
 fn a_store_is_seen_and_begins_anew_when_it_is_cleared() {
     let world = with_stores("");
-    let bytes = noise(4_000_000);
+    let bytes = noise(7, 4_000_000);
     upload(&world, &bytes);
     upload(&world, &bytes);
     let is_whole = |it: &Snapshot| it.stores.iter().any(|it| it.disk_bytes > 4_000_000);
@@ -389,7 +354,7 @@ fn clear(gateway: &Gateway, store: &str) {
 #[test]
 fn tenants_do_not_find_chunks_of_each_other() {
     let world = with_stores("");
-    let bytes = noise(1_000_000);
+    let bytes = noise(7, 1_000_000);
     let is_whole = |record: &TransferRecord| record.wan_bytes > record.bytes;
     assert!(is_whole(&upload(&world, &bytes)));
     assert!(!is_whole(&upload(&world, &bytes)));
@@ -419,7 +384,7 @@ fn tenants_do_not_find_chunks_of_each_other() {
 #[test]
 fn a_door_may_keep_no_chunks() {
     let world = with_stores("dedup = \"off\"");
-    let bytes = noise(1_000_000);
+    let bytes = noise(7, 1_000_000);
     for _ in 0..2 {
         let record = upload(&world, &bytes);
         assert!(record.wan_bytes > record.bytes, "{record:?}");
@@ -450,6 +415,16 @@ fn many_transfers_of_a_session_are_coded_each_on_its_own() {
 /// These measure real time: `cargo xtask test` runs them alone.
 mod real_time {
     use super::*;
+
+    #[test]
+    fn a_known_file_drains_soon_at_a_slow_server() {
+        let world = with_stores("");
+        let bytes = noise(7, 24_000_000);
+        upload(&world, &bytes);
+        let (written, read) = slow_upload(&world, &bytes, 4_000_000);
+        // It waits for two seconds of six, and for what is in buffers.
+        assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
+    }
 
     #[test]
     fn what_shrinks_drains_soon_at_a_slow_server() {

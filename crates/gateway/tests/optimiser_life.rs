@@ -19,29 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Control, Gateway, PATIENCE, Prepared, World, expect_reset, passive, read_all, reset};
+use common::{
+    Control, Gateway, PATIENCE, Prepared, World, expect_reset, noise, passive, read_all, reset,
+    text,
+};
 use gateway::{status::Snapshot, transfer_log::TransferRecord};
-
-/// Words that no two lines have alike.
-fn text(count: usize) -> Vec<u8> {
-    let lines = (0..).map(|n: u64| {
-        let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        format!("host-{} request {number} took {} ms\n", n % 16, n % 977)
-    });
-    lines.flat_map(String::into_bytes).take(count).collect()
-}
-
-/// Bytes that cannot be compressed, others for each seed.
-fn noise(seed: u64, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(count).collect()
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -119,6 +101,17 @@ fn move_whole(world: &World, direction: Direction, bytes: &[u8]) -> TransferReco
     let before = world.near.snapshot().ftp_succeeded.transfers;
     Transfer::begin(world, direction).finish(bytes);
     records(world, before + 1).swap_remove(0)
+}
+
+/// A transfer each way of which half has arrived, and the other half.
+fn half_moved<'a>(world: &World, bytes: &'a [u8]) -> ([Transfer; 2], &'a [u8]) {
+    let (begun, rest) = bytes.split_at(bytes.len() / 2);
+    let running = DIRECTIONS.map(|direction| {
+        let mut transfer = Transfer::begin(world, direction);
+        transfer.bring(begun);
+        transfer
+    });
+    (running, rest)
 }
 
 /// The records when there are so many of transfers that succeeded, the newest first.
@@ -202,11 +195,7 @@ fn a_reload_that_turns_coding_off_leaves_running_transfers_coded_and_whole() {
     let world = with_stores();
     let bytes = text(4_000_000);
     move_whole(&world, Direction::Up, &bytes);
-    let (begun, rest) = bytes.split_at(bytes.len() / 2);
-    let mut running = DIRECTIONS.map(|direction| Transfer::begin(&world, direction));
-    for transfer in &mut running {
-        transfer.bring(begun);
-    }
+    let (running, rest) = half_moved(&world, &bytes);
     let outcome = world.near.reload_and_tell(uncoded);
     assert_eq!(outcome.error, None);
     assert_eq!(outcome.taken, ["[[ftp]] 127.0.0.1:0 changed"]);
@@ -258,11 +247,7 @@ fn a_far_gateway_that_is_to_code_no_more_ends_what_it_codes() {
     let world = with_stores();
     let bytes = text(4_000_000);
     move_whole(&world, Direction::Up, &bytes);
-    let (begun, rest) = bytes.split_at(bytes.len() / 2);
-    let mut running = DIRECTIONS.map(|direction| Transfer::begin(&world, direction));
-    for transfer in &mut running {
-        transfer.bring(begun);
-    }
+    let (running, rest) = half_moved(&world, &bytes);
     let outcome = world.far.reload_and_tell(|text| {
         let name = "name = \"site-a\"\n";
         let off = "compress = \"off\"\ndedup = \"off\"\n";
@@ -307,16 +292,21 @@ fn takes_no_orders(admin: SocketAddr) -> bool {
     !answer.starts_with(b"HTTP/1.0 200")
 }
 
+/// The near gateway has time for the end of what is under way.
+fn drain_for_long(world: &World) {
+    let outcome = world
+        .near
+        .reload_and_tell(|text| text.replace("drain_max = \"1 s\"", "drain_max = \"1 min\""));
+    assert_eq!(outcome.error, None);
+}
+
 #[test]
 fn a_coded_transfer_that_ends_in_time_is_whole_though_its_gateway_shuts_down() {
     for direction in DIRECTIONS {
         let mut world = with_stores();
         let bytes = noise(1, 3_000_000);
         move_whole(&world, Direction::Up, &bytes);
-        let outcome = world
-            .near
-            .reload_and_tell(|text| text.replace("drain_max = \"1 s\"", "drain_max = \"1 min\""));
-        assert_eq!(outcome.error, None);
+        drain_for_long(&world);
         let mut transfer = Transfer::begin(&world, direction);
         let (begun, rest) = bytes.split_at(bytes.len() / 2);
         transfer.bring(begun);
@@ -336,15 +326,17 @@ fn a_coded_transfer_that_ends_in_time_is_whole_though_its_gateway_shuts_down() {
 #[test]
 fn a_gateway_that_shuts_down_refuses_new_clients_while_it_drains() {
     let mut world = with_stores();
-    let _transfer = Transfer::begin(&world, Direction::Up);
+    drain_for_long(&world);
+    let transfer = Transfer::begin(&world, Direction::Up);
     let (admin, door) = (world.near.admin, world.near.ftp[0]);
     thread::scope(|scope| {
         let near = &mut world.near;
         let stopped = scope.spawn(|| near.shut_down());
         wait_until("the shutdown", || takes_no_orders(admin));
-        let connected = TcpStream::connect(door);
-        assert!(connected.is_err(), "{connected:?}");
-        drop(stopped);
+        let refused = || TcpStream::connect(door).is_err();
+        wait_until("the end of the doors", refused);
+        assert!(!stopped.is_finished(), "it waits for the transfer");
+        transfer.finish(b"the rest");
     });
 }
 

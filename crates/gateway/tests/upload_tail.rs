@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{World, passive, pattern};
+use common::{World, noise, passive, pattern};
 use socket2::SockRef;
 
 /// What the gateways promise, and a second for a busy machine and the small buffers of the programs.
@@ -76,18 +76,6 @@ fn tail_in(world: &World, kbit_per_s: usize, own_buffer: usize, bytes: &[u8]) ->
     tail
 }
 
-/// Bytes that do not shrink.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(count).collect()
-}
-
 /// What the gateways and small kernel buffers take of an upload of which the server reads nothing.
 fn taken_unread(wait: Option<&str>) -> usize {
     let world = World::start();
@@ -146,7 +134,7 @@ mod real_time {
     /// A disk image whose end is empty: few bytes on the link stand for seconds of the server's time.
     #[test]
     fn an_upload_that_ends_in_zeros_is_with_the_server_within_five_seconds_of_its_end() {
-        let mut image = noise(2_500_000 * 4);
+        let mut image = noise(1, 2_500_000 * 4);
         image.resize(2_500_000 * 16, 0);
         let tail = tail(20_000, 64 * 1024, &image);
         assert!(tail < TAIL_MAX, "{tail:?}");
@@ -156,7 +144,7 @@ mod real_time {
     #[test]
     fn so_it_is_behind_a_line_that_was_slower_than_the_server() {
         let world = World::start_with("rate_max = \"16 Mbit/s\"\n", "");
-        let mut image = noise(2_000_000 * 3);
+        let mut image = noise(1, 2_000_000 * 3);
         image.resize(2_000_000 * 3 + 2_500_000 * 12, 0);
         let tail = tail_in(&world, 20_000, 64 * 1024, &image);
         assert!(tail < TAIL_MAX, "{tail:?}");

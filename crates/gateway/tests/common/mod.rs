@@ -403,6 +403,31 @@ pub fn pattern(count: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Bytes that cannot be compressed, others for each seed.
+pub fn noise(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// Words that no two lines have alike.
+pub fn text(count: usize) -> Vec<u8> {
+    let lines = (0..).map(|n: u64| {
+        let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!(
+            "2026-11-27 12:00:00 host-{} request {number} took {} ms\n",
+            n % 16,
+            number % 977
+        )
+    });
+    lines.flat_map(String::into_bytes).take(count).collect()
+}
+
 /// Closes with a reset.
 pub fn reset(stream: TcpStream) {
     SockRef::from(&stream)

@@ -9,7 +9,10 @@ use optimiser::{
     frame::{self, Reference},
 };
 
-use crate::peer::{Data, Messages, Peer, Session, World, noise};
+use crate::{
+    common::noise,
+    peer::{Data, Messages, Peer, Session, World},
+};
 
 /// What came of a download.
 #[derive(Default)]

@@ -13,12 +13,12 @@ mod peer;
 
 use std::{io::Read, thread, time::Duration};
 
-use common::{expect_reset, expect_silence};
+use common::{expect_reset, expect_silence, noise};
 use gateway::wire::{Ask, reset};
 use optimiser::{chunk::Name, frame::Reference, zstd_block};
 use peer::{
-    MOMENT, Messages, Session, World, body, compressed, end, lists, literal, memory, noise,
-    reference, references, stored, until,
+    MOMENT, Messages, Session, World, body, compressed, end, lists, literal, memory, reference,
+    references, stored, until,
 };
 
 /// Frames of an upload that refers to these contents.

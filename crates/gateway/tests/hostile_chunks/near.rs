@@ -10,8 +10,10 @@ use ftp::session::{CommandId, Stage, Tag, TransferId};
 use gateway::wire::{Ask, Cutting, FarMessage, NearMessage, Service, encode};
 
 use crate::{
-    common::{Control, Gateway, connect, expect_reset, expect_silence, folder, passive_port},
-    peer::{Messages, Peer, end, key, literal, noise, reference, references, stored, turn},
+    common::{
+        Control, Gateway, connect, expect_reset, expect_silence, folder, noise, passive_port,
+    },
+    peer::{Messages, Peer, end, key, literal, reference, references, stored, turn},
 };
 
 /// A near gateway whose client downloads through the peer.

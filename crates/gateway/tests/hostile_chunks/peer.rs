@@ -400,24 +400,6 @@ impl Session {
     }
 }
 
-/// Bytes that cannot be compressed.
-pub(crate) fn noise(seed: u64, count: usize) -> Vec<u8> {
-    let mut bytes = vec![0; count];
-    let hash = blake3_of(seed);
-    let mut state = u64::from_le_bytes(hash[..8].try_into().expect("eight")) | 1;
-    for byte in &mut bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *byte = (state >> 32) as u8;
-    }
-    bytes
-}
-
-fn blake3_of(seed: u64) -> [u8; 32] {
-    Name::of(&seed.to_be_bytes()).0
-}
-
 pub(crate) fn reference(content: &[u8]) -> Reference {
     Reference {
         bytes: content.len(),
