@@ -1,7 +1,7 @@
 """Upgrades without a cut: the program of both gateways is replaced again and again while files move in every way.
 
-Near and far gateway change in turn between two builds, and have chunk stores. In each round one transfer of each kind begins, and lasts for several
-rounds. Meanwhile sessions stay open from the first round to the last, and new ones are opened all the time. At the end every hash
+Near and far gateway change in turn between two builds, and have chunk stores. In each round one transfer of each kind
+begins, and lasts for several rounds. Meanwhile sessions stay open from the first round to the last, and new ones are opened all the time. At the end every hash
 agrees, no control connection was lost, every new session was answered soon, and of each gateway one process is left.
 """
 
