@@ -35,6 +35,8 @@ enum Siege {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Lets up to 2,000 readers of a link stall beside a healthy transfer and a dialogue
+    Stalled,
     /// Ends FTP transfers in nine ways, and compares what the client, the transfer log and the metrics count
     TransferLog {
         /// Number of transfers that end in each way
@@ -55,6 +57,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         Siege::Link => {
             let line =
                 "test --release -p link --features sim --test adversary -- --ignored --nocapture";
+            cargo(line.split(' '))
+        }
+        Siege::Stalled => {
+            let line =
+                "test --release -p link --features sim --test stalled -- --ignored --nocapture";
             cargo(line.split(' '))
         }
         Siege::Peer { cases, seed } => {

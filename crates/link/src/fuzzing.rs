@@ -108,7 +108,10 @@ pub fn payloads() -> Vec<Vec<u8>> {
             window: 50,
         },
         Frame::Done { stream },
-        Frame::InitialWindow { chunks: 2048 },
+        Frame::InitialWindow {
+            from: 3,
+            free: 2048,
+        },
         Frame::StreamLimit { streams: 5000 },
         Frame::PathHint { rtt_us: 200_000 },
         Frame::RateMax {

@@ -124,7 +124,13 @@ fn frames() -> Vec<(String, Vec<u8>)> {
             },
         ),
         ("DONE", Frame::Done { stream }),
-        ("INITIAL_WINDOW", Frame::InitialWindow { chunks: 8192 }),
+        (
+            "INITIAL_WINDOW",
+            Frame::InitialWindow {
+                from: 3,
+                free: 8192,
+            },
+        ),
         ("STREAM_LIMIT", Frame::StreamLimit { streams: 5120 }),
         ("PATH_HINT", Frame::PathHint { rtt_us: 200_000 }),
         (

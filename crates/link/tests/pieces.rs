@@ -111,5 +111,5 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A write that waits so long waits for the reader.
 const STANDSTILL: Duration = Duration::from_secs(1);
 const MEMORY_MAX: ByteCount = ByteCount::mebibytes(4);
-/// What waits in the writer's handle and in the reader's.
-const QUEUES_BYTES: usize = (512 + 1024) << 10;
+/// What waits in the writer's handle and in the reader's: a sixteenth of the memory each.
+const QUEUES_BYTES: usize = 2 * (4 << 20) / 16;

@@ -7,7 +7,7 @@ use super::Connection;
 use crate::{
     control_frame::{Control, ECHOES_PER_REPORT},
     recovery::{Contents, Item},
-    stream::{recv::RecvState, send::SendState},
+    stream::{credit_pool::Announcement, recv::RecvState, send::SendState},
     wire::frame::{CONTROL_SIZE_MAX, Frame},
 };
 
@@ -103,9 +103,10 @@ impl Connection {
                 }
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),
-            Control::InitialWindow => Some(Frame::InitialWindow {
-                chunks: self.streams.memory.initial_window(),
-            }),
+            Control::InitialWindow => {
+                let Announcement { from, free } = self.streams.memory.announced();
+                Some(Frame::InitialWindow { from, free })
+            }
             Control::StreamLimit => Some(Frame::StreamLimit {
                 streams: self.streams.stream_limit(),
             }),

@@ -246,6 +246,8 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const UNSENT_MAX: usize = 1 << 20;
 /// ... and at least, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
+/// Unsent bytes beyond the credit of a bulk stream: a stalled reader must not take the memory of the others.
+const UNSENT_BEYOND_CREDIT: usize = 16 << 10;
 /// Unsent and unacknowledged bytes that a bulk stream may have however full the memory is.
 const BUFFERED_MIN: usize = 16 << 10;
 
@@ -355,7 +357,15 @@ impl Connection {
                 return BUFFERED_MIN
                     .saturating_sub(stream.send.buffered_bytes() + stream.send.excess_bytes());
             }
-            Class::Bulk => stream.send.unsent_max().map_or(share, |max| max.min(share)),
+            Class::Bulk => {
+                let share = share.min(
+                    stream
+                        .send
+                        .credit_bytes()
+                        .saturating_add(UNSENT_BEYOND_CREDIT),
+                );
+                stream.send.unsent_max().map_or(share, |max| max.min(share))
+            }
         };
         unsent_max.saturating_sub(stream.send.unsent_bytes() + stream.send.excess_bytes())
     }
@@ -371,12 +381,14 @@ impl Connection {
         let len = data.len();
         stream.send.write(data);
         self.streams.memory.add_send_buffered(len);
+        self.streams.tell_share(number);
         self.streams.make_ready(number);
     }
 
     pub(crate) fn finish(&mut self, number: u32) {
         if let Some(stream) = self.streams.get(number) {
             stream.send.finish();
+            self.streams.tell_share(number);
             self.streams.make_ready(number);
         }
     }
@@ -451,7 +463,7 @@ impl Connection {
             self.streams.fit_window(number);
         } else {
             self.streams
-                .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
+                .widen(number, |recv| recv.shortage(now_s, rtt_s));
         }
         if self
             .streams

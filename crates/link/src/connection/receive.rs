@@ -13,6 +13,7 @@ use crate::{
     recovery::{Item, Outcome, Timing},
     stream::{
         Class,
+        credit_pool::Announcement,
         recv::{Insert, RecvState},
         send::SendState,
         table::{Stream, StreamEvent},
@@ -191,7 +192,10 @@ impl Connection {
                 window,
             } => self.on_paced_credit(stream, limit, window, now)?,
             Frame::Done { stream } => self.on_done(stream, now)?,
-            Frame::InitialWindow { chunks } => self.streams.memory.set_initial_credit(chunks),
+            Frame::InitialWindow { from, free } => {
+                let announcement = Announcement { from, free };
+                self.streams.memory.on_announcement(announcement);
+            }
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
             Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
             Frame::TellFrom { number } => self.received.tell_from(number, now),
@@ -360,7 +364,7 @@ impl Connection {
             && !readable
             && self
                 .streams
-                .widen(number, |recv| recv.wants_wider(now_s, rtt_s));
+                .widen(number, |recv| recv.shortage(now_s, rtt_s));
         match insert {
             Insert::New => {
                 self.stats.payload_received += piece.data().len() as u64;

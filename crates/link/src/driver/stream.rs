@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use units::ByteCount;
 
 use super::Doorbell;
 use crate::{LostReason, StreamKey, stream::pieces::Pieces};
@@ -79,6 +80,39 @@ const RECV_QUEUE_MAX: usize = 1024 * 1024;
 /// What has come in pieces is read in pieces of so many bytes, and a reader is woken for as many at once: for each, it
 /// writes to a socket.
 const READ_BYTES: usize = 64 * 1024;
+
+/// Bytes that one stream may have in its queue: of all streams together, in each direction, a fraction of the
+/// link's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueShare {
+    bytes: usize,
+}
+
+impl QueueShare {
+    /// The share of each of `streams` streams of a link with `memory_max`.
+    pub(super) fn new(memory_max: ByteCount, streams: usize) -> Self {
+        let all = usize::try_from(memory_max.bytes() / QUEUES_SHARE).unwrap_or(usize::MAX);
+        Self {
+            bytes: (all / streams.max(1)).max(QUEUE_SHARE_MIN),
+        }
+    }
+
+    fn of(self, bound: usize) -> usize {
+        bound.min(self.bytes)
+    }
+}
+
+impl Default for QueueShare {
+    fn default() -> Self {
+        Self { bytes: usize::MAX }
+    }
+}
+
+/// This fraction (one over it) of the link's memory is for the queues between applications and the link, in each
+/// direction.
+const QUEUES_SHARE: u64 = 16;
+/// A share is not smaller, since each transfer between queue and link costs a lock and a wake-up.
+const QUEUE_SHARE_MIN: usize = 16 * 1024;
 
 impl SendStream {
     /// Names the stream.
@@ -328,6 +362,8 @@ pub(super) struct SendState {
     pub(super) queued_bytes: usize,
     /// The bound of the queue where the peer's reader sets it.
     pub(super) queue_bound: Option<usize>,
+    /// The stream's share of the memory for such queues.
+    pub(super) queue_share: QueueShare,
     /// Bytes that may be written before the peer's reader sets it, where that is awaited.
     unbound_left: Option<usize>,
     pub(super) finish: bool,
@@ -366,7 +402,8 @@ impl SendState {
     }
 
     fn queue_max(&self) -> usize {
-        self.queue_bound.unwrap_or(SEND_QUEUE_MAX)
+        self.queue_share
+            .of(self.queue_bound.unwrap_or(SEND_QUEUE_MAX))
     }
 
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
@@ -399,6 +436,8 @@ pub(super) struct RecvState {
     pub(super) queued_bytes: usize,
     /// The bound of the queue where the time to drain is limited.
     pub(super) queue_bound: Option<usize>,
+    /// The stream's share of the memory for such queues.
+    pub(super) queue_share: QueueShare,
     /// A limit that the driver has not seen.
     pub(super) time_limit: Option<(u64, Duration)>,
     pub(super) end: Option<Result<(), StreamError>>,
@@ -434,7 +473,8 @@ impl RecvShared {
 
 impl RecvState {
     pub(super) fn queue_max(&self) -> usize {
-        self.queue_bound.unwrap_or(RECV_QUEUE_MAX)
+        self.queue_share
+            .of(self.queue_bound.unwrap_or(RECV_QUEUE_MAX))
     }
 
     pub(super) fn push(&mut self, data: Bytes) {

@@ -5,7 +5,7 @@ use std::{task::Waker, time::Instant};
 use super::{
     Incoming,
     run::{Driver, Entry},
-    stream::{RecvShared, RecvStream, SendShared, SendStream, StreamError},
+    stream::{QueueShare, RecvShared, RecvStream, SendShared, SendStream, StreamError},
     wakes,
 };
 use crate::{Class, PeerId, Read, StreamKey};
@@ -30,6 +30,9 @@ impl Driver {
     pub(super) fn add_stream(&mut self, key: StreamKey, class: Class) -> (SendStream, RecvStream) {
         let send = SendShared::new(key, self.bell.clone());
         let recv = RecvShared::new(key, self.bell.clone());
+        let share = QueueShare::new(self.config.memory_max, self.streams.len() + 1);
+        send.lock().queue_share = share;
+        recv.lock().queue_share = share;
         let entry = Entry {
             class,
             send: send.clone(),
@@ -68,12 +71,19 @@ impl Driver {
         self.forget_if_over(key);
     }
 
+    /// What one stream may have in its queue now.
+    fn queue_share(&self) -> QueueShare {
+        QueueShare::new(self.config.memory_max, self.streams.len())
+    }
+
     /// Moves bytes from a handle to the endpoint.
     fn write(&mut self, key: StreamKey) {
+        let share = self.queue_share();
         let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.send_over) else {
             return;
         };
         let mut state = entry.send.lock();
+        state.queue_share = share;
         if let Some(code) = state.reset {
             drop(state);
             entry.send_over = true;
@@ -131,19 +141,19 @@ impl Driver {
 
     /// Moves bytes from the endpoint to a handle.
     pub(super) fn read(&mut self, key: StreamKey, now: Instant) {
+        let share = self.queue_share();
         let Some(entry) = self.streams.get_mut(&key).filter(|entry| !entry.recv_over) else {
             return;
         };
         let mut state = entry.recv.lock();
+        state.queue_share = share;
         let result = loop {
             state.is_held_back = state.queued_bytes >= state.queue_max();
             if state.is_held_back {
                 break None;
             }
-            let len_max = match state.queue_bound {
-                None => READ_BYTES,
-                Some(bound) => READ_BYTES.min(bound - state.queued_bytes),
-            };
+            let room = state.queue_max() - state.queued_bytes;
+            let len_max = READ_BYTES.min(room);
             match self.endpoint.read(key, len_max, now) {
                 Read::Data(data) => state.push(data),
                 Read::Blocked => break None,

@@ -150,6 +150,20 @@ impl World {
         self.pair.go_on(id, self.now);
     }
 
+    /// Begins a transfer of `size` bytes that its receiver asks for: the receiver opens the stream, and the sender
+    /// answers on it.
+    pub fn request(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {
+        let id = self.pair.send(from, class, size, self.now);
+        self.pair.await_request(id);
+        id
+    }
+
+    /// The receiving application takes `size` bytes at any rate before its reading rate counts, as buffers
+    /// behind it do.
+    pub fn swallow(&mut self, id: TransferId, size: ByteCount) {
+        self.pair.swallow(id, size);
+    }
+
     /// From now on the application at the other end reads at this rate.
     pub fn set_reading_rate(&mut self, id: TransferId, rate: BitRate) {
         self.pair.set_reading_rate(id, rate, self.now);

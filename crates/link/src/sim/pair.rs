@@ -120,6 +120,8 @@ struct Transfer {
     is_held: bool,
     /// The receiving application wants what is on its way to drain within this time.
     limit: Option<Duration>,
+    /// The receiver opens the stream; the sender waits for that.
+    is_requested: bool,
     /// How the receiving application reads, if it does not just read everything at once.
     reader: Option<Reader>,
     /// The transfer's stream at the receiver.
@@ -179,6 +181,7 @@ impl Pair {
             stays_open: false,
             is_held: false,
             limit: None,
+            is_requested: false,
             reader: None,
             incoming: None,
             is_unread: false,
@@ -207,6 +210,16 @@ impl Pair {
     pub(super) fn hold(&mut self, id: TransferId, limit: Option<Duration>) {
         self.transfers[id.0].is_held = true;
         self.transfers[id.0].limit = limit;
+    }
+
+    pub(super) fn await_request(&mut self, id: TransferId) {
+        self.transfers[id.0].is_requested = true;
+    }
+
+    pub(super) fn swallow(&mut self, id: TransferId, size: ByteCount) {
+        if let Some(reader) = &mut self.transfers[id.0].reader {
+            reader.swallow(size);
+        }
     }
 
     pub(super) fn go_on(&mut self, id: TransferId, now: Instant) {

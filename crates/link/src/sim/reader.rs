@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use units::ByteCount;
+
 /// The reading schedule of one application.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
@@ -9,6 +11,8 @@ pub(super) struct Reader {
     /// Bytes that it may read now, as of `at`.
     allowance: f64,
     at: Instant,
+    /// Bytes that it still reads at any rate.
+    swallows: f64,
     /// Bytes wait for the application.
     pub(super) is_behind: bool,
 }
@@ -19,14 +23,23 @@ impl Reader {
             bytes_per_s,
             allowance: 0.0,
             at: now,
+            swallows: 0.0,
             is_behind: true,
         }
+    }
+
+    /// The next `size` bytes are read at once.
+    pub(super) fn swallow(&mut self, size: ByteCount) {
+        self.swallows = size.bytes() as f64;
     }
 
     /// How many bytes it reads now: none, or a lump.
     pub(super) fn take(&mut self, now: Instant) -> usize {
         let elapsed_s = now.duration_since(self.at).as_secs_f64();
         self.at = now;
+        if self.swallows > 0.0 {
+            return LUMP_BYTES_MAX as usize;
+        }
         // Time in which there was nothing to read is lost.
         self.allowance = (self.allowance + elapsed_s * self.bytes_per_s).min(2.0 * self.lump());
         if self.allowance < self.lump() {
@@ -37,7 +50,9 @@ impl Reader {
 
     /// Notes that the application has read `bytes` bytes.
     pub(super) fn took(&mut self, bytes: usize) {
-        self.allowance -= bytes as f64;
+        let swallowed = self.swallows.min(bytes as f64);
+        self.swallows -= swallowed;
+        self.allowance -= bytes as f64 - swallowed;
     }
 
     /// When the application reads the waiting bytes.

@@ -4,11 +4,22 @@
 //! In: windows of streams as they begin, change and end; bytes that wait to be sent. Out: the windows that
 //! memory allows. Both directions share one bound, and a quarter is kept for each. A window is promised here;
 //! the receiving half enforces it.
+//!
+//! Three parts of the memory are for receiving, and credit never exceeds them:
+//!
+//! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares unasked;
+//! - a pool for the streams that we open, whose peer learns its share by a credit frame. Windows that grow may use half of
+//!   what is free of it;
+//! - a rest for the least window of every stream, and for windows that grow.
+//!
+//! Streams whose reader has stalled hold their share of a pool and nothing of the rest beyond the least window. A
+//! window grows only as its reader reads, and the more slowly the less of the rest is free.
 
 use units::ByteCount;
 
 use super::{
     SLOT_SIZE,
+    credit_pool::{AnnouncedPool, Announcement, CreditPool, PeerPool, Share, WINDOW_FLOOR},
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
@@ -18,11 +29,25 @@ const STREAMS_MAX: u32 = 4096;
 pub(super) const FLOOR_SHARE: u64 = 4;
 /// This fraction (one over it) is left to a connection however much others of the same peer take.
 const BESIDE_SHARE: u64 = 16;
-/// A new bulk stream is promised this fraction (one over it) of what may still be promised, or of five
-/// eighths of the memory if that is less: with 1 GiB the first can fill 1 Gbit/s over 1 s until its window
-/// moves. The rest is for further streams, for windows that prove too small, and for the least that any
-/// stream gets.
-const INITIAL_SHARE: u64 = 4;
+/// Sixteenths of the memory in the pool of streams that the peer opens: with 1 GiB the first stream has 128 MiB, which
+/// fill 1 Gbit/s over 1 s until its window moves ...
+const PEER_POOL_SIXTEENTHS: u64 = 4;
+/// ... in the pool of streams that we open ...
+const OWN_POOL_SIXTEENTHS: u64 = 2;
+/// ... and for the least windows and for growth.
+const REST_SIXTEENTHS: u64 = 6;
+/// Streams of this fraction (one over it) of all that the peer may open can begin at once without taking from what
+/// windows have grown by.
+const BURST_SHARE: u64 = 6;
+/// A window grows at once by all but this fraction (one over it) of what is left to grow by.
+const GROWTH_LEAVES: u64 = 4;
+/// Slots that buffers behind a stalled reader may take, 512 KiB: queues, the kernel's buffers at both ends.
+const SWALLOWED_SLOTS: u64 = 362;
+/// Memory that every bulk stream takes, in slots: its least window. Memory is lent by the slab, and the first and
+/// the last slab may be used in part only.
+const STREAM_SLOTS: u64 = WINDOW_FLOOR + 2 * SLAB_SLOTS;
+/// Memory for each stream that the peer may have open, in bytes.
+const BYTES_PER_STREAM: u64 = 4 * 64 * SLOT_SIZE as u64;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 
@@ -32,38 +57,73 @@ pub(crate) struct Memory {
     /// What it may take beside other connections of the peer, and alone.
     max: u64,
     alone_max: u64,
-    /// Slots of memory promised to streams of the peer.
-    promised: u64,
+    /// Credit of streams that the peer opens, and of those that we open.
+    peer_opened: AnnouncedPool,
+    own: CreditPool,
+    /// Bulk streams that have not been read to their end.
+    streams: u64,
+    /// Slots by which windows exceed what their streams began with.
+    grown: u64,
     /// Memory that unsent and unacknowledged bytes take.
     send_buffered: u64,
-    /// Slots that a bulk stream which we open may use at once.
-    initial_credit: u64,
-    /// The window for new streams that the peer was last told.
-    told_window: u64,
+    /// Credit that the peer gives to streams that we open.
+    peer_pool: PeerPool,
+    announced: Announcement,
 }
 
 impl Memory {
-    /// `max` bytes for both directions; the peer lets a bulk stream of ours use `initial_credit` slots at
+    /// `max` bytes for both directions; the peer lets the first bulk stream of ours use `first_credit` slots at
     /// once.
-    pub(crate) fn new(max: u64, initial_credit: u64) -> Self {
+    pub(crate) fn new(max: u64, first_credit: u64) -> Self {
+        let peer_opened = AnnouncedPool::new(peer_pool_size(max));
+        let announced = Announcement {
+            from: 0,
+            free: peer_opened.free(),
+        };
         Self {
             pool: SlabPool::new(max - max / FLOOR_SHARE),
             max,
             alone_max: max,
-            promised: 0,
+            peer_opened,
+            own: CreditPool::new(slots(max / 16 * OWN_POOL_SIXTEENTHS)),
+            streams: 0,
+            grown: 0,
             send_buffered: 0,
-            initial_credit,
-            told_window: first_initial_window(max),
+            peer_pool: PeerPool::new(first_credit),
+            announced,
         }
     }
 
-    /// Slots that the bulk stream which the peer opens next may use at once: a share of what is not
-    /// promised yet, so that however many readers stall, there is room for one more.
-    pub(crate) fn initial_window(&self) -> u64 {
-        initial_window(initial_slots(self.max).min(self.room()))
+    /// Promises memory to a new bulk stream, which the peer has opened or we have.
+    pub(crate) fn promise_stream(&mut self, by_peer: bool) -> Share {
+        self.streams += 1;
+        if by_peer {
+            self.peer_opened.take()
+        } else {
+            // Windows that have grown may hold a part of the pool.
+            let left = self.own.free().saturating_sub(self.overgrown());
+            self.own.take_at_most(left / 2)
+        }
     }
 
-    /// The initial window while nothing is promised: the largest that the peer may ever have been told.
+    /// Takes back what was promised to a bulk stream that began with `share`: the stream is over.
+    pub(crate) fn take_back(&mut self, by_peer: bool, share: Share, window: u64) {
+        self.streams -= 1;
+        self.grown -= window.saturating_sub(share.window);
+        if by_peer {
+            self.peer_opened.give_back(share.taken);
+        } else {
+            self.own.give_back(share.taken);
+        }
+    }
+
+    /// The window of a stream that began with `share` changes.
+    pub(crate) fn refit(&mut self, share: Share, before: u64, after: u64) {
+        self.grown += after.saturating_sub(share.window);
+        self.grown -= before.saturating_sub(share.window);
+    }
+
+    /// The largest window that a stream of the peer may ever begin with.
     pub(crate) fn first_initial_window(&self) -> u64 {
         first_initial_window(self.alone_max)
     }
@@ -80,70 +140,88 @@ impl Memory {
         }
     }
 
-    /// Slots that a bulk stream which we open now may use at once, as the peer said last. Each stream that
-    /// opens lowers the number for the next.
-    pub(crate) fn take_initial_credit(&mut self) -> u64 {
-        let credit = self.initial_credit;
-        self.initial_credit = (credit - credit / INITIAL_SHARE).max(CONTROL_WINDOW);
-        credit
+    /// Slots that a new bulk stream of ours, the `count`th stream that we open, may use at once.
+    pub(crate) fn take_peer_credit(&mut self, count: u32) -> u64 {
+        self.peer_pool.take(count)
     }
 
-    /// The peer says how many slots a bulk stream that we open may use at once.
-    pub(crate) fn set_initial_credit(&mut self, slots: u64) {
-        self.initial_credit = slots.max(CONTROL_WINDOW);
+    /// The peer announces what streams that we open begin with.
+    pub(crate) fn on_announcement(&mut self, announcement: Announcement) {
+        self.peer_pool.announce(announcement);
     }
 
-    /// Whether the window for new streams has changed so much that the peer must be told. From then on it
-    /// counts as told.
-    pub(crate) fn initial_window_is_news(&mut self) -> bool {
-        let window = self.initial_window();
-        let is_news = window.abs_diff(self.told_window) > self.told_window / 8;
+    /// Whether the peer must hear of credit that ended streams have given back. The peer has opened `peer_count`
+    /// streams so far, all of which are known here.
+    pub(crate) fn announce_returned(&mut self, peer_count: u32) -> bool {
+        let is_news = self.peer_opened.release_returned();
         if is_news {
-            self.told_window = window;
+            self.announced = Announcement {
+                from: peer_count,
+                free: self.peer_opened.free(),
+            };
         }
         is_news
     }
 
-    /// Promises memory to a new bulk stream with a window of `window` slots.
-    pub(crate) fn promise_stream(&mut self, window: u64) {
-        self.promise(promised_to_stream(window));
+    /// The last announcement to the peer.
+    pub(crate) fn announced(&self) -> Announcement {
+        self.announced
     }
 
-    /// Promises memory for `slots` slots by which a window grows.
-    pub(crate) fn promise(&mut self, slots: u64) {
-        self.promised += slots;
+    /// Slots by which windows may grow all together.
+    pub(super) fn room(&self) -> u64 {
+        let room = (self.rest() + self.own.free() / 2).saturating_sub(self.taken_of_rest());
+        room.min(slots(self.max - self.sending()).saturating_sub(self.promised()))
     }
 
-    /// Takes back the promise for `slots` slots by which a window shrinks.
-    pub(crate) fn withdraw(&mut self, slots: u64) {
-        self.promised = self.promised.saturating_sub(slots);
+    /// Slots that least windows and growth take, or that are reserved for the least windows of a few streams more.
+    fn taken_of_rest(&self) -> u64 {
+        let burst = u64::from(streams_max(self.alone_max)) / BURST_SHARE;
+        self.grown + (self.streams + burst) * STREAM_SLOTS
     }
 
-    /// Takes back what was promised to a bulk stream with a window of `window` slots: the stream is over.
-    pub(crate) fn take_back(&mut self, window: u64) {
-        self.promised = self.promised.saturating_sub(promised_to_stream(window));
+    /// Slots by which growth exceeds the memory that is for nothing else.
+    fn overgrown(&self) -> u64 {
+        self.taken_of_rest().saturating_sub(self.rest())
     }
 
-    /// Slots that may still be promised to streams of the peer.
-    pub(crate) fn room(&self) -> u64 {
-        slots(self.max - self.sending()).saturating_sub(self.promised)
+    /// Slots for least windows and growth.
+    fn rest(&self) -> u64 {
+        slots(self.max / 16 * REST_SIXTEENTHS)
     }
 
-    /// Slots by which windows that prove too small may grow: room for one more new stream stays.
-    pub(crate) fn room_to_widen(&self) -> u64 {
-        self.room().saturating_sub(first_initial_window(self.max))
+    /// Slots by which the window of a stream may grow now.
+    pub(crate) fn room_to_grow(&self) -> u64 {
+        self.room() - self.room() / GROWTH_LEAVES
     }
 
-    /// Slots by which a stream with this window may grow when its reader gets faster: at least up to the window
-    /// of a new stream.
-    pub(crate) fn room_to_refit(&self, window: u64) -> u64 {
-        let as_new = self.initial_window().saturating_sub(window);
-        self.room_to_widen().max(as_new)
+    /// The widest window for a stream of which the reader has taken `read` slots. What counts falls with the square
+    /// of the free part of the room. The first slots fill buffers behind a stalled reader too, so they count only
+    /// while more than half of the room is free.
+    pub(crate) fn window_max(&self, read: u64) -> u64 {
+        let room = self.room();
+        let free = room as f64 / (room + self.grown).max(1) as f64;
+        let free_for_unproven = (2.0 * free - 1.0).max(0.0);
+        let unproven = read.min(SWALLOWED_SLOTS);
+        let proven = (read - unproven) as f64 * free * free;
+        let unproven = unproven as f64 * free_for_unproven * free_for_unproven;
+        WINDOW_FLOOR + (2.0 * (proven + unproven)) as u64
+    }
+
+    /// Slots by which the window of a stream may grow when its reader is measured to be fast.
+    pub(crate) fn room_to_refit(&self) -> u64 {
+        self.room() / 2
+    }
+
+    /// Slots that are promised to streams of the peer, or reserved for them.
+    fn promised(&self) -> u64 {
+        let own = self.own.size() - self.own.free();
+        self.peer_opened.size() + own + self.grown + self.streams * STREAM_SLOTS
     }
 
     /// Bytes that unsent and unacknowledged data may take.
     pub(crate) fn send_buffer_max(&self) -> u64 {
-        let receiving = self.promised * SLOT_SIZE as u64;
+        let receiving = self.promised() * SLOT_SIZE as u64;
         let floor = self.max / FLOOR_SHARE;
         self.max - receiving.clamp(floor, self.max - floor)
     }
@@ -180,30 +258,20 @@ impl Memory {
     }
 }
 
-/// Slots of memory that a stream with this window may take. Memory is lent by the slab, and the first and the
-/// last slab may be used in part only.
-fn promised_to_stream(window: u64) -> u64 {
-    window + 2 * SLAB_SLOTS
-}
-
 /// Slots that fit in `bytes`.
 fn slots(bytes: u64) -> u64 {
     bytes / SLOT_SIZE as u64
 }
 
-/// Slots that new streams may be promised all together.
-fn initial_slots(memory_max: u64) -> u64 {
-    slots(memory_max / 8 * 5)
+/// Slots in the pool of streams that the peer opens.
+fn peer_pool_size(memory_max: u64) -> u64 {
+    slots(memory_max / 16 * PEER_POOL_SIXTEENTHS)
 }
 
-fn initial_window(free_slots: u64) -> u64 {
-    (free_slots / INITIAL_SHARE).max(CONTROL_WINDOW)
-}
-
-/// Slots that a bulk stream may use at once on a new connection whose receiver has `memory_max`
+/// Slots that the first bulk stream may use at once on a new connection whose receiver has `memory_max`
 /// bytes.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
-    initial_window(initial_slots(memory_max))
+    CreditPool::new(peer_pool_size(memory_max)).next_window()
 }
 
 /// Streams that one of `peers` may have open at once without ever waiting for leave to open one more, where all links of
@@ -214,11 +282,10 @@ pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
     (of_peer - of_peer / 4) as usize
 }
 
-/// Streams that the peer may have open at once: each must find one slab in half of `memory_max` bytes,
-/// and half of those are left for streams that have much to send.
+/// Streams that the peer may have open at once: the least window of each finds room in a quarter of
+/// `memory_max` bytes.
 pub(crate) fn streams_max(memory_max: u64) -> u32 {
-    let slabs = memory_max / SLAB_SIZE as u64;
-    u32::try_from(slabs / 4)
+    u32::try_from(memory_max / BYTES_PER_STREAM)
         .unwrap_or(STREAMS_MAX)
         .clamp(16, STREAMS_MAX)
 }

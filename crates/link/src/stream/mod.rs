@@ -7,6 +7,7 @@
 //! sides find a slot by arithmetic: there is no list of ranges, and no limit to the number of gaps.
 
 mod copies;
+pub(crate) mod credit_pool;
 pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod pieces;

@@ -11,7 +11,6 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     SLOT_SIZE,
-    memory::CONTROL_WINDOW,
     pace::{Pace, Reader},
     slab::{SLAB_SLOTS, Slab, SlabPool},
 };
@@ -41,6 +40,15 @@ pub(crate) enum RecvState {
     Corrupt,
     /// The peer abandoned the stream.
     Reset { code: u32 },
+}
+
+/// Why a window is too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// Half of it lies behind a missing slot.
+    Hole,
+    /// A quarter of it was read within two round-trip times. The reader has taken `read` slots so far.
+    Reader { read: u64 },
 }
 
 /// The receiving half of one stream.
@@ -78,10 +86,10 @@ struct End {
 }
 
 impl RecvHalf {
-    /// A half that grants `window` slots beyond the last one read. At the beginning the peer assumes at most
-    /// `limit` slots, or as few as any stream begins with, since frames with larger limits get lost. So a
-    /// stream that goes on gets its credit when the first bytes are read.
-    pub(crate) fn new(window: u64, limit: u64, now_s: f64) -> Self {
+    /// A half that grants `window` slots beyond the last one read. At the beginning the peer assumes `limit`
+    /// slots at most and `floor` slots at least, since frames with larger limits get lost. So a stream that goes
+    /// on gets its credit when the first bytes are read.
+    pub(crate) fn new(window: u64, floor: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
             slab_base: 0,
@@ -92,7 +100,7 @@ impl RecvHalf {
             hash: Xxh3::new(),
             state: RecvState::Open,
             window,
-            credit_told: window.min(CONTROL_WINDOW),
+            credit_told: floor,
             limit_at_first: limit,
             judged_at: 0,
             judged_s: now_s,
@@ -287,14 +295,19 @@ impl RecvHalf {
         Some(out.freeze())
     }
 
-    /// Whether the window is too small: a quarter of it was read within two round-trip times, or
-    /// half of it lies behind a hole. A window that a slow application leaves full is large enough.
-    pub(crate) fn wants_wider(&self, now_s: f64, rtt_s: f64) -> bool {
+    /// The reason why the window is too small, if it is. A window that a slow application leaves full is large
+    /// enough.
+    pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<Shortage> {
+        let may_widen = self.pace.is_none() && self.state == RecvState::Open && self.end.is_none();
+        if !may_widen {
+            return None;
+        }
+        if !self.is_readable() && self.highest - self.next >= self.window / 2 {
+            return Some(Shortage::Hole);
+        }
         let is_fast = self.next - self.judged_at >= self.window / 4
             && now_s - self.judged_s < 2.0 * rtt_s.max(0.002);
-        let is_holed = !self.is_readable() && self.highest - self.next >= self.window / 2;
-        let may_widen = self.pace.is_none() && self.state == RecvState::Open && self.end.is_none();
-        may_widen && (is_fast || is_holed)
+        is_fast.then_some(Shortage::Reader { read: self.next })
     }
 
     /// Sets the window, in slots.
@@ -390,7 +403,7 @@ mod tests {
             halved in any::<u64>(),
         ) {
             let mut pool = SlabPool::new(1 << 30);
-            let mut half = RecvHalf::new(1000, 1000, 0.0);
+            let mut half = RecvHalf::new(1000, 1000, 1000, 0.0);
             let whole = slots.concat();
             let mut read = Vec::new();
             let start = order.index(slots.len());
@@ -433,7 +446,7 @@ mod tests {
     fn a_wrong_hash_or_count_is_no_end() {
         for (bytes, hash) in [(3, hash(b"abd")), (4, hash(b"abc"))] {
             let mut pool = SlabPool::new(1 << 20);
-            let mut half = RecvHalf::new(10, 10, 0.0);
+            let mut half = RecvHalf::new(10, 10, 10, 0.0);
             half.insert(0, b"abc", &mut pool);
             assert!(half.set_end(1, bytes, hash));
             half.read(100, &mut pool);
@@ -444,15 +457,15 @@ mod tests {
     #[test]
     fn a_full_pool_refuses_all_but_the_next_slab() {
         let mut pool = SlabPool::new(0);
-        let mut half = RecvHalf::new(10_000, 10_000, 0.0);
-        for slab in 1..=4 {
+        let mut half = RecvHalf::new(10_000, 10_000, 10_000, 0.0);
+        for slab in 1..=16 {
             assert_eq!(half.insert(slab * SLAB_SLOTS, b"x", &mut pool), Insert::New);
         }
         assert_eq!(
-            half.insert(5 * SLAB_SLOTS, b"x", &mut pool),
+            half.insert(17 * SLAB_SLOTS, b"x", &mut pool),
             Insert::NoMemory
         );
-        assert_eq!(half.slabs.len(), 5, "what is refused leaves no trace");
+        assert_eq!(half.slabs.len(), 17, "what is refused leaves no trace");
         assert_eq!(
             half.insert(0, b"x", &mut pool),
             Insert::New,
@@ -463,7 +476,7 @@ mod tests {
     #[test]
     fn slots_beyond_the_credit_are_a_violation() {
         let mut pool = SlabPool::new(1 << 20);
-        let mut half = RecvHalf::new(10, 10, 0.0);
+        let mut half = RecvHalf::new(10, 10, 10, 0.0);
         assert_eq!(half.insert(10, b"x", &mut pool), Insert::Violation);
         assert_eq!(half.insert(9, b"", &mut pool), Insert::Violation);
         half.insert(9, b"x", &mut pool);

@@ -212,10 +212,15 @@ impl SendHalf {
         self.unsent_bytes > 0 && self.next_index() < self.credit
     }
 
+    /// Bytes for which there is credit that has not been used.
+    pub(crate) fn credit_bytes(&self) -> usize {
+        let slots = self.credit.saturating_sub(self.next_index()) as usize;
+        slots.saturating_mul(SLOT_SIZE)
+    }
+
     /// Bytes that may be sent for the first time now.
     pub(crate) fn new_bytes(&self) -> usize {
-        let slots = self.credit.saturating_sub(self.next_index()) as usize;
-        self.unsent_bytes.min(slots.saturating_mul(SLOT_SIZE))
+        self.unsent_bytes.min(self.credit_bytes())
     }
 
     /// Whether the end is still to be sent, and everything before it has been sent once.

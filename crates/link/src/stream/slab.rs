@@ -8,7 +8,7 @@ use super::SLOT_SIZE;
 use crate::wire::frame::Half;
 
 /// Slots in one slab.
-pub(crate) const SLAB_SLOTS: u64 = 64;
+pub(crate) const SLAB_SLOTS: u64 = 16;
 /// Bytes that one slab takes.
 pub(crate) const SLAB_SIZE: usize = SLOT_SIZE * SLAB_SLOTS as usize;
 
@@ -142,6 +142,6 @@ fn place(index: u64) -> usize {
 }
 
 /// Slabs that are lent however little memory there is.
-const LENT_MIN: usize = 4;
-/// Returned slabs kept for reuse; beyond that memory goes back to the system. 5.6 MiB.
-const FREE_SLABS_MAX: usize = 64;
+const LENT_MIN: usize = 16;
+/// Returned slabs kept for reuse; beyond that memory goes back to the system. 5.7 MiB.
+const FREE_SLABS_MAX: usize = 256;

@@ -13,9 +13,10 @@ use self::repeats::Repeats;
 use super::{
     COUNT_MAX, ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
+    credit_pool::{Share, WINDOW_FLOOR},
     memory::{CONTROL_WINDOW, Memory, streams_max},
     readers::Readers,
-    recv::{RecvHalf, RecvState},
+    recv::{RecvHalf, RecvState, Shortage},
     send::SendHalf,
     slab::SlabPool,
 };
@@ -36,8 +37,10 @@ pub(crate) struct Stream {
     pub(crate) send_done: bool,
     /// We have everything the peer sent and the peer knows that, or both sides gave it up.
     pub(crate) recv_done: bool,
-    /// The memory that the window promised has been taken back.
-    window_returned: bool,
+    /// What the window began with; `None` once the memory that it promised has been taken back.
+    share: Option<Share>,
+    /// The peer does not know yet what the window began with.
+    is_share_news: bool,
     /// The application wants no more; arriving slots are discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
@@ -64,6 +67,8 @@ pub(crate) enum StreamEvent {
     Stopped { stream: u32, code: u32 },
 }
 
+/// A window widens by this fraction of itself (one over it) at least.
+const WORTH_TELLING: u64 = 64;
 /// Slots that one bulk stream sends before the next one's turn.
 const QUANTUM_SLOTS: u32 = 32;
 
@@ -131,9 +136,10 @@ impl Streams {
         }
     }
 
-    /// Tells the peer when the window for new streams has changed much.
-    fn tell_initial_window(&mut self) {
-        if self.memory.initial_window_is_news() {
+    /// Tells the peer of credit for new streams that ended streams have given back. The announcement names the next
+    /// stream, so it waits while streams before that one have not arrived.
+    fn announce_credit(&mut self) {
+        if self.peer_skipped.is_empty() && self.memory.announce_returned(self.peer_count) {
             self.controls.push(Control::InitialWindow);
         }
     }
@@ -141,35 +147,58 @@ impl Streams {
     /// All of a stream has been read: takes back the memory that its window promised, so that the next stream
     /// of the peer finds it.
     pub(crate) fn return_window(&mut self, number: u32) {
+        let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
             return;
         };
-        if stream.class == Class::Bulk && !std::mem::replace(&mut stream.window_returned, true) {
-            let window = stream.recv.window();
-            self.memory.take_back(window);
-            self.tell_initial_window();
+        let window = stream.recv.window();
+        if let Some(share) = stream.share.take() {
+            self.memory.take_back(by_peer, share, window);
+            self.announce_credit();
         }
     }
 
-    /// Doubles the window of a stream, or widens it by what may still be promised and new streams do
-    /// not need.
-    pub(crate) fn widen(&mut self, number: u32, is_wanted: impl Fn(&RecvHalf) -> bool) -> bool {
-        let room = self.memory.room_to_widen();
-        let Some(stream) = self
-            .get(number)
-            .filter(|stream| stream.class == Class::Bulk)
-        else {
+    fn is_by_peer(&self, number: u32) -> bool {
+        StreamNumber::decode(number).by_initiator != self.we_initiated
+    }
+
+    /// Doubles the window of a stream that is too small, or widens it by what memory allows. Returns whether the
+    /// window has changed.
+    pub(crate) fn widen(
+        &mut self,
+        number: u32,
+        shortage: impl Fn(&RecvHalf) -> Option<Shortage>,
+    ) -> bool {
+        let Some(stream) = self.get(number) else {
             return false;
         };
         let window = stream.recv.window();
-        let more = window.min(room);
-        if more < window / 8 || !is_wanted(&stream.recv) {
+        let (Some(share), Some(shortage)) = (stream.share, shortage(&stream.recv)) else {
+            return false;
+        };
+        let more = window.min(self.memory.room_to_grow());
+        let wider = match shortage {
+            Shortage::Hole => window + more,
+            Shortage::Reader { read } => (window + more).min(self.memory.window_max(read)),
+        };
+        if wider < window + (window / WORTH_TELLING).max(1) {
             return false;
         }
-        stream.recv.set_window(window + more);
-        self.memory.promise(more);
-        self.tell_initial_window();
+        self.memory.refit(share, window, wider);
+        if let Some(stream) = self.get(number) {
+            stream.recv.set_window(wider);
+        }
         true
+    }
+
+    /// Tells the peer what it may send on a bulk stream that we have opened, once the peer hears of the stream.
+    pub(crate) fn tell_share(&mut self, number: u32) {
+        let is_news = self
+            .get(number)
+            .is_some_and(|stream| std::mem::take(&mut stream.is_share_news));
+        if is_news {
+            self.tell_credit(number);
+        }
     }
 
     /// Queues a frame with the credit of a stream, unless one waits already.
@@ -265,6 +294,7 @@ impl Streams {
         }
         self.peer_open += 1;
         self.insert(number, parts.class, now_s);
+        self.announce_credit();
         self.events.push_back(StreamEvent::Incoming {
             stream: number,
             class: parts.class,
@@ -284,9 +314,7 @@ impl Streams {
             return;
         }
         stream.recv.release(&mut self.memory.pool);
-        if stream.class == Class::Bulk && !stream.window_returned {
-            self.memory.take_back(stream.recv.window());
-        }
+        let (share, window) = (stream.share, stream.recv.window());
         if stream.in_ready_queue {
             // The next stream in this place would be there twice.
             let queue = match stream.class {
@@ -298,11 +326,15 @@ impl Streams {
         self.places[place as usize] = None;
         self.vacant.push(place);
         self.by_number.remove(&number);
-        if StreamNumber::decode(number).by_initiator != self.we_initiated {
+        let by_peer = self.is_by_peer(number);
+        if let Some(share) = share {
+            self.memory.take_back(by_peer, share, window);
+        }
+        if by_peer {
             self.peer_open -= 1;
             self.raise_limit();
         }
-        self.tell_initial_window();
+        self.announce_credit();
     }
 
     /// Puts a stream into the queue of those that have something new to send.
@@ -524,30 +556,32 @@ impl Streams {
     }
 
     fn insert(&mut self, number: u32, class: Class, now_s: f64) {
-        let (credit, window) = match class {
-            Class::Control => (CONTROL_WINDOW, CONTROL_WINDOW),
-            // Both directions of a stream get a window; each side grants for what it receives.
-            Class::Bulk => (
-                self.memory.take_initial_credit(),
-                self.memory.initial_window(),
-            ),
+        // Both directions of a stream get a window; each side grants for what it receives.
+        let parts = StreamNumber::decode(number);
+        let by_peer = parts.by_initiator != self.we_initiated;
+        let share = (class == Class::Bulk).then(|| self.memory.promise_stream(by_peer));
+        let credit = match class {
+            Class::Control => CONTROL_WINDOW,
+            Class::Bulk if by_peer => WINDOW_FLOOR,
+            Class::Bulk => self.memory.take_peer_credit(parts.count),
         };
-        // The peer may not have heard yet that the window for new streams has shrunk.
-        let limit = if class == Class::Bulk {
-            self.memory.first_initial_window()
-        } else {
-            window
+        let recv = match share {
+            None => RecvHalf::new(CONTROL_WINDOW, CONTROL_WINDOW, CONTROL_WINDOW, now_s),
+            Some(share) if by_peer => {
+                // The peer's streams may have taken their shares in another order.
+                let limit = self.memory.first_initial_window();
+                RecvHalf::new(share.window, WINDOW_FLOOR, limit, now_s)
+            }
+            Some(share) => RecvHalf::new(share.window, WINDOW_FLOOR, WINDOW_FLOOR, now_s),
         };
-        if class == Class::Bulk {
-            self.memory.promise_stream(window);
-        }
         let stream = Stream {
             number,
             class,
             send: SendHalf::new(credit),
-            recv: RecvHalf::new(window, limit, now_s),
+            recv,
             send_done: false,
-            window_returned: false,
+            share,
+            is_share_news: share.is_some() && !by_peer,
             recv_done: false,
             stop_code: None,
             in_ready_queue: false,
@@ -566,7 +600,6 @@ impl Streams {
             }
         };
         self.by_number.insert(number, place);
-        self.tell_initial_window();
     }
 }
 

@@ -50,8 +50,9 @@ pub(crate) enum Frame<'a> {
     },
     /// The application has read a stream to its end.
     Done { stream: u32 },
-    /// How many slots a bulk stream opened from now on may use without credit of its own.
-    InitialWindow { chunks: u64 },
+    /// The pool that bulk streams opened by its receiver share has `free` slots left before stream `from`, a
+    /// count of the streams that it opens. The shares are credit that needs no frame of its own.
+    InitialWindow { from: u32, free: u64 },
     /// How many streams the peer may have opened in all.
     StreamLimit { streams: u32 },
     /// The sender's view of the path: its round-trip time, for the pace of reports.
@@ -177,7 +178,7 @@ impl Frame<'_> {
                 window,
             } => fields(PACED_CREDIT, &[stream.into(), limit, window]),
             Frame::Done { stream } => fields(DONE, &[stream.into()]),
-            Frame::InitialWindow { chunks } => fields(INITIAL_WINDOW, &[chunks]),
+            Frame::InitialWindow { from, free } => fields(INITIAL_WINDOW, &[from.into(), free]),
             Frame::StreamLimit { streams } => fields(STREAM_LIMIT, &[streams.into()]),
             Frame::PathHint { rtt_us } => fields(PATH_HINT, &[rtt_us]),
             Frame::RateMax { bytes_per_s } => fields(RATE_MAX, &[bytes_per_s]),
@@ -277,7 +278,8 @@ impl<'a> Frames<'a> {
                     stream: reader.varint_u32()?,
                 },
                 INITIAL_WINDOW => Frame::InitialWindow {
-                    chunks: reader.varint()?,
+                    from: reader.varint_u32()?,
+                    free: reader.varint()?,
                 },
                 STREAM_LIMIT => Frame::StreamLimit {
                     streams: reader.varint_u32()?,
@@ -353,7 +355,8 @@ mod tests {
                 }
             }),
             id.clone().prop_map(|stream| Frame::Done { stream }),
-            (0..varint::MAX).prop_map(|chunks| Frame::InitialWindow { chunks }),
+            (any::<u32>(), 0..varint::MAX)
+                .prop_map(|(from, free)| Frame::InitialWindow { from, free }),
             id.prop_map(|streams| Frame::StreamLimit { streams }),
             (0..varint::MAX).prop_map(|rtt_us| Frame::PathHint { rtt_us }),
             (0..varint::MAX).prop_map(|bytes_per_s| Frame::RateMax { bytes_per_s }),

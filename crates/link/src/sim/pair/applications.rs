@@ -36,6 +36,7 @@ impl Pair {
                     site.endpoint.set_address(peer, Some(other), local);
                 }
                 Event::Connected { .. } | Event::Remember => {}
+                Event::Incoming { key, .. } if self.is_request(side, key) => {}
                 Event::Incoming { key, .. } => {
                     let sender = side.other();
                     let found = self.transfers.iter().position(|transfer| {
@@ -79,6 +80,38 @@ impl Pair {
         }
     }
 
+    /// Takes a stream that a receiver has opened to ask for a transfer. Returns whether it is one.
+    fn is_request(&mut self, side: Side, key: StreamKey) -> bool {
+        let found = self.transfers.iter().position(|it| {
+            let requested = it.incoming.filter(|_| it.is_requested && it.from == side);
+            requested.is_some_and(|theirs| theirs.stream == key.stream) && it.key.is_none()
+        });
+        if let Some(index) = found {
+            self.by_stream.insert((side, key), index);
+            self.transfers[index].key = Some(key);
+        }
+        found.is_some()
+    }
+
+    /// Asks for the transfers that the application of a side wants.
+    fn request(&mut self, side: Side, now: Instant) {
+        let site = &mut self.sites[side as usize];
+        let local = site.clock.local(now);
+        for (index, transfer) in self.transfers.iter_mut().enumerate() {
+            let is_due = transfer.is_requested && transfer.incoming.is_none();
+            if !is_due || transfer.from == side {
+                continue;
+            }
+            let Some(key) = site.endpoint.open(0, transfer.class, local) else {
+                continue;
+            };
+            transfer.incoming = Some(key);
+            self.by_stream.insert((side, key), index);
+            site.endpoint.write(key, pattern(0, 1));
+            site.endpoint.finish(key);
+        }
+    }
+
     /// Lets applications read that do so at a rate of their own.
     pub(super) fn read_slowly(&mut self, side: Side, now: Instant) {
         for index in 0..self.transfers.len() {
@@ -96,6 +129,8 @@ impl Pair {
     fn read(&mut self, side: Side, key: StreamKey, now: Instant) {
         let since_start = now - self.start;
         let index = self.by_stream.get(&(side, key)).copied();
+        // A request carries nothing of the transfer.
+        let index = index.filter(|index| self.transfers[*index].from != side);
         if index.is_some_and(|index| self.transfers[index].is_unread) {
             return;
         }
@@ -137,6 +172,7 @@ impl Pair {
     }
 
     pub(super) fn write(&mut self, side: Side, now: Instant) {
+        self.request(side, now);
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
         let endpoint = &mut site.endpoint;
@@ -144,10 +180,9 @@ impl Pair {
             if transfer.from != side || transfer.is_finished || transfer.progress.lost.is_some() {
                 continue;
             }
-            let Some(key) = transfer
-                .key
-                .or_else(|| endpoint.open(0, transfer.class, local))
-            else {
+            let Some(key) = transfer.key.or_else(|| {
+                (!transfer.is_requested).then(|| endpoint.open(0, transfer.class, local))?
+            }) else {
                 continue;
             };
             transfer.key = Some(key);

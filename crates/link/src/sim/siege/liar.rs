@@ -264,7 +264,8 @@ impl Liar {
             let streams = self.random.next() as u32 >> self.random.below(32);
             Frame::StreamLimit { streams }.put(&mut lies);
             Frame::InitialWindow {
-                chunks: self.any_number(),
+                from: self.random.next() as u32 >> self.random.below(32),
+                free: self.any_number(),
             }
             .put(&mut lies);
         }
@@ -328,7 +329,8 @@ impl Liar {
                         .put(&mut out),
                         2 => Frame::Stop { stream, code: 1 }.put(&mut out),
                         3 => Frame::InitialWindow {
-                            chunks: self.any_number(),
+                            from: self.random.next() as u32 >> self.random.below(32),
+                            free: self.any_number(),
                         }
                         .put(&mut out),
                         _ => Frame::RateMax {

@@ -40,7 +40,7 @@ impl Streams {
     pub(crate) fn fit_window(&mut self, number: u32) {
         let wanted = self
             .get(number)
-            .filter(|stream| !stream.window_returned)
+            .filter(|stream| stream.share.is_some())
             .and_then(|stream| stream.recv.paced_window());
         if let Some(wanted) = wanted {
             self.set_window(number, wanted);
@@ -50,17 +50,19 @@ impl Streams {
     /// Makes the window of a stream as wide as wanted, if memory allows, but not narrower than what the
     /// peer may use already.
     fn set_window(&mut self, number: u32, wanted: u64) {
-        let Some(recv) = self.get(number).map(|stream| &stream.recv) else {
+        let room = self.memory.room_to_refit();
+        let Some(stream) = self.get(number) else {
             return;
         };
-        let (window, wanted) = (recv.window(), wanted.max(recv.outstanding()));
-        let wanted = wanted.min(window + self.memory.room_to_refit(window));
-        if let Some(stream) = self.get(number) {
-            stream.recv.set_window(wanted);
-        }
-        self.memory.promise(wanted.saturating_sub(window));
-        self.memory.withdraw(window.saturating_sub(wanted));
-        self.tell_initial_window();
+        let Some(share) = stream.share else {
+            return;
+        };
+        let window = stream.recv.window();
+        let wanted = wanted.max(stream.recv.outstanding());
+        // What the stream began with is its own until it ends.
+        let wanted = wanted.min(share.window.max(window) + room);
+        stream.recv.set_window(wanted);
+        self.memory.refit(share, window, wanted);
     }
 
     /// The peer grants slots up to `limit`, and bounds the bytes on their way to `window` slots.

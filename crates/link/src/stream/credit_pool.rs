@@ -1,0 +1,266 @@
+//! Credit of streams whose reader has not shown yet that it reads: a pool that each new stream takes a share of.
+//!
+//! In: streams that begin and end. Out: the window that a new stream begins with. Sender and receiver run the
+//! same arithmetic, so a new stream needs no credit frame before its first packet.
+//!
+//! A share falls with the square of the free part of the pool. After n streams that never end, about 2 / n of the
+//! pool is free, so the pool never runs dry (a dynamic threshold, after Choudhury and Hahne, 1998). With shares
+//! in proportion to the free part, the free part would fall exponentially.
+
+use std::collections::VecDeque;
+
+/// Slots that every bulk stream may use at once, however little memory is left.
+pub(crate) const WINDOW_FLOOR: u64 = 16;
+/// The first stream takes this part (one over it) of a full pool. With a larger part, a fuller pool would have less
+/// left behind the next stream, and a sender that missed an announcement would assume too much.
+const FIRST_SHARE: u64 = 2;
+/// Streams remembered until the receiver's next announcement: as many as a receiver allows at once.
+const OPENED_MAX: usize = 4096;
+
+/// Slots that new streams share.
+#[derive(Debug, Clone)]
+pub(crate) struct CreditPool {
+    size: u64,
+    free: u64,
+}
+
+/// The window that a new stream begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Slots that the stream may use at once.
+    pub(crate) window: u64,
+    /// Slots that the pool gets back when the stream ends.
+    pub(crate) taken: u64,
+}
+
+impl CreditPool {
+    /// A pool of `slots` slots, or a few less: the first share must tell the size.
+    pub(crate) fn new(slots: u64) -> Self {
+        let size = slots / FIRST_SHARE * FIRST_SHARE;
+        Self { size, free: size }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Slots that the next stream begins with.
+    pub(crate) fn next_window(&self) -> u64 {
+        WINDOW_FLOOR + self.next_share()
+    }
+
+    /// Takes the share of a new stream.
+    pub(crate) fn take(&mut self) -> Share {
+        self.take_at_most(u64::MAX)
+    }
+
+    /// Takes the share of a new stream, but at most `most` slots.
+    pub(crate) fn take_at_most(&mut self, most: u64) -> Share {
+        let taken = self.next_share().min(most);
+        self.free -= taken;
+        Share {
+            window: WINDOW_FLOOR + taken,
+            taken,
+        }
+    }
+
+    /// Takes back what a stream has [taken](Self::take).
+    pub(crate) fn give_back(&mut self, taken: u64) {
+        self.free = (self.free + taken).min(self.size);
+    }
+
+    /// The share of the next stream. One below the floor is not worth taking.
+    fn next_share(&self) -> u64 {
+        let free = u128::from(self.free);
+        let size = u128::from(self.size.max(1));
+        let share = (free * free / (size * u128::from(FIRST_SHARE))) as u64;
+        if share < WINDOW_FLOOR { 0 } else { share }
+    }
+}
+
+/// The receiver's pool as its peer knows it: what the next streams that the peer opens begin with.
+#[derive(Debug)]
+pub(crate) struct AnnouncedPool {
+    pool: CreditPool,
+    /// Slots that ended streams have given back since the last announcement.
+    returned: u64,
+}
+
+/// The content of an announcement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    /// The first stream that it holds for, as a count of streams that the peer opens.
+    pub(crate) from: u32,
+    /// Free slots of the pool before that stream.
+    pub(crate) free: u64,
+}
+
+impl AnnouncedPool {
+    pub(crate) fn new(size: u64) -> Self {
+        Self {
+            pool: CreditPool::new(size),
+            returned: 0,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.pool.size()
+    }
+
+    pub(crate) fn free(&self) -> u64 {
+        self.pool.free()
+    }
+
+    pub(crate) fn take(&mut self) -> Share {
+        self.pool.take()
+    }
+
+    pub(crate) fn give_back(&mut self, taken: u64) {
+        self.returned += taken;
+    }
+
+    /// Frees what ended streams have given back, if that makes a difference worth an announcement.
+    pub(crate) fn release_returned(&mut self) -> bool {
+        if self.returned <= self.pool.free() / 8 {
+            return false;
+        }
+        self.pool.give_back(std::mem::take(&mut self.returned));
+        true
+    }
+}
+
+/// The peer's pool, as its announcements tell: the credit that streams of ours begin with.
+#[derive(Debug)]
+pub(crate) struct PeerPool {
+    pool: CreditPool,
+    /// The first stream that the last announcement holds for.
+    from: u32,
+    /// Counts of the bulk streams that we have opened since. The newest announcement may have been made
+    /// before the receiver knew of them.
+    opened: VecDeque<u32>,
+}
+
+impl PeerPool {
+    /// The pool of a peer whose first stream may use `first_window` slots.
+    pub(crate) fn new(first_window: u64) -> Self {
+        Self {
+            pool: CreditPool::new(pool_size(first_window)),
+            from: 0,
+            opened: VecDeque::new(),
+        }
+    }
+
+    /// The window of a new bulk stream, the `count`th stream of ours.
+    pub(crate) fn take(&mut self, count: u32) -> u64 {
+        if self.opened.len() == OPENED_MAX {
+            self.opened.pop_front();
+        }
+        self.opened.push_back(count);
+        self.pool.take().window
+    }
+
+    /// Takes in an announcement of the peer. Streams opened meanwhile have taken their shares already.
+    pub(crate) fn announce(&mut self, announcement: Announcement) {
+        if announcement.from < self.from {
+            return;
+        }
+        self.from = announcement.from;
+        while self
+            .opened
+            .front()
+            .is_some_and(|count| *count < announcement.from)
+        {
+            self.opened.pop_front();
+        }
+        self.pool.free = announcement.free.min(self.pool.size);
+        for _ in 0..self.opened.len() {
+            if self.pool.take().taken == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// Size of the pool whose first stream may use `first_window` slots.
+fn pool_size(first_window: u64) -> u64 {
+    let first_share = first_window.saturating_sub(WINDOW_FLOOR);
+    first_share.saturating_mul(FIRST_SHARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn streams_that_never_end_leave_a_part_in_proportion_to_one_over_their_number() {
+        let mut pool = CreditPool::new(1 << 20);
+        assert_eq!(pool.take().taken, 1 << 19);
+        for streams in 2..=150_u64 {
+            pool.take();
+            let expected = 2.0 / (streams as f64 + 3.0);
+            let free = pool.free() as f64 / pool.size() as f64;
+            assert!(
+                free > 0.6 * expected && free < 1.4 * expected,
+                "{streams}: {free}"
+            );
+        }
+        assert!(pool.next_window() > 2 * WINDOW_FLOOR);
+    }
+
+    proptest! {
+        /// Streams begin and end, announcements come late or never. The sender never assumes more for all
+        /// streams together than the receiver's pool holds.
+        #[test]
+        fn what_the_sender_assumes_is_reserved_by_the_receiver(
+            steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..300),
+            size in 100_u64..1 << 24,
+        ) {
+            let mut receiver = AnnouncedPool::new(size);
+            let size = receiver.size();
+            let mut sender = PeerPool::new(CreditPool::new(size).next_window());
+            let (mut count, mut seen) = (0, 0);
+            // Opened by the sender, and what both sides hold for them.
+            let mut assumed = Vec::new();
+            let mut held = VecDeque::new();
+            let mut announcements = Vec::new();
+            for (step, index) in steps {
+                match step {
+                    0 => {
+                        assumed.push(sender.take(count) - WINDOW_FLOOR);
+                        count += 1;
+                    }
+                    1 if seen < count => {
+                        let share = receiver.take();
+                        prop_assert!(share.taken >= assumed[seen as usize], "stream {seen}");
+                        held.push_back((seen, share.taken));
+                        seen += 1;
+                    }
+                    2 if !held.is_empty() => {
+                        let at = index.index(held.len());
+                        let (stream, taken) = held.remove(at).expect("it is there");
+                        assumed[stream as usize] = 0;
+                        receiver.give_back(taken);
+                        if receiver.release_returned() {
+                            announcements.push(Announcement { from: seen, free: receiver.free() });
+                        }
+                    }
+                    3 if !announcements.is_empty() => {
+                        // Any of them, and those before it never come.
+                        let at = index.index(announcements.len());
+                        sender.announce(announcements[at]);
+                        announcements.drain(..=at);
+                    }
+                    _ => {}
+                }
+                let all = assumed.iter().sum::<u64>() + sender.pool.free();
+                prop_assert!(all <= size, "{all} of {size}");
+            }
+        }
+    }
+}

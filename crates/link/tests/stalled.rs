@@ -1,0 +1,125 @@
+//! Readers that stall or are slow beside a healthy transfer and a dialogue, in virtual time: how much of its rate
+//! the transfer keeps, how long the dialogue waits, and how much memory both sites take.
+//!
+//! `cargo xtask siege stalled` tries all kinds and numbers; a test takes one of each.
+
+use std::time::Duration;
+
+use link::{
+    Class,
+    sim::{Side, TransferId, World, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+const RTT: Duration = Duration::from_millis(200);
+const LINE_MBIT: u64 = 300;
+/// Longer than any transfer here takes.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Forty seconds at the rate of the line.
+const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
+
+/// How a reader disturbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It never reads.
+    Stalled,
+    /// Buffers behind it take half a megabyte, and then it stalls.
+    Swallowing,
+    /// It reads 1 kB/s.
+    Slow,
+}
+
+/// Which side opens a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opener {
+    Sender,
+    Receiver,
+}
+
+#[derive(Debug)]
+struct Figures {
+    /// Time of the healthy transfer.
+    transfer: Duration,
+    /// Time of a message of 500 bytes and the answer that it was read.
+    dialogue: Duration,
+    /// Memory of the sites, the larger one.
+    memory: ByteCount,
+}
+
+fn begin(world: &mut World, opener: Opener, size: ByteCount) -> TransferId {
+    match opener {
+        Opener::Sender => world.send(Side::A, Class::Bulk, size),
+        Opener::Receiver => world.request(Side::A, Class::Bulk, size),
+    }
+}
+
+fn figures(kind: Kind, opener: Opener, readers: usize) -> Figures {
+    let path = PathConfig::line(BitRate::mbit(LINE_MBIT), RTT);
+    let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    for _ in 0..readers {
+        let id = begin(&mut world, opener, ByteCount::new(20_000_000));
+        match kind {
+            Kind::Stalled => world.leave_unread(id),
+            Kind::Swallowing => {
+                world.set_reading_rate(id, BitRate::kbit(0));
+                world.swallow(id, ByteCount::new(500_000));
+            }
+            Kind::Slow => world.set_reading_rate(id, BitRate::kbit(8)),
+        }
+    }
+    world.run_for(Duration::from_secs(60));
+    let healthy = begin(&mut world, opener, HEALTHY);
+    world.run_for(Duration::from_secs(3));
+    let message = world.send(Side::A, Class::Control, ByteCount::new(500));
+    let dialogue = world.run_to_end(message, LIMIT);
+    let transfer = world.run_to_end(healthy, LIMIT);
+    let memory = [Side::A, Side::B].map(|side| world.endpoint(side).footprint().buffered_bytes);
+    Figures {
+        transfer: transfer.unwrap_or(LIMIT),
+        dialogue: dialogue.unwrap_or(LIMIT),
+        memory: ByteCount::new(memory[0].max(memory[1])),
+    }
+}
+
+/// Fails if the figures beside `readers` are below what is required. Prints them.
+fn assert_harmless(kind: Kind, opener: Opener, readers: usize, alone: Duration) {
+    let it = figures(kind, opener, readers);
+    let mut share = alone.as_secs_f64() / it.transfer.as_secs_f64();
+    if kind == Kind::Slow {
+        // The readers take their part of the line.
+        share /= 1.0 - readers as f64 * 8e3 / (LINE_MBIT as f64 * 1e6);
+    }
+    let round_trips = it.dialogue.as_secs_f64() / RTT.as_secs_f64();
+    let mib = it.memory.bytes() >> 20;
+    println!(
+        "{readers:5} {kind:?} readers, {opener:?} opens: share {share:.2}, dialogue {round_trips:.2} round trips, {mib} MiB"
+    );
+    assert!(share >= 0.8, "{kind:?} {opener:?} {readers}: {it:?}");
+    assert!(round_trips <= 2.0, "{kind:?} {opener:?} {readers}: {it:?}");
+    assert!(mib <= 1024, "{kind:?} {opener:?} {readers}: {it:?}");
+}
+
+#[test]
+fn stalled_readers_leave_a_healthy_transfer_its_share() {
+    for opener in [Opener::Sender, Opener::Receiver] {
+        let alone = figures(Kind::Stalled, opener, 0).transfer;
+        for (kind, readers) in [(Kind::Stalled, 150), (Kind::Swallowing, 150)] {
+            assert_harmless(kind, opener, readers, alone);
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: `cargo xtask siege stalled`"]
+fn any_number_of_readers_of_any_kind_leaves_a_healthy_transfer_its_share() {
+    for opener in [Opener::Sender, Opener::Receiver] {
+        let alone = figures(Kind::Stalled, opener, 0).transfer;
+        println!("alone, {opener:?} opens: {alone:?}");
+        for kind in [Kind::Stalled, Kind::Swallowing, Kind::Slow] {
+            for readers in [1, 5, 20, 60, 150, 500, 2000] {
+                assert_harmless(kind, opener, readers, alone);
+            }
+        }
+    }
+}
