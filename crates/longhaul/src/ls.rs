@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !args.stall_timeout.is_zero(),
         "--stall-timeout must be more than nothing",
     )?;
-    let location = Location::parse(&args.url).map_err(exit::wrong_use)?;
+    let location = Location::parse_source(&args.url).map_err(exit::wrong_use)?;
     exit::ensure(
         location.server().is_none_or(|it| it.scheme.is_ftp()),
         "nothing is listed at a web server",

@@ -24,7 +24,12 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
     let folder = Folder::new("copy");
     let (from, to) = (folder.path("from"), folder.path("to"));
     fs::write(&from, b"content").expect("room");
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 10] = [
+        (
+            &["me@ftp.example.com:/takes"],
+            "did you mean ftp://me@ftp.example.com//takes or ./me@ftp.example.com:/takes",
+        ),
+        (&["ftp.example.com:takes"], "did you mean"),
         (&["https://localhost/x"], "a web server is a source alone"),
         (&["https://localhost/x/"], "must name a file"),
         (

@@ -77,6 +77,16 @@ pub enum LocationError {
     /// A URL of a web server that names no file.
     #[error("a URL with https must name a file: nothing is listed there")]
     NoFile,
+    /// A place on another machine, in the form of scp and rsync.
+    #[error(
+        "{written:?} is how scp and rsync name a place on another machine (SFTP is not supported): did you mean {url} or ./{written}"
+    )]
+    ScpStyle {
+        /// The text.
+        written: String,
+        /// A URL that names the same place.
+        url: String,
+    },
     /// Nothing at all.
     #[error("the location is empty")]
     Empty,
@@ -97,6 +107,32 @@ impl Location {
         match text.to_str().and_then(split_scheme) {
             Some((scheme, rest)) => Ok(Self::Remote(parse_remote(scheme, rest)?)),
             None => Ok(Self::Local(PathBuf::from(text))),
+        }
+    }
+
+    /// Reads a source. The form `[USER@]HOST:PATH` of scp and rsync is refused unless this machine has a file of that
+    /// name, as from a pattern that the shell has expanded.
+    ///
+    /// # Errors
+    /// As [`Location::parse`], and [`LocationError::ScpStyle`].
+    pub fn parse_source(text: &OsStr) -> Result<Self, LocationError> {
+        let location = Self::parse(text)?;
+        let style = scp_style(text).filter(|it| match &location {
+            Self::Local(path) => it.is_certain || path.symlink_metadata().is_err(),
+            Self::Remote(_) => false,
+        });
+        style.map_or(Ok(location), |it| Err(it.refusal(text)))
+    }
+
+    /// Reads a destination. The form `[USER@]HOST:PATH` of scp and rsync is refused: it would name a new folder of this
+    /// machine.
+    ///
+    /// # Errors
+    /// As [`Location::parse`], and [`LocationError::ScpStyle`].
+    pub fn parse_destination(text: &OsStr) -> Result<Self, LocationError> {
+        match (Self::parse(text)?, scp_style(text)) {
+            (Self::Local(_), Some(style)) => Err(style.refusal(text)),
+            (location, _) => Ok(location),
         }
     }
 
@@ -155,6 +191,66 @@ impl Server {
             Scheme::Ftp | Scheme::Explicit => 21,
             Scheme::Implicit => 990,
             Scheme::Https => 443,
+        }
+    }
+}
+
+/// A text in the form `[USER@]HOST:PATH`.
+struct ScpStyle<'a> {
+    user: Option<&'a [u8]>,
+    host: &'a [u8],
+    path: &'a [u8],
+    /// Whether an account and an absolute path leave no doubt.
+    is_certain: bool,
+}
+
+/// Splits a text in the form of scp: a colon stands before the first slash. A single letter is a drive.
+fn scp_style(text: &OsStr) -> Option<ScpStyle<'_>> {
+    let bytes = text.as_bytes();
+    let slash = bytes.iter().position(|it| *it == b'/');
+    let front = &bytes[..slash.unwrap_or(bytes.len())];
+    let at = front.iter().position(|it| *it == b'@');
+    let host_start = at.map_or(0, |it| it + 1);
+    let is_bracketed = bytes.get(host_start) == Some(&b'[');
+    let colon = match is_bracketed {
+        true => front.windows(2).position(|it| it == b"]:")? + 1,
+        false => host_start + front[host_start..].iter().position(|it| *it == b':')?,
+    };
+    let host = bytes.get(host_start..colon)?;
+    let is_host = |it: &u8| it.is_ascii_alphanumeric() || b"-._[]:%".contains(it);
+    let is_long_enough = host.len() > 1 || (at.is_some() && !host.is_empty());
+    let path = &bytes[colon + 1..];
+    (is_long_enough && host.iter().all(is_host)).then(|| ScpStyle {
+        user: at.map(|it| &bytes[..it]),
+        host,
+        path,
+        is_certain: at.is_some() && path.starts_with(b"/"),
+    })
+}
+
+impl ScpStyle<'_> {
+    fn refusal(&self, text: &OsStr) -> LocationError {
+        let user = self.user.filter(|it| !it.is_empty()).map(|it| {
+            // Other processes see the command line, and a log may show this text.
+            let user = it.split(|byte| *byte == b':').next().unwrap_or_default();
+            format!("{}@", percent_encode(user, IN_USER))
+        });
+        let user = user.unwrap_or_default();
+        let host = String::from_utf8_lossy(self.host);
+        // A double colon stands before a module of rsync.
+        let path = self.path.strip_prefix(b":").unwrap_or(self.path);
+        let path = path.strip_prefix(b"~/").unwrap_or(path);
+        let first = path.split(|it| *it == b'/').next().unwrap_or_default();
+        let port = std::str::from_utf8(first).ok();
+        let port = port.and_then(|it| it.parse::<u16>().ok().filter(|_| path.len() > it.len()));
+        let path = percent_encode(path, IN_PATH);
+        let url = match port {
+            Some(_) => format!("ftp://{user}{host}:{path}"),
+            None => format!("ftp://{user}{host}/{path}"),
+        };
+        LocationError::ScpStyle {
+            written: escape(text.as_bytes()),
+            url,
         }
     }
 }
@@ -376,6 +472,43 @@ mod tests {
     fn what_has_no_scheme_is_a_path() {
         for text in ["/srv/files", "a b", "./ftp:/x", "C:/x", "host:21/path"] {
             assert_eq!(parse(text), Ok(Location::Local(PathBuf::from(text))));
+        }
+    }
+
+    #[test]
+    fn a_place_of_scp_is_refused_and_its_url_is_suggested() {
+        for (text, url) in [
+            (
+                "me@ftp.example.com:/takes",
+                "ftp://me@ftp.example.com//takes",
+            ),
+            ("ftp.example.com:takes", "ftp://ftp.example.com/takes"),
+            ("ftp.example.com:", "ftp://ftp.example.com/"),
+            ("me@host:~/takes 1", "ftp://me@host/takes%201"),
+            ("host::module/x", "ftp://host/module/x"),
+            ("127.0.0.1:2121/d", "ftp://127.0.0.1:2121/d"),
+            ("[::1]:/d", "ftp://[::1]//d"),
+            ("me@[::1]:d", "ftp://me@[::1]/d"),
+            ("m@h:d", "ftp://m@h/d"),
+        ] {
+            for parse in [Location::parse_source, Location::parse_destination] {
+                let refused = parse(OsStr::new(text)).expect_err(text).to_string();
+                let words = format!("did you mean {url} or ./{text}");
+                assert!(refused.contains(&words), "{text}: {refused}");
+            }
+        }
+        for text in [
+            "C:/x",
+            "./me@host:/x",
+            "/a:b",
+            "a/b:c",
+            "my film: part 1",
+            ":x",
+            "a@b",
+            "ftp://host/a:b",
+        ] {
+            Location::parse_source(OsStr::new(text)).expect(text);
+            Location::parse_destination(OsStr::new(text)).expect(text);
         }
     }
 

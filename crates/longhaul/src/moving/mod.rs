@@ -196,9 +196,13 @@ impl Order<'_> {
             let text = format!("a job of a fleet takes no {flag}: {why}");
             exit::ensure(!is_given, &text)?;
         }
-        let ends = self.sources.iter().chain([self.destination]);
-        for end in ends {
-            let is_elsewhere = match Location::parse(end).map_err(exit::wrong_use)? {
+        let sources = self
+            .sources
+            .iter()
+            .map(|it| (it, Location::parse_source(it)));
+        let destination = Location::parse_destination(self.destination);
+        for (end, location) in sources.chain([(self.destination, destination)]) {
+            let is_elsewhere = match location.map_err(exit::wrong_use)? {
                 Location::Local(path) => !path.is_absolute(),
                 Location::Remote(_) => false,
             };

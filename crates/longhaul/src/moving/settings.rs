@@ -80,10 +80,11 @@ impl Settings {
             !order.common.stall_timeout.is_zero(),
             "--stall-timeout must be more than nothing",
         )?;
-        let sources = order.sources.iter().map(|it| Location::parse(it));
+        let sources = order.sources.iter().map(|it| Location::parse_source(it));
         let sources: Result<Vec<Location>, _> = sources.collect();
         let sources = sources.map_err(exit::wrong_use)?;
-        let destination = Location::parse(order.destination).map_err(exit::wrong_use)?;
+        let destination = Location::parse_destination(order.destination);
+        let destination = destination.map_err(exit::wrong_use)?;
         exit::ensure(
             destination.server().is_none_or(|it| it.scheme.is_ftp()),
             "a web server is a source alone: nothing can be written there",
