@@ -108,7 +108,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result<ExitCode> {
-    let mut access = args.way.read(args.stall_timeout)?;
+    let mut access = args
+        .way
+        .read(args.stall_timeout, location.server().is_some())?;
     if let Some(server) = location.server() {
         access.ask_password(server)?;
     }

@@ -78,10 +78,10 @@ impl Way {
         !self.peer.is_empty()
     }
 
-    /// Reads the flags, the netrc file and the environment. `patience` is the longest wait for a reply, and the longest
-    /// time in which nothing of a transfer moves.
-    pub(crate) fn read(&self, patience: Duration) -> anyhow::Result<Access> {
-        self.read_one(0, 1, patience)
+    /// Reads the flags, the environment and, if there is a server, the netrc file. `patience` is the longest wait for a
+    /// reply, and the longest time in which nothing of a transfer moves.
+    pub(crate) fn read(&self, patience: Duration, has_server: bool) -> anyhow::Result<Access> {
+        self.read_one(0, 1, patience, has_server)
     }
 
     /// The same for the destination with this number of so many.
@@ -90,6 +90,7 @@ impl Way {
         number: usize,
         count: usize,
         patience: Duration,
+        has_server: bool,
     ) -> anyhow::Result<Access> {
         let gateway = one_of(&self.gateway, "--gateway", number, count)?;
         let peer = one_of(&self.peer, "--peer", number, count)?;
@@ -101,7 +102,7 @@ impl Way {
             .map(str::to_owned)
             .or_else(|| peer.as_ref().map(key_and_place));
         Ok(Access {
-            credentials: self.credentials()?,
+            credentials: self.credentials(has_server)?,
             verify_tls: self.verify_tls()?,
             door: gateway.map(door).transpose()?,
             peer,
@@ -111,14 +112,14 @@ impl Way {
         })
     }
 
-    fn credentials(&self) -> anyhow::Result<Credentials> {
+    fn credentials(&self, has_server: bool) -> anyhow::Result<Credentials> {
         let mut credentials = Credentials::default();
         let home = env::var_os("HOME").filter(|it| !it.is_empty());
         let netrc = self
             .netrc
             .clone()
             .or_else(|| Some(Path::new(&home?).join(".netrc")));
-        if let Some(netrc) = netrc {
+        if let Some(netrc) = netrc.filter(|_| has_server) {
             credentials.read_netrc(&netrc).map_err(exit::wrong_use)?;
         }
         if let Some(file) = &self.password_file {

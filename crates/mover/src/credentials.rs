@@ -30,16 +30,6 @@ pub enum CredentialsError {
         #[source]
         source: io::Error,
     },
-    /// It is no netrc file.
-    #[error("{path}, line {line}: {what}")]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What was expected.
-        what: &'static str,
-    },
 }
 
 /// The passwords that a user has put somewhere.
@@ -68,16 +58,11 @@ impl Credentials {
     /// Reads the netrc file at `path`; none is no error.
     ///
     /// # Errors
-    /// [`CredentialsError`] if there is one and it cannot be used.
+    /// [`CredentialsError`] if there is one and it cannot be read.
     pub fn read_netrc(&mut self, path: &Path) -> Result<(), CredentialsError> {
-        match fs::read_to_string(path) {
+        match fs::read(path) {
             Ok(text) => {
-                self.netrc =
-                    parse_netrc(&text).map_err(|(line, what)| CredentialsError::Syntax {
-                        path: path.to_owned(),
-                        line,
-                        what,
-                    })?;
+                self.netrc = parse_netrc(&text);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -146,64 +131,109 @@ impl Credentials {
     }
 }
 
-/// Reads the text of a netrc file: words, of which `machine`, `default`, `login`, `password`, `account` and `macdef` are
-/// known.
-fn parse_netrc(text: &str) -> Result<Vec<Entry>, (usize, &'static str)> {
+/// Reads the text of a netrc file, as curl and ftp do: the words `machine`, `default`, `login`, `password`, `account` and
+/// `macdef` are known, and others are skipped. Other programs keep words of their own in the file.
+fn parse_netrc(text: &[u8]) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
-    let mut lines = text.lines().enumerate();
-    let mut words = Vec::new();
-    while let Some((at, line)) = lines.next() {
-        let line = line.trim();
-        // A comment stands for itself: passwords may begin with a hash.
-        if line.starts_with('#') {
+    // The word that waits for its value, which may stand on the next line.
+    let mut waiting: Option<Key> = None;
+    let mut is_macro = false;
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    for line in text.split(|it| *it == b'\n') {
+        let line = line.trim_ascii();
+        if is_macro {
+            // A macro ends with an empty line.
+            is_macro = !line.is_empty();
             continue;
         }
-        if line.starts_with("macdef") {
-            // A macro ends with an empty line.
-            for (_, line) in lines.by_ref() {
-                if line.trim().is_empty() {
+        // A comment stands on a line of its own: passwords may begin with a hash.
+        if line.starts_with(b"#") {
+            continue;
+        }
+        for word in words(line) {
+            if let Some(key) = waiting.take() {
+                key.set(word, &mut entries);
+                continue;
+            }
+            waiting = match word.as_slice() {
+                b"machine" => Some(Key::Machine),
+                b"login" => Some(Key::Login),
+                b"password" => Some(Key::Password),
+                b"account" => Some(Key::Account),
+                b"default" => {
+                    entries.push(Entry::default());
+                    None
+                }
+                b"macdef" => {
+                    is_macro = true;
                     break;
                 }
-            }
-            continue;
+                _ => None,
+            };
         }
-        words.extend(line.split_ascii_whitespace().map(|word| (at + 1, word)));
     }
-    let mut words = words.into_iter();
-    while let Some((line, word)) = words.next() {
-        let mut value = |what| {
-            words
-                .next()
-                .map(|(_, word)| word.to_owned())
-                .ok_or((line, what))
-        };
-        match word {
-            "machine" => entries.push(Entry {
-                machine: Some(value("a host is expected behind \"machine\"")?),
+    entries
+}
+
+/// A word of a netrc file before a value.
+enum Key {
+    Machine,
+    Login,
+    Password,
+    Account,
+}
+
+impl Key {
+    /// Stores the value in the last entry. Values before the first entry belong to no host.
+    fn set(&self, value: Vec<u8>, entries: &mut Vec<Entry>) {
+        let text = || String::from_utf8_lossy(&value).into_owned();
+        match (self, entries.last_mut()) {
+            (Self::Machine, _) => entries.push(Entry {
+                machine: Some(text()),
                 ..Entry::default()
             }),
-            "default" => entries.push(Entry::default()),
-            "login" | "password" | "account" => {
-                let value =
-                    value("a value is expected behind \"login\", \"password\" and \"account\"")?;
-                let Some(entry) = entries.last_mut() else {
-                    return Err((line, "\"machine\" or \"default\" is expected first"));
-                };
-                match word {
-                    "login" => entry.login = Some(value),
-                    "password" => entry.password = Some(Password(value.into_bytes())),
-                    _ => {}
-                }
-            }
-            _ => {
-                return Err((
-                    line,
-                    "expected \"machine\", \"default\", \"login\" or \"password\"",
-                ));
-            }
+            (Self::Login, Some(entry)) => entry.login = Some(text()),
+            (Self::Password, Some(entry)) => entry.password = Some(Password(value)),
+            (Self::Account, _) | (_, None) => {}
         }
     }
-    Ok(entries)
+}
+
+/// The words of a line. A word in double quotes may have blanks, and a backslash before a quote or a backslash. A quote
+/// that is never closed is a character like others.
+fn words(line: &[u8]) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix(b"\"").and_then(quoted_word);
+        let (word, behind) = quoted.unwrap_or_else(|| {
+            let end = rest.iter().position(u8::is_ascii_whitespace);
+            let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            (word.to_vec(), behind)
+        });
+        words.push(word);
+        rest = behind.trim_ascii_start();
+    }
+    words
+}
+
+/// The word up to the closing quote, and the rest of the line.
+fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut word = Vec::new();
+    let mut bytes = text.iter().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some((word, &text[at + 1..])),
+            b'\\' => word.push(match bytes.next()?.1 {
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                other => *other,
+            }),
+            _ => word.push(*byte),
+        }
+    }
+    None
 }
 
 pub const ANONYMOUS: &str = "anonymous";
@@ -245,7 +275,7 @@ default login guest password any
     fn an_account_comes_from_url_and_netrc() {
         let credentials = Credentials {
             password: Some(Password(b"for all".to_vec())),
-            netrc: parse_netrc(NETRC).expect("a netrc file"),
+            netrc: parse_netrc(NETRC.as_bytes()),
             ..Credentials::default()
         };
         let pair = |user: &str, password: &str| (user.to_owned(), password.to_owned());
@@ -271,16 +301,49 @@ default login guest password any
     }
 
     #[test]
-    fn a_wrong_file_names_the_line() {
-        let wrong = |text| parse_netrc(text).expect_err("wrong").0;
-        assert_eq!(wrong("login x"), 1);
-        assert_eq!(wrong("machine a\nlogin"), 2);
-        assert_eq!(wrong("machine a\n\nlogn x"), 3);
+    fn words_of_other_programs_and_quoted_passwords_are_read_as_curl_does() {
+        let netrc = br#"
+login nobody
+machine api.heroku.example
+  login me@example.com
+  password 0123-4567
+  method interactive
+machine git.example login u password p port 443 protocol https
+machine work.example login u password p # of work
+machine quoted.example login "the user" password "super \"secret\\ word"
+machine open.example login u password "half
+machine macro.example login u password x macdef init
+  machine trap.example password y
+
+machine last.example login u password
+"next line"
+"#;
+        let mut netrc = netrc.to_vec();
+        netrc.extend_from_slice(b"\nmachine bytes.example login u password caf\xe9\r\n");
+        netrc.extend_from_slice(b"machine cut.example login");
+        let credentials = Credentials {
+            netrc: parse_netrc(&netrc),
+            ..Credentials::default()
+        };
+        let pair = |user: &str, password: &str| (user.to_owned(), password.to_owned());
+        for (host, user, password) in [
+            ("api.heroku.example", "me@example.com", "0123-4567"),
+            ("git.example", "u", "p"),
+            ("quoted.example", "the user", "super \"secret\\ word"),
+            ("open.example", "u", "\"half"),
+            ("macro.example", "u", "x"),
+            ("trap.example", "anonymous", "longhaul@"),
+            ("last.example", "u", "next line"),
+        ] {
+            assert_eq!(account(&credentials, None, host), pair(user, password));
+        }
+        let bytes = credentials.account(&server(None, "bytes.example")).password;
+        assert_eq!(bytes.map(|it| it.0), Some(b"caf\xe9".to_vec()));
     }
 
     #[test]
     fn no_password_is_printed() {
-        let entries = parse_netrc(NETRC).expect("a netrc file");
+        let entries = parse_netrc(NETRC.as_bytes());
         assert!(!format!("{entries:?}").contains("cret"));
     }
 }

@@ -121,7 +121,7 @@ impl Settings {
             filter: order.common.filters.read()?,
             lanes_max: order.common.transfers,
             on_file: on_file.map(Words::read).transpose()?,
-            access: way.read_one(number, count, patience)?,
+            access: way.read_one(number, count, patience, is_remote)?,
             sharing: None,
         })
     }
