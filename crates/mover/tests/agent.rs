@@ -36,6 +36,7 @@ struct Setting {
     removes_source: bool,
     settle: Duration,
     timeout: Duration,
+    retries: u32,
 }
 
 impl Setting {
@@ -46,6 +47,7 @@ impl Setting {
             removes_source: false,
             settle: Duration::ZERO,
             timeout: Duration::from_secs(60),
+            retries: 0,
         }
     }
 
@@ -103,6 +105,7 @@ impl Setting {
                 ],
                 launcher,
                 timeout: self.timeout,
+                retries: self.retries,
             }),
             keep_history: Duration::from_secs(86_400),
         }
@@ -356,6 +359,68 @@ fn a_command_that_cannot_be_started_is_called_when_it_can() {
     assert_eq!(setting.calls(), [""; 0]);
     let agent = setting.start(vec![setting.download()]);
     wait("it was called for", || setting.calls() == ["a"]);
+    agent.end();
+}
+
+#[test]
+fn a_damaged_memory_fails_its_job_alone_and_the_cure_is_named() {
+    let setting = Setting::new();
+    let agent = setting.start(vec![setting.upload()]);
+    wait("a run has ended", || {
+        agent.status.snapshot().jobs[0].runs_total > 0
+    });
+    agent.end();
+    let file = setting.world.here("state/memory/up.redb");
+    let whole = fs::read(&file).expect("it is there");
+    for (number, damaged) in [Vec::new(), content(100_000), whole[..5000].to_vec()]
+        .into_iter()
+        .enumerate()
+    {
+        fs::write(&file, damaged).expect("room");
+        let name = format!("new{number}");
+        write(&setting.world.at_server(&format!("in/{name}")), b"x");
+        write(&setting.world.here(&format!("out/{name}")), b"x");
+        let agent = setting.start(vec![setting.upload(), setting.download()]);
+        let here = setting.world.here(&format!("in/{name}"));
+        wait("the other job runs", || here.exists());
+        let error = || {
+            let run = agent.status.snapshot().jobs[0].run.clone();
+            run.and_then(|it| it.error).unwrap_or_default()
+        };
+        wait("the cure is named", || {
+            error().contains("is damaged")
+                && error().contains(&format!("move {} away", file.display()))
+        });
+        assert!(!setting.world.at_server(&format!("out/{name}")).exists());
+        agent.end();
+        fs::remove_file(&file).expect("it is there");
+        let agent = setting.start(vec![setting.upload(), setting.download()]);
+        let there = setting.world.at_server(&format!("out/{name}"));
+        wait("the job begins anew", || there.exists());
+        agent.end();
+    }
+}
+
+#[test]
+fn a_command_that_fails_is_seen_and_called_again_as_often_as_asked() {
+    let mut setting = Setting::new();
+    setting.command = Some("echo \"$LONGHAUL_PATH\" >> \"$0\"; exit 3");
+    setting.retries = 1;
+    write(&setting.world.at_server("in/a"), b"x");
+    let agent = setting.start(vec![setting.download()]);
+    wait("it was called twice", || setting.calls() == ["a", "a"]);
+    let failed = || agent.status.snapshot().jobs[0].calls_failed_total;
+    wait("both have failed", || failed() == 2);
+    let metrics = agent.status.snapshot().to_metrics();
+    let metric = "longhaul_job_calls_failed_total{job=\"down\"} 2";
+    assert!(metrics.contains(metric), "{metrics}");
+    let called = "\"event\":\"called\",\"path\":\"a\",\"result\":\"exit status: 3\"";
+    wait("it is written down once", || {
+        setting.history("down").matches(called).count() == 1
+    });
+    wait("a run names it", || {
+        setting.history("down").contains("\"failed_calls\":1")
+    });
     agent.end();
 }
 

@@ -42,6 +42,7 @@ pub(super) struct JobConfig {
     pub(super) copy: copy::Args,
     pub(super) on_file: Option<Vec<OsString>>,
     pub(super) on_file_timeout: Duration,
+    pub(super) on_file_retries: u32,
     pub(super) keep_history: Duration,
     pub(super) removes_source: bool,
     /// Where the file has it.
@@ -173,6 +174,14 @@ fn check_job(
     };
     let on_file: Option<Vec<OsString>> = on_file.map(Iterator::collect);
     let on_file_timeout = duration(keys.remove("on_file_timeout"), ON_FILE_TIMEOUT)?;
+    let on_file_retries = match keys.remove("on_file_retries") {
+        Some((_, retries)) => {
+            let wrong = || problem(retries, "expected a number of attempts, 1000 at most");
+            let number = as_texts(retries)?.pop().and_then(|it| it.parse().ok());
+            number.filter(|it| *it <= 1000).ok_or_else(wrong)?
+        }
+        None => 0,
+    };
     let keep_history = duration(keys.remove("keep_history"), KEEP_HISTORY)?;
     let removal = keys.remove("remove_source");
     let removal_span = removal.as_ref().map(|(span, _)| span.clone());
@@ -205,6 +214,7 @@ fn check_job(
             copy: copy.copy,
             on_file: on_file.clone(),
             on_file_timeout,
+            on_file_retries,
             keep_history,
             removes_source,
             at: place(name_span.clone()),

@@ -126,6 +126,7 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
         command,
         launcher,
         timeout: config.on_file_timeout,
+        retries: config.on_file_retries,
     });
     Ok(AgentJob {
         name: config.name.clone(),

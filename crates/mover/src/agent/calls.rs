@@ -4,7 +4,16 @@
 //! becomes the command. Where the mark is there already, an earlier agent has called the command, and the launcher ends. What
 //! commands do, and how long that takes, holds up no transfer.
 
-use std::{ffi::OsString, fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use chrono::Utc;
 use tokio::{
@@ -17,6 +26,7 @@ use tokio::{
 use super::{
     history::{History, Line},
     memory::{Call, JobMemory, MemoryError},
+    status::Status,
 };
 use crate::{
     command::{CALLS_AT_ONCE, FileFacts, kill},
@@ -34,6 +44,8 @@ pub struct Caller {
     pub launcher: Vec<OsString>,
     /// A command that takes longer is killed.
     pub timeout: Duration,
+    /// How often a command that has failed is called again for its file.
+    pub retries: u32,
 }
 
 /// The calls of one job.
@@ -49,12 +61,19 @@ pub(super) struct Calls {
     pub(super) to: Vec<u8>,
     /// There may be calls to be made.
     pub(super) wake: Arc<Notify>,
+    pub(super) status: Arc<Status>,
+    /// The job's number in the status.
+    pub(super) number: usize,
+    /// Calls that have failed since the last run was written down.
+    pub(super) failed: Arc<AtomicU64>,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 enum Made {
-    /// The command was called.
+    /// The command has ended well, or with an agent that was ended before.
     Called(String),
+    /// The command has failed.
+    Failed(String),
     /// It could not be started.
     NotStarted(String),
 }
@@ -92,9 +111,30 @@ impl Calls {
     async fn make(self: Arc<Self>, call: Call) -> Result<(), MemoryError> {
         let path = printable(&call.path);
         let mut pause = RETRY_FIRST;
+        let mut retries_left = self.caller.retries;
         let result = loop {
             match self.make_once(&call).await {
                 Ok(Made::Called(result)) => break result,
+                Ok(Made::Failed(result)) => {
+                    self.status.call_fails(self.number);
+                    self.failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(
+                        job = self.job,
+                        path,
+                        result,
+                        retries_left,
+                        "the command has failed"
+                    );
+                    if retries_left == 0 {
+                        break result;
+                    }
+                    retries_left -= 1;
+                    // Else the launcher would take the next call for one that was made.
+                    if let Err(error) = fs::remove_file(self.mark(call.number)) {
+                        tracing::warn!(job = self.job, path, %error, "the command cannot be called again");
+                        break result;
+                    }
+                }
                 Ok(Made::NotStarted(why)) => {
                     tracing::warn!(job = self.job, path, why, "the command cannot be called");
                 }
@@ -134,13 +174,13 @@ impl Calls {
                 kill(&child);
                 child.wait().await?;
                 let after_s = self.caller.timeout.as_secs_f64();
-                return Ok(Made::Called(format!("killed after {after_s} s")));
+                return Ok(Made::Failed(format!("killed after {after_s} s")));
             }
         };
         Ok(match (mark.exists(), ended.success()) {
             (false, _) => Made::NotStarted(format!("the launcher ended with {ended}")),
             (true, true) => Made::Called("done".to_owned()),
-            (true, false) => Made::Called(ended.to_string()),
+            (true, false) => Made::Failed(ended.to_string()),
         })
     }
 

@@ -5,12 +5,13 @@
 )]
 
 use std::{
+    collections::HashMap,
     future::pending,
     io,
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +19,7 @@ use std::{
 use chrono::{DateTime, Local, TimeZone as _, Utc};
 use tokio::{
     sync::{Notify, watch},
-    task::{JoinSet, spawn_blocking},
+    task::{JoinError, JoinSet, spawn_blocking},
     time::sleep,
 };
 
@@ -82,16 +83,21 @@ pub enum AgentError {
     /// What a job remembers cannot be used.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// A run ended by a mistake of ours.
+    #[error("the run broke off")]
+    Broken(#[source] JoinError),
 }
 
 /// A job, and what belongs to it while the agent runs.
 struct Resident {
     number: usize,
-    job: AgentJob,
+    job: Arc<AgentJob>,
     memory: Arc<JobMemory>,
     history: Arc<History>,
     /// There may be calls to be made.
     calls: Arc<Notify>,
+    /// Calls that have failed since the last run was written down.
+    failed_calls: Arc<AtomicU64>,
     /// Parts of files.
     parts: PathBuf,
     status: Arc<Status>,
@@ -114,7 +120,7 @@ struct Notices {
 /// Runs the jobs until `interrupt` resolves. What the agent remembers is in `folder`.
 ///
 /// # Errors
-/// [`AgentError`] if what it is to remember cannot be read or written. What was taken until then is remembered.
+/// [`AgentError`] if no job can be run at all. A job whose memory cannot be used is tried again, and the others go on.
 pub async fn run(
     jobs: Vec<AgentJob>,
     folder: &Path,
@@ -122,41 +128,83 @@ pub async fn run(
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let (end, is_ending) = watch::channel(false);
-    let mut residents = Vec::new();
     let mut calls = JoinSet::new();
-    let (mut times, mut open) = (Vec::new(), Vec::new());
+    let agent = Agent {
+        folder: folder.to_owned(),
+        status,
+        is_ending,
+    };
+    let mut places = Vec::new();
+    let (mut times, mut open, mut broken) = (Vec::new(), Vec::new(), Vec::new());
     for (number, job) in jobs.into_iter().enumerate() {
-        let (resident, made) = settle_in(number, job, folder, &status, &is_ending)?;
-        if let Some(made) = made {
-            calls.spawn(keep_calling(Arc::new(made)));
-        }
-        let last = resident.memory.last_start_unix_ms()?;
-        let last = last.and_then(|it| Local.timestamp_millis_opt(it).single());
-        times.push((resident.job.times.clone(), last));
-        if resident.memory.is_open()? {
-            open.push(number);
-        }
-        residents.push(Arc::new(resident));
+        let job = Arc::new(job);
+        let settled = agent.settle_in(number, &job);
+        let last = match &settled {
+            Ok(settled) => settled.last_start,
+            // One that cannot run is tried again like one whose run has failed.
+            Err(_) => Some(Local::now()),
+        };
+        times.push((job.times.clone(), last));
+        let resident = match settled {
+            Ok(settled) => {
+                if settled.is_open {
+                    open.push(number);
+                }
+                Some(settled.stay(&mut calls))
+            }
+            Err(error) => {
+                agent.fails(number, &job, &error);
+                broken.push((number, error));
+                None
+            }
+        };
+        places.push((job, resident));
+    }
+    // One broken job ends no other; an agent without any job would do nothing.
+    if broken.len() == places.len()
+        && let Some((_, error)) = broken.pop()
+    {
+        return Err(error);
     }
     let mut table = Timetable::new(times, &Local::now());
+    for (number, _) in broken {
+        table.ended(number, FAILED, &Local::now());
+    }
     // What was interrupted is gone on with.
     open.into_iter()
         .for_each(|job| table.asked(job, &Local::now()));
-    let notices = Arc::new(Notices::new(residents.len()));
-    let mut watches: Vec<Option<Watch>> = residents.iter().map(|it| it.watch(&notices)).collect();
+    let notices = Arc::new(Notices::new(places.len()));
+    let watch_all = places.iter().enumerate();
+    let mut watches: Vec<Option<Watch>> = watch_all
+        .map(|(number, (job, _))| watch(number, job, &notices))
+        .collect();
     let mut runs = JoinSet::new();
+    let mut running = HashMap::new();
     let mut interrupt = std::pin::pin!(interrupt);
     loop {
-        while let Some(job) = table.poll(&Local::now()) {
+        while let Some(number) = table.poll(&Local::now()) {
+            let (job, resident) = &mut places[number];
             // What was told until now is for this run.
-            if watches[job].as_ref().is_none_or(Watch::is_lost) {
-                watches[job] = residents[job].watch(&notices);
+            if watches[number].as_ref().is_none_or(Watch::is_lost) {
+                watches[number] = watch(number, job, &notices);
             }
-            runs.spawn(residents[job].clone().run());
+            let resident = match resident {
+                Some(resident) => resident,
+                none => match agent.settle_in(number, job) {
+                    Ok(settled) => none.insert(settled.stay(&mut calls)),
+                    Err(error) => {
+                        agent.fails(number, job, &error);
+                        table.ended(number, FAILED, &Local::now());
+                        continue;
+                    }
+                },
+            };
+            let run = runs.spawn(resident.clone().run());
+            running.insert(run.id(), number);
         }
-        for resident in &residents {
-            let next = table.next(resident.number).map(|it| it.timestamp());
-            status.waits(resident.number, next);
+        for number in 0..places.len() {
+            let next = table.next(number).map(|it| it.timestamp());
+            agent.status.waits(number, next);
         }
         tokio::select! {
             () = until(table.due()) => {}
@@ -165,9 +213,17 @@ pub async fn run(
                     table.noticed(job, &Local::now());
                 }
             }
-            Some(ended) = runs.join_next() => {
-                let (job, left) = ended.expect("a run does not panic");
-                table.ended(job, left, &Local::now());
+            Some(ended) = runs.join_next_with_id() => {
+                let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+                let number = running.remove(&id).expect("each run has a job");
+                let left = ended.map_or_else(
+                    |error| {
+                        agent.fails(number, &places[number].0, &AgentError::Broken(error));
+                        FAILED
+                    },
+                    |(_, left)| left,
+                );
+                table.ended(number, left, &Local::now());
             }
             () = &mut interrupt => break,
         }
@@ -175,64 +231,119 @@ pub async fn run(
     // Nobody receives it where nothing runs.
     let _ = end.send(true);
     while let Some(ended) = runs.join_next().await {
-        ended.expect("a run does not panic");
+        if let Err(error) = ended {
+            tracing::error!(%error, "a run broke off");
+        }
     }
     Ok(())
 }
 
-fn settle_in(
-    number: usize,
-    job: AgentJob,
-    folder: &Path,
-    status: &Arc<Status>,
-    is_ending: &watch::Receiver<bool>,
-) -> Result<(Resident, Option<Calls>), AgentError> {
-    let make = |name: &str| {
-        let path = folder.join(name);
-        match std::fs::create_dir_all(&path) {
-            Ok(()) => Ok(path),
-            Err(source) => Err(AgentError::Folder { path, source }),
+/// What all jobs of an agent share.
+struct Agent {
+    folder: PathBuf,
+    status: Arc<Status>,
+    is_ending: watch::Receiver<bool>,
+}
+
+/// A job whose memory and folders can be used.
+struct Settled {
+    resident: Resident,
+    calls: Option<Calls>,
+    last_start: Option<DateTime<Local>>,
+    /// An earlier agent was ended before the job had nothing left.
+    is_open: bool,
+}
+
+impl Settled {
+    /// Makes calls for the files of the job from now on.
+    fn stay(self, all_calls: &mut JoinSet<()>) -> Arc<Resident> {
+        if let Some(calls) = self.calls {
+            all_calls.spawn(keep_calling(Arc::new(calls)));
         }
-    };
-    let identity = format!("{}\n{}", job.from, job.to);
-    let memory = JobMemory::open(
-        &make("memory")?,
-        &job.name,
-        &identity,
-        job.times.settle,
-        job.caller.is_some(),
-    )?;
-    let memory = Arc::new(memory);
-    let path = make("history")?.join(&job.name);
-    let history = History::open(&path, job.keep_history)
-        .map_err(|source| AgentError::Folder { path, source })?;
-    let history = Arc::new(history);
-    let wake = Arc::new(Notify::new());
-    let calls = match &job.caller {
-        Some(caller) => Some(Calls {
-            caller: caller.clone(),
-            memory: memory.clone(),
-            history: history.clone(),
-            folder: make(&format!("calls/{}", job.name))?,
-            job: job.name.clone(),
-            from: job.from.clone().into_bytes(),
-            to: job.to.clone().into_bytes(),
-            wake: wake.clone(),
-        }),
-        None => None,
-    };
-    let resident = Resident {
-        number,
-        parts: make("parts")?,
-        job,
-        memory,
-        history,
-        calls: wake,
-        status: status.clone(),
-        forgotten_unix_s: AtomicI64::new(0),
-        is_ending: is_ending.clone(),
-    };
-    Ok((resident, calls))
+        Arc::new(self.resident)
+    }
+}
+
+impl Agent {
+    /// A job cannot run, or its run broke off. It is tried again, and the others go on.
+    fn fails(&self, number: usize, job: &AgentJob, error: &AgentError) {
+        let reason = run::chain(error);
+        tracing::error!(job = job.name, reason, "the job cannot run");
+        self.status.breaks(number, Utc::now().timestamp(), &reason);
+    }
+
+    fn settle_in(&self, number: usize, job: &Arc<AgentJob>) -> Result<Settled, AgentError> {
+        let make = |name: &str| {
+            let path = self.folder.join(name);
+            match std::fs::create_dir_all(&path) {
+                Ok(()) => Ok(path),
+                Err(source) => Err(AgentError::Folder { path, source }),
+            }
+        };
+        let identity = format!("{}\n{}", job.from, job.to);
+        let memory = JobMemory::open(
+            &make("memory")?,
+            &job.name,
+            &identity,
+            job.times.settle,
+            job.caller.is_some(),
+        )?;
+        let memory = Arc::new(memory);
+        let path = make("history")?.join(&job.name);
+        let history = History::open(&path, job.keep_history)
+            .map_err(|source| AgentError::Folder { path, source })?;
+        let history = Arc::new(history);
+        let wake = Arc::new(Notify::new());
+        let failed_calls = Arc::new(AtomicU64::new(0));
+        let calls = match &job.caller {
+            Some(caller) => Some(Calls {
+                caller: caller.clone(),
+                memory: memory.clone(),
+                history: history.clone(),
+                folder: make(&format!("calls/{}", job.name))?,
+                job: job.name.clone(),
+                from: job.from.clone().into_bytes(),
+                to: job.to.clone().into_bytes(),
+                wake: wake.clone(),
+                status: self.status.clone(),
+                number,
+                failed: failed_calls.clone(),
+            }),
+            None => None,
+        };
+        let last = memory.last_start_unix_ms()?;
+        Ok(Settled {
+            last_start: last.and_then(|it| Local.timestamp_millis_opt(it).single()),
+            is_open: memory.is_open()?,
+            resident: Resident {
+                number,
+                parts: make("parts")?,
+                job: job.clone(),
+                memory,
+                history,
+                calls: wake,
+                failed_calls,
+                status: self.status.clone(),
+                forgotten_unix_s: AtomicI64::new(0),
+                is_ending: self.is_ending.clone(),
+            },
+            calls,
+        })
+    }
+}
+
+/// Watches the folder of a job. Where that cannot be done, the job's schedule is left.
+fn watch(number: usize, job: &AgentJob, notices: &Arc<Notices>) -> Option<Watch> {
+    let folder = job.watched.as_ref()?;
+    let notices = notices.clone();
+    let notice = move || notices.put(number);
+    let watch = Watch::new(folder, notice);
+    let folder = folder.display();
+    watch
+        .inspect_err(|error| {
+            tracing::warn!(job = job.name, %folder, %error, "the folder is not watched");
+        })
+        .ok()
 }
 
 impl Notices {
@@ -256,22 +367,8 @@ impl Notices {
 }
 
 impl Resident {
-    /// Watches the job's folder. Where that cannot be done, the job's schedule is left.
-    fn watch(&self, notices: &Arc<Notices>) -> Option<Watch> {
-        let folder = self.job.watched.as_ref()?;
-        let (notices, number) = (notices.clone(), self.number);
-        let notice = move || notices.put(number);
-        let watch = Watch::new(folder, notice);
-        let folder = folder.display();
-        watch
-            .inspect_err(|error| {
-                tracing::warn!(job = self.job.name, %folder, %error, "the folder is not watched");
-            })
-            .ok()
-    }
-
     /// Makes one run.
-    async fn run(self: Arc<Self>) -> (usize, Left) {
+    async fn run(self: Arc<Self>) -> Left {
         let begun = Instant::now();
         let started = Utc::now();
         let started_unix_ms = started.timestamp_millis();
@@ -316,7 +413,9 @@ impl Resident {
         let elapsed_s = begun.elapsed().as_secs_f64();
         self.status.advances(self.number, &tally);
         self.status.ends(self.number, elapsed_s, left.failures);
-        let is_worth_a_line = tally.moved + tally.failed + tally.removed > 0 || reason.is_some();
+        let failed_calls = self.failed_calls.swap(0, Ordering::Relaxed);
+        let done = tally.moved + tally.failed + tally.removed + failed_calls;
+        let is_worth_a_line = done > 0 || reason.is_some();
         if is_worth_a_line {
             self.write(&Line::Run {
                 moved: tally.moved,
@@ -324,13 +423,14 @@ impl Resident {
                 failed: tally.failed,
                 unsettled: tally.unsettled,
                 removed: tally.removed,
+                failed_calls,
                 bytes: progress.moved_bytes(),
                 elapsed_s,
                 interrupted: is_interrupted,
                 reason: reason.as_deref(),
             });
         }
-        (self.number, left)
+        left
     }
 
     /// A run has left nothing. Once a day the memory forgets what is old and gone.
@@ -412,9 +512,17 @@ impl Resident {
 /// Makes a job's calls, and goes on where the memory could not be used for a while.
 async fn keep_calling(calls: Arc<Calls>) {
     loop {
-        if let Err(error) = calls.clone().run().await {
-            let (job, error) = (&calls.job, run::chain(&error));
-            tracing::error!(job, error, "no commands are called");
+        // A task of its own: what it breaks off over must not end this one.
+        let mut running = JoinSet::new();
+        running.spawn(calls.clone().run());
+        let job = &calls.job;
+        match running.join_next().await {
+            Some(Ok(Err(error))) => {
+                let error = run::chain(&error);
+                tracing::error!(job, error, "no commands are called");
+            }
+            Some(Err(error)) => tracing::error!(job, %error, "no commands are called"),
+            Some(Ok(Ok(()))) | None => {}
         }
         sleep(CALLS_PAUSE).await;
     }
@@ -428,6 +536,12 @@ async fn until(due: Option<DateTime<Local>>) {
     let left = (due - Local::now()).to_std().unwrap_or_default();
     sleep(left.min(CLOCK_INTERVAL)).await;
 }
+
+/// As left by a run that could not be made.
+const FAILED: Left = Left {
+    unsettled: false,
+    failures: true,
+};
 
 const DAY_S: u64 = 86_400;
 

@@ -57,6 +57,8 @@ pub enum Line<'a> {
         unsettled: u64,
         /// Files removed at the source.
         removed: u64,
+        /// Commands for files that have failed since the last such line.
+        failed_calls: u64,
         /// Bytes moved.
         bytes: u64,
         /// How long the run took.

@@ -3,13 +3,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    path::Path,
+    fs,
+    io::{self, ErrorKind},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
     sync::Mutex,
     time::{Duration, Instant},
 };
 
 use ftp::listing::{Modified, Precision};
-use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::{
+    Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError,
+    TableDefinition,
+};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,6 +26,7 @@ use crate::plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version}
 pub struct JobMemory {
     database: Database,
     name: String,
+    path: PathBuf,
     /// A command is called for each file that the job moves.
     calls: bool,
     settle: Duration,
@@ -68,13 +75,27 @@ pub enum MemoryError {
     #[error("another agent does the job {0}")]
     Running(String),
     /// The file cannot be used.
-    #[error("the memory of the job {name} cannot be used")]
+    #[error("the memory of the job {name}, {path}, cannot be used")]
     File {
         /// The job.
         name: String,
+        /// The file.
+        path: PathBuf,
         /// Why.
         #[source]
         source: Box<redb::Error>,
+    },
+    /// The file is no memory any more.
+    #[error(
+        "the memory of the job {name} is damaged ({reason}): move {path} away, and the job begins anew. It then looks at all files, and copies those that the destination lacks"
+    )]
+    Damaged {
+        /// The job.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
 }
 
@@ -126,23 +147,21 @@ impl JobMemory {
         calls: bool,
     ) -> Result<Self, MemoryError> {
         let path = folder.join(format!("{name}.redb"));
-        let database = match Database::create(path) {
-            Ok(database) => database,
-            Err(DatabaseError::DatabaseAlreadyOpen) => {
-                return Err(MemoryError::Running(name.to_owned()));
-            }
-            Err(error) => return Err(unusable(name, error)),
-        };
-        let memory = Self {
-            database,
-            name: name.to_owned(),
-            calls,
-            settle,
-            run: Mutex::default(),
-        };
-        let begun = memory.begin_as(identity);
-        begun.map_err(|error| unusable(name, error))?;
-        Ok(memory)
+        // The database may panic over what it finds in a damaged file.
+        let opened = catch_unwind(AssertUnwindSafe(|| {
+            let memory = Self {
+                database: open_file(name, &path)?,
+                name: name.to_owned(),
+                path: path.clone(),
+                calls,
+                settle,
+                run: Mutex::default(),
+            };
+            let begun = memory.begin_as(identity);
+            begun.map_err(|error| memory.unusable(error))?;
+            Ok(memory)
+        }));
+        opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))
     }
 
     /// Forgets all if the job is another one. The tables are there afterwards.
@@ -179,7 +198,7 @@ impl JobMemory {
             let numbers = transaction.open_table(NUMBERS)?;
             Ok(numbers.get(LAST_START)?.map(|it| it.value().cast_signed()))
         };
-        read().map_err(|error| unusable(&self.name, error))
+        read().map_err(|error| self.unusable(error))
     }
 
     /// The job starts.
@@ -222,7 +241,7 @@ impl JobMemory {
             let transaction = self.database.begin_read()?;
             Ok(transaction.open_table(NUMBERS)?.get(IS_OPEN)?.is_some())
         };
-        read().map_err(|error| unusable(&self.name, error))
+        read().map_err(|error| self.unusable(error))
     }
 
     /// The calls that are still to be made, the first ones first: `most` at most, with numbers from `from` on.
@@ -240,7 +259,7 @@ impl JobMemory {
             }
             Ok(calls)
         };
-        read().map_err(|error| unusable(&self.name, error))
+        read().map_err(|error| self.unusable(error))
     }
 
     /// A call has been made.
@@ -261,7 +280,7 @@ impl JobMemory {
         let read = || -> Result<u64, redb::Error> {
             Ok(self.database.begin_read()?.open_table(FILES)?.len()?)
         };
-        read().map_err(|error| unusable(&self.name, error))
+        read().map_err(|error| self.unusable(error))
     }
 
     /// Forgets files that were taken before `before_unix_s`, and that a run, which has seen all of the source, has not seen.
@@ -289,8 +308,11 @@ impl JobMemory {
         &self,
         work: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
     ) -> Result<(), MemoryError> {
-        self.commit(work)
-            .map_err(|error| unusable(&self.name, error))
+        self.commit(work).map_err(|error| self.unusable(error))
+    }
+
+    fn unusable(&self, error: redb::Error) -> MemoryError {
+        unusable(&self.name, &self.path, error)
     }
 
     fn commit(
@@ -491,10 +513,62 @@ fn call(number: u64, record: &[u8]) -> Option<Call> {
     })
 }
 
-fn unusable(name: &str, error: impl Into<redb::Error>) -> MemoryError {
-    MemoryError::File {
+/// Opens the file of a memory, or makes one, which has its name once it is whole: an empty file is a damaged one.
+fn open_file(name: &str, path: &Path) -> Result<Database, MemoryError> {
+    let open = |path: &Path| match Database::create(path) {
+        Ok(database) => Ok(database),
+        Err(DatabaseError::DatabaseAlreadyOpen) => Err(MemoryError::Running(name.to_owned())),
+        Err(error) => Err(unusable(name, path, error)),
+    };
+    let io = |error: io::Error| unusable(name, path, StorageError::Io(error));
+    match fs::metadata(path) {
+        Ok(found) if found.len() == 0 => return Err(damaged(name, path, "it is empty".to_owned())),
+        Ok(_) => return open(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(io(error)),
+    }
+    let new = path.with_extension("new");
+    let database = match open(&new) {
+        // An agent that was ended in the midst of this has left it.
+        Err(MemoryError::Damaged { .. }) => {
+            fs::remove_file(&new).map_err(io)?;
+            open(&new)?
+        }
+        opened => opened?,
+    };
+    fs::rename(&new, path).map_err(io)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let synced = fs::File::open(folder).and_then(|it| it.sync_all());
+    synced.map_err(io)?;
+    Ok(database)
+}
+
+/// Errors of the system leave the file what it is, all others are those of the file.
+fn unusable(name: &str, path: &Path, error: impl Into<redb::Error>) -> MemoryError {
+    let error = error.into();
+    let is_of_system = match &error {
+        redb::Error::Io(error) => !matches!(
+            error.kind(),
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+        ),
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => true,
+        _ => false,
+    };
+    match is_of_system {
+        true => MemoryError::File {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            source: Box::new(error),
+        },
+        false => damaged(name, path, error.to_string()),
+    }
+}
+
+fn damaged(name: &str, path: &Path, reason: String) -> MemoryError {
+    MemoryError::Damaged {
         name: name.to_owned(),
-        source: Box::new(error.into()),
+        path: path.to_owned(),
+        reason,
     }
 }
 

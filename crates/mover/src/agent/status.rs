@@ -55,6 +55,8 @@ pub struct JobStatus {
     pub files_total: u64,
     /// Bytes moved by them.
     pub bytes_total: u64,
+    /// Commands for files that have failed since the start of the agent.
+    pub calls_failed_total: u64,
 }
 
 /// A run of a job.
@@ -95,6 +97,7 @@ impl Status {
                 runs_failed_total: 0,
                 files_total: 0,
                 bytes_total: 0,
+                calls_failed_total: 0,
             },
             progress: None,
         });
@@ -133,6 +136,17 @@ impl Status {
                 ..LastRun::default()
             });
         });
+    }
+
+    /// The run could not begin.
+    pub(super) fn breaks(&self, job: usize, started_unix_s: i64, error: &str) {
+        self.begins(job, started_unix_s, Arc::new(Progress::new(None)));
+        self.fails(job, error);
+        self.ends(job, 0.0, true);
+    }
+
+    pub(super) fn call_fails(&self, job: usize) {
+        self.change(job, |it| it.status.calls_failed_total += 1);
     }
 
     pub(super) fn advances(&self, job: usize, tally: &Tally) {
@@ -186,7 +200,7 @@ impl Snapshot {
         let mut text = String::new();
         let run = |it: &JobStatus| it.run.clone().unwrap_or_default();
         type Read = Box<dyn Fn(&JobStatus) -> f64>;
-        let metrics: [(&str, &str, &str, Read); 9] = [
+        let metrics: [(&str, &str, &str, Read); 10] = [
             (
                 "longhaul_job_running",
                 "gauge",
@@ -216,6 +230,12 @@ impl Snapshot {
                 "counter",
                 "Bytes moved by runs that have ended",
                 Box::new(|it| it.bytes_total as f64),
+            ),
+            (
+                "longhaul_job_calls_failed_total",
+                "counter",
+                "Commands for files that have failed since the start of the agent",
+                Box::new(|it| it.calls_failed_total as f64),
             ),
             (
                 "longhaul_job_run_start_time_seconds",
