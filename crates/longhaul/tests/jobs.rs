@@ -294,6 +294,34 @@ fn work_goes_on_after_the_server_of_nats_was_killed() {
 }
 
 #[test]
+fn an_idle_worker_makes_the_queue_again_that_the_server_has_lost() {
+    let mut world = World::new();
+    world.write("from", 3);
+    let ends = [world.text("from"), world.text("to")];
+    world.start_worker("one", &["--slots", "2"]);
+    let first = world.submit(&[&ends[0], &ends[1]]);
+    world.wait_for(&first, "done");
+    let port = world.url.rsplit(':').next().expect("a port").to_owned();
+    world.kill("nats");
+    fs::remove_dir_all(world.path("nats")).expect("it is there");
+    world.start_nats(&port);
+    // Nobody makes the pool but the worker.
+    let log = || fs::read_to_string(world.path("one.log")).expect("a log");
+    wait("the worker says it", || {
+        log().contains("has lost the pool's queue")
+    });
+    assert_eq!(
+        log().matches("has lost the pool's queue").count(),
+        1,
+        "{}",
+        log()
+    );
+    let second = world.submit(&[&ends[0], &world.text("second")]);
+    world.wait_for(&second, "done");
+    assert_eq!(tree(&world.path("second")), tree(&world.path("from")));
+}
+
+#[test]
 fn a_worker_that_ends_leaves_its_work_to_others() {
     let mut world = World::new();
     world.write("from", 200);

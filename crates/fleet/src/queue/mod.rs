@@ -16,7 +16,7 @@ use std::time::Duration;
 use async_nats::jetstream::{
     self, ErrorCode,
     consumer::{AckPolicy, PullConsumer, pull},
-    context::{Context, GetStreamErrorKind},
+    context::{ConsumerInfoErrorKind, Context, GetStreamErrorKind},
     message::PublishMessage,
     stream::{self, DiscardPolicy, RetentionPolicy, Stream},
 };
@@ -43,6 +43,8 @@ pub type Taken = jetstream::Message;
 pub struct Queue {
     context: Context,
     pool: String,
+    /// Copies of each stream that this process makes.
+    replicas: usize,
     work: Stream,
     dead: Table,
     records: Table,
@@ -64,42 +66,8 @@ impl Queue {
             return Err(QueueError::Pool(pool.to_owned()));
         }
         let context = jetstream::new(server.connect().await?);
-        let config = |kind: &str| stream::Config {
-            name: format!("LONGHAUL_{kind}_{pool}"),
-            num_replicas: replicas.unwrap_or(1),
-            duplicate_window: DUPLICATE_WINDOW,
-            max_messages_per_subject: 1,
-            ..stream::Config::default()
-        };
-        let configs = [
-            stream::Config {
-                subjects: vec![format!("job.{pool}.>")],
-                retention: RetentionPolicy::WorkQueue,
-                // A full queue refuses work, and forgets none.
-                discard: DiscardPolicy::New,
-                max_bytes: WORK_BYTES_MAX,
-                max_messages_per_subject: -1,
-                ..config("JOBS")
-            },
-            stream::Config {
-                subjects: vec![format!("dead.{pool}.>")],
-                max_bytes: DEAD_BYTES_MAX,
-                max_age: RECORD_AGE_MAX,
-                ..config("DEAD")
-            },
-            stream::Config {
-                subjects: vec![format!("record.{pool}.>")],
-                max_age: RECORD_AGE_MAX,
-                ..config("RECORDS")
-            },
-            stream::Config {
-                subjects: vec![format!("claim.{pool}.>")],
-                max_age: CLAIM_AGE_MAX,
-                ..config("CLAIMS")
-            },
-        ];
         let mut streams = Vec::new();
-        for config in configs {
+        for config in configs(pool, replicas.unwrap_or(1)) {
             streams.push(open_stream(&context, config, pool, replicas.is_some()).await?);
         }
         let mut streams = streams.into_iter();
@@ -111,6 +79,7 @@ impl Queue {
         let [dead, records, claims] = ["dead", "record", "claim"].map(&mut table);
         Ok(Self {
             pool: pool.to_owned(),
+            replicas: replicas.unwrap_or(1),
             context,
             work,
             dead,
@@ -136,6 +105,42 @@ impl Queue {
         };
         let made = self.work.get_or_create_consumer(CONSUMER, config).await;
         made.map_err(QueueError::of("make the consumer"))
+    }
+
+    /// Makes again what the server has lost, as one does that restarts without its disk. Returns the consumer, and whether
+    /// anything was made.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server refuses, or is away.
+    pub async fn restore(&self) -> Result<(PullConsumer, bool), QueueError> {
+        let mut is_made = false;
+        for config in configs(&self.pool, self.replicas) {
+            let found = open_stream(&self.context, config.clone(), &self.pool, false).await;
+            if let Err(QueueError::NoPool(_)) = found {
+                is_made = true;
+                open_stream(&self.context, config, &self.pool, true).await?;
+            } else {
+                found?;
+            }
+        }
+        is_made |= !self.has_consumer().await?;
+        Ok((self.consumer().await?, is_made))
+    }
+
+    /// Whether the server has the consumer that all workers share. It answers no request for work of one that it has lost.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the server is away.
+    pub async fn has_consumer(&self) -> Result<bool, QueueError> {
+        match self.work.consumer_info(CONSUMER).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
+                    Ok(false)
+                }
+                _ => Err(QueueError::of("ask for the consumer")(error)),
+            },
+        }
     }
 
     /// Takes one message; `None` if there is none for a while.
@@ -307,6 +312,44 @@ impl Queue {
         }
         Ok(count)
     }
+}
+
+/// The streams of a pool: work, dead letters, records and claims.
+fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
+    let config = |kind: &str| stream::Config {
+        name: format!("LONGHAUL_{kind}_{pool}"),
+        num_replicas: replicas,
+        duplicate_window: DUPLICATE_WINDOW,
+        max_messages_per_subject: 1,
+        ..stream::Config::default()
+    };
+    [
+        stream::Config {
+            subjects: vec![format!("job.{pool}.>")],
+            retention: RetentionPolicy::WorkQueue,
+            // A full queue refuses work, and forgets none.
+            discard: DiscardPolicy::New,
+            max_bytes: WORK_BYTES_MAX,
+            max_messages_per_subject: -1,
+            ..config("JOBS")
+        },
+        stream::Config {
+            subjects: vec![format!("dead.{pool}.>")],
+            max_bytes: DEAD_BYTES_MAX,
+            max_age: RECORD_AGE_MAX,
+            ..config("DEAD")
+        },
+        stream::Config {
+            subjects: vec![format!("record.{pool}.>")],
+            max_age: RECORD_AGE_MAX,
+            ..config("RECORDS")
+        },
+        stream::Config {
+            subjects: vec![format!("claim.{pool}.>")],
+            max_age: CLAIM_AGE_MAX,
+            ..config("CLAIMS")
+        },
+    ]
 }
 
 async fn open_stream(

@@ -18,7 +18,7 @@ use mover::{
     server::Kept,
 };
 use tokio::{
-    sync::watch,
+    sync::{Mutex, watch},
     task::JoinSet,
     time::{interval, sleep},
 };
@@ -56,6 +56,8 @@ struct Crew {
     /// Sessions, from batch to batch.
     kept: Arc<Kept>,
     is_ending: watch::Receiver<bool>,
+    /// Held by the slot that makes again what the server has lost.
+    restoring: Mutex<()>,
 }
 
 /// Works until `interrupt` resolves. What is under way then is left to others.
@@ -79,6 +81,7 @@ pub async fn run(
         queue,
         kept: Arc::default(),
         is_ending,
+        restoring: Mutex::default(),
     });
     let mut running = JoinSet::new();
     for _ in 0..slots {
@@ -113,20 +116,40 @@ impl Crew {
                 () = self.ending() => break,
             };
             let worked = match taken {
-                Ok(Some(taken)) => self.work(&taken).await,
-                Ok(None) => continue,
+                Ok(Some(taken)) => self.work(&taken).await.map(|()| true),
+                // A server that has lost the consumer is as silent as one that has no work.
+                Ok(None) => self.queue.has_consumer().await,
                 Err(error) => Err(error),
             };
-            if let Err(error) = worked {
-                let error = chain(&error);
-                tracing::warn!(error, "the queue cannot be used; trying again");
-                self.pause(PAUSE).await;
-                // Somebody may have deleted it.
-                if let Ok(made) = self.queue.consumer().await {
-                    consumer = made;
+            let restored = match worked {
+                Ok(true) => continue,
+                Ok(false) => self.restore().await,
+                Err(error) => Err(error),
+            };
+            match restored {
+                Ok(made) => consumer = made,
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::warn!(error, "the queue cannot be used; trying again");
+                    self.pause(PAUSE).await;
+                    if let Ok(made) = self.restore().await {
+                        consumer = made;
+                    }
                 }
             }
         }
+    }
+
+    /// Makes again what the server has lost of the pool. One slot after the other does, so that one finds it missing.
+    async fn restore(&self) -> Result<PullConsumer, QueueError> {
+        let _turn = self.restoring.lock().await;
+        let (consumer, is_made) = self.queue.restore().await?;
+        if is_made {
+            tracing::warn!(
+                "the NATS server has lost the pool's queue, which is made again; jobs that it had must be submitted again"
+            );
+        }
+        Ok(consumer)
     }
 
     /// Does what a message says, once. On an error the message comes again, to whomever.
@@ -256,6 +279,8 @@ impl Crew {
             let (work, error) = (&task.held.key, chain(&error));
             tracing::warn!(work, error, "trying again");
             self.pause(PAUSE).await;
+            // The claim is gone with the rest then, so that the work is left.
+            let _ = self.restore().await;
             let is_lost = task.why() == Some(Stop::Lost)
                 || matches!(self.queue.holds(&task.held).await, Ok(false));
             if is_lost {
