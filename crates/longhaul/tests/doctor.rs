@@ -129,6 +129,34 @@ fn mistakes_in_files_are_found() {
 }
 
 #[test]
+fn a_store_without_its_folder_keeps_no_gateway_from_its_start_and_is_found() {
+    let side = Side::new("store-missing");
+    printed(&side.far(&["--allow", "127.0.0.1:1"]));
+    let disk = side.folder.path("disk");
+    let text = fs::read_to_string(side.config()).expect("there");
+    let store = format!("\n[store]\nfolder = \"{disk}/store\"\n");
+    fs::write(side.config(), text + &store).expect("room");
+    let running = side.start();
+    assert_finds(
+        &side,
+        "disk/store is not there",
+        &format!("mkdir -p {disk}"),
+    );
+    assert!(!std::path::Path::new(&disk).exists());
+    drop(running);
+    fs::create_dir(&disk).expect("room");
+    let _running = side.start();
+    let (_, text) = doctor(&side);
+    assert!(
+        text.contains(&format!("ok     store: {disk}/store")),
+        "{text}"
+    );
+    fs::remove_dir(format!("{disk}/store")).expect("it was made");
+    fs::write(format!("{disk}/store"), b"").expect("room");
+    assert_finds(&side, "disk/store is no folder", "the path of a folder");
+}
+
+#[test]
 fn a_peer_that_does_not_answer_is_found_with_the_reason() {
     let pair = Pair::new("peers");
     let (far, near) = (&pair.far, &pair.near);

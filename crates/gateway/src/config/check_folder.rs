@@ -7,16 +7,9 @@ use units::ByteCount;
 
 use super::problem::{Problem, problem};
 
-/// The folder, which must be there.
-pub(super) fn folder(name: &Spanned<PathBuf>, base: &Path) -> Result<PathBuf, Problem> {
-    let named = base.join(name.get_ref());
-    match named.is_dir() {
-        true => Ok(named),
-        false => {
-            let message = format!("{} is no folder", named.display());
-            Err(problem(name, message))
-        }
-    }
+/// The folder. Whether it can be used shows while the gateway runs: a disk that is missing must not keep it from its start.
+pub(super) fn folder(name: &Spanned<PathBuf>, base: &Path) -> PathBuf {
+    base.join(name.get_ref())
 }
 
 /// Most bytes in it.

@@ -130,7 +130,7 @@ pub(super) fn store(
         return Ok(None);
     };
     Ok(Some(Settings {
-        folder: check_folder::folder(&section.folder, folder)?,
+        folder: check_folder::folder(&section.folder, folder),
         size_max: check_folder::size_max(section.size_max.as_ref())?,
     }))
 }

@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs, io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -63,7 +64,18 @@ pub(crate) struct Scope<'a> {
 }
 
 impl Stores {
+    /// Makes the folder if the one above it is there. The log says if it cannot be used; the gateway works without it.
     pub(crate) fn new(settings: Settings) -> Arc<Self> {
+        let mut builder = fs::DirBuilder::new();
+        let made = match fs::metadata(&settings.folder) {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+            Err(_) => builder.mode(0o700).create(&settings.folder),
+        };
+        if let Err(error) = made {
+            let folder = settings.folder.display();
+            warn!(%folder, %error, "the folder of the chunk stores cannot be used; files move without deduplication until it can");
+        }
         Arc::new(Self {
             settings,
             open: Mutex::default(),
@@ -94,26 +106,31 @@ impl Stores {
         match Store::open(settings, fresh()) {
             Ok(store) => {
                 info!(folder = %folder.display(), "chunk store");
+                open.failed.remove(&name);
                 open.stores.insert(name, store.clone());
                 Some(store)
             }
             // The process that this one has replaced lets go of it in a moment.
             Err(OpenError::InUse { .. }) => None,
             Err(error) => {
-                open.failed.insert(name, Instant::now());
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                warn!(%error, cause, "no chunk store; nothing is found there");
+                // One line says it, however often it is tried again.
+                if open.failed.insert(name, Instant::now()).is_none() {
+                    warn!(%error, cause, "no chunk store; files move without deduplication until it can be opened");
+                }
                 None
             }
         }
     }
 
-    /// Where each open store stands, by the names of their folders.
-    pub(crate) fn counts(&self) -> Vec<(StoreName, Counts)> {
+    /// Where each open store stands, and why it keeps nothing new, by the names of their folders.
+    pub(crate) fn counts(&self) -> Vec<(StoreName, Counts, Option<String>)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let stores = open.stores.iter();
         stores
-            .filter_map(|(folder, store)| Some((StoreName::parse(folder)?, store.counts())))
+            .filter_map(|(folder, store)| {
+                Some((StoreName::parse(folder)?, store.counts(), store.trouble()))
+            })
             .collect()
     }
 
@@ -270,6 +287,43 @@ mod tests {
             assert!(!name.contains(['/', '.']), "{name}");
         }
     }
+
+    #[test]
+    fn a_folder_that_is_missing_is_made_and_one_that_cannot_be_comes_back_later() {
+        let all = std::env::temp_dir().join(format!("longhaul-stores-{}", std::process::id()));
+        fs::create_dir(&all).expect("room");
+        let at = |folder: &str| {
+            Stores::new(Settings {
+                folder: all.join(folder),
+                size_max: ByteCount::mebibytes(64),
+            })
+        };
+        let key = PublicKey([1; 32]);
+        let scope = || Scope {
+            peer: "oslo",
+            key: &key,
+            tenant: "",
+        };
+        let stores = at("store");
+        assert!(all.join("store").is_dir());
+        assert!(stores.get(scope()).is_some());
+        let stores = at("disk/store");
+        assert!(stores.get(scope()).is_none());
+        assert!(!all.join("disk").exists());
+        fs::create_dir(all.join("disk")).expect("room");
+        let mut open = stores.open.lock().expect("no panic");
+        // As if the pause had passed.
+        for failed in open.failed.values_mut() {
+            *failed = failed
+                .checked_sub(PAUSE)
+                .expect("the machine runs for longer");
+        }
+        drop(open);
+        assert!(stores.get(scope()).is_some());
+        drop(stores);
+        fs::remove_dir_all(&all).expect("it is ours");
+    }
+
     #[test]
     fn the_name_of_a_folder_says_whose_it_is() {
         let key = PublicKey([1; 32]);

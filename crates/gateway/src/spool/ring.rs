@@ -17,11 +17,18 @@ impl Ring {
     /// # Errors
     /// What the system says.
     pub(super) fn new(folder: &Path, room_bytes: u64) -> io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt as _;
+        use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
         let mut options = File::options();
         options.read(true).write(true).mode(0o600);
         options.custom_flags(nix::libc::O_TMPFILE);
-        let file = options.open(folder)?;
+        let file = options.open(folder).or_else(|error| {
+            // Where the folder above is missing too, a disk is not mounted.
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(error);
+            }
+            std::fs::DirBuilder::new().mode(0o700).create(folder)?;
+            options.open(folder)
+        })?;
         let length = i64::try_from(room_bytes).map_err(io::Error::other)?;
         match fallocate(&file, FallocateFlags::empty(), 0, length) {
             // Some file systems cannot; a full disk then shows when it is written.

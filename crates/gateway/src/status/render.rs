@@ -513,9 +513,12 @@ impl fmt::Display for StoreStatus {
                 write!(f, ", {count} {what}")?;
             }
         }
-        match self.is_rebuilding {
-            true => f.write_str(", rebuilding its index"),
-            false => Ok(()),
+        if self.is_rebuilding {
+            f.write_str(", rebuilding its index")?;
+        }
+        match &self.trouble {
+            Some(trouble) => write!(f, "; keeps nothing new: {trouble}"),
+            None => Ok(()),
         }
     }
 }

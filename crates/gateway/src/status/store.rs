@@ -35,13 +35,17 @@ pub struct StoreStatus {
     pub write_errors: u64,
     /// Chunks of earlier runs may be unknown yet.
     pub is_rebuilding: bool,
+    /// Why nothing new is kept at the moment.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 impl StoreStatus {
     /// Those of all stores that are open.
     pub(crate) fn all(stores: &Stores) -> Vec<Self> {
         let size_max_bytes = stores.size_max().bytes();
-        let all = stores.counts().into_iter().map(|(name, counts)| Self {
+        let all = stores.counts().into_iter();
+        let all = all.map(|(name, counts, trouble)| Self {
             store: name.folder,
             peer: name.peer,
             tenant: name.tenant,
@@ -57,6 +61,7 @@ impl StoreStatus {
             evicted_segments: counts.evicted,
             write_errors: counts.write_errors,
             is_rebuilding: counts.is_rebuilding,
+            trouble,
         });
         all.collect()
     }

@@ -6,6 +6,7 @@ mod finding;
 mod machine;
 mod peers;
 mod running;
+mod stores;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -59,6 +60,7 @@ fn examine(config: &Config, findings: &mut Findings) {
     files::examine(config, findings);
     machine::examine(findings);
     let snapshot = running::examine(config, findings);
+    stores::examine(config, snapshot.as_ref(), findings);
     peers::examine(config, snapshot.as_ref(), findings);
     if snapshot.is_some() {
         doors::examine_near(config, findings);

@@ -82,6 +82,11 @@ fn look(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
 
 fn text(list: &List) -> String {
     let folder = list.folder.display();
+    if !list.folder.exists() {
+        return format!(
+            "{folder} is not there: a gateway makes it when data moves, if the folder above it is there\n"
+        );
+    }
     if list.stores.is_empty() {
         return format!("{folder} has no store yet: a gateway makes them when data moves\n");
     }

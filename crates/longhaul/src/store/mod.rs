@@ -66,7 +66,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The stores that are there, in order.
 fn all(settings: &Settings) -> anyhow::Result<Vec<StoreName>> {
-    StoreName::all_in(&settings.folder).map_err(|error| not_allowed(&settings.folder, error))
+    match StoreName::all_in(&settings.folder) {
+        // The gateway makes it when it starts, and when data moves.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        found => found.map_err(|error| not_allowed(&settings.folder, error)),
+    }
 }
 
 /// The stores that are there and have one of these names, or belong to a peer with one of them.

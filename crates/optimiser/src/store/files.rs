@@ -4,13 +4,14 @@
 use std::{
     fs::{self, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
 };
 
 /// A file system.
 pub trait Files: Send + Sync {
-    /// Makes a folder that only its owner can enter, with those above it. It may exist.
+    /// Makes a folder that only its owner can enter, and the one above it. Both may exist. Where more is missing a disk is
+    /// not mounted, and the folder must not be made in its place.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
     /// The files in a folder, in no order. Files that vanish meanwhile may be left out.
@@ -52,10 +53,20 @@ pub trait File: Send + Sync {
 
     /// Returns when the file's bytes would survive a power cut.
     fn sync(&self) -> io::Result<()>;
+
+    /// Whether the file still has a name.
+    fn is_in_place(&self) -> bool {
+        true
+    }
 }
 
 /// A lock, let go when dropped.
-pub trait Lock: Send {}
+pub trait Lock: Send {
+    /// Whether the locked file still has its name. A removed folder takes the file along.
+    fn is_in_place(&self) -> bool {
+        true
+    }
+}
 
 /// A file in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +82,18 @@ pub struct RealFiles;
 impl Files for RealFiles {
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder)
+        builder.mode(0o700);
+        let make = |folder: &Path| match builder.create(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+            made => made,
+        };
+        match (make(folder), folder.parent()) {
+            (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => {
+                make(above)?;
+                make(folder)
+            }
+            (made, _) => made,
+        }
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
@@ -92,7 +114,10 @@ impl Files for RealFiles {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let file = to_write().create(true).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(RealLock(file)))),
+            Ok(()) => {
+                let path = path.to_owned();
+                Ok(Some(Box::new(RealLock { file, path })))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -149,12 +174,36 @@ impl File for fs::File {
     fn sync(&self) -> io::Result<()> {
         self.sync_all()
     }
+
+    fn is_in_place(&self) -> bool {
+        self.metadata().is_ok_and(|it| it.nlink() > 0)
+    }
 }
 
 /// The kernel lets the lock go when the file is closed, also by the end of the process.
-struct RealLock(#[allow(dead_code, reason = "held, not used")] fs::File);
+struct RealLock {
+    file: fs::File,
+    path: PathBuf,
+}
 
-impl Lock for RealLock {}
+impl Lock for RealLock {
+    fn is_in_place(&self) -> bool {
+        match (self.file.metadata(), fs::metadata(&self.path)) {
+            (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
+            // Another error than that there is none says nothing of the folder.
+            (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    }
+}
+
+/// Whether the disk, or this user's share of it, is full.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
 
 /// Fills `buffer` from `offset` on.
 ///

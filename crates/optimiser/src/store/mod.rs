@@ -4,17 +4,17 @@
 //! or asks for them. Two stores are never assumed to agree. A store may lose anything at any time, and so may its disk:
 //! that costs a round trip, never a byte, since what is read is compared with its name, which is its BLAKE3. So in doubt
 //! things are discarded: segments that cannot be read, records that are torn, all of it when the identity is damaged, and
-//! what comes while the disk is full or too slow.
+//! what comes while the disk cannot be written or is too slow.
 //!
 //! Chunks are appended to segments (`format`), by one thread. Nothing of them is synced: after a power cut some of what
 //! was written last is missing or garbage, which checksums and names tell, and to wait for the disk would cost more than to
-//! send that again. When the store is full the oldest segment goes. The index is in memory only, eight bytes for each chunk
+//! send that again. When the store or its disk is full the oldest segment goes. The index is in memory only, eight bytes for each chunk
 //! (`index`). After a start the same thread rebuilds it, from the footers of segments; a segment without one, which is
 //! at most the last one unless there was an error, is read from record to record, and gets its footer then.
 //!
 //! The caller says which folder, how large, and gives all randomness. Which streams are cut into chunks, and what gateways
 //! tell each other, is theirs. The module has a thread, and reads the clock after write errors. A folder that is deleted
-//! while a store has it costs all that comes until the next start.
+//! while a store has it is made again by the next write, and the store is empty then.
 
 mod counts;
 mod files;
@@ -58,7 +58,7 @@ use writer::{Limits, Writer};
 /// How a store is kept.
 #[derive(Clone)]
 pub struct Settings {
-    /// The folder that it has for itself. It is made, with mode 0700, if it is not there.
+    /// The folder that it has for itself. It is made, with mode 0700, if it is not there; so is the one above it.
     pub folder: PathBuf,
     /// Most bytes of all segments on the disk. Less than some MiB are of little use; beyond 3.6 TiB it makes no difference.
     pub size_max_bytes: u64,
@@ -181,9 +181,10 @@ impl Store {
             index: Index::new(&settings.seed, settings.size_max_bytes / CHUNK_USUAL_BYTES),
             live: Live::default(),
             tallies: Tallies::default(),
+            trouble: Mutex::default(),
         });
         let limits = Limits::new(settings.size_max_bytes, settings.pause);
-        let writer = Writer::new(reader.clone(), limits, identity.id, lock);
+        let writer = Writer::new(reader.clone(), limits, identity, lock);
         let shared = Arc::new(Shared {
             reader,
             queue: Queue::new(settings.queue_max_bytes),
@@ -298,6 +299,11 @@ impl Store {
     /// Returns when all that was put is written or dropped, and the index is rebuilt.
     pub fn settle(&self) {
         self.0.shared.queue.wait_until_idle();
+    }
+
+    /// Why nothing new is kept at the moment; `None` while the folder can be written.
+    pub fn trouble(&self) -> Option<String> {
+        lock(&self.0.shared.reader.trouble).clone()
     }
 
     /// Where the store stands.

@@ -1,6 +1,10 @@
 //! The side of a store that looks for chunks on the disk: the index, the segments, and what was read of them.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 
@@ -20,6 +24,8 @@ pub(super) struct Reader {
     pub index: Index,
     pub live: Live,
     pub tallies: Tallies,
+    /// Why nothing can be written at the moment.
+    pub trouble: Mutex<Option<String>>,
 }
 
 impl Reader {

@@ -1,6 +1,7 @@
 //! The side of a store that changes files: appends chunks, seals and removes segments, and rebuilds the index.
 //!
-//! One thread at a time has it. After an error nothing is written for a while: what comes meanwhile is dropped.
+//! One thread at a time has it. After an error nothing is written for a while: what comes meanwhile is dropped. On a full
+//! disk the oldest segments go instead, and the store stays smaller for some time.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads the clock for how long nothing is written after an error"
@@ -16,14 +17,15 @@ use std::{
 use bytes::Bytes;
 
 use super::{
+    LOCK_FILE,
     files::{self, File, Lock},
     format::{
         self, Entry, HEADER_BYTES, RECORD_HEADER_BYTES, RECORDS_MAX, SEGMENT_MAX_BYTES,
         footer_bytes, record_bytes,
     },
-    identity::{self, Identity, StoreId},
+    identity::{self, Identity},
     index::Location,
-    live,
+    live, lock,
     reader::{self, Reader},
     segment::{self, Contents},
 };
@@ -32,7 +34,9 @@ use crate::chunk::Name;
 pub(super) struct Writer {
     reader: Arc<Reader>,
     limits: Limits,
-    id: StoreId,
+    /// Since when a full disk has made the limits smaller, and those before.
+    shrunk: Option<(Instant, Limits)>,
+    identity: Identity,
     /// `None` when another process may have the folder.
     lock: Option<Box<dyn Lock>>,
     /// Whether the segments of earlier runs are known.
@@ -87,13 +91,14 @@ impl Writer {
     pub(super) fn new(
         reader: Arc<Reader>,
         limits: Limits,
-        id: StoreId,
+        identity: Identity,
         lock: Box<dyn Lock>,
     ) -> Self {
         Self {
             reader,
             limits,
-            id,
+            shrunk: None,
+            identity,
             lock: Some(lock),
             is_listed: false,
             unread: VecDeque::new(),
@@ -120,21 +125,31 @@ impl Writer {
             None => self.list(),
             Some(number) => self.read(number),
         };
-        if done.and_then(|()| self.make_room(0, 0)).is_err() {
-            self.pause();
+        if let Err(error) = done.and_then(|()| self.make_room(0, 0)) {
+            self.pause(&error);
         }
     }
 
     /// Writes chunks one behind the other; drops those that cannot be written.
     pub(super) fn write(&mut self, batch: &[(Name, Bytes)]) {
         let mut left = batch;
+        let mut evictions = 0;
         while !left.is_empty() && self.lock.is_some() && !self.is_paused() {
-            match self.write_some(left) {
-                Ok(count) => left = &left[count..],
-                Err(_) => {
-                    self.pause();
+            let written = self.keep_folder().and_then(|()| self.write_some(left));
+            match written {
+                Ok(count) => {
+                    left = &left[count..];
+                    self.recover();
+                }
+                Err(error) => {
                     self.abandon();
-                    break;
+                    let is_full = files::is_full(&error) && evictions < EVICTIONS_MAX;
+                    if is_full && self.shrink() {
+                        evictions += 1;
+                    } else {
+                        self.pause(&error);
+                        break;
+                    }
                 }
             }
         }
@@ -143,8 +158,11 @@ impl Writer {
 
     /// Gives the segment that is being written its footer. The next chunk begins another.
     pub(super) fn seal(&mut self) {
-        if self.lock.is_some() && self.try_seal().is_err() {
-            self.pause();
+        if self.lock.is_none() {
+            return;
+        }
+        if let Err(error) = self.try_seal() {
+            self.pause(&error);
         }
     }
 
@@ -161,7 +179,7 @@ impl Writer {
         }
         let reader = &self.reader;
         identity::write(&*reader.files, &reader.folder, identity)?;
-        self.id = identity.id;
+        self.identity = *identity;
         self.current = None;
         self.unread.clear();
         for number in reader.live.numbers() {
@@ -188,9 +206,79 @@ impl Writer {
             .is_some_and(|until| Instant::now() < until)
     }
 
-    fn pause(&mut self) {
-        self.reader.tallies.write_errors.add(1);
+    /// Writes nothing for a while. The log has a line when the reason is a new one.
+    fn pause(&mut self, error: &io::Error) {
+        let reader = &self.reader;
+        reader.tallies.write_errors.add(1);
         self.paused_until = Some(Instant::now() + self.limits.pause);
+        let reason = error.to_string();
+        let mut trouble = lock(&reader.trouble);
+        if trouble.as_ref() != Some(&reason) {
+            let folder = reader.folder.display();
+            tracing::warn!(%folder, %error, "the chunk store keeps nothing new until its folder can be written");
+            *trouble = Some(reason);
+        }
+    }
+
+    /// Something was written.
+    fn recover(&mut self) {
+        if lock(&self.reader.trouble).take().is_some() {
+            let folder = self.reader.folder.display();
+            tracing::info!(%folder, "the chunk store can be written again");
+        }
+        if let Some((since, limits)) = self.shrunk
+            && since.elapsed() >= SHRUNK_TIME
+        {
+            (self.limits, self.shrunk) = (limits, None);
+        }
+    }
+
+    /// Makes the folder again if it was removed. The store is empty then.
+    ///
+    /// # Errors
+    /// If the folder cannot be made, or another process has taken it.
+    fn keep_folder(&mut self) -> io::Result<()> {
+        let reader = self.reader.clone();
+        if self.lock.as_ref().is_some_and(|it| !it.is_in_place()) {
+            reader.live.clear();
+            reader.index.clear();
+            self.current = None;
+            self.unread.clear();
+            self.is_listed = false;
+            reader.files.make_folder(&reader.folder)?;
+            let lock = reader.files.lock(&reader.folder.join(LOCK_FILE))?;
+            let lock = lock.ok_or_else(|| io::Error::other("another process has the folder"))?;
+            identity::write(&*reader.files, &reader.folder, &self.identity)?;
+            self.lock = Some(lock);
+            let folder = reader.folder.display();
+            tracing::warn!(%folder, "the folder of the chunk store was removed; it is made again, and empty");
+        }
+        if let Some(current) = self.current.take_if(|it| !it.file.is_in_place()) {
+            reader.live.remove(current.number);
+            reader.index.remove_segment(current.number as u16);
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest segment of a store whose disk is full, and keeps the store smaller than it was. Returns whether
+    /// there was one.
+    fn shrink(&mut self) -> bool {
+        let reader = self.reader.clone();
+        let Some(oldest) = reader.live.oldest() else {
+            return false;
+        };
+        let size_max_bytes = reader.live.total_bytes() / 16 * 15;
+        let before = self.limits;
+        if size_max_bytes < before.size_max_bytes {
+            self.limits = Limits::new(size_max_bytes, before.pause);
+        }
+        if self.shrunk.is_none() {
+            let folder = reader.folder.display();
+            tracing::warn!(%folder, "the disk of the chunk store is full: its oldest chunks make room for new ones");
+        }
+        let configured = self.shrunk.map_or(before, |(_, limits)| limits);
+        self.shrunk = Some((Instant::now(), configured));
+        self.evict(oldest).is_ok()
     }
 
     /// Finds the segments that are there.
@@ -221,7 +309,7 @@ impl Writer {
         let contents = reader
             .files
             .open(&path)
-            .and_then(|file| segment::contents(&*file, self.id, number));
+            .and_then(|file| segment::contents(&*file, self.identity.id, number));
         let (entries, is_sealed) = match contents {
             Ok(Contents::Sealed(entries)) => (entries, true),
             Ok(Contents::Unsealed(entries)) => (entries, false),
@@ -303,7 +391,7 @@ impl Writer {
                 let number = self.next_number;
                 self.next_number += 1;
                 let file = reader.files.create(&live::path(&reader.folder, number))?;
-                bytes.extend_from_slice(&format::header(self.id, number));
+                bytes.extend_from_slice(&format::header(self.identity.id, number));
                 none.insert(Current {
                     number,
                     file,
@@ -396,7 +484,7 @@ impl Writer {
         let reader = self.reader.clone();
         let read = || {
             let file = reader.files.open(&live::path(&reader.folder, number))?;
-            segment::contents(&*file, self.id, number)
+            segment::contents(&*file, self.identity.id, number)
         };
         // The oldest of all is the oldest of the unread ones, if it is one of them.
         let is_unread = self.unread.front() == Some(&number);
@@ -447,6 +535,12 @@ fn seal(file: &dyn File, number: u64, entries: &[Entry], end: u64) -> io::Result
 
 /// Least size of the segments of a small store.
 const SEGMENT_LEAST_BYTES: u64 = 256 * 1024;
+
+/// Segments that make room for one batch on a full disk. A disk that is full then as well is not full of segments.
+const EVICTIONS_MAX: usize = 4;
+
+/// How long a store stays smaller after its disk was full.
+const SHRUNK_TIME: Duration = Duration::from_secs(600);
 
 /// For so many bytes of a store there is a chunk at most, a quarter of the usual size: 8 bytes of memory for each.
 const CHUNK_LEAST_BYTES: u64 = 4096;

@@ -193,6 +193,63 @@ fn a_cleared_store_is_another_one_and_empty() {
 }
 
 #[test]
+fn a_folder_that_is_removed_is_made_again_by_the_next_write() {
+    let all = tempdir().expect("a folder");
+    let folder = all.path().join("stores/one");
+    let store = open(&folder);
+    put(&store, 0..20);
+    store.settle();
+    fs::remove_dir_all(all.path().join("stores")).expect("it is there");
+    put(&store, 20..40);
+    store.settle();
+    assert_eq!(gettable(&store, 20..40), 20);
+    assert!(
+        on_disk(&folder) > 20 * 1000,
+        "the new chunks are on the disk"
+    );
+    assert_eq!(
+        store.counts().entries,
+        20,
+        "nothing is known of lost chunks"
+    );
+    assert_eq!(store.trouble(), None);
+    let id = store.id();
+    drop(store);
+    let store = open(&folder);
+    store.settle();
+    assert_eq!((store.id(), gettable(&store, 0..40)), (id, 20));
+}
+
+#[test]
+fn a_segment_that_is_removed_while_it_is_written_is_begun_anew() {
+    let folder = tempdir().expect("a folder");
+    let store = open(folder.path());
+    put(&store, 0..5);
+    store.settle();
+    for entry in fs::read_dir(folder.path()).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|it| it == "segment") {
+            fs::remove_file(path).expect("it is there");
+        }
+    }
+    put(&store, 5..10);
+    store.settle();
+    drop(store);
+    let store = open(folder.path());
+    store.settle();
+    assert_eq!(gettable(&store, 0..10), 5);
+}
+
+#[test]
+fn a_folder_whose_disk_is_not_mounted_is_not_made_in_its_place() {
+    let all = tempdir().expect("a folder");
+    let folder = all.path().join("disk/stores/one");
+    let opened = Store::open(settings(&folder), fresh(1));
+    assert!(matches!(opened, Err(OpenError::Folder { .. })));
+    assert!(!all.path().join("disk").exists());
+}
+
+#[test]
 fn only_one_store_has_a_folder() {
     let folder = tempdir().expect("a folder");
     let store = open(folder.path());

@@ -363,7 +363,9 @@ impl File for FaultyFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         self.with(|state, file| {
-            let others: usize = state.files.values().map(|file| file.bytes.len()).sum();
+            let named: HashSet<usize> = state.names.values().copied().collect();
+            let others = named.iter().filter_map(|it| state.files.get(it));
+            let others: usize = others.map(|file| file.bytes.len()).sum();
             let room = state
                 .capacity_bytes
                 .saturating_sub(others + offset as usize);
