@@ -424,6 +424,52 @@ fn a_command_that_fails_is_seen_and_called_again_as_often_as_asked() {
     agent.end();
 }
 
+#[test]
+fn a_server_whose_time_zone_changes_has_nothing_taken_again_and_no_command_called_again() {
+    let mut setting = Setting::new();
+    setting.command = Some(LOG);
+    let names = ["a", "b", "c", "d", "sub/e"];
+    for name in names {
+        write(
+            &setting.world.at_server(&format!("in/{name}")),
+            name.as_bytes(),
+        );
+    }
+    let agent = setting.start(vec![setting.download()]);
+    wait("all were called for", || {
+        setting.calls().len() == names.len()
+    });
+    agent.end();
+    for name in names {
+        let path = setting.world.at_server(&format!("in/{name}"));
+        let file = fs::File::options().write(true).open(path).expect("there");
+        let time = file
+            .metadata()
+            .and_then(|it| it.modified())
+            .expect("a time");
+        file.set_modified(time - Duration::from_secs(3600))
+            .expect("ours");
+    }
+    write(&setting.world.at_server("in/new"), b"new");
+    let agent = setting.start(vec![setting.download()]);
+    wait("the new one was called for", || {
+        setting.calls().contains(&"new".to_owned())
+    });
+    // The memory knows the new times now: no run tells of them again.
+    let runs = || agent.status.snapshot().jobs[0].runs_total;
+    let before = runs();
+    wait("another run has ended", || runs() > before + 1);
+    agent.end();
+    assert_eq!(
+        setting.calls().len(),
+        names.len() + 1,
+        "{:?}",
+        setting.calls()
+    );
+    let copied = setting.history("down").matches("\"copied\"").count();
+    assert_eq!(copied, names.len() + 1);
+}
+
 /// Makes the mark and becomes the command, if the mark is not there.
 const LAUNCHER: &str = "ln \"$0\" \"$1\" 2>/dev/null || exit 0; shift; exec \"$@\"";
 

@@ -165,6 +165,9 @@ impl Told {
                     );
                 });
             }
+            Result::Warning(what) => {
+                self.bar.suspend(|| eprintln!("longhaul: {path}: {what}"));
+            }
             Result::Moved(..) | Result::Same(_) | Result::TakenBefore => {
                 tracing::debug!(path, "done");
             }
@@ -345,6 +348,7 @@ impl Told {
             Result::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),
             Result::Failed(reason) => ("failed", None, Some(reason.as_str())),
             Result::Unknown(reason) => ("unknown", None, Some(reason.as_str())),
+            Result::Warning(what) => ("warning", None, Some(what.as_str())),
             Result::Planned(Step::Move(version)) => ("would_copy", version.size_bytes, None),
             Result::Planned(Step::Make) => ("would_make", None, None),
             Result::Planned(Step::Delete) => ("would_delete", None, None),

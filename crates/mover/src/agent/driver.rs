@@ -488,6 +488,7 @@ impl Resident {
                 let path = &path;
                 self.write(&Line::Failed { path, reason });
             }
+            Became::Warning(what) => tracing::warn!(job, path, "{what}"),
             // It may yet come about.
             Became::Waiting(what) => tracing::warn!(job, what, "no connection yet"),
             Became::NoConnection(reason) => {

@@ -365,6 +365,11 @@ impl plan::Memory for JobMemory {
         }
     }
 
+    fn taken(&self, path: &RelativePath) -> Option<Version> {
+        let record = self.record(&path.to_bytes())?;
+        (record.state == State::Taken).then(|| record.version())
+    }
+
     fn begin(&self, files: &[File]) -> Result<(), Forgetful> {
         let at_unix_s = now_unix_s();
         let begun = self.commit(|transaction| {

@@ -17,6 +17,7 @@ use super::{
     note::{Note, Result, Step},
     options::{Links, Purpose},
     queue::Queued,
+    shift::{Held, Likeness, described},
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
     version::Version,
@@ -201,7 +202,9 @@ impl Planner {
                         _ => None,
                     },
                 };
-                if let Some(file) = self.choose(file, there.as_ref(), true, now) {
+                if let Some(file) = self.hold_if_shifted(directory, file, there.as_ref(), now)
+                    && let Some(file) = self.choose(file, there.as_ref(), true, now)
+                {
                     self.move_below(directory, file);
                 }
             }
@@ -212,6 +215,92 @@ impl Planner {
             Kind::Symlink { .. } => self.leave_out(root, path, "a symbolic link"),
             Kind::File | Kind::Other => {
                 self.leave_out(root, path, "neither a file nor a directory")
+            }
+        }
+    }
+
+    /// Holds a known file whose time has moved by quarter hours until its listing has ended. Gives back all others.
+    fn hold_if_shifted(
+        &mut self,
+        directory: &Directory,
+        file: File,
+        there: Option<&Entry>,
+        now: Instant,
+    ) -> Option<File> {
+        let has_times = !self.options.is_check() && !self.options.compares_content;
+        if !has_times || file.link.is_some() || self.tree.node(directory).shifts.is_over() {
+            return Some(file);
+        }
+        let memory = self.options.memory.as_ref();
+        let taken = memory.and_then(|it| it.taken(&file.path));
+        let known = taken.or_else(|| {
+            // A source is removed only if the destination has it with its time.
+            let there = there.filter(|it| it.kind == Kind::File && !self.removes_sources())?;
+            Some(Version {
+                size_bytes: there.size_bytes,
+                modified: there.modified,
+            })
+        });
+        let likeness = known.and_then(|it| Likeness::of(&it, &file.version()));
+        let shifts = &mut self.tree.node(directory).shifts;
+        match likeness {
+            None => {}
+            Some(Likeness::Changed) => shifts.note_change(),
+            Some(Likeness::Same) => {
+                let held = shifts.end();
+                self.choose_held(directory, held);
+            }
+            Some(Likeness::Shifted(shift_s)) => {
+                shifts.hold(Held {
+                    file,
+                    there: there.cloned(),
+                    shift_s,
+                    found: now,
+                });
+                return None;
+            }
+        }
+        Some(file)
+    }
+
+    /// The source's listing has ended: the times of all its known files have moved, or those that have are chosen as others.
+    pub(super) fn end_shifts(&mut self, directory: &Directory) {
+        let shifts = &mut self.tree.node(directory).shifts;
+        let shift_s = shifts.shift_s(self.shift_s);
+        let (shifted, others): (Vec<Held>, Vec<Held>) = shifts
+            .end()
+            .into_iter()
+            .partition(|it| Some(it.shift_s) == shift_s);
+        self.choose_held(directory, others);
+        let Some(shift_s) = shift_s else { return };
+        if self.shift_s.replace(shift_s) != Some(shift_s) {
+            let message = format!(
+                "the times of {} files have moved by {}, and their sizes are the same: the server's time zone has changed,                  and none of them is taken again",
+                shifted.len(),
+                described(shift_s)
+            );
+            let Directory { root, path } = directory.clone();
+            let result = Result::Warning(message);
+            self.notes.push_back(Note { root, path, result });
+        }
+        for Held { file, found, .. } in shifted {
+            self.tally.found += 1;
+            if let Some(memory) = &self.options.memory {
+                // The memory counts it as seen, and learns its new time once it is noted as the same.
+                memory.standing(&file, found);
+            }
+            self.same(file);
+        }
+    }
+
+    /// Chooses files that have waited.
+    pub(super) fn choose_held(&mut self, directory: &Directory, held: Vec<Held>) {
+        for Held {
+            file, there, found, ..
+        } in held
+        {
+            if let Some(file) = self.choose(file, there.as_ref(), true, found) {
+                self.move_below(directory, file);
             }
         }
     }

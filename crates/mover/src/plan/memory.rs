@@ -12,6 +12,9 @@ pub trait Memory: Debug + Send + Sync {
     /// What a file of the source, listed `now`, is to the job.
     fn standing(&self, file: &File, now: Instant) -> Standing;
 
+    /// The version of a file that an earlier run has taken.
+    fn taken(&self, path: &RelativePath) -> Option<Version>;
+
     /// Files are about to be moved. On return this outlives a power cut.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod options;
 mod piece;
 mod pieces;
 mod queue;
+mod shift;
 mod surplus;
 mod task;
 #[cfg(test)]
@@ -66,6 +67,8 @@ pub struct Planner {
     is_given_up: bool,
     /// The destination did not list a directory, which has been told.
     is_unknown_told: bool,
+    /// By so many seconds the times of a listing have moved, which has been told.
+    shift_s: Option<i64>,
     /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
     /// when another fills the path may take many seconds to come to its own.
     muster_until: Option<Instant>,
@@ -103,6 +106,7 @@ impl Planner {
             tally: Tally::default(),
             is_given_up: false,
             is_unknown_told: false,
+            shift_s: None,
             muster_until: None,
             has_told_wait: false,
             may_muster: true,
@@ -367,6 +371,11 @@ impl Planner {
                 }
             }
             Task::Move(file) => self.pieces.forget(file),
+            // Of a listing that broke off, the files that it has brought are moved.
+            Task::ListSource(directory) => {
+                let held = self.tree.node(directory).shifts.end();
+                self.choose_held(directory, held);
+            }
             Task::Delete(place) => self.surplus.keep_above(place.root, &place.path),
             Task::RemoveDirectory(directory) => return self.not_removed(directory, message),
             _ => {}
@@ -404,6 +413,7 @@ impl Planner {
                 self.surplus_listed(&directory, entries);
             }
             (Task::ListSource(directory), Outcome::Ended { not_understood }) => {
+                self.end_shifts(&directory);
                 self.ended(&directory, not_understood);
             }
             (Task::Compare(file), Outcome::Compared { is_equal }) => self.compared(file, is_equal),

@@ -34,6 +34,8 @@ pub enum Result {
     NoConnection(String),
     /// What the destination has there cannot be known; the source's files are moved whether it has them or not.
     Unknown(String),
+    /// Something that a person should know, for people.
+    Warning(String),
     /// It would be done, were this no dry run.
     Planned(Step),
     /// The destination has it otherwise: in what.

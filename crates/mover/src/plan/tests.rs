@@ -18,6 +18,7 @@ use crate::job::RESUME_LEAST;
 
 mod bounds;
 mod removal;
+mod shifts;
 mod sync;
 mod trees;
 

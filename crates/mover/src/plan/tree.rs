@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use ftp::listing::Entry;
 
-use super::task::{Directory, File, RelativePath};
+use super::{
+    shift::Shifts,
+    task::{Directory, File, RelativePath},
+};
 
 /// Whether a directory is there, at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(super) struct Node {
     pub(super) seen: HashSet<Vec<u8>>,
     /// The source's listing has brought more names than it may.
     pub(super) is_overfull: bool,
+    /// Files of the source's listing whose times have moved.
+    pub(super) shifts: Shifts,
     /// The destination has a file with its name, which goes first.
     pub(super) is_replacement: bool,
     waiting_files: Vec<File>,
@@ -58,6 +63,7 @@ impl Tree {
             there: HashMap::new(),
             seen: HashSet::new(),
             is_overfull: false,
+            shifts: Shifts::default(),
             is_replacement: false,
             waiting_files: Vec::new(),
             waiting_children: Vec::new(),

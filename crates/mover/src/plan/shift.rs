@@ -1,0 +1,164 @@
+//! Whether the times of a whole listing have moved by the same quarter hours. Then the zone of the server has changed, and
+//! no file has: a server that lists its local time does so twice a year.
+//!
+//! Known files whose times have moved wait here until the listing has ended, or until a known file has its old time.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use ftp::listing::{Entry, Precision};
+
+use super::{task::File, version::Version};
+
+/// Files of one listing whose times have moved.
+#[derive(Debug, Default)]
+pub(super) struct Shifts {
+    /// A known file has its old time: the zone is what it was.
+    is_over: bool,
+    /// Known files whose time is another one, by no quarter hours.
+    changed: usize,
+    held: Vec<Held>,
+}
+
+/// A file that waits for the end of its listing.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) file: File,
+    /// The file that the destination has.
+    pub(super) there: Option<Entry>,
+    pub(super) shift_s: i64,
+    /// When it was listed.
+    pub(super) found: Instant,
+}
+
+/// How a file is listed beside the version that is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// Its time is the same.
+    Same,
+    /// Its time has moved by so many seconds, which are quarter hours.
+    Shifted(i64),
+    /// Its time is another one.
+    Changed,
+}
+
+impl Likeness {
+    /// `None` where the size is another one too, or where the times do not tell.
+    pub(super) fn of(known: &Version, listed: &Version) -> Option<Self> {
+        if listed.size_bytes? != known.size_bytes? {
+            return None;
+        }
+        let (before, now) = (known.modified?, listed.modified?);
+        let unit_s = match before.precision.max(now.precision) {
+            Precision::Second => 1,
+            Precision::Minute => 60,
+            Precision::Day => return None,
+        };
+        let moved_s = now.unix_s - before.unix_s;
+        let quarters = (moved_s + QUARTER_S / 2).div_euclid(QUARTER_S);
+        let shift_s = quarters * QUARTER_S;
+        Some(match (moved_s - shift_s).abs() <= unit_s {
+            true if shift_s == 0 => Self::Same,
+            true if shift_s.abs() <= SHIFT_MAX_S => Self::Shifted(shift_s),
+            _ => Self::Changed,
+        })
+    }
+}
+
+impl Shifts {
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held.push(held);
+    }
+
+    pub(super) fn note_change(&mut self) {
+        self.changed += 1;
+    }
+
+    /// A known file has its old time. Returns the files that have waited.
+    pub(super) fn end(&mut self) -> Vec<Held> {
+        self.is_over = true;
+        std::mem::take(&mut self.held)
+    }
+
+    /// The shift of the listing, if it has one. `known_s` is that of another listing of the job, beside which a single file
+    /// is enough.
+    pub(super) fn shift_s(&self, known_s: Option<i64>) -> Option<i64> {
+        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+        for held in &self.held {
+            *counts.entry(held.shift_s).or_default() += 1;
+        }
+        let (shift_s, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let others = self.changed + self.held.len() - count;
+        let is_enough = count >= FILES_LEAST || known_s == Some(shift_s);
+        (is_enough && others * 2 <= count).then_some(shift_s)
+    }
+}
+
+/// A shift for people: `+1 h`, `-30 min`.
+pub(super) fn described(shift_s: i64) -> String {
+    let sign = if shift_s < 0 { '-' } else { '+' };
+    let minutes = shift_s.abs() / 60;
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{sign}{minutes} min"),
+        (hours, 0) => format!("{sign}{hours} h"),
+        (hours, minutes) => format!("{sign}{hours} h {minutes} min"),
+    }
+}
+
+/// Zones differ by quarter hours.
+const QUARTER_S: i64 = 900;
+
+/// From the zone of one end of the world to that of the other.
+const SHIFT_MAX_S: i64 = 26 * 3600;
+
+/// Fewer files may have been written anew by a clock.
+const FILES_LEAST: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use ftp::listing::Modified;
+
+    use super::*;
+
+    fn version(size_bytes: u64, unix_s: i64, precision: Precision) -> Version {
+        Version {
+            size_bytes: Some(size_bytes),
+            modified: Some(Modified { unix_s, precision }),
+        }
+    }
+
+    #[test]
+    fn a_time_moves_by_quarter_hours_or_is_another_one() {
+        let likeness = |before, now, precision| {
+            Likeness::of(&version(5, before, precision), &version(5, now, precision))
+        };
+        for (before, now, expected) in [
+            (10_000, 10_000, Likeness::Same),
+            (10_000, 13_600, Likeness::Shifted(3600)),
+            (10_000, 6_401, Likeness::Shifted(-3600)),
+            (10_000, 11_800, Likeness::Shifted(1800)),
+            (10_000, 10_900, Likeness::Shifted(900)),
+            (10_000, 10_450, Likeness::Changed),
+            (10_000, 13_603, Likeness::Changed),
+            (10_000, 10_000 + 27 * 3600, Likeness::Changed),
+        ] {
+            let found = likeness(before, now, Precision::Second);
+            assert_eq!(found, Some(expected), "{before} to {now}");
+        }
+        let minutes = likeness(10_020, 13_580, Precision::Minute);
+        assert_eq!(minutes, Some(Likeness::Shifted(3600)));
+        assert_eq!(likeness(0, 86_400, Precision::Day), None);
+        let other_size = version(6, 13_600, Precision::Second);
+        let known = version(5, 10_000, Precision::Second);
+        assert_eq!(Likeness::of(&known, &other_size), None);
+    }
+
+    #[test]
+    fn shifts_are_written_for_people() {
+        let texts = [3600, -1800, 20_700].map(described);
+        assert_eq!(texts, ["+1 h", "-30 min", "+5 h 45 min"]);
+    }
+}
