@@ -168,7 +168,8 @@ impl Session {
             (Verb::MachineListing, Form::Machine, path.to_vec())
         } else {
             let form = Form::Human { now_unix_s };
-            (Verb::Listing, form, self.list_argument(path))
+            let argument = list_argument(path, self.lists_hidden_by_option);
+            (Verb::Listing, form, argument)
         };
         let shows_itself = verb == Verb::Listing && self.lists_hidden_by_option;
         let transfer = self.transfer(verb, &argument, 0, false).await?;
@@ -204,20 +205,6 @@ impl Session {
             entries[at].modified = time_of(&reply).or(entries[at].modified);
         }
         Ok(())
-    }
-
-    /// `LIST` takes options from some servers' point of view: a name must not look like one.
-    fn list_argument(&self, path: &[u8]) -> Vec<u8> {
-        let mut argument = Vec::new();
-        if self.lists_hidden_by_option {
-            argument.extend_from_slice(b"-a ");
-        }
-        if path.starts_with(b"-") {
-            argument.extend_from_slice(b"./");
-        }
-        argument.extend_from_slice(path);
-        argument.truncate(argument.trim_ascii_end().len().max(path.len()));
-        argument
     }
 }
 
@@ -258,7 +245,38 @@ impl Lister<'_> {
     }
 }
 
+/// Some servers take what follows `LIST` for options: a name must not look like one. Blanks at its end belong to it.
+fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
+    let option: &[u8] = match (lists_hidden_by_option, path) {
+        (false, _) => b"",
+        (true, b"") => b"-a",
+        (true, _) => b"-a ",
+    };
+    let here: &[u8] = if path.starts_with(b"-") { b"./" } else { b"" };
+    [option, here, path].concat()
+}
+
 /// 550 and 553 may mean that the name is taken.
 fn is_name_taken(reply: &Reply) -> bool {
     matches!(reply.code(), Code(550 | 553 | 521))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_argument_of_a_listing_keeps_blanks_and_is_no_option() {
+        for (path, has_option, expected) in [
+            (&b""[..], true, &b"-a"[..]),
+            (b"", false, b""),
+            (b"dir ", true, b"-a dir "),
+            (b" ", true, b"-a  "),
+            (b"dir ", false, b"dir "),
+            (b"-l", true, b"-a ./-l"),
+            (b"-l", false, b"./-l"),
+        ] {
+            assert_eq!(list_argument(path, has_option), expected, "{path:?}");
+        }
+    }
 }
