@@ -169,6 +169,22 @@ fn a_listing_is_sorted_filtered_and_says_what_fails() {
     assert_ends(&["ls", &top, "--filter-from", &rules], 2, place);
 }
 
+#[test]
+fn a_pipe_or_a_device_is_no_source() {
+    let folder = Folder::new("pipe");
+    let pipe = folder.path("pipe");
+    nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("room");
+    let to = folder.path("to");
+    for source in [pipe.as_str(), "/dev/zero"] {
+        assert_ends(
+            &["copy", source, &to],
+            1,
+            "it is a pipe, a device or a socket",
+        );
+        assert!(!Path::new(&to).exists());
+    }
+}
+
 /// Writes files of 7 bytes.
 fn write(folder: &Folder, paths: &[&str]) {
     for path in paths {

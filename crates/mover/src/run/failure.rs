@@ -27,6 +27,11 @@ pub(super) enum TaskError {
     /// What an earlier attempt has left is no part of the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
+    /// The source is neither a file nor a directory: reading it may never end.
+    #[error(
+        "it is a pipe, a device or a socket, and its end is not known: store it in a file first, and copy that"
+    )]
+    NoFile,
     /// A listing cannot be relied on.
     #[error("{0}")]
     Listing(String),
@@ -43,7 +48,7 @@ impl TaskError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Server(error) => error.remedy(),
-            Self::Disk { .. } | Self::Listing(_) => Remedy::GiveUpFile,
+            Self::Disk { .. } | Self::Listing(_) | Self::NoFile => Remedy::GiveUpFile,
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
             Self::Changed | Self::NoRanges => Remedy::Retry,

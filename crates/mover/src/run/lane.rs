@@ -284,6 +284,9 @@ impl Lane {
             let is_there = is_directory(&there);
             return Ok(Probe::Directory { is_there });
         }
+        if found.kind == Kind::Other {
+            return Err(TaskError::NoFile);
+        }
         let mut path = target.file();
         let above = parent(&path).filter(|_| !target.is_in_found_directory());
         let paths: Vec<&[u8]> = above.into_iter().chain([&path[..]]).collect();
