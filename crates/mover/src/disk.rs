@@ -30,6 +30,13 @@ impl Stamp {
     }
 }
 
+impl Stamp {
+    /// Whether the same file is longer `now`.
+    pub(crate) fn has_grown(&self, now: &Self) -> bool {
+        self.inode == now.inode && self.size_bytes < now.size_bytes
+    }
+}
+
 /// The state of a file; `None` where there is none.
 pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().as_ref().map(Stamp::of)

@@ -106,6 +106,17 @@ pub struct Moving {
     pub verify: Verify,
     /// Most bytes a second, over all lanes.
     pub rate_max: Option<RateLimit>,
+    /// What is moved of a file that grows meanwhile.
+    pub growing: Growing,
+}
+
+/// What is moved of a file that grows while it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growing {
+    /// The bytes that it had at the beginning.
+    Snapshot,
+    /// All, until it has not grown for a while. A server's file is read to the end that it has then.
+    Follow,
 }
 
 /// What is compared once a file has been moved.
@@ -274,6 +285,7 @@ impl Default for Moving {
             resumes: true,
             verify: Verify::Size,
             rate_max: None,
+            growing: Growing::Snapshot,
         }
     }
 }

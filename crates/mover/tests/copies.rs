@@ -4,13 +4,18 @@ mod common;
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    thread::sleep,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{JoinHandle, sleep},
+    time::{Duration, Instant},
 };
 
 use common::{World, content, name, tree, write};
-use mover::job::{Target, Verify};
+use mover::job::{Growing, Target, Verify};
 use units::BitRate;
 
 /// A tree with the names that trouble servers.
@@ -292,4 +297,142 @@ fn several_sources_go_into_one_directory() {
         b"x"
     );
     assert_eq!(fs::read(world.at_server("into/a")).expect("there"), b"a");
+}
+
+/// Appends to a file until it is dropped.
+struct Appender {
+    is_ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Appender {
+    fn new(path: PathBuf, most: Duration) -> Self {
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let its = is_ended.clone();
+        let begun = Instant::now();
+        let thread = std::thread::spawn(move || {
+            let file = fs::File::options().append(true).open(path);
+            let mut file = file.expect("it is there");
+            while !its.load(Ordering::Relaxed) && begun.elapsed() < most {
+                file.write_all(&[7; 1000]).expect("room");
+                sleep(Duration::from_millis(20));
+            }
+        });
+        Self {
+            is_ended,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+        self.thread
+            .take()
+            .expect("it runs")
+            .join()
+            .expect("it ends");
+    }
+}
+
+fn warnings(copied: &common::Copied) -> Vec<String> {
+    let warnings = copied.notes.iter().filter_map(|it| match &it.result {
+        mover::plan::Result::Warning(message) => Some(message.clone()),
+        _ => None,
+    });
+    warnings.collect()
+}
+
+#[test]
+fn of_a_file_that_grows_the_bytes_that_it_had_are_copied_once_with_a_warning() {
+    const SIZE: usize = 6_000_000;
+    let world = World::new();
+    for verify in [Verify::Size, Verify::None, Verify::ReadBack] {
+        for is_upload in [true, false] {
+            let (from, to) = match is_upload {
+                true => (world.here("log"), world.at_server("copy")),
+                false => (world.at_server("log"), world.here("copy")),
+            };
+            write(&from, &content(SIZE));
+            let appender = Appender::new(from.clone(), Duration::from_secs(60));
+            let mut job = match is_upload {
+                true => world.upload(&from, "copy"),
+                false => world.download("log", &to),
+            };
+            job.moving.rate_max = Some(BitRate::mbit(40).into());
+            job.moving.verify = verify;
+            let copied = world.run(job);
+            drop(appender);
+            let case = format!("{verify:?}, upload: {is_upload}");
+            assert_eq!(copied.failures(), [""; 0], "{case}");
+            assert_eq!(copied.summary.tally.moved, 1, "{case}");
+            let (ours, theirs) = (
+                fs::read(&from).expect("there"),
+                fs::read(&to).expect("there"),
+            );
+            assert!(ours.len() > theirs.len(), "it has grown: {case}");
+            assert!(ours.starts_with(&theirs), "{case}");
+            assert!(
+                (SIZE..SIZE + 300_000).contains(&theirs.len()),
+                "{case}: {}",
+                theirs.len()
+            );
+            assert!(
+                copied.moved_bytes < SIZE as u64 + 300_000,
+                "once: {case}: {}",
+                copied.moved_bytes
+            );
+            if verify != Verify::None {
+                let told = warnings(&copied);
+                assert!(
+                    told.len() == 1 && told[0].contains("the file grows"),
+                    "{case}: {told:?}"
+                );
+            }
+            fs::remove_file(&from).expect("there");
+            fs::remove_file(&to).expect("there");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_written_anew_while_it_is_read_is_no_growing_one() {
+    const SIZE: usize = 6_000_000;
+    let world = World::new();
+    let from = world.here("file");
+    write(&from, &content(SIZE));
+    let mut job = world.upload(&from, "copy");
+    job.moving.rate_max = Some(BitRate::mbit(40).into());
+    let other: Vec<u8> = content(SIZE + 100_000).iter().map(|it| !it).collect();
+    let writer = {
+        let other = other.clone();
+        std::thread::spawn(move || {
+            sleep(Duration::from_millis(500));
+            // In the same inode, from the beginning.
+            fs::write(&from, other).expect("room");
+        })
+    };
+    let copied = world.run(job);
+    writer.join().expect("it ends");
+    assert_eq!(copied.failures(), [""; 0]);
+    assert_eq!(fs::read(world.at_server("copy")).expect("there"), other);
+}
+
+#[test]
+fn a_file_that_is_followed_is_copied_until_it_rests() {
+    let world = World::new();
+    let from = world.here("log");
+    write(&from, b"begin");
+    let appender = Appender::new(from.clone(), Duration::from_secs(3));
+    let mut job = world.upload(&from, "copy");
+    job.moving.growing = Growing::Follow;
+    job.plan.follows_growth = true;
+    let copied = world.run(job);
+    drop(appender);
+    assert_eq!(copied.failures(), [""; 0]);
+    let ours = fs::read(&from).expect("there");
+    assert!(ours.len() > 50_000, "it has grown");
+    assert_eq!(fs::read(world.at_server("copy")).expect("there"), ours);
+    assert_eq!(warnings(&copied), [""; 0]);
 }

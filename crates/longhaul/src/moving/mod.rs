@@ -20,12 +20,12 @@ use mover::{
 };
 use units::parse_duration;
 
-pub(crate) use self::settings::Settings;
 use self::{
     calls::Calls,
     settings::{ask_passwords, share_gateways},
     told::{Manner, Told},
 };
+pub(crate) use self::settings::Settings;
 use crate::{
     exit,
     filters::Filters,
@@ -98,6 +98,9 @@ pub(crate) struct Writing {
     /// Go on with what an earlier run has left
     #[arg(long, value_enum, default_value_t = Resume::Auto, value_name = "WHEN")]
     resume: Resume,
+    /// What is copied of a file that grows meanwhile
+    #[arg(long, value_enum, default_value_t = Growth::Snapshot, value_name = "HOW")]
+    growing: Growth,
     /// Call this program for each file that was moved; no shell. It has the file's facts in its environment, and as JSON
     /// on its standard input
     #[arg(long, value_name = "CMD")]
@@ -135,6 +138,14 @@ enum Links {
     Follow,
     /// They are made at DST; both ends must be on this machine
     Copy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Growth {
+    /// The bytes that it had at the beginning, with a warning
+    Snapshot,
+    /// All, until it has not grown for ten seconds; for files of this machine
+    Follow,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,7 +9,7 @@ use std::{
 
 use mover::{
     filter::Filter,
-    job::{Job, Moving, Root, Target, Verify},
+    job::{Growing, Job, Moving, Root, Target, Verify},
     location::{Location, Remote, Scheme, Server},
     names::join,
     plan::{self, Purpose},
@@ -234,6 +234,9 @@ impl Settings {
                     .writing
                     .map_or(plan::Links::Skip, |it| links(it.links)),
                 settle_s: order.writing.map_or(0, settle_s),
+                follows_growth: order
+                    .writing
+                    .is_some_and(|it| it.growing == super::Growth::Follow),
                 makes_empty_directories: order.makes_empty_directories,
                 is_dry_run: order.is_dry_run(),
                 filter: Arc::new(self.filter),
@@ -332,6 +335,10 @@ fn moving(writing: &Writing) -> Moving {
             super::Verify::Size => Verify::Size,
             super::Verify::Hash => Verify::Hash,
             super::Verify::Readback => Verify::ReadBack,
+        },
+        growing: match writing.growing {
+            super::Growth::Snapshot => Growing::Snapshot,
+            super::Growth::Follow => Growing::Follow,
         },
         ..Moving::default()
     }

@@ -53,6 +53,15 @@ pub enum Outcome {
         /// How it is known that the destination has it.
         proof: Proof,
     },
+    /// Of [`Task::Move`]: the file has grown meanwhile, and the destination has its beginning.
+    Grown {
+        /// Bytes that the destination has.
+        bytes: u64,
+        /// Time of the source's last change when the move began.
+        modified_unix_s: Option<i64>,
+        /// How it is known that the destination has them.
+        proof: Proof,
+    },
     /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
     Split(Vec<Piece>),
     /// Of [`Task::MovePiece`].

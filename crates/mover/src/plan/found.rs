@@ -397,9 +397,13 @@ impl Planner {
         None
     }
 
-    fn wanted(&mut self, file: File) -> File {
+    fn wanted(&mut self, mut file: File) -> File {
         self.tally.wanted += 1;
         self.tally.bytes_wanted += file.size_bytes.unwrap_or(0);
+        if self.options.follows_growth && file.link.is_none() {
+            // What it will have is not known, so that it is no small file among others.
+            file.size_bytes = None;
+        }
         file
     }
 

@@ -421,12 +421,23 @@ impl Planner {
             (Task::RemoveDirectory(directory), Outcome::Deleted) => self.removed(directory),
             (
                 Task::Move(file) | Task::Join(file),
-                Outcome::Moved {
+                outcome @ (Outcome::Moved {
                     bytes,
                     modified_unix_s,
                     proof,
-                },
+                }
+                | Outcome::Grown {
+                    bytes,
+                    modified_unix_s,
+                    proof,
+                }),
             ) => {
+                if let Outcome::Grown { .. } = outcome {
+                    let message = format!(
+                        "the file grows: copied are the {bytes} bytes that it had (--growing follow copies until it rests)"
+                    );
+                    self.note(&file, Result::Warning(message));
+                }
                 self.tally.moved += 1;
                 self.pieces.forget(&file);
                 let version = file.version().seen(bytes, modified_unix_s);

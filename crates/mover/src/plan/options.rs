@@ -34,6 +34,8 @@ pub struct Options {
     pub memory: Option<Arc<dyn Memory>>,
     /// Removes a file at the source once the destination has it.
     pub removes_source: bool,
+    /// Files that grow are read until they rest.
+    pub follows_growth: bool,
     /// When the job began, in seconds since 1970: ages of files are those of that time.
     pub begun_unix_s: i64,
 }
@@ -125,6 +127,7 @@ impl Default for Options {
             filter: Arc::default(),
             memory: None,
             removes_source: false,
+            follows_growth: false,
             begun_unix_s: 0,
         }
     }

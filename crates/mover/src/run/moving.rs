@@ -1,12 +1,15 @@
 //! One file from the source to the destination: whole under its name, or not at all.
 
+mod growing;
 mod pieces;
 mod spooled;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ftp::listing::{Entry, Precision};
+use tokio::time::sleep;
 
+use self::growing::{FOLLOW_EVERY, FOLLOW_QUIET, ReadRange};
 use super::{
     end::{End, Reader, compare_hashes},
     failure::TaskError,
@@ -18,7 +21,7 @@ use crate::{
     journal::{Journal, Origin, Part},
     names::local,
     plan::{File, Outcome, Proof},
-    server::{self, ServerError},
+    server::{self, Ended, ServerError},
 };
 
 /// Moves a file.
@@ -44,7 +47,7 @@ struct Names {
 impl Mover<'_> {
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
         let names = self.names(file);
-        let facts = self.facts(file, &names).await?;
+        let mut facts = self.facts(file, &names).await?;
         let origin = facts.origin();
         let journal = self.journal_for(origin);
         let overlap = match (&journal, origin) {
@@ -78,7 +81,12 @@ impl Mover<'_> {
             Ok(copied) => copied,
         };
         let bytes = copied.bytes;
-        let proof = match self.check(&names, &facts, &copied).await? {
+        if self.follows() {
+            // The listing that finds it at rest finds it so.
+            facts.modified_unix_s = self.facts_now(&names).await?.modified_unix_s;
+        }
+        let (proof, is_grown) = self.check(&names, &facts, &copied).await?;
+        let proof = match proof {
             // The hash of a stream is no proof for a server whose bytes lay on a disk meanwhile.
             Proof::Link if copied.is_spooled => Proof::Size,
             proof => proof,
@@ -87,10 +95,18 @@ impl Mover<'_> {
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
         end(journal.as_ref(), &names.part).await;
-        Ok(Outcome::Moved {
-            bytes,
-            modified_unix_s: facts.modified_unix_s,
-            proof,
+        let modified_unix_s = facts.modified_unix_s;
+        Ok(match is_grown {
+            true => Outcome::Grown {
+                bytes,
+                modified_unix_s,
+                proof,
+            },
+            false => Outcome::Moved {
+                bytes,
+                modified_unix_s,
+                proof,
+            },
         })
     }
 
@@ -256,6 +272,8 @@ impl Mover<'_> {
         if let Some(copied) = self.copy_by_spool(names, overlap, facts, journal).await? {
             return Ok(copied);
         }
+        let (follows, is_local) = (self.follows(), matches!(self.source, End::Local));
+        let mut read = (is_local && !follows).then(|| ReadRange::from(overlap.length));
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
         if !reader.is_of(facts.size_bytes, facts.modified_unix_s) {
             return Err(TaskError::Changed);
@@ -277,10 +295,26 @@ impl Mover<'_> {
         }
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let (mut length, mut synced_bytes) = (overlap.length, overlap.length);
+        let size_max_bytes = facts.size_bytes.filter(|_| !follows).unwrap_or(u64::MAX);
+        let mut quiet = Duration::ZERO;
         loop {
-            let count = reader.read(&mut bytes).await?;
-            if count == 0 {
+            let room = usize::try_from(size_max_bytes.saturating_sub(length));
+            let room = room.unwrap_or(usize::MAX).min(bytes.len());
+            if room == 0 {
                 break;
+            }
+            let count = reader.read(&mut bytes[..room]).await?;
+            if count == 0 {
+                if follows && quiet < FOLLOW_QUIET {
+                    sleep(FOLLOW_EVERY).await;
+                    quiet += FOLLOW_EVERY;
+                    continue;
+                }
+                break;
+            }
+            quiet = Duration::ZERO;
+            if let Some(read) = &mut read {
+                read.add(&bytes[..count]);
             }
             writer.write(&bytes[..count]).await?;
             length += count as u64;
@@ -304,7 +338,18 @@ impl Mover<'_> {
                 note(journal, &names.part, part).await;
             }
         }
-        let ended = reader.finish().await?;
+        // A server's file that is longer by now is not read to its end.
+        let is_grown = !is_local && length == size_max_bytes && reader.read(&mut bytes).await? > 0;
+        let ended = match is_grown {
+            true => {
+                reader.abandon().await;
+                Ended {
+                    is_sure: true,
+                    facts: None,
+                }
+            }
+            false => reader.finish().await?,
+        };
         if !ended.is_sure && facts.size_bytes != Some(length) {
             return Err(ServerError::Cut.into());
         }
@@ -320,23 +365,29 @@ impl Mover<'_> {
             is_spooled: false,
             source_now: ended.facts,
             there: writer.finish().await?,
+            is_grown,
+            read,
         })
     }
 
-    /// Whether the source is what it was, and the destination has all of it.
+    /// Whether the source is what it was, and the destination has all of it. Also returns whether the source has grown.
     async fn check(
         &mut self,
         names: &Names,
         facts: &Facts,
         copied: &Copied,
-    ) -> Result<Proof, TaskError> {
+    ) -> Result<(Proof, bool), TaskError> {
         let bytes = copied.bytes;
-        if facts.size_bytes.is_some_and(|it| it != bytes) {
+        let follows = self.follows();
+        if !follows && facts.size_bytes.is_some_and(|it| it != bytes) {
             return Err(TaskError::Changed);
         }
         let verify = self.shared.job.moving.verify;
         if verify == Verify::None {
-            return Ok(Proof::None);
+            return Ok((Proof::None, copied.is_grown));
+        }
+        if copied.is_grown {
+            self.mend_source().await?;
         }
         let now = match copied.source_now {
             Some(facts) => Facts::of(facts),
@@ -350,8 +401,10 @@ impl Mover<'_> {
             (Some(before), Some(now)) => before == now,
             _ => true,
         };
-        let is_same_stamp = facts.stamp.is_none() || facts.stamp == now.stamp;
-        if !is_same_size || !is_same_time || !is_same_stamp {
+        let is_same_stamp = follows || facts.stamp.is_none() || facts.stamp == now.stamp;
+        let is_same = is_same_size && is_same_time && is_same_stamp && !copied.is_grown;
+        let is_grown = !is_same && self.has_grown(names, facts, &now, copied).await?;
+        if !is_same && !is_grown {
             return Err(TaskError::Changed);
         }
         let got = match copied.there {
@@ -369,31 +422,34 @@ impl Mover<'_> {
             let expected = bytes;
             return Err(ServerError::Short { got, expected }.into());
         }
-        if verify == Verify::Hash {
+        if verify == Verify::Hash && !is_grown {
             let ends = (&mut *self.source, &mut *self.destination);
             match compare_hashes(ends, (&names.source, &names.part)).await? {
-                Some(true) => return Ok(Proof::Hash),
+                Some(true) => return Ok((Proof::Hash, false)),
                 Some(false) => return Err(TaskError::Differs),
                 None => {}
             }
         }
-        if verify == Verify::Size {
-            return Ok(self.shared.proof_by_size());
+        if verify == Verify::Size || copied.is_grown {
+            return Ok((self.shared.proof_by_size(), is_grown));
         }
-        self.read_back(names).await?;
-        Ok(Proof::Content)
+        self.read_back(names, bytes).await?;
+        Ok((Proof::Content, is_grown))
     }
 
-    /// Reads source and destination once more, and compares.
-    async fn read_back(&mut self, names: &Names) -> Result<(), TaskError> {
+    /// Reads so many bytes of source and destination once more, and compares.
+    async fn read_back(&mut self, names: &Names, mut left_bytes: u64) -> Result<(), TaskError> {
         let mut source = self.source.read(&names.source, 0).await?;
         let mut destination = self.destination.read(&names.part, 0).await?;
         let (mut ours, mut theirs) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);
         loop {
-            let count = source.read(&mut ours).await?;
+            let room = usize::try_from(left_bytes).unwrap_or(usize::MAX);
+            let room = room.min(ours.len());
+            let count = source.read(&mut ours[..room]).await?;
             if count == 0 {
                 break;
             }
+            left_bytes -= count as u64;
             let is_whole =
                 read_exactly(&mut destination, &mut theirs[..count], self.shared).await?;
             if !is_whole || ours[..count] != theirs[..count] {
@@ -419,6 +475,10 @@ struct Copied {
     source_now: Option<server::Facts>,
     /// What the destination's server has said of it.
     there: Option<server::Facts>,
+    /// A server's file has more bytes than it had, which were not copied.
+    is_grown: bool,
+    /// The bytes that were read of a file of this machine.
+    read: Option<ReadRange>,
 }
 
 /// What is known of the source.

@@ -172,7 +172,7 @@ impl Mover<'_> {
 
     /// Connects again where the server has left after a transfer that was not read to its end, or does not say that it has
     /// ended.
-    async fn mend_source(&mut self) -> Result<(), TaskError> {
+    pub(super) async fn mend_source(&mut self) -> Result<(), TaskError> {
         if !self.source.is_ready().await {
             *self.source = End::open(&self.shared.job.source, None).await?;
         }
@@ -341,8 +341,10 @@ impl Mover<'_> {
             is_spooled: false,
             source_now: None,
             there: None,
+            is_grown: false,
+            read: None,
         };
-        let proof = self.check(names, facts, &copied).await?;
+        let (proof, _) = self.check(names, facts, &copied).await?;
         let named = self
             .destination
             .name(&names.part, &names.destination, facts.modified_unix_s);

@@ -53,6 +53,8 @@ impl Mover<'_> {
                     is_spooled: true,
                     source_now: None,
                     there,
+                    is_grown: false,
+                    read: None,
                 }))
             }
             Spooled::No => Ok(None),
@@ -107,11 +109,14 @@ impl Mover<'_> {
         writer.write(&at.to_be_bytes()).await?;
         let mut bytes = vec![0; progress.step_bytes()];
         loop {
-            let count = reader.read(&mut bytes).await?;
-            at += count as u64;
             if at > end {
                 return Err(TaskError::Changed);
             }
+            // A file that grows is longer by now.
+            let room = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let room = room.min(bytes.len());
+            let count = reader.read(&mut bytes[..room]).await?;
+            at += count as u64;
             if count == 0 {
                 break;
             }
