@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Make directories also where nothing is in them
     #[arg(long)]
     empty_dirs: bool,
+    /// Copy nothing: remove the parts that an interrupted run of the same command has left at DST
+    #[arg(long)]
+    clean: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -91,5 +94,9 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    moving::run(&args.orders()?)
+    let orders = args.orders()?;
+    match args.clean {
+        true => moving::clean(&orders),
+        false => moving::run(&orders),
+    }
 }

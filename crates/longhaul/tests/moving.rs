@@ -185,6 +185,57 @@ fn a_pipe_or_a_device_is_no_source() {
     }
 }
 
+#[test]
+fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_part() {
+    let folder = Folder::new("journal");
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    fs::write(&from, vec![1; 20_000_000]).expect("room");
+    let journals = || {
+        let jobs = folder.path("home/.local/state/longhaul/jobs");
+        fs::read_dir(jobs).into_iter().flatten().count()
+    };
+    let command = |more: &[&str], to: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command
+            .args(["copy", &from, to])
+            .args(more)
+            .env("HOME", folder.path("home"))
+            .env_remove("XDG_STATE_HOME")
+            .stdout(Stdio::piped());
+        command
+    };
+    let parts = || {
+        let entries = fs::read_dir(folder.path("")).expect("a folder").flatten();
+        let names = entries.map(|it| it.file_name().display().to_string());
+        names.filter(|it| it.ends_with(".part")).count()
+    };
+    let mut copy = command(&["--bwlimit", "8M"], &to)
+        .spawn()
+        .expect("the program");
+    let begun = Instant::now();
+    while parts() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a part");
+        thread::sleep(Duration::from_millis(20));
+    }
+    thread::sleep(Duration::from_millis(500));
+    kill(Pid::from_raw(copy.id() as i32), Signal::SIGINT).expect("it runs");
+    copy.wait().expect("it ends");
+    assert_eq!((journals(), parts()), (1, 1));
+    // The same place by another spelling.
+    let cleaned = command(&["--clean"], &folder.path(".//to"))
+        .output()
+        .expect("the program");
+    let printed = String::from_utf8_lossy(&cleaned.stdout).into_owned();
+    assert!(printed.contains("one part removed"), "{printed}");
+    assert_eq!((journals(), parts()), (0, 0));
+    let again = command(&["--clean"], &to).output().expect("the program");
+    let printed = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(printed.contains("nothing is left"), "{printed}");
+    assert!(command(&[], &to).status().expect("the program").success());
+    assert_eq!((journals(), parts()), (0, 0));
+    assert_eq!(fs::metadata(&to).expect("copied").len(), 20_000_000);
+}
+
 /// Writes files of 7 bytes.
 fn write(folder: &Folder, paths: &[&str]) {
     for path in paths {

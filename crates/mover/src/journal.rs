@@ -16,7 +16,10 @@ use crate::plan::Piece;
 #[derive(Debug)]
 pub struct Journal {
     database: Database,
+    path: PathBuf,
     mark: u32,
+    /// The file goes with the journal if no part is left.
+    is_one_off: bool,
 }
 
 /// The source of a part.
@@ -65,6 +68,15 @@ impl Part {
     }
 }
 
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if self.is_one_off && self.left().is_ok_and(|it| it.is_empty()) {
+            // One that stays is found empty by the next run.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// A journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -106,13 +118,44 @@ impl Journal {
         let path = folder.join(format!("{name:032x}.redb"));
         let mark = name as u32;
         match Database::create(&path) {
-            Ok(database) => Ok(Self { database, mark }),
+            Ok(database) => Ok(Self {
+                database,
+                path,
+                mark,
+                is_one_off: false,
+            }),
             Err(DatabaseError::DatabaseAlreadyOpen) => Err(JournalError::Running(path)),
             Err(error) => Err(JournalError::File {
                 path,
                 source: Box::new(error.into()),
             }),
         }
+    }
+
+    /// Removes the file when the journal is dropped and no part is left: the job is one that need not come again.
+    pub fn one_off(mut self) -> Self {
+        self.is_one_off = true;
+        self
+    }
+
+    /// The parts that are left, by the names that they have at the destination.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn left(&self) -> Result<Vec<Vec<u8>>, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let mut names = Vec::new();
+        for table in [PARTS, PIECES] {
+            let table = match transaction.open_table(table) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for entry in table.iter()? {
+                names.push(entry?.0.value().to_vec());
+            }
+        }
+        Ok(names)
     }
 
     /// Tells the parts of this job from those of others.
@@ -277,6 +320,41 @@ mod tests {
         assert_eq!(other.part(b"x.part").expect("read"), None);
         journal.end(b"x.part").expect("written");
         assert_eq!(journal.part(b"x.part").expect("read"), None);
+    }
+
+    #[test]
+    fn the_file_of_a_job_that_is_done_goes_and_one_with_a_part_stays() {
+        let folder = tempfile::tempdir().expect("room");
+        let open = || {
+            Journal::open(folder.path(), "a")
+                .expect("a journal")
+                .one_off()
+        };
+        let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+        let part = Part::new(
+            Origin {
+                size_bytes: 5,
+                modified_unix_s: 7,
+                modified_ns: 0,
+            },
+            None,
+        );
+        drop(open());
+        assert_eq!(files(), 0);
+        let journal = open();
+        journal.begin(b"x.part", part).expect("written");
+        journal
+            .begin_pieces(b"y.part", part.origin)
+            .expect("written");
+        drop(journal);
+        assert_eq!(files(), 1);
+        let journal = open();
+        let left = journal.left().expect("read");
+        assert_eq!(left, [b"x.part".to_vec(), b"y.part".to_vec()]);
+        journal.end(b"x.part").expect("written");
+        journal.end_pieces(b"y.part").expect("written");
+        drop(journal);
+        assert_eq!(files(), 0);
     }
 
     #[test]

@@ -376,7 +376,7 @@ fn problem(at: &Spanned<DeValue<'_>>, message: &str) -> Problem {
 }
 
 /// Flags that only a command line has.
-const NOT_FOR_JOBS: [&str; 3] = ["dry_run", "json", "progress"];
+const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];
 
 const NAME_BYTES_MAX: usize = 64;
 

@@ -1,6 +1,7 @@
 //! What `copy`, `sync` and `check` share: flags, the jobs that they make, and how these run.
 
 mod calls;
+mod clean;
 mod settings;
 mod told;
 
@@ -25,7 +26,7 @@ use self::{
     settings::{ask_passwords, share_gateways},
     told::{Manner, Told},
 };
-pub(crate) use self::settings::Settings;
+pub(crate) use self::{clean::clean, settings::Settings};
 use crate::{
     exit,
     filters::Filters,
@@ -398,7 +399,7 @@ fn open_journal(name: &str) -> anyhow::Result<Option<Journal>> {
         return Ok(None);
     };
     match Journal::open(&folder, name) {
-        Ok(journal) => Ok(Some(journal)),
+        Ok(journal) => Ok(Some(journal.one_off())),
         Err(running @ JournalError::Running(_)) => Err(running.into()),
         Err(error) => {
             let error = anyhow::Error::from(error);

@@ -167,9 +167,10 @@ impl Settings {
         ends.into_iter().flatten().filter_map(Location::server)
     }
 
-    /// What the job is: two commands with the same name do the same.
+    /// What the job is: two commands with the same name do the same, however their paths are spelled.
     pub(super) fn name(&self) -> String {
-        let (sources, destination) = self.ends();
+        let sources: Vec<String> = self.sources.iter().map(canonical).collect();
+        let destination = canonical(&self.destination);
         let name = format!("{}\n{destination}", sources.join("\n"));
         match self.access.gateway() {
             Some(gateway) => format!("{name}\n{gateway}"),
@@ -366,6 +367,35 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A location in the one spelling that all its spellings have in common. The last name of a local path is not followed.
+fn canonical(location: &Location) -> String {
+    match location {
+        Location::Local(path) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let path = match (path.parent(), path.file_name()) {
+                (Some(above), Some(name)) => {
+                    resolved(above).map_or(path.clone(), |it| it.join(name))
+                }
+                _ => path,
+            };
+            path.to_string_lossy().into_owned()
+        }
+        Location::Remote(remote) => {
+            let names = remote.path.split(|it| *it == b'/');
+            let names: Vec<&[u8]> = names.filter(|it| !matches!(*it, b"" | b".")).collect();
+            let root: &[u8] = if remote.path.starts_with(b"/") {
+                b"/"
+            } else {
+                b""
+            };
+            let mut server = remote.server.clone();
+            server.host.make_ascii_lowercase();
+            let path = [root, &names.join(&b'/')].concat();
+            Remote { server, path }.to_string()
+        }
+    }
+}
+
 /// What is not there yet cannot be resolved as a whole: what is above it can.
 fn resolved(path: &Path) -> std::io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
@@ -406,6 +436,33 @@ mod tests {
     struct Line {
         #[command(flatten)]
         copy: crate::copy::Args,
+    }
+
+    fn settings(line: &str) -> Settings {
+        let words = line.split(' ').chain(["--netrc", "/nonexistent"]);
+        let line = Line::parse_from(["copy"].into_iter().chain(words));
+        let orders = line.copy.orders().expect("it has a destination");
+        Settings::read(&orders[0]).expect("it is right")
+    }
+
+    #[test]
+    fn a_job_has_one_name_however_its_paths_are_spelled() {
+        let name = |line: &str| settings(line).name();
+        let one = name("/tmp/a ftp://Host/b/c");
+        for line in [
+            "/tmp//a/ ftp://host/b//c/",
+            "/tmp/./a ftp://host/./b/c",
+            "/usr/../tmp/a ftp://host/b/c",
+        ] {
+            assert_eq!(name(line), one, "{line}");
+        }
+        for line in [
+            "/tmp/a ftp://host//b/c",
+            "/tmp/a ftp://host/c",
+            "/tmp/a ftp://host:2121/b/c",
+        ] {
+            assert_ne!(name(line), one, "{line}");
+        }
     }
 
     #[test]
