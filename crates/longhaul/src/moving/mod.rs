@@ -2,6 +2,7 @@
 
 mod calls;
 mod clean;
+mod overlap;
 mod settings;
 mod told;
 
@@ -268,6 +269,9 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     let scheme = settings.iter().find_map(Settings::scheme);
     let mut ways: Vec<_> = settings.iter_mut().map(|it| &mut it.access).collect();
     let near = start_near(&mut ways, scheme)?;
+    for (order, settings) in orders.iter().zip(&settings) {
+        overlap::check(order, settings).await?;
+    }
     share_gateways(&mut settings);
     let bars = MultiProgress::new();
     let first = Progress::new(orders[0].common.bwlimit.clone());

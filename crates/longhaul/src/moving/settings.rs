@@ -16,7 +16,11 @@ use mover::{
     sharing::Sharing,
 };
 
-use super::{Order, Writing, calls::Words};
+use super::{
+    Order, Writing,
+    calls::Words,
+    overlap::{INTO_ITSELF, ONE_WITHIN},
+};
 use crate::{exit, filters::now_unix_s, way::Access};
 
 /// A checked command line.
@@ -98,12 +102,12 @@ impl Settings {
         check_names(&sources)?;
         exit::ensure(
             !sources.iter().any(|it| is_within(it, &destination)),
-            "a directory cannot be copied into itself",
+            INTO_ITSELF,
         )?;
         let is_sync = matches!(order.purpose, Purpose::Sync { .. });
         exit::ensure(
             !is_sync || !sources.iter().any(|it| is_within(&destination, it)),
-            "a directory cannot become as one within it is",
+            ONE_WITHIN,
         )?;
         let copies_links = order
             .writing
@@ -193,6 +197,11 @@ impl Settings {
             self.sources.iter().map(name).collect(),
             name(&self.destination),
         )
+    }
+
+    /// The sources and the destination.
+    pub(super) fn locations(&self) -> (&[Location], &Location) {
+        (&self.sources, &self.destination)
     }
 
     /// The servers that the job needs.
@@ -413,7 +422,9 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
     match (outer, inner) {
         (Location::Local(outer), Location::Local(inner)) => {
             match (resolved(outer), resolved(inner)) {
-                (Ok(outer), Ok(inner)) => outer.is_dir() && below(&outer, &inner),
+                (Ok(outer), Ok(inner)) => {
+                    outer.is_dir() && (below(&outer, &inner) || is_above(&outer, &inner))
+                }
                 _ => false,
             }
         }
@@ -424,6 +435,18 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a directory above `inner` is `outer` itself, as by a bind mount.
+fn is_above(outer: &Path, inner: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = |path: &Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let outer = place(outer);
+    let mut above = inner.ancestors().skip(1);
+    outer.is_some() && above.any(|it| place(it) == outer)
 }
 
 #[cfg(test)]

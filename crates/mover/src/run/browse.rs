@@ -4,9 +4,15 @@ use std::{io, sync::Arc};
 
 use ftp::listing::Entry;
 
-use super::{delete::delete_file, end::End, failure::TaskError, lane};
+use super::{
+    delete::delete_file,
+    end::{End, on_disk},
+    failure::TaskError,
+    lane,
+};
 use crate::{
     job::Site,
+    names::{join, last_name, local, parent, shown},
     server::{Kept, ServerError},
 };
 
@@ -74,6 +80,61 @@ impl Browser {
     /// [`BrowseError`] if the disk or the server refuses, also where there is no such file.
     pub async fn delete(&mut self, path: &[u8]) -> Result<(), BrowseError> {
         Ok(delete_file(&mut self.end, path).await?)
+    }
+
+    /// Where a path is, as the server says it of the nearest directory that is there. On this machine links are resolved.
+    ///
+    /// # Errors
+    /// [`BrowseError`] if the disk or the server cannot tell.
+    pub async fn place(&mut self, path: &[u8]) -> Result<Vec<u8>, BrowseError> {
+        let mut below = Vec::new();
+        let mut at = path;
+        loop {
+            let place = match &mut self.end {
+                End::Remote(session) => session.place_of(at).await?,
+                End::Local => local(at)
+                    .canonicalize()
+                    .ok()
+                    .map(|it| it.into_os_string().into_encoded_bytes()),
+                End::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
+            };
+            if let Some(place) = place {
+                let names = below.into_iter().rev();
+                return Ok(names.fold(place, |above, name: Vec<u8>| join(&above, &name)));
+            }
+            let name = last_name(at);
+            if name.is_empty() {
+                return Ok(path.to_vec());
+            }
+            below.push(name);
+            // A name alone is in the directory of the log-in.
+            at = parent(at).unwrap_or_default();
+        }
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// [`BrowseError`] if the disk or the server refuses.
+    pub async fn make_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
+        Ok(self.end.make_directory(path, false).await?)
+    }
+
+    /// Removes a directory in which nothing is.
+    ///
+    /// # Errors
+    /// [`BrowseError`] if the disk or the server refuses.
+    pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
+        match &mut self.end {
+            End::Remote(session) => session.remove_directory(path).await?,
+            End::Local => {
+                let path = local(path);
+                let what = format!("removing the directory {}", shown(&path));
+                on_disk(move || std::fs::remove_dir(&path), what).await?;
+            }
+            End::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
+        }
+        Ok(())
     }
 
     /// Takes leave of the server, or keeps the session.

@@ -181,7 +181,10 @@ impl Session {
     }
 
     /// Where a directory is, as the server says it; `None` for what is none.
-    async fn place_of(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, ServerError> {
+    ///
+    /// # Errors
+    /// [`ServerError`] if the connection is lost, or the server does not go back to the directory of the log-in.
+    pub async fn place_of(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, ServerError> {
         let home = self.home().await?;
         if path.is_empty() {
             return Ok(Some(home));

@@ -1,0 +1,159 @@
+//! Whether source and destination are the same files under other names: at one server by two spellings, by a link, or on
+//! this machine by its own server. A sync that deletes would delete its own source.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "looks which addresses are this machine's"
+)]
+
+use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
+
+use mover::{
+    location::{Location, Server},
+    names::{join, parent},
+    plan::Purpose,
+    run::Browser,
+};
+
+use super::{Order, Settings};
+use crate::exit;
+
+/// Refuses a job whose ends overlap. Where the ends cannot be the same place, nothing is asked.
+pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Result<()> {
+    let (sources, destination) = settings.locations();
+    let source = &sources[0];
+    let deletes = matches!(&order.purpose, Purpose::Sync { deletion: Some(_) });
+    let is_direct = settings.access.door().is_none();
+    let is_same = match (source.server(), destination.server()) {
+        (Some(ours), Some(theirs)) if ours.scheme.is_ftp() && order.writing.is_some() => {
+            let is_same_user = settings.access.user(ours) == settings.access.user(theirs);
+            is_same_user && ours.port == theirs.port && is_same_host(ours, theirs, is_direct)
+        }
+        (Some(server), None) | (None, Some(server)) => {
+            let is_own = || addresses(server).iter().any(is_own_address);
+            deletes && server.scheme.is_ftp() && is_direct && is_own()
+        }
+        _ => false,
+    };
+    if !is_same {
+        return Ok(());
+    }
+    let mut there = Browser::open(&settings.access.site(destination), None).await?;
+    if source.server().is_some() && destination.server().is_some() {
+        let to = there.place(&destination.path()).await?;
+        for source in sources {
+            let from = there.place(&source.path()).await?;
+            exit::ensure(!is_below(&from, &to), INTO_ITSELF)?;
+            let is_sync = matches!(order.purpose, Purpose::Sync { .. });
+            exit::ensure(!is_sync || !is_below(&to, &from), ONE_WITHIN)?;
+        }
+    }
+    let checked = match deletes && !order.is_dry_run() {
+        true => probe(settings, source, destination, &mut there).await,
+        false => Ok(()),
+    };
+    there.close().await;
+    checked
+}
+
+/// Makes a directory at the destination, and looks whether it is also above the source: links and servers hide what paths
+/// lead to.
+async fn probe(
+    settings: &Settings,
+    source: &Location,
+    destination: &Location,
+    there: &mut Browser,
+) -> anyhow::Result<()> {
+    let name = format!(".longhaul-{:016x}", rand_number());
+    let made = join(&destination.path(), name.as_bytes());
+    // Where none can be made, nothing is there, or nothing can be deleted.
+    if there.make_directory(&made).await.is_err() {
+        return Ok(());
+    }
+    let is_seen = is_seen_above(settings, source, name.as_bytes()).await;
+    there.remove_directory(&made).await?;
+    exit::ensure(!is_seen?, ONE_WITHIN)
+}
+
+async fn is_seen_above(
+    settings: &Settings,
+    source: &Location,
+    name: &[u8],
+) -> anyhow::Result<bool> {
+    let mut here = Browser::open(&settings.access.site(source), None).await?;
+    let path = here.place(&source.path()).await?;
+    let mut is_seen = false;
+    for path in [path, source.path()] {
+        let mut at = Some(path.as_slice());
+        while let Some(above) = at.and_then(parent) {
+            is_seen |= here.look(&join(above, name)).await?.is_some();
+            at = (above != b"/").then_some(above);
+        }
+    }
+    here.close().await;
+    Ok(is_seen)
+}
+
+fn is_same_host(ours: &Server, theirs: &Server, is_direct: bool) -> bool {
+    let is_same_name = ours.host.eq_ignore_ascii_case(&theirs.host);
+    // Behind a gateway a name leads where the far gateway says.
+    is_same_name
+        || is_direct && {
+            let theirs = addresses(theirs);
+            addresses(ours).iter().any(|it| theirs.contains(it))
+        }
+}
+
+/// The addresses of a server; none where it has none, which shows when it is connected with.
+fn addresses(server: &Server) -> Vec<IpAddr> {
+    let found = (server.host.as_str(), server.port).to_socket_addrs();
+    let addresses = found.into_iter().flatten();
+    let addresses = addresses.map(|it| it.ip().to_canonical());
+    // Each address of loopback leads to the same servers as a rule.
+    addresses
+        .map(|it| match it.is_loopback() {
+            true => IpAddr::from([127, 0, 0, 1]),
+            false => it,
+        })
+        .collect()
+}
+
+fn is_own_address(address: &IpAddr) -> bool {
+    UdpSocket::bind((*address, 0)).is_ok()
+}
+
+fn is_below(outer: &[u8], inner: &[u8]) -> bool {
+    let outer = outer.strip_suffix(b"/").unwrap_or(outer);
+    inner
+        .strip_prefix(outer)
+        .is_some_and(|rest| rest.len() > 1 && rest.starts_with(b"/"))
+}
+
+/// No other probe has this number.
+fn rand_number() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+pub(super) const INTO_ITSELF: &str = "a directory cannot be copied into itself";
+
+pub(super) const ONE_WITHIN: &str = "a directory cannot become as one within it is";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_is_not_the_same_and_no_neighbour() {
+        for (outer, inner, expected) in [
+            ("/a", "/a/b", true),
+            ("/a/", "/a/b/c", true),
+            ("/", "/a", true),
+            ("/a", "/a", false),
+            ("/a", "/ab", false),
+            ("/a/b", "/a", false),
+        ] {
+            let found = is_below(outer.as_bytes(), inner.as_bytes());
+            assert_eq!(found, expected, "{outer} {inner}");
+        }
+    }
+}
