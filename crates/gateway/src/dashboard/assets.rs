@@ -62,3 +62,40 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The addresses in attributes of a page.
+    fn addresses(page: &str) -> Vec<&str> {
+        let attributes = ["href=\"", "src=\""];
+        let found = attributes.iter().flat_map(|it| page.split(it).skip(1));
+        found.filter_map(|it| it.split('"').next()).collect()
+    }
+
+    #[test]
+    fn a_page_below_a_path_of_a_proxy_finds_its_parts() {
+        let pages = [
+            include_str!("assets/page.html"),
+            include_str!("assets/login.html"),
+        ];
+        for page in pages {
+            let addresses = addresses(page);
+            assert!(addresses.len() > 2, "{addresses:?}");
+            for address in addresses {
+                let part = address.strip_prefix("dashboard/");
+                let is_known = |name| ASSETS.iter().any(|(known, ..)| *known == name);
+                let is_own = part.is_some_and(is_known) || address == "status.json";
+                assert!(is_own || address.starts_with('#'), "{address}");
+            }
+        }
+        let is_own = |name: &str, kind| kind == SCRIPT && !name.starts_with("uPlot");
+        let own = ASSETS.iter().filter(|(name, kind, _)| is_own(name, *kind));
+        for (name, _, text) in own {
+            for absolute in ["\"/", "'/", "`/"] {
+                assert!(!text.contains(absolute), "{name} has an absolute address");
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     extract::State,
-    http::header,
+    http::{HeaderName, header},
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
@@ -187,8 +187,12 @@ pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Re
         let text = reader.next().await?;
         Some((Ok::<_, std::convert::Infallible>(text), reader))
     });
-    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
-    Ok((kind, Body::from_stream(body)).into_response())
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // A proxy such as nginx would keep events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((head, Body::from_stream(body)).into_response())
 }
 
 /// The last text of a page.

@@ -31,7 +31,7 @@ function showLimit() {
 
 export async function start(tell, allow) {
   const look = async () => {
-    const may = await get("/dashboard/access").catch(() => null);
+    const may = await get("dashboard/access").catch(() => null);
     if (!may) return;
     byId("controls").hidden = !may.change;
     byId("login").hidden = may.change || !may.has_token;
@@ -43,7 +43,7 @@ export async function start(tell, allow) {
   byId("login").addEventListener("submit", async (event) => {
     event.preventDefault();
     const field = event.target.elements.token;
-    if (await attempt(tell, "Logged in.", () => post("/dashboard/login", { token: field.value }))) {
+    if (await attempt(tell, "Logged in.", () => post("dashboard/login", { token: field.value }))) {
       field.value = "";
       await look();
     } else {
@@ -51,13 +51,13 @@ export async function start(tell, allow) {
     }
   });
   byId("logout").addEventListener("click", async () => {
-    await attempt(tell, "Logged out.", () => post("/dashboard/logout"));
+    await attempt(tell, "Logged out.", () => post("dashboard/logout"));
     location.reload();
   });
   const set = (text) => {
     const of = choosePeer.value;
     const said = `Rate limit of ${of || "all peers together"}: ${text ?? "none"}.`;
-    return attempt(tell, said, () => post("/dashboard/rate", { peer: of || null, rate_max: text }));
+    return attempt(tell, said, () => post("dashboard/rate", { peer: of || null, rate_max: text }));
   };
   rate.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -69,7 +69,7 @@ export async function start(tell, allow) {
     event.preventDefault();
     const { endpoint, name, minutes } = invite.elements;
     await attempt(tell, "The invite is below. It is good once.", async () => {
-      const made = await post("/dashboard/invite", {
+      const made = await post("dashboard/invite", {
         endpoint: endpoint.value.trim() || null, name: name.value.trim() || null, minutes: Number(minutes.value),
       });
       byId("invite-text").value = made.invite;

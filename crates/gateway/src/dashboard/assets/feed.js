@@ -31,7 +31,7 @@ export function follow({ changed, connection }) {
 
   const lead = () => {
     isLeader = true;
-    const source = new EventSource("/dashboard/events");
+    const source = new EventSource("dashboard/events");
     for (const name of ["gateway", "transfers"]) {
       source.addEventListener(name, (event) => {
         const data = JSON.parse(event.data);
@@ -42,7 +42,7 @@ export function follow({ changed, connection }) {
     source.addEventListener("error", async () => {
       connection(false);
       if (source.readyState !== EventSource.CLOSED) return;
-      const may = await fetch("/dashboard/access").then((it) => it.json(), () => null);
+      const may = await fetch("dashboard/access").then((it) => it.json(), () => null);
       if (may && !may.look) location.reload();
       else setTimeout(lead, AGAIN_MS);
     });

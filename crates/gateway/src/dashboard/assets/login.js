@@ -5,7 +5,7 @@ const form = document.getElementById("login");
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
-    await post("/dashboard/login", { token: form.elements.token.value });
+    await post("dashboard/login", { token: form.elements.token.value });
     location.reload();
   } catch (error) {
     document.getElementById("told").textContent = error.message;

@@ -131,7 +131,7 @@ async function load() {
   clearTimeout(dayTimer);
   if (peer == null) return;
   const span = chooseSpan.value;
-  const answer = await get("/dashboard/history", { peer, span }).catch(() => null);
+  const answer = await get("dashboard/history", { peer, span }).catch(() => null);
   if (mine !== asked) return;
   columns = empty();
   for (const sample of answer?.samples ?? []) append(sample);

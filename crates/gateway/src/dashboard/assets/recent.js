@@ -45,7 +45,7 @@ async function load() {
   if (failed.checked) fields.failed = "true";
   if (before != null) fields.before = before;
   isBusy = true;
-  const found = await get("/dashboard/recent", fields).catch(() => null);
+  const found = await get("dashboard/recent", fields).catch(() => null);
   isBusy = false;
   if (mine !== asked || !found) return;
   body.replaceChildren(...found.transfers.map(row));

@@ -64,7 +64,7 @@ async function stop(id) {
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
   if (dialog.returnValue !== "yes") return;
   try {
-    await post("/dashboard/stop", { transfer: id });
+    await post("dashboard/stop", { transfer: id });
     tell(`Stopped: ${name(it)}`);
   } catch (error) {
     tell(error.message);
