@@ -68,7 +68,8 @@ impl ops::AddAssign for ByteCount {
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, size) in [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-            if self.0 >= size && self.0.is_multiple_of(size) {
+            let is_short = self.0 / size < SHORT_MAX;
+            if self.0 >= size && is_short && self.0.is_multiple_of(size) {
                 return write!(f, "{} {unit}", self.0 / size);
             }
         }
@@ -80,6 +81,9 @@ impl fmt::Display for ByteCount {
         write!(f, "{} B", self.0)
     }
 }
+
+/// A larger number of binary units is no easier to read than a rounded one: 10 GB are 9765625 KiB.
+const SHORT_MAX: u64 = 10_000;
 
 impl FromStr for ByteCount {
     type Err = ParseUnitError;
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn sizes_read_back_what_they_print() {
-        for text in ["1 GiB", "64 KiB", "1.5 GB", "10 MB", "7 B"] {
+        for text in ["1 GiB", "64 KiB", "1.5 GB", "10 MB", "10 GB", "7 B"] {
             let size = text.parse::<ByteCount>();
             assert_eq!(size.map(|size| size.to_string()), Ok(text.to_owned()));
         }

@@ -38,6 +38,7 @@ fn scale_s(unit: &str) -> Option<f64> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" | "day" | "days" => 86_400.0,
+        "w" | "week" | "weeks" => 7.0 * 86_400.0,
         _ => return None,
     })
 }
@@ -56,6 +57,7 @@ mod tests {
             ("300us", Duration::from_micros(300)),
             (" 2 h ", Duration::from_secs(7200)),
             ("1 d", Duration::from_secs(86_400)),
+            ("2w", Duration::from_secs(14 * 86_400)),
             ("0", Duration::ZERO),
         ] {
             assert_eq!(parse_duration(text), Ok(expected), "{text}");
