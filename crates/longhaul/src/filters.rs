@@ -4,21 +4,23 @@ use std::{
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use mover::filter::{Bounds, Filter, Rule};
-use units::{ByteCount, parse_duration};
+use units::ByteCount;
 
-use crate::exit;
+use crate::{age::Age, exit};
 
 /// Rules in the order of the command line, and bounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Filters {
     sources: Vec<Source>,
-    bounds: Bounds,
+    sizes: Bounds,
+    age_min: Option<Age>,
+    age_max: Option<Age>,
 }
 
 /// Where rules come from.
@@ -46,12 +48,12 @@ struct Flags {
     /// Leave out larger files
     #[arg(long, value_name = "SIZE", help_heading = HEADING)]
     max_size: Option<ByteCount>,
-    /// Leave out files that were changed within this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = HEADING)]
-    min_age: Option<Duration>,
-    /// Leave out files that were not changed within this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = HEADING)]
-    max_age: Option<Duration>,
+    /// Leave out files that were changed within this time, or since this date
+    #[arg(long, value_name = "TIME|DATE", help_heading = HEADING)]
+    min_age: Option<Age>,
+    /// Leave out files that were not changed within this time, or since this date
+    #[arg(long, value_name = "TIME|DATE", help_heading = HEADING)]
+    max_age: Option<Age>,
 }
 
 impl Filters {
@@ -64,7 +66,13 @@ impl Filters {
                 Source::File(path) => rules.extend(read_file(path).map_err(exit::wrong_use)?),
             }
         }
-        Filter::new(rules, self.bounds).map_err(exit::wrong_use)
+        let age = |it: Option<Age>| it.map(|it| it.at(now_unix_s()));
+        let bounds = Bounds {
+            age_min: age(self.age_min),
+            age_max: age(self.age_max),
+            ..self.sizes
+        };
+        Filter::new(rules, bounds).map_err(exit::wrong_use)
     }
 }
 
@@ -93,12 +101,13 @@ impl FromArgMatches for Filters {
         let flags = Flags::from_arg_matches(matches)?;
         Ok(Self {
             sources: sources.into_iter().map(|(_, source)| source).collect(),
-            bounds: Bounds {
+            sizes: Bounds {
                 size_min: flags.min_size,
                 size_max: flags.max_size,
-                age_min: flags.min_age,
-                age_max: flags.max_age,
+                ..Bounds::default()
             },
+            age_min: flags.min_age,
+            age_max: flags.max_age,
         })
     }
 

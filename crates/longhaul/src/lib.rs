@@ -4,6 +4,7 @@
 //! definition ([`command`]); the binary is [`run`].
 
 mod admin;
+mod age;
 mod agent;
 mod calc;
 mod check;

@@ -1,0 +1,92 @@
+//! Ages of files as people write them: a time such as `2h`, or a date.
+
+use std::{str::FromStr, time::Duration};
+
+use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone as _};
+use units::parse_duration;
+
+/// The age of a file: a time before now, or the time since a date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// So long.
+    Of(Duration),
+    /// Since then, in seconds since 1970.
+    Since(i64),
+}
+
+/// A text is no age.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is neither a time such as \"2h\", \"7d\" or \"1w\" nor a date such as \"2026-11-01\" or \"2026-11-01 08:00\""
+)]
+pub(crate) struct AgeError(String);
+
+impl Age {
+    /// The age at this moment. A date to come has none.
+    pub(crate) fn at(self, now_unix_s: i64) -> Duration {
+        match self {
+            Self::Of(time) => time,
+            Self::Since(unix_s) => {
+                Duration::from_secs(u64::try_from(now_unix_s - unix_s).unwrap_or(0))
+            }
+        }
+    }
+}
+
+impl FromStr for Age {
+    type Err = AgeError;
+
+    /// Reads a duration, a date in the zone of this machine, or a time of RFC 3339.
+    fn from_str(text: &str) -> Result<Self, AgeError> {
+        if let Ok(time) = parse_duration(text) {
+            return Ok(Self::Of(time));
+        }
+        if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+            return Ok(Self::Since(time.timestamp()));
+        }
+        let date = NaiveDate::parse_from_str(text, "%Y-%m-%d");
+        let day = date.map(|it| it.and_time(NaiveTime::MIN));
+        let forms = [
+            "%Y-%m-%d %H:%M",
+            "%Y-%m-%dT%H:%M",
+            "%Y-%m-%d %H:%M:%S",
+            "%Y-%m-%dT%H:%M:%S",
+        ];
+        let mut times = forms
+            .iter()
+            .map(|it| NaiveDateTime::parse_from_str(text, it));
+        let time = day.or_else(|error| times.find_map(Result::ok).ok_or(error));
+        // Where clocks are put back, the first of two times is meant.
+        let time = time
+            .ok()
+            .and_then(|it| Local.from_local_datetime(&it).earliest());
+        time.map(|it| Self::Since(it.timestamp()))
+            .ok_or_else(|| AgeError(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_a_time_or_a_date() {
+        let week = "1w".parse::<Age>().expect("an age");
+        assert_eq!(week.at(0), Duration::from_secs(7 * 86_400));
+        let zoned = "2026-11-01T08:00:00+02:00".parse::<Age>().expect("an age");
+        assert_eq!(zoned, Age::Since(1_793_512_800));
+        assert_eq!(zoned.at(1_793_512_860), Duration::from_secs(60));
+        assert_eq!(zoned.at(0), Duration::ZERO, "it is to come");
+        let since = |text: &str| match text.parse::<Age>() {
+            Ok(Age::Since(unix_s)) => unix_s,
+            other => panic!("{text}: {other:?}"),
+        };
+        let midnight = since("2026-11-01");
+        assert_eq!(since("2026-11-01 08:00") - midnight, 8 * 3600);
+        assert_eq!(since("2026-11-01T08:00:30") - midnight, 8 * 3600 + 30);
+        for text in ["", "yesterday", "2026-13-01", "2026-11-01 25:00", "-1d"] {
+            let error = text.parse::<Age>().expect_err(text).to_string();
+            assert!(error.contains("nor a date such as"), "{error}");
+        }
+    }
+}
