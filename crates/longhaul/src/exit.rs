@@ -9,7 +9,7 @@ struct WrongUse(String);
 
 /// The same error with exit code 2, told with all its sources.
 pub(crate) fn wrong_use(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    misuse(format!("{:#}", error.into()))
+    misuse(chain(&error.into()))
 }
 
 /// An error with this text and exit code 2.
@@ -45,8 +45,13 @@ pub(crate) async fn interrupted() {
 
 /// Says on standard error what went wrong, and returns the exit code.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
-    eprintln!("longhaul: {error:#}");
+    eprintln!("longhaul: {}", chain(error));
     ExitCode::from(code(error))
+}
+
+/// An error and its causes in one line. A cause that the text before it ends with is not repeated.
+fn chain(error: &anyhow::Error) -> String {
+    mover::run::chain(error.as_ref())
 }
 
 fn code(error: &anyhow::Error) -> u8 {
@@ -58,6 +63,15 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
+
+    #[test]
+    fn a_cause_that_was_named_is_not_repeated() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let text = refused.to_string();
+        let error = anyhow::Error::from(refused).context(format!("IO error: {text}"));
+        let error = error.context("cannot connect");
+        assert_eq!(chain(&error), format!("cannot connect: IO error: {text}"));
+    }
 
     #[test]
     fn wrong_use_is_told_from_failed_work() {

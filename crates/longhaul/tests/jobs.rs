@@ -462,6 +462,36 @@ fn wrong_use_says_what_is_wrong() {
 }
 
 #[test]
+fn a_server_without_jetstream_is_told_from_one_that_is_away() {
+    let ports = tempfile::tempdir().expect("room");
+    let nats = Command::new("nats-server")
+        .args(["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir"])
+        .arg(ports.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nats-server: cargo xtask test installs it");
+    let mut nats = nats;
+    let url = || {
+        let file = fs::read_dir(ports.path()).ok()?.next()?.ok()?.path();
+        let text = fs::read_to_string(file).ok()?;
+        let begin = text.find("nats://")?;
+        let end = text[begin..].find('"')? + begin;
+        Some(text[begin..end].to_owned())
+    };
+    wait("the server of NATS listens", || url().is_some());
+    let url = url().expect("it listens");
+    let words = format!("the NATS server {url} has no JetStream: start it with nats-server -js");
+    for line in [
+        vec!["jobs", "ls", "--nats", &url],
+        vec!["jobs", "submit", "--nats", &url, "/a", "/b"],
+    ] {
+        assert_ends(&line, 1, &words);
+    }
+    nats.kill().expect("it runs");
+    nats.wait().expect("it ends");
+}
+
+#[test]
 fn a_server_that_is_away_is_named() {
     let begun = Instant::now();
     let line = ["jobs", "ls", "--nats", "nats://127.0.0.1:1"];
@@ -471,4 +501,7 @@ fn a_server_that_is_away_is_named() {
         "cannot connect to the NATS server nats://127.0.0.1:1",
     );
     assert!(begun.elapsed() < Duration::from_secs(10));
+    let said = common::longhaul(&line).stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert_eq!(said.matches("Connection refused").count(), 1, "{said}");
 }

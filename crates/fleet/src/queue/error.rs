@@ -17,6 +17,11 @@ pub enum QueueError {
     /// Nobody has submitted a job to it.
     #[error("there is no pool {0}: it is made by the first job or worker")]
     NoPool(String),
+    /// The server keeps no messages.
+    #[error(
+        "the NATS server {0} has no JetStream: start it with nats-server -js, or add jetstream {{}} to its configuration"
+    )]
+    NoJetStream(String),
     /// The name of a job is part of subjects.
     #[error("{0:?} is no name of a job")]
     Job(String),

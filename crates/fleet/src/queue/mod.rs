@@ -68,7 +68,8 @@ impl Queue {
         let context = jetstream::new(server.connect().await?);
         let mut streams = Vec::new();
         for config in configs(pool, replicas.unwrap_or(1)) {
-            streams.push(open_stream(&context, config, pool, replicas.is_some()).await?);
+            let opened = open_stream(&context, config, pool, replicas.is_some()).await;
+            streams.push(opened.map_err(|error| name_jetstream(error, server))?);
         }
         let mut streams = streams.into_iter();
         let work = streams.next().expect("four streams");
@@ -350,6 +351,20 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
             ..config("CLAIMS")
         },
     ]
+}
+
+/// Nobody answers questions to JetStream where a server has none, and the client library says so in several ways.
+fn name_jetstream(error: QueueError, server: &Server) -> QueueError {
+    let text = mover::run::chain(&error).to_ascii_lowercase();
+    let signs = [
+        "jetstream resource does not exist",
+        "jetstream unavailable",
+        "jetstream not enabled",
+    ];
+    match signs.iter().any(|it| text.contains(it)) {
+        true => QueueError::NoJetStream(server.url.clone()),
+        false => error,
+    }
 }
 
 async fn open_stream(
