@@ -40,14 +40,9 @@ pub(crate) struct Args {
     #[arg(long)]
     delete: bool,
     /// Delete nothing at all if more than this would go: a number of files and directories, or a share
-    /// of those of DST
-    #[arg(
-        long,
-        default_value = "10%",
-        value_name = "N|PERCENT",
-        requires = "delete"
-    )]
-    max_delete: DeletionMax,
+    /// of those of DST [default: 10%, or 10 of them]
+    #[arg(long, value_name = "N|PERCENT", requires = "delete")]
+    max_delete: Option<DeletionMax>,
     /// Delete also what filters leave out
     #[arg(long, requires = "delete")]
     delete_excluded: bool,
@@ -60,7 +55,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let deletion = args.delete.then_some(Deletion {
-        max: args.max_delete,
+        max: args.max_delete.unwrap_or_default(),
         takes_excluded: args.delete_excluded,
         trusts_empty: args.trust_empty,
     });

@@ -72,6 +72,8 @@ pub struct Planner {
     /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
     /// when another fills the path may take many seconds to come to its own.
     muster_until: Option<Instant>,
+    /// Why the last connection did not come about, as long as none has since.
+    last_refusal: Option<String>,
     /// That a connection does not come about is known.
     has_told_wait: bool,
     /// False from a muster that has ended while a lane still connected, until a lane comes up.
@@ -108,6 +110,7 @@ impl Planner {
             is_unknown_told: false,
             shift_s: None,
             muster_until: None,
+            last_refusal: None,
             has_told_wait: false,
             may_muster: true,
         }
@@ -275,21 +278,25 @@ impl Planner {
 
     fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
-        self.notes.push_back(Note {
-            root: 0,
-            path: RelativePath::default(),
-            result: Result::NoConnection(failure.message.clone()),
-        });
         // A lane that still connects may yet come up.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
+        let is_last = failure.remedy == Remedy::GiveUpServer || failures > self.options.retries;
+        let is_told = self.last_refusal.as_ref() == Some(&failure.message);
+        if !is_told && (others_may_do || !is_last) {
+            self.last_refusal = Some(failure.message.clone());
+            self.notes.push_back(Note {
+                root: 0,
+                path: RelativePath::default(),
+                result: Result::NoConnection(failure.message.clone()),
+            });
+        }
         match failure.remedy {
             Remedy::FewerConnections => self.lanes.shrink(now),
             Remedy::GiveUpServer if others_may_do => self.lanes.shrink(now),
             _ if others_may_do => return,
             _ => {}
         }
-        let is_hopeless = failure.remedy == Remedy::GiveUpServer || failures > self.options.retries;
-        if is_hopeless && !others_may_do {
+        if is_last && !others_may_do {
             self.give_up(&failure.message);
         }
     }

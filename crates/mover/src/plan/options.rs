@@ -87,6 +87,8 @@ pub enum DeletionMax {
     Entries(u64),
     /// A share of the destination's files and directories.
     Share(f64),
+    /// A tenth of them, and [`DELETED_FEW`] in any case: a share of a small directory is none at all.
+    Usual,
 }
 
 /// A text is no limit of deletions.
@@ -140,15 +142,19 @@ impl DeletionMax {
             Self::Entries(max) => deleted <= max,
             // A share such as 29 % is no exact fraction.
             Self::Share(max) => deleted as f64 <= max * there as f64 + 1e-6,
+            Self::Usual => deleted <= DELETED_FEW.max(there / 10),
         }
     }
 }
 
 impl Default for DeletionMax {
     fn default() -> Self {
-        Self::Share(0.1)
+        Self::Usual
     }
 }
+
+/// A person looks through so many names.
+const DELETED_FEW: u64 = 10;
 
 impl FromStr for DeletionMax {
     type Err = DeletionMaxError;
@@ -170,6 +176,7 @@ impl fmt::Display for DeletionMax {
         match self {
             Self::Entries(entries) => entries.fmt(f),
             Self::Share(share) => write!(f, "{}%", (share * 1e4).round() / 1e2),
+            Self::Usual => write!(f, "10%, or {DELETED_FEW} entries"),
         }
     }
 }

@@ -464,6 +464,20 @@ fn a_limit_is_a_number_or_a_share() {
     for text in ["", "x", "-1", "101%", "0.5"] {
         assert!(text.parse::<DeletionMax>().is_err(), "{text}");
     }
+    let usual = DeletionMax::default();
+    for (deleted, there, is_allowed) in [
+        (1, 5, true),
+        (10, 12, true),
+        (11, 12, false),
+        (11, 110, true),
+        (12, 110, false),
+    ] {
+        assert_eq!(
+            usual.allows(deleted, there),
+            is_allowed,
+            "{deleted} of {there}"
+        );
+    }
     let max: DeletionMax = "29%".parse().expect("a share");
     assert!(max.allows(29, 100) && !max.allows(30, 100) && max.allows(0, 0));
 }
