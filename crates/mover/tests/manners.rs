@@ -24,7 +24,10 @@ use common::{
     scripted::{Manners, Overwrites, Scripted},
     write,
 };
-use mover::job::Job;
+use mover::{
+    job::Job,
+    server::{Door, Route},
+};
 
 const LARGE: usize = 3_000_000;
 
@@ -488,6 +491,38 @@ fn a_reply_that_nothing_asked_for_ends_the_connection_and_not_the_job() {
         assert!(there.is_none() || there == Some(content(LARGE / 2)), "{it}");
     }
     assert_eq!(up.summary.tally.moved + up.summary.tally.failed, 3);
+}
+
+#[test]
+fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
+    let world = World::new();
+    write(&world.here("a"), b"x");
+    let server = Scripted::start(Manners {
+        refuses_password: Some("530 Login incorrect"),
+        ..Manners::default()
+    });
+    let mut dial = server.dial();
+    let listener = format!("{}:{}", dial.server.host, dial.server.port);
+    dial.route = Route::Gateway(Door {
+        host: dial.server.host.clone(),
+        port: dial.server.port,
+        has_tls: false,
+        is_ours: false,
+    });
+    let job = world.upload_by(dial, &world.here("a"), "a");
+    let copied = world.run(job);
+    let failures = copied.failures();
+    let said = failures.first().expect("it fails");
+    let words = format!("the listener {listener} leads to one server alone");
+    assert!(said.contains(&words), "{said}");
+    assert!(
+        said.contains("[[ftp]]") && said.contains("530 Login incorrect"),
+        "{said}"
+    );
+    // Without a gateway it is the password.
+    let job = world.upload_by(server.dial(), &world.here("a"), "a");
+    let copied = world.run(job);
+    assert!(copied.failures()[0].contains("is the user in the URL right"));
 }
 
 #[test]

@@ -92,6 +92,24 @@ impl Dial {
         }
     }
 
+    /// Names the listener of a gateway as the cause of a refused log-in, where the server behind it has greeted: it takes no
+    /// names of others.
+    pub(super) fn explain(&self, error: ServerError, greeting: &ftp::client::Reply) -> ServerError {
+        let Route::Gateway(door) = &self.route else {
+            return error;
+        };
+        let takes_names = greeting.to_string().contains("Longhaul gateway");
+        match error {
+            ServerError::LogIn(reply) if !reply.is_temporary() && !door.is_ours && !takes_names => {
+                ServerError::FixedServer {
+                    listener: format!("{}:{}", door.host, door.port),
+                    reply,
+                }
+            }
+            error => error,
+        }
+    }
+
     /// When TLS begins with whom we connect to.
     pub(super) fn tls(&self) -> Option<Mode> {
         if matches!(&self.route, Route::Gateway(door) if door.has_tls) {

@@ -56,6 +56,14 @@ pub enum ServerError {
     /// The account or its password is wrong.
     #[error("the server refused the log-in: {0}")]
     LogIn(Reply),
+    /// A listener of a gateway leads to one server, and another one was named.
+    #[error("the listener {listener} leads to one server alone, which refused the log-in: {reply}")]
+    FixedServer {
+        /// The listener.
+        listener: String,
+        /// What the server said.
+        reply: Reply,
+    },
     /// TLS was asked for, and the server does not offer it.
     #[error("the server offers no TLS: {0}")]
     NoTls(Reply),
@@ -148,6 +156,9 @@ impl ServerError {
             Self::LogIn(reply) if !reply.is_temporary() => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
+            Self::FixedServer { .. } => {
+                "--gateway needs a listener without target: add [[ftp]] with listen = \"ADDRESS:PORT\" alone to the gateway's file, and reload. Or leave --gateway out, and write this listener in the place of the server: ftp://USER@LISTENER/PATH"
+            }
             Self::Http(StatusCode::UNAUTHORIZED) => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
@@ -186,6 +197,7 @@ impl ServerError {
                 Remedy::Reconnect
             }
             Self::LogIn(_)
+            | Self::FixedServer { .. }
             | Self::NoTls(_)
             | Self::Tls { .. }
             | Self::TlsSettings(_)

@@ -119,8 +119,10 @@ impl Session {
             local,
         };
         session.recognise(&greeting);
-        session.begin().await?;
-        Ok(session)
+        match session.begin().await {
+            Ok(()) => Ok(session),
+            Err(error) => Err(dial.explain(error, &greeting)),
+        }
     }
 
     /// Whether the server has told the size of a file before.
