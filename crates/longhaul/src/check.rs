@@ -49,6 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         common: &args.common,
         writing: None,
+        enters_destination: false,
         makes_empty_directories: args.empty_dirs,
     }])
 }

@@ -16,8 +16,9 @@ use crate::{
 /// log-in; with a second slash, ftp://HOST//PATH, at the server's root. SRC may also be a file of a
 /// web server: https://HOST/PATH.
 ///
-/// A directory becomes DST: what is in SRC is in DST afterwards. A file becomes DST, or goes into DST
-/// if that is a directory or ends in a slash. Of several sources each goes into DST. Files that DST
+/// A directory becomes DST: what is in SRC is in DST afterwards. Where DST ends in a slash and SRC does
+/// not, it goes into DST under its name. A file becomes DST, or goes into DST if that is a directory or
+/// ends in a slash. Of several sources each goes into DST. Files that DST
 /// has with the same size and time are not copied again.
 ///
 /// With --to the sources go to several destinations at the same time. Each has its own result; one that
@@ -88,13 +89,17 @@ impl Args {
             purpose: Purpose::Copy,
             common: &self.common,
             writing: Some(&self.writing),
+            enters_destination: false,
             makes_empty_directories: self.empty_dirs,
         }
     }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let orders = args.orders()?;
+    let mut orders = args.orders()?;
+    for order in &mut orders {
+        order.enters_destination = true;
+    }
     match args.clean {
         true => moving::clean(&orders),
         false => moving::run(&orders),

@@ -65,6 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         purpose: Purpose::Sync { deletion },
         common: &args.common,
         writing: Some(&args.writing),
+        enters_destination: false,
         makes_empty_directories: true,
     }])
 }

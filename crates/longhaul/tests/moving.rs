@@ -189,6 +189,27 @@ fn a_listing_is_sorted_filtered_and_says_what_fails() {
 }
 
 #[test]
+fn one_directory_of_a_pattern_goes_where_two_would_go() {
+    let folder = Folder::new("pattern");
+    write(&folder, &["src/day1/x"]);
+    let (day1, day2) = (folder.path("src/day1"), folder.path("src/day2"));
+    let to = |name: &str| folder.path(name);
+    assert_ends(&["copy", &day1, &to("one/"), "-q"], 0, "");
+    write(&folder, &["src/day2/y"]);
+    assert_ends(&["copy", &day1, &day2, &to("two/"), "-q"], 0, "");
+    for path in ["one/day1/x", "two/day1/x", "two/day2/y"] {
+        assert!(Path::new(&to(path)).exists(), "{path}");
+    }
+    // Without the slash, and with one behind the source, it becomes the destination.
+    assert_ends(&["copy", &day1, &to("plain"), "-q"], 0, "");
+    assert_ends(&["copy", &format!("{day1}/"), &to("slash/"), "-q"], 0, "");
+    assert_ends(&["sync", &day1, &to("sync/"), "-q"], 0, "");
+    for path in ["plain/x", "slash/x", "sync/x"] {
+        assert!(Path::new(&to(path)).exists(), "{path}");
+    }
+}
+
+#[test]
 fn a_pipe_or_a_device_is_no_source() {
     let folder = Folder::new("pipe");
     let pipe = folder.path("pipe");

@@ -117,6 +117,9 @@ pub(crate) struct Order<'a> {
     pub(crate) common: &'a Common,
     /// `None`: nothing is written.
     pub(crate) writing: Option<&'a Writing>,
+    /// A directory goes into a destination that ends in a slash, as it does beside other sources: a shell may have made
+    /// one source or several of a pattern.
+    pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,
 }
 

@@ -219,11 +219,17 @@ impl Settings {
     /// The job.
     pub(crate) fn job(self, order: &Order<'_>) -> Job {
         let common = order.common;
-        let is_one = self.sources.len() == 1;
+        let becomes_destination = match &self.sources[..] {
+            [one] => !order.enters_destination || !enters(one, &self.destination),
+            _ => false,
+        };
         let roots = self.sources.iter().map(|source| {
             let (path, name) = (source.path(), source.name());
             let target = self.destination.path();
-            let target = if is_one { target } else { join(&target, &name) };
+            let target = match becomes_destination {
+                true => target,
+                false => join(&target, &name),
+            };
             Root {
                 source: path,
                 destination: Target::new(target, name),
@@ -435,6 +441,13 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a source goes into the destination under its name, as it would beside others.
+fn enters(source: &Location, destination: &Location) -> bool {
+    let name = source.name();
+    let has_name = !matches!(name.as_slice(), b"" | b"." | b"..");
+    has_name && destination.path().ends_with(b"/") && !source.path().ends_with(b"/")
 }
 
 /// Whether a directory above `inner` is `outer` itself, as by a bind mount.
