@@ -169,6 +169,10 @@ fn mistakes_in_the_file_are_named_with_line_and_column() {
             "[[job]]\nname = \"a\"\nfrom = \"ftp://me:secret@h/x\"\nto = \"y\"\nevery = \"1 h\"",
             "jobs.toml:2:8: ",
         ),
+        (
+            &job("every = \"1 h\"\non_file_retries = -1"),
+            "jobs.toml:6:19: expected a number of attempts",
+        ),
         ("[[job]\n", "jobs.toml:1:"),
     ];
     for (text, expected) in cases {
@@ -197,6 +201,29 @@ fn a_file_is_checked_and_its_jobs_are_told() {
          many-2: runs every 600 s; calls /bin/true for each file\n\
          hot: watches its folder, and runs every 600 s; removes what it has taken\n"
     );
+    for first in ["many-1", "many-2"] {
+        let words = format!(
+            "the jobs {first} and hot both take files from {}",
+            world.path("in").display()
+        );
+        assert!(said.contains(&words), "{said}");
+    }
+    assert!(said.contains("and hot removes what it has taken"), "{said}");
+}
+
+#[test]
+fn a_tilde_is_the_home_folder() {
+    let mut world = World::new(
+        "[agent]\nstate = \"~/state\"\n\
+         [[job]]\nname = \"j\"\nfrom = \"~/in\"\nto = \"~/there\"\nevery = \"1 s\"\non_file = [\"touch\", \"~/called\"]\nsettle = \"0s\"\n",
+    );
+    fs::write(world.path("in/a"), b"x").expect("room");
+    world.start();
+    wait("the file is there", || world.path("there/a").exists());
+    wait("the command was called", || world.path("called").exists());
+    world.kill();
+    assert!(world.path("state/memory/j.redb").exists());
+    assert!(!world.path("~").exists());
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> Place) -> Checked<C
             config.hosts = parsed.map_err(|error| problem(hosts, &error.to_string()))?;
         }
         if let Some((_, state)) = agent.remove("state") {
-            config.state = Some(as_text(state)?.into());
+            config.state = Some(as_path(state)?.into());
         }
         refuse_others(&agent, "listen, hosts, state")?;
     }
@@ -143,9 +143,9 @@ fn check_job(
     let (_, name) = keys.remove("name").ok_or_else(|| missing("name"))?;
     let (name_span, name) = (name.span(), checked_name(name)?);
     let (from_key, from) = keys.remove("from").ok_or_else(|| missing("from"))?;
-    let from = as_text(from)?;
+    let from = as_path(from)?;
     let (_, to) = keys.remove("to").ok_or_else(|| missing("to"))?;
-    let destinations = as_texts(to)?;
+    let destinations = as_paths(to)?;
     let is_watched = flag(keys.remove("watch"))?;
     let schedule = schedule(&mut keys)?;
     if schedule.is_none() && !is_watched {
@@ -169,7 +169,7 @@ fn check_job(
         settle: duration(keys.remove("settle"), settle_default)?,
     };
     let on_file = match keys.remove("on_file") {
-        Some((_, command)) => Some(as_texts(command)?.into_iter().map(OsString::from)),
+        Some((_, command)) => Some(as_paths(command)?.into_iter().map(OsString::from)),
         None => None,
     };
     let on_file: Option<Vec<OsString>> = on_file.map(Iterator::collect);
@@ -265,7 +265,7 @@ fn flags(keys: &Table<'_>) -> Checked<Vec<String>> {
             DeValue::Boolean(true) => line.push(format!("--{long}")),
             DeValue::Boolean(false) => {}
             _ => {
-                for text in as_texts(value)? {
+                for text in as_paths(value)? {
                     line.push(format!("--{long}={text}"));
                 }
             }
@@ -319,6 +319,28 @@ fn as_text(value: &Spanned<DeValue<'_>>) -> Checked<String> {
         DeValue::String(text) => Ok(text.to_string()),
         _ => Err(problem(value, "expected a text in quotes")),
     }
+}
+
+/// A text in which `~/` at the beginning stands for the home folder, as in a shell.
+fn as_path(value: &Spanned<DeValue<'_>>) -> Checked<String> {
+    in_home(value, as_text(value)?)
+}
+
+/// The same for a list.
+fn as_paths(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
+    let texts = as_texts(value)?.into_iter();
+    texts.map(|it| in_home(value, it)).collect()
+}
+
+fn in_home(value: &Spanned<DeValue<'_>>, text: String) -> Checked<String> {
+    let below = match text.strip_prefix('~') {
+        Some(below) if below.is_empty() || below.starts_with('/') => below,
+        _ => return Ok(text),
+    };
+    let home = std::env::var("HOME").ok().filter(|it| !it.is_empty());
+    let home =
+        home.ok_or_else(|| problem(value, "there is no home folder for ~: write the whole path"))?;
+    Ok(format!("{home}{below}"))
 }
 
 /// A text, a number, or a list of them.

@@ -62,9 +62,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         env::set_current_dir(folder)
             .with_context(|| format!("cannot work in {}", folder.display()))?;
     }
+    let mut sources = Vec::new();
     for job in &config.jobs {
-        Settings::read(&job.order())
+        let settings = Settings::read(&job.order())
             .map_err(|error| exit::misuse(format!("{}: {error:#}", job.at)))?;
+        sources.push(settings.ends().0.pop().unwrap_or_default());
+    }
+    for warning in rivals(&config.jobs, &sources) {
+        match args.check {
+            true => eprintln!("longhaul: {warning}"),
+            false => tracing::warn!("{warning}"),
+        }
     }
     if args.check {
         for job in &config.jobs {
@@ -81,6 +89,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Commands that still run go on by themselves.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Jobs that take files from one folder, of which one removes what it has taken.
+fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
+    let is_within = |outer: &str, inner: &str| {
+        let below = inner.strip_prefix(outer);
+        below.is_some_and(|it| it.is_empty() || it.starts_with('/'))
+    };
+    let mut warnings = Vec::new();
+    for (number, (job, source)) in jobs.iter().zip(sources).enumerate() {
+        for (other, theirs) in jobs.iter().zip(sources).take(number) {
+            let is_shared = is_within(source, theirs) || is_within(theirs, source);
+            let remover = [other, job].into_iter().find(|it| it.removes_source);
+            if let Some(remover) = remover.filter(|_| is_shared) {
+                warnings.push(format!(
+                    "{}: the jobs {} and {} both take files from {source}, and {} removes what it has taken: a file goes to \
+                     one of them alone, unless their filters differ",
+                    job.at, other.name, job.name, remover.name
+                ));
+            }
+        }
+    }
+    warnings
 }
 
 async fn work(config: Config) -> anyhow::Result<()> {
