@@ -42,12 +42,13 @@ const PACKAGES: [Package; 2] = [
 ];
 
 /// What an installation by hand takes beside the program, its man pages and completions.
-const ARCHIVED: [&str; 7] = [
+const ARCHIVED: [&str; 8] = [
     "LICENSE",
     "README.md",
     "examples/site-a.toml",
     "examples/site-b.toml",
     "packaging/longhaul.service",
+    "packaging/longhaul-agent.service",
     "packaging/longhaul.sysusers",
     "packaging/transparent.conf",
 ];

@@ -212,6 +212,46 @@ fn a_file_is_checked_and_its_jobs_are_told() {
 }
 
 #[test]
+fn a_changed_file_is_taken_on_at_sighup_and_one_with_a_mistake_is_not() {
+    let job = |name: &str, to: &str| {
+        format!(
+            "[[job]]\nname = \"{name}\"\nfrom = \"in\"\nto = \"{to}\"\nevery = \"1 s\"\nsettle = \"0s\"\n"
+        )
+    };
+    let head = "[agent]\nstate = \"state\"\n";
+    let mut world = World::new(&format!("{head}{}", job("one", "first")));
+    fs::write(world.path("in/a"), b"x").expect("room");
+    world.start();
+    wait("the first job runs", || world.path("first/a").exists());
+    let hang_up = |world: &World, text: &str| {
+        fs::write(world.path("jobs.toml"), text).expect("room");
+        let id = world.agent.as_ref().expect("it runs").id();
+        let id = nix::unistd::Pid::from_raw(id.cast_signed());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGHUP).expect("it runs");
+    };
+    hang_up(&world, "[[job]]\nname = \"a/b\"\n");
+    wait("the mistake is named", || {
+        world.log().contains("the jobs stay as they are")
+    });
+    fs::write(world.path("in/b"), b"x").expect("room");
+    wait("the first job goes on", || world.path("first/b").exists());
+    hang_up(
+        &world,
+        &format!("{head}{}{}", job("one", "first"), job("two", "second")),
+    );
+    wait("the second job runs", || world.path("second/a").exists());
+    fs::write(world.path("in/c"), b"x").expect("room");
+    wait("both jobs run", || {
+        world.path("first/c").exists() && world.path("second/c").exists()
+    });
+    assert!(
+        !world.log().contains("another agent does the job"),
+        "{}",
+        world.log()
+    );
+}
+
+#[test]
 fn a_tilde_is_the_home_folder() {
     let mut world = World::new(
         "[agent]\nstate = \"~/state\"\n\

@@ -13,6 +13,10 @@ use std::{
 
 use anyhow::Context as _;
 use mover::agent::{self, AgentJob, Caller, Making, Status};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
+};
 
 use self::config::{Config, JobConfig};
 use crate::{
@@ -29,7 +33,9 @@ use crate::{
 /// that it takes none twice and misses none, however often it is ended and started. It calls a command for
 /// each file that it has moved, once.
 ///
-/// The agent ends on SIGTERM and SIGINT. Transfers under way are gone on with when it starts again.
+/// On SIGHUP the agent reads its file again, and goes on with the jobs that the file has then. One with a
+/// mistake changes nothing. The agent ends on SIGTERM and SIGINT. Transfers under way are gone on with when
+/// it starts again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A file with one job, which pulls what is new every ten minutes:
@@ -56,39 +62,46 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
     let config = Config::load(&args.config).map_err(exit::wrong_use)?;
     // Paths in the file begin where the file is.
-    if let Some(folder) = args.config.parent().filter(|it| !it.as_os_str().is_empty()) {
+    if let Some(folder) = file.parent() {
         env::set_current_dir(folder)
             .with_context(|| format!("cannot work in {}", folder.display()))?;
     }
-    let mut sources = Vec::new();
-    for job in &config.jobs {
-        let settings = Settings::read(&job.order())
-            .map_err(|error| exit::misuse(format!("{}: {error:#}", job.at)))?;
-        sources.push(settings.ends().0.pop().unwrap_or_default());
-    }
-    for warning in rivals(&config.jobs, &sources) {
-        match args.check {
-            true => eprintln!("longhaul: {warning}"),
-            false => tracing::warn!("{warning}"),
-        }
-    }
+    let warnings = examine(&config)?;
     if args.check {
+        for warning in warnings {
+            eprintln!("longhaul: {warning}");
+        }
         for job in &config.jobs {
             output::print(&format!("{job}\n"))?;
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    for warning in warnings {
+        tracing::warn!("{warning}");
     }
     open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(work(config))?;
+    runtime.block_on(work(config, &file))?;
     // Commands that still run go on by themselves.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks what the jobs of a file mean. Returns warnings.
+fn examine(config: &Config) -> anyhow::Result<Vec<String>> {
+    let mut sources = Vec::new();
+    for job in &config.jobs {
+        let settings = Settings::read(&job.order())
+            .map_err(|error| exit::misuse(format!("{}: {error:#}", job.at)))?;
+        sources.push(settings.ends().0.pop().unwrap_or_default());
+    }
+    Ok(rivals(&config.jobs, &sources))
 }
 
 /// Jobs that take files from one folder, of which one removes what it has taken.
@@ -114,7 +127,53 @@ fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
     warnings
 }
 
-async fn work(config: Config) -> anyhow::Result<()> {
+/// Runs the jobs of a file, and those that it has after each SIGHUP, until the process is told to end.
+async fn work(mut config: Config, file: &Path) -> anyhow::Result<()> {
+    let mut hangups = signal(SignalKind::hangup()).context("cannot hear SIGHUP")?;
+    let mut interrupted = std::pin::pin!(exit::interrupted());
+    loop {
+        let mut next = None;
+        let until = async {
+            tokio::select! {
+                () = interrupted.as_mut() => {}
+                loaded = reloaded(file, &mut hangups) => next = Some(loaded),
+            }
+        };
+        work_until(config, until).await?;
+        match next {
+            Some(loaded) => config = loaded,
+            None => break,
+        }
+    }
+    tracing::info!("the agent has ended");
+    Ok(())
+}
+
+/// The file as it is after the next SIGHUP. One with a mistake is named in the log, and the jobs go on as they are.
+async fn reloaded(file: &Path, hangups: &mut Signal) -> Config {
+    loop {
+        if hangups.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+        let loaded = Config::load(file).and_then(|it| examine(&it).map(|warnings| (it, warnings)));
+        match loaded {
+            Ok((config, warnings)) => {
+                for warning in warnings {
+                    tracing::warn!("{warning}");
+                }
+                tracing::info!(file = %file.display(), "the jobs are read again");
+                return config;
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "the jobs stay as they are");
+            }
+        }
+    }
+}
+
+/// Runs the jobs of one configuration.
+async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::Result<()> {
     let folder = match config.state {
         Some(folder) => folder,
         None => agent::folder().context("there is no home folder: name one by state in [agent]")?,
@@ -127,20 +186,21 @@ async fn work(config: Config) -> anyhow::Result<()> {
     let ends = jobs.iter();
     let ends = ends.map(|it| [it.name.clone(), it.from.clone(), it.to.clone()]);
     let status = Arc::new(Status::new(now_unix_s(), ends));
+    let mut pages = JoinSet::new();
     if let Some(listen) = config.listen {
         let listener = tokio::net::TcpListener::bind(listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
         let served = agent::serve(listener, config.hosts, status.clone());
-        tokio::spawn(async {
+        pages.spawn(async {
             if let Err(error) = served.await {
                 tracing::error!(%error, "the pages of the agent have ended");
             }
         });
     }
     tracing::info!(jobs = jobs.len(), folder = %folder.display(), "the agent runs");
-    agent::run(jobs, &folder, status, exit::interrupted()).await?;
+    agent::run(jobs, &folder, status, until).await?;
+    pages.shutdown().await;
     nears.end().await;
-    tracing::info!("the agent has ended");
     Ok(())
 }
 

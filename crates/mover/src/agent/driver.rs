@@ -235,6 +235,13 @@ pub async fn run(
             tracing::error!(%error, "a run broke off");
         }
     }
+    calls.shutdown().await;
+    // Another agent, or this one with other jobs, may open the memories next. Work on a disk ends on its own thread.
+    let until = Instant::now() + CLOSE_MAX;
+    let memories = || places.iter().filter_map(|(_, it)| it.as_ref());
+    while memories().any(|it| Arc::strong_count(&it.memory) > 1) && Instant::now() < until {
+        sleep(CLOSE_STEP).await;
+    }
     Ok(())
 }
 
@@ -537,6 +544,11 @@ async fn until(due: Option<DateTime<Local>>) {
     let left = (due - Local::now()).to_std().unwrap_or_default();
     sleep(left.min(CLOCK_INTERVAL)).await;
 }
+
+/// Longest wait for memories that are in use when the agent ends.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+const CLOSE_STEP: Duration = Duration::from_millis(10);
 
 /// As left by a run that could not be made.
 const FAILED: Left = Left {
