@@ -1,4 +1,8 @@
 //! Copies to and from a real FTP server on loopback.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "writes to files in real time while they are read"
+)]
 
 mod common;
 
@@ -104,10 +108,6 @@ fn a_file_goes_into_a_directory_or_under_another_name() {
 }
 
 /// The length of a part once the server has written what was on its way when the client left.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a real server does not say when it has written all"
-)]
 fn settled_len(path: &Path) -> u64 {
     let len = || fs::metadata(path).expect("a part").len();
     let mut before = len();

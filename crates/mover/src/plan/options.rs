@@ -81,13 +81,14 @@ pub struct Deletion {
 }
 
 /// The most that a sync deletes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum DeletionMax {
     /// Files and directories.
     Entries(u64),
     /// A share of the destination's files and directories.
     Share(f64),
     /// A tenth of them, and [`DELETED_FEW`] in any case: a share of a small directory is none at all.
+    #[default]
     Usual,
 }
 
@@ -144,12 +145,6 @@ impl DeletionMax {
             Self::Share(max) => deleted as f64 <= max * there as f64 + 1e-6,
             Self::Usual => deleted <= DELETED_FEW.max(there / 10),
         }
-    }
-}
-
-impl Default for DeletionMax {
-    fn default() -> Self {
-        Self::Usual
     }
 }
 
