@@ -14,7 +14,7 @@ use crate::{
 /// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
 /// AUTH TLS), ftps:// (TLS from the first byte). The path of a URL begins in the directory of the
 /// log-in; with a second slash, ftp://HOST//PATH, at the server's root. SRC may also be a file of a
-/// web server: https://HOST/PATH.
+/// web server: https://HOST/PATH; or -, which is standard input.
 ///
 /// A directory becomes DST: what is in SRC is in DST afterwards. Where DST ends in a slash and SRC does
 /// not, it goes into DST under its name. A file becomes DST, or goes into DST if that is a directory or
@@ -35,6 +35,7 @@ Examples:
   longhaul copy film.mxf ftp://me@ftp.example.com/incoming/
   longhaul copy ftp://ftp.example.com//pub/data ./data --gateway 10.0.0.7:2121
   longhaul copy takes/ ftpes://me@10.20.0.5/takes --peer 'KEY@203.0.113.9:4810'
+  pg_dump films | longhaul copy - ftp://me@ftp.example.com/backup/films.sql
   longhaul copy card/ --to ftp://a.example/day1 --to ftp://b.example/day1 --to /mnt/backup/day1
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
@@ -100,8 +101,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for order in &mut orders {
         order.enters_destination = true;
     }
-    match args.clean {
-        true => moving::clean(&orders),
-        false => moving::run(&orders),
+    let has_stdin = orders[0].sources.iter().any(|it| it == "-");
+    exit::ensure(
+        !has_stdin || orders[0].sources.len() == 1,
+        "standard input goes alone: for a file called - write ./-",
+    )?;
+    match (has_stdin, args.clean) {
+        (true, _) => moving::pour_stdin(&orders),
+        (false, true) => moving::clean(&orders),
+        (false, false) => moving::run(&orders),
     }
 }

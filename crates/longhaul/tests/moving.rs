@@ -210,6 +210,58 @@ fn one_directory_of_a_pattern_goes_where_two_would_go() {
 }
 
 #[test]
+fn standard_input_becomes_a_file_whole_or_not_at_all() {
+    let folder = Folder::new("stdin");
+    let to = folder.path("to");
+    let pour = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command
+            .args(["copy", "-"])
+            .args(arguments)
+            .env("HOME", folder.path("home"));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().expect("the program")
+    };
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|it| it as u8).collect();
+    let mut copy = pour(&[&to]);
+    let mut input = copy.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut input, &bytes).expect("it reads");
+    assert!(!Path::new(&to).exists(), "it is not whole yet");
+    drop(input);
+    let done = copy.wait_with_output().expect("it ends");
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(
+        done.status.success() && printed.contains("3 MB copied"),
+        "{printed}"
+    );
+    assert_eq!(fs::read(&to).expect("copied"), bytes);
+    // Interrupted, it leaves nothing.
+    let mut copy = pour(&[&folder.path("other")]);
+    let mut input = copy.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut input, &bytes).expect("it reads");
+    kill(Pid::from_raw(copy.id() as i32), Signal::SIGINT).expect("it runs");
+    assert!(!copy.wait().expect("it ends").success());
+    let names = fs::read_dir(folder.path("")).expect("a folder").count();
+    assert_eq!(names, 1, "the first copy alone");
+    for (arguments, words) in [
+        (vec![folder.path("")], "name the file"),
+        (
+            vec![to.clone(), folder.path("x")],
+            "standard input goes alone",
+        ),
+    ] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let refused = pour(&arguments).wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(words), "{said}");
+    }
+    assert_ends(&["sync", "-", &to], 2, "longhaul copy alone takes");
+}
+
+#[test]
 fn a_pipe_or_a_device_is_no_source() {
     let folder = Folder::new("pipe");
     let pipe = folder.path("pipe");

@@ -42,6 +42,13 @@ pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().as_ref().map(Stamp::of)
 }
 
+/// Whether a file of this size is larger than the whole file system of `path`. Its part would keep the disk full for good.
+pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let found = nix::sys::statvfs::statvfs(folder.unwrap_or(Path::new(".")));
+    found.is_ok_and(|it| it.blocks() * it.fragment_size() < size_bytes)
+}
+
 /// Names the time since this machine was started.
 pub(crate) fn boot() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;

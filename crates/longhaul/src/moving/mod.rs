@@ -3,6 +3,7 @@
 mod calls;
 mod clean;
 mod overlap;
+mod pour;
 mod settings;
 mod told;
 
@@ -27,7 +28,7 @@ use self::{
     settings::{ask_passwords, share_gateways},
     told::{Manner, Told},
 };
-pub(crate) use self::{clean::clean, settings::Settings};
+pub(crate) use self::{clean::clean, pour::pour_stdin, settings::Settings};
 use crate::{
     exit,
     filters::Filters,

@@ -99,6 +99,11 @@ impl Settings {
             sources.iter().all(|it| of(it) == first),
             "the sources must all be on this machine, or all on one server",
         )?;
+        let has_stdin = order.sources.iter().any(|it| it == "-");
+        exit::ensure(
+            !has_stdin || order.enters_destination,
+            "- is standard input, which longhaul copy alone takes: for a file of this name write ./-",
+        )?;
         check_names(&sources)?;
         exit::ensure(
             !sources.iter().any(|it| is_within(it, &destination)),

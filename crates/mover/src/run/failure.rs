@@ -29,7 +29,7 @@ pub(super) enum TaskError {
     Overlap,
     /// The source is neither a file nor a directory: reading it may never end.
     #[error(
-        "it is a pipe, a device or a socket, and its end is not known: store it in a file first, and copy that"
+        "it is a pipe, a device or a socket, and its end is not known: longhaul copy - DST copies standard input"
     )]
     NoFile,
     /// A listing cannot be relied on.

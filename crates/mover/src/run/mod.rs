@@ -11,6 +11,7 @@ mod end;
 mod failure;
 mod lane;
 mod moving;
+mod pour;
 mod progress;
 mod ranges;
 mod record;
@@ -33,6 +34,7 @@ use tokio::{
 pub use self::{
     browse::{BrowseError, Browser},
     failure::chain,
+    pour::pour,
     progress::Progress,
 };
 use self::{ranges::Ranges, record::Record, shared::Shared};

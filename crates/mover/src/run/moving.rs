@@ -4,7 +4,7 @@ mod growing;
 mod pieces;
 mod spooled;
 
-use std::{sync::Arc, time::Duration};
+use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use ftp::listing::{Entry, Precision};
 use tokio::time::sleep;
@@ -75,7 +75,11 @@ impl Mover<'_> {
                 return Err(error);
             }
             Err(error) => {
-                self.leave(&names, journal.as_ref()).await;
+                let is_full = matches!(&error, TaskError::Disk { source, .. }
+                    if source.kind() == ErrorKind::StorageFull);
+                let size_bytes = facts.size_bytes.filter(|_| is_full).unwrap_or(0);
+                let is_hopeless = disk::never_fits(&local(&names.part), size_bytes);
+                self.leave(&names, journal.as_ref(), is_hopeless).await;
                 return Err(error);
             }
             Ok(copied) => copied,
@@ -111,13 +115,13 @@ impl Mover<'_> {
     }
 
     /// Leaves nothing here with which no later attempt goes on. A gateway's refusal comes when the part is open already.
-    async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>) {
+    async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>, is_hopeless: bool) {
         if !matches!(self.destination, End::Local) || names.part == names.destination {
             return;
         }
         let there = self.destination.look_for_file(&names.part).await;
         let length = there.ok().flatten().and_then(|it| it.size_bytes);
-        if journal.is_none() || length == Some(0) {
+        if journal.is_none() || length == Some(0) || is_hopeless {
             // What cannot be removed is taken for nothing by the next attempt.
             let _ = self.destination.remove(&names.part).await;
             end(journal, &names.part).await;

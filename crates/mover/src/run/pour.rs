@@ -1,0 +1,100 @@
+//! A stream of bytes whose length nobody knows, such as standard input, as one file at a place. It can be read once, so
+//! nothing is tried again, and the file is there whole or not at all.
+
+use ftp::listing::Kind;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use super::{browse::BrowseError, end::End, failure::TaskError, progress::Progress};
+use crate::{
+    job::{Moving, Site},
+    server::ServerError,
+};
+
+/// Writes all of `input` to a file. Returns its size in bytes.
+///
+/// # Errors
+/// [`BrowseError`] if the place has a directory with this path, or does not take the file, or `input` breaks, or
+/// `interrupt` resolves before its end. The part is removed then.
+pub async fn pour(
+    site: &Site,
+    path: &[u8],
+    moving: &Moving,
+    progress: &Progress,
+    input: impl AsyncRead + Unpin,
+    interrupt: impl Future<Output = ()>,
+) -> Result<u64, BrowseError> {
+    // Tells the part from those of other processes.
+    let source = format!("-{}", std::process::id());
+    let part = moving.partial(source.as_bytes(), path);
+    let mut end = End::open(site, None).await?;
+    let there = end.look(path).await?;
+    if there.is_some_and(|it| it.kind == Kind::Directory) {
+        let message =
+            "the destination is a directory: standard input has no name, so name the file";
+        return Err(BrowseError::Unusable(message.to_owned()));
+    }
+    let written = tokio::select! {
+        written = write(&mut end, &part, progress, input) => written,
+        () = interrupt => Err(TaskError::Listing("interrupted".to_owned())),
+    };
+    let named = match written {
+        Ok(bytes) => end.name(&part, path, None).await.map(|_| bytes),
+        Err(error) => Err(error),
+    };
+    match named {
+        Ok(bytes) => {
+            end.close(None).await;
+            Ok(bytes)
+        }
+        Err(error) => {
+            // The connection may be in the midst of the upload.
+            drop(end);
+            if part != path
+                && let Ok(mut end) = End::open(site, None).await
+            {
+                // A server that keeps it has said why before.
+                let _ = end.remove(&part).await;
+                end.close(None).await;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+async fn write(
+    end: &mut End,
+    part: &[u8],
+    progress: &Progress,
+    mut input: impl AsyncRead + Unpin,
+) -> Result<u64, TaskError> {
+    let mut writer = end.write(part, 0, false).await?;
+    let mut bytes = vec![0; progress.step_bytes()];
+    let mut length = 0;
+    loop {
+        let read = input.read(&mut bytes).await;
+        let count = read.map_err(TaskError::disk("reading standard input".to_owned()))?;
+        if count == 0 {
+            break;
+        }
+        writer.write(&bytes[..count]).await?;
+        length += count as u64;
+        progress.moved(count).await;
+    }
+    let told = writer.finish().await?.and_then(|it| it.size_bytes);
+    let got = match told {
+        Some(size_bytes) => Some(size_bytes),
+        None => end.look_for_file(part).await?.and_then(|it| it.size_bytes),
+    };
+    let is_whole = match got {
+        Some(got) => got == length,
+        None => !end.tells_size(),
+    };
+    match is_whole {
+        true => Ok(length),
+        false => Err(ServerError::Short {
+            got,
+            expected: length,
+        }
+        .into()),
+    }
+}
