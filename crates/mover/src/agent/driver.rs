@@ -19,7 +19,7 @@ use std::{
 use chrono::{DateTime, Local, TimeZone as _, Utc};
 use tokio::{
     sync::{Notify, watch},
-    task::{JoinError, JoinSet, spawn_blocking},
+    task::{AbortHandle, JoinError, JoinSet, spawn_blocking},
     time::sleep,
 };
 
@@ -183,13 +183,13 @@ pub async fn run(
     let mut interrupt = std::pin::pin!(interrupt);
     loop {
         while let Some(number) = table.poll(&Local::now()) {
-            let (job, resident) = &mut places[number];
+            let (job, runnable) = &mut places[number];
             // What was told until now is for this run.
             if watches[number].as_ref().is_none_or(Watch::is_lost) {
                 watches[number] = watch(number, job, &notices);
             }
-            let resident = match resident {
-                Some(resident) => resident,
+            let runnable = match runnable {
+                Some(runnable) => runnable,
                 none => match agent.settle_in(number, job) {
                     Ok(settled) => none.insert(settled.stay(&mut calls)),
                     Err(error) => {
@@ -199,7 +199,7 @@ pub async fn run(
                     }
                 },
             };
-            let run = runs.spawn(resident.clone().run());
+            let run = runs.spawn(runnable.resident.clone().run());
             running.insert(run.id(), number);
         }
         for number in 0..places.len() {
@@ -216,13 +216,21 @@ pub async fn run(
             Some(ended) = runs.join_next_with_id() => {
                 let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
                 let number = running.remove(&id).expect("each run has a job");
-                let left = ended.map_or_else(
+                let (job, runnable) = &mut places[number];
+                let (left, is_forgetful) = ended.map_or_else(
                     |error| {
-                        agent.fails(number, &places[number].0, &AgentError::Broken(error));
-                        FAILED
+                        agent.fails(number, job, &AgentError::Broken(error));
+                        (FAILED, true)
                     },
-                    |(_, left)| left,
+                    |(_, ended)| ended,
                 );
+                // After an error of the disk the memory answers nothing until it is opened anew.
+                if let Some(runnable) = runnable.take_if(|_| is_forgetful) {
+                    if let Some(calls) = runnable.calls {
+                        calls.abort();
+                    }
+                    drop(runnable.resident);
+                }
                 table.ended(number, left, &Local::now());
             }
             () = &mut interrupt => break,
@@ -239,10 +247,18 @@ pub async fn run(
     // Another agent, or this one with other jobs, may open the memories next. Work on a disk ends on its own thread.
     let until = Instant::now() + CLOSE_MAX;
     let memories = || places.iter().filter_map(|(_, it)| it.as_ref());
-    while memories().any(|it| Arc::strong_count(&it.memory) > 1) && Instant::now() < until {
+    while memories().any(|it| Arc::strong_count(&it.resident.memory) > 1) && Instant::now() < until
+    {
         sleep(CLOSE_STEP).await;
     }
     Ok(())
+}
+
+/// A job that can run.
+struct RunnableJob {
+    resident: Arc<Resident>,
+    /// The task that makes its calls.
+    calls: Option<AbortHandle>,
 }
 
 /// What all jobs of an agent share.
@@ -263,11 +279,12 @@ struct Settled {
 
 impl Settled {
     /// Makes calls for the files of the job from now on.
-    fn stay(self, all_calls: &mut JoinSet<()>) -> Arc<Resident> {
-        if let Some(calls) = self.calls {
-            all_calls.spawn(keep_calling(Arc::new(calls)));
+    fn stay(self, all_calls: &mut JoinSet<()>) -> RunnableJob {
+        let calls = self.calls;
+        RunnableJob {
+            resident: Arc::new(self.resident),
+            calls: calls.map(|it| all_calls.spawn(keep_calling(Arc::new(it)))),
         }
-        Arc::new(self.resident)
     }
 }
 
@@ -374,12 +391,13 @@ impl Notices {
 }
 
 impl Resident {
-    /// Makes one run.
-    async fn run(self: Arc<Self>) -> Left {
+    /// Makes one run. Also returns whether the memory could not be used.
+    async fn run(self: Arc<Self>) -> (Left, bool) {
         let begun = Instant::now();
         let started = Utc::now();
         let started_unix_ms = started.timestamp_millis();
         let noted = self.on_disk(move |it| it.started(started_unix_ms)).await;
+        let mut is_forgetful = noted.is_err();
         let made = noted.and_then(|()| (self.job.make)());
         let rate_max = made.as_ref().ok().and_then(|it| it.rate_max.clone());
         let progress = Arc::new(Progress::new(rate_max));
@@ -401,6 +419,7 @@ impl Resident {
                 .await;
                 tally = summary.tally;
                 is_interrupted = summary.is_interrupted;
+                is_forgetful |= summary.broken.is_some();
                 reason = summary.broken.map(|it| run::chain(&it));
             }
             Err(error) => reason = Some(error),
@@ -411,6 +430,7 @@ impl Resident {
         };
         if left.is_nothing() && !is_interrupted {
             reason = self.finish(started_unix_s).await.err();
+            is_forgetful |= reason.is_some();
             left.failures = reason.is_some();
         }
         if let Some(reason) = &reason {
@@ -437,7 +457,7 @@ impl Resident {
                 reason: reason.as_deref(),
             });
         }
-        left
+        (left, is_forgetful)
     }
 
     /// A run has left nothing. Once a day the memory forgets what is old and gone.
