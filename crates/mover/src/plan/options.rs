@@ -87,7 +87,7 @@ pub enum DeletionMax {
     Entries(u64),
     /// A share of the destination's files and directories.
     Share(f64),
-    /// A tenth of them, and [`DELETED_FEW`] in any case: a share of a small directory is none at all.
+    /// A tenth of them, and ten in any case: a share of a small directory is none at all.
     #[default]
     Usual,
 }
