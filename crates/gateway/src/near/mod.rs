@@ -2,6 +2,7 @@
 
 mod bypass;
 mod data;
+mod named_target;
 mod pass_through;
 mod session;
 

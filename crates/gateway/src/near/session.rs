@@ -34,7 +34,7 @@ use self::{
     data_connections::Data,
     far_half::{Far, next_message, unheard},
 };
-use super::{bypass, data::ClientLeg};
+use super::{bypass, data::ClientLeg, named_target::without_target};
 use crate::{
     config::FtpDoor,
     control::Control,
@@ -186,6 +186,8 @@ impl Session {
             {
                 match line {
                     Line::Complete(line) => {
+                        let target = || self.door.config.target_of(self.local);
+                        let line = without_target(&line, target);
                         debug!(command = %Command::parse(&line), "client");
                         self.note(&Command::parse(&line));
                         self.near.handle(Input::ClientLine(&line));
