@@ -125,7 +125,7 @@ pub struct Dropped {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PeerStatus {
     pub name: String,
-    /// `never-answered`, `connecting`, `up` or `silent`.
+    /// `never-answered`, `refused`, `dismissed`, `connecting`, `up` or `silent`.
     pub state: String,
     /// Attempts to reach it, while it has never answered.
     pub attempts: u64,

@@ -95,6 +95,8 @@ pub enum PeerState {
     },
     /// The network says that nobody listens at its endpoint, or that it cannot be reached.
     Refused,
+    /// It has closed the connection because this side is none of its peers any more.
+    Dismissed,
     /// It has answered before; no connection stands now.
     Connecting,
     /// A connection stands.

@@ -11,6 +11,7 @@ pub(super) fn peer_status(peer: &link::PeerSnapshot) -> PeerStatus {
     let (state, attempts, since) = match peer.state {
         PeerState::NeverAnswered { attempts } => ("never-answered", attempts, None),
         PeerState::Refused => ("refused", 0, None),
+        PeerState::Dismissed => ("dismissed", 0, None),
         PeerState::Connecting => ("connecting", 0, None),
         PeerState::Up { since } => ("up", 0, Some(since)),
         PeerState::Silent { since } => ("silent", 0, Some(since)),

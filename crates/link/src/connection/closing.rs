@@ -11,6 +11,8 @@ use crate::time::Time;
 pub(crate) enum ConnectionEnd {
     /// The peer closed it.
     ByPeer,
+    /// The peer closed it because our key is none of its peers' any more.
+    Dismissed,
     /// We closed it.
     ByUs,
     /// Nothing came for the idle timeout.
@@ -34,6 +36,9 @@ struct Close {
     copies: u32,
     next: Time,
 }
+
+/// Code of a close: the receiver's key is no longer a peer's. All other closes have the code 0.
+pub(crate) const CLOSE_DISMISSED: u32 = 1;
 
 /// A close is sent this often, since nothing else repeats it.
 const CLOSE_COPIES: u32 = 3;

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use rustls::quic::{Keys, Secrets};
 use units::{BitRate, ByteCount};
 
-pub(crate) use self::closing::ConnectionEnd;
+pub(crate) use self::closing::{CLOSE_DISMISSED, ConnectionEnd};
 #[cfg(feature = "sim")]
 pub use self::forger::Forger;
 pub(crate) use self::pacer::Pacer;
@@ -46,6 +46,7 @@ use crate::{
     control_frame::Control,
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::Parameters},
+    identity::PublicKey,
     recovery::{Omissions, Outcome, SentLog},
     secret::Secret,
     stream::{
@@ -60,6 +61,8 @@ use crate::{
 /// One established connection to a peer.
 pub(crate) struct Connection {
     pub(crate) peer: usize,
+    /// The peer's key that the handshake was made with.
+    pub(crate) peer_key: PublicKey,
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: ConnectionId,
     pub(crate) we_initiated: bool,
@@ -191,6 +194,7 @@ impl Stats {
 /// The inputs of a new connection.
 pub(crate) struct Setup {
     pub(crate) peer: usize,
+    pub(crate) peer_key: PublicKey,
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: ConnectionId,
     pub(crate) we_initiated: bool,
@@ -263,6 +267,7 @@ impl Connection {
         streams.controls.push(Control::PathHint);
         let mut connection = Self {
             peer: setup.peer,
+            peer_key: setup.peer_key,
             our_id: setup.our_id,
             peer_id: setup.peer_id,
             we_initiated: setup.we_initiated,

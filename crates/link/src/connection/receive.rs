@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
+use super::{CLOSE_DISMISSED, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead};
 use crate::{
     congestion::Digest,
     control_frame::Control,
@@ -203,7 +203,7 @@ impl Connection {
             Frame::Retire => self.is_retired = true,
             Frame::Challenge(token) => self.challenges.response = Some((token, from)),
             Frame::Response(token) => self.on_response(token, from, now),
-            Frame::Close { .. } => self.on_close(),
+            Frame::Close { code } => self.on_close(code),
         }
         Ok(Kept::Yes)
     }
@@ -328,8 +328,11 @@ impl Connection {
     }
 
     /// The peer ends the connection.
-    fn on_close(&mut self) {
-        self.closing.set_end(ConnectionEnd::ByPeer);
+    fn on_close(&mut self, code: u32) {
+        self.closing.set_end(match code {
+            CLOSE_DISMISSED => ConnectionEnd::Dismissed,
+            _ => ConnectionEnd::ByPeer,
+        });
     }
 
     fn on_chunk(&mut self, number: u32, piece: Piece<'_>, now: Time) -> Result<Kept, Malformed> {

@@ -173,6 +173,7 @@ fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> Pe
         (Some(since), None, _) => PeerState::Up {
             since: wall(since, now),
         },
+        (None, ..) if view.is_dismissed => PeerState::Dismissed,
         (None, ..) if view.is_refused => PeerState::Refused,
         (None, _, Some(_)) => PeerState::Connecting,
         (None, _, None) => PeerState::NeverAnswered {

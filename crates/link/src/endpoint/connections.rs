@@ -4,7 +4,7 @@ use std::{cmp::Reverse, time::Duration};
 
 use super::{Endpoint, Event, LostReason, StreamKey, handshakes::ATTEMPT_PAUSE};
 use crate::{
-    connection::{Connection, ConnectionEnd},
+    connection::{CLOSE_DISMISSED, Connection, ConnectionEnd},
     stream::table::StreamEvent,
     time::Time,
     wire::packet::ConnectionId,
@@ -178,17 +178,17 @@ impl Endpoint {
         }
     }
 
-    /// Closes the connection if its peer has been removed and it has no streams. Should the peer come back meanwhile,
-    /// its streams need another one.
-    pub(super) fn close_if_removed(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get_mut(&id)
-            && self.peers[connection.peer].is_removed()
-            && connection.streams.len() == 0
-            && connection.end().is_none()
-        {
-            connection.begin_close(0);
+    /// Closes all connections that were made with a key that its peer no longer has, whatever they carry. If the
+    /// peer comes back meanwhile, its streams need another connection.
+    pub(super) fn close_dismissed(&mut self) {
+        for (id, connection) in &mut self.connections {
+            let keys = &self.config.peers[connection.peer].public_keys;
+            if keys.contains(&connection.peer_key) || connection.end().is_some() {
+                continue;
+            }
+            connection.begin_close(CLOSE_DISMISSED);
             let peer = &mut self.peers[connection.peer];
-            peer.current = peer.current.filter(|current| *current != id);
+            peer.current = peer.current.filter(|current| current != id);
         }
     }
 
@@ -224,11 +224,14 @@ impl Endpoint {
             let reason = match end {
                 ConnectionEnd::Silence(silence) => LostReason::Silence(silence),
                 ConnectionEnd::ByPeer
+                | ConnectionEnd::Dismissed
                 | ConnectionEnd::ByUs
                 | ConnectionEnd::Violation
                 | ConnectionEnd::KeysWornOut => LostReason::Closed,
             };
             self.end_connection(id, reason);
+            let is_last = self.peers[peer].current.is_none();
+            self.peers[peer].is_dismissed = is_last && end == ConnectionEnd::Dismissed;
             self.peers[peer].next_attempt = now + ATTEMPT_PAUSE;
         }
     }

@@ -232,20 +232,22 @@ impl Endpoint {
         }
         self.events.push_back(Event::Remember);
         peer.last_heard = Some(now);
+        peer.is_dismissed = false;
         // A responder knows this upper bound: the answer to its flight arrived within this time.
         let guess = now.since(attempt.began);
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
         let controller = (self.config.controller)(peer.memory, rate_max);
+        let peer_key = self.config.peers[attempt.peer].public_keys[attempt.key];
         let setup = Setup {
             peer: attempt.peer,
+            peer_key,
             our_id: id,
             peer_id,
             we_initiated: attempt.we_initiate,
             remote: attempt.remote,
             unproven_allowance: (!attempt.is_remote_proven()).then_some(attempt.allowance),
-            we_have_smaller_key: self.config.identity.public_key()
-                < self.config.peers[attempt.peer].public_keys[attempt.key],
+            we_have_smaller_key: self.config.identity.public_key() < peer_key,
             keys,
             secret: self.secret.clone(),
             secrets,

@@ -252,7 +252,7 @@ impl Endpoint {
     }
 
     /// Takes on other peers. Each keeps its number, new ones stand behind the known ones. One without a public
-    /// key has been removed: its connections end when their last stream has.
+    /// key has been removed. Connections that were made with a key that its peer no longer has end at once.
     ///
     /// # Errors
     /// If the TLS library refuses a key; then only the peers before it have changed.
@@ -293,6 +293,7 @@ impl Endpoint {
         self.config.memory_max = memory_max;
         let rates: Vec<_> = self.peers.iter().map(|peer| peer.rate_max).collect();
         self.set_rate_max(rate_max, &rates);
+        self.close_dismissed();
         Ok(())
     }
 
@@ -368,7 +369,6 @@ impl Endpoint {
         // Now each has noticed its silence.
         for id in ids {
             self.judge_standby(id, now);
-            self.close_if_removed(id);
         }
         if !self.is_closing {
             for peer in 0..self.peers.len() {

@@ -42,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) last_heard: Option<Time>,
     /// When an ICMP error last reported the peer's address as closed or unreachable.
     pub(crate) refused: Option<Time>,
+    /// The peer has closed the last connection because our key is none of its peers' any more.
+    pub(crate) is_dismissed: bool,
     /// Properties of the path that earlier connections measured.
     pub(crate) memory: Option<PathMemory>,
     /// What of that was last handed out to be kept.
@@ -91,6 +93,7 @@ impl Peer {
             next_key: 0,
             last_heard: None,
             refused: None,
+            is_dismissed: false,
             memory: remembered.path(&configured.public_keys),
             kept: remembered.path(&configured.public_keys),
             rtt: None,
@@ -124,11 +127,6 @@ impl Peer {
         self.has_endpoint = configured.has_endpoint;
         self.rate_max = configured.rate_max;
         Ok(())
-    }
-
-    /// Whether it has been removed from the configuration.
-    pub(crate) fn is_removed(&self) -> bool {
-        self.keys.is_empty()
     }
 }
 

@@ -38,6 +38,8 @@ pub struct PeerView {
     /// The network said of late that nobody is at its address. Anybody on the path can say so, so
     /// nothing but the status depends on it.
     pub is_refused: bool,
+    /// The peer has closed the last connection because our key is none of its peers' any more.
+    pub is_dismissed: bool,
     /// Source address of the peer's packets, or the address that we try.
     pub address: Option<SocketAddr>,
     /// Smoothed round-trip time.
@@ -274,6 +276,7 @@ impl Endpoint {
             silent: current.and_then(Connection::silent_since).map(instant),
             last_heard: known.last_heard.map(instant),
             is_refused: known.refused > known.last_heard,
+            is_dismissed: known.is_dismissed,
             address: current
                 .map(|connection| connection.path.remote)
                 .or(known.address),

@@ -121,6 +121,48 @@ fn a_peer_that_is_removed_and_comes_back_at_once_has_a_connection_of_its_own() {
 }
 
 #[test]
+fn a_peer_that_is_removed_loses_its_streams_at_once_and_hears_why() {
+    let mut joined = Joined::new(DELAY);
+    let now = joined.two.now;
+    let key = joined.two.b.open(0, Class::Bulk, now).expect("A is up");
+    joined.two.b.write(key, vec![7; 100_000].into());
+    joined.run(Duration::from_millis(100));
+    assert_eq!(joined.two.a.streams_of(0), 1, "a transfer is under way");
+    let mut gone = joined.two.a.config.peers.clone();
+    gone[0].public_keys.clear();
+    let now = joined.two.now;
+    let set = joined
+        .two
+        .a
+        .set_peers(gone, None, ByteCount::mebibytes(64), now);
+    set.expect("no key is bad");
+    joined.run(Duration::from_millis(200));
+    assert!(joined.two.a.is_idle(), "A has closed");
+    assert!(joined.two.b.peers[0].current.is_none(), "B was told");
+    assert!(joined.two.b.peer_view(0).is_dismissed);
+}
+
+#[test]
+fn a_key_that_is_taken_away_ends_the_connection_that_was_made_with_it() {
+    for (keeps, is_up) in [([2, 9], true), ([8, 9], false)] {
+        let mut joined = Joined::new(DELAY);
+        let mut changed = joined.two.a.config.peers.clone();
+        changed[0].public_keys = keeps
+            .map(|seed| Identity::from_seed([seed; 32]).public_key())
+            .to_vec();
+        let now = joined.two.now;
+        let set = joined
+            .two
+            .a
+            .set_peers(changed, None, ByteCount::mebibytes(64), now);
+        set.expect("the keys are valid");
+        joined.run(Duration::from_millis(200));
+        assert_eq!(joined.two.a.is_up(0), is_up, "{keeps:?}");
+        assert_eq!(joined.two.b.peer_view(0).is_dismissed, !is_up);
+    }
+}
+
+#[test]
 fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
     let mut joined = Joined::new(DELAY);
     let before = current(&joined.two);
