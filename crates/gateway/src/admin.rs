@@ -164,7 +164,8 @@ async fn reload(
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
     check_program(&from, &headers)?;
-    let outcome = ask(&reloads).await?;
+    let (request, answered) = reload::Request::new(reload::Cause::Order);
+    let outcome = ask(&reloads, request, answered).await?;
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
 }
@@ -175,7 +176,8 @@ async fn upgrade(
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
     check_program(&from, &headers)?;
-    let outcome = ask(&upgrades).await?;
+    let (request, answered) = oneshot::channel();
+    let outcome = ask(&upgrades, request, answered).await?;
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
 }
@@ -210,12 +212,13 @@ fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, 
 }
 
 /// Has the gateway do something, and waits for what has become of it.
-async fn ask<T>(
-    orders: &mpsc::Sender<oneshot::Sender<T>>,
+async fn ask<R, T>(
+    orders: &mpsc::Sender<R>,
+    request: R,
+    answered: oneshot::Receiver<T>,
 ) -> Result<T, (StatusCode, &'static str)> {
     let gone = (StatusCode::SERVICE_UNAVAILABLE, GONE);
-    let (answer, answered) = oneshot::channel();
-    orders.send(answer).await.map_err(|_| gone)?;
+    orders.send(request).await.map_err(|_| gone)?;
     answered.await.map_err(|_| gone)
 }
 
@@ -371,6 +374,7 @@ impl Shared {
         let link = self.link.snapshot();
         Snapshot {
             public_key: self.config.link.identity.public_key().to_string(),
+            older_processes: self.older.reports(),
             stores: {
                 let stores = self.stores.as_ref();
                 stores.map_or(Vec::new(), |it| StoreStatus::all(it))

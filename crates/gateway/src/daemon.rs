@@ -36,10 +36,11 @@ use crate::{
     reload::{self, Reloader},
     shared::Shared,
     spool::Spools,
-    status::{Registry, TransferStatus},
+    status::{OlderProcess, Registry, TransferStatus},
+    time,
     tls::CertError,
     transfer_log::{self, TransferLog},
-    upgrade::{self, Handing, Predecessor, Successor},
+    upgrade::{self, Handing, OlderProcesses, Predecessor, Successor},
 };
 pub use crate::{
     bound::{BindError, Bound},
@@ -149,6 +150,8 @@ pub async fn run(
     let https = Predecessor::told(&mut predecessor, https)?;
     let log = transfer_log::Opened::open(config.transfer_log.as_ref());
     let log = Predecessor::told(&mut predecessor, log)?;
+    let older = predecessor.as_mut().map(Predecessor::older);
+    let older = OlderProcesses::new(older.unwrap_or_default())?;
     let (predecessor, succession) = match predecessor {
         Some(predecessor) => {
             let tables = intercept::tables(&config);
@@ -184,6 +187,8 @@ pub async fn run(
         lending: Arc::default(),
         own: parts.addresses().chain(at_admin.clone()).collect(),
         next_session: Arc::new(AtomicU64::new(first_session())),
+        reloads_ordered: 0,
+        older: older.clone(),
         is_retired: Arc::new(AtomicBool::new(false)),
         cut: cut_seen,
         alive: alive.downgrade(),
@@ -217,6 +222,7 @@ pub async fn run(
         })
     });
     side_tasks.spawn(tick(registry.clone()));
+    let follow_older = side_tasks.spawn(older.follow(currently.clone()));
     let lending = shared.lending.clone();
     side_tasks.spawn(async move { lending.sweep().await });
     let mut accepting = JoinSet::new();
@@ -254,12 +260,20 @@ pub async fn run(
     let is_asked = asked.try_recv().is_ok();
     drop((asked, upgrades_asked, sockets));
     let mut drain = Some(reloader.config().drain_max);
-    if let Some((successor, asker)) = succeeded {
+    if let Some((mut successor, asker)) = succeeded {
         interception.leave(&successor.tables);
         // What a service manager hears from now on comes from the other process.
-        for task in admin.into_iter().chain(show_life) {
+        for task in admin.into_iter().chain(show_life).chain([follow_older]) {
             task.abort();
         }
+        let mut remaining = reloader.remaining_peers();
+        let report = older_report(registry.clone());
+        let orders = successor.orders.take();
+        side_tasks.spawn(async move {
+            if let Some(orders) = orders {
+                orders.obey(report, |keys| remaining.keep(keys)).await;
+            }
+        });
         reloader.doors().leave_to_successor().await;
         link.retire();
         let sessions = registry.sessions_open();
@@ -375,6 +389,7 @@ async fn serve(
                 .chain(https)
                 .collect(),
             link: &shared.link,
+            older: &shared.older,
             peers_up: peers_up(&shared.link),
             pass_through: doors.pass_through_clients(),
         };
@@ -494,6 +509,18 @@ async fn tick(registry: Arc<Registry>) {
     loop {
         ticks.tick().await;
         registry.tick();
+    }
+}
+
+/// What this process tells of itself once another one has taken its place.
+fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
+    let since_unix_s = time::unix_s(SystemTime::now());
+    move || OlderProcess {
+        pid: std::process::id(),
+        version: crate::VERSION.to_owned(),
+        since_unix_s,
+        sessions_open: registry.sessions_open(),
+        transfers_open: registry.open_transfers().len() as u64,
     }
 }
 

@@ -6,11 +6,13 @@
 
 mod plan;
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{collections::HashSet, fmt, net::SocketAddr, sync::Arc};
 
+use link::{Link, PublicKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
+use units::BitRate;
 
 use self::plan::{Known, Plan, PlanError};
 use crate::{
@@ -57,7 +59,28 @@ impl Reloads {
 }
 
 /// An order with an answer.
-pub(crate) type Request = oneshot::Sender<Outcome>;
+#[derive(Debug)]
+pub(crate) struct Request {
+    cause: Cause,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// Why the configuration is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// An operator orders it.
+    Order,
+    /// The register has changed: what was set by hand for the moment stays.
+    Enrolment,
+}
+
+impl Request {
+    /// An order, and where its answer comes.
+    pub(crate) fn new(cause: Cause) -> (Self, oneshot::Receiver<Outcome>) {
+        let (answer, answered) = oneshot::channel();
+        (Self { cause, answer }, answered)
+    }
+}
 
 /// What has become of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,12 +145,12 @@ impl Reloader {
                     if self.program().is_some_and(Program::is_replaced) {
                         return;
                     }
-                    self.reload().await;
+                    self.reload(Cause::Order).await;
                 }
                 Some(request) = asked.recv() => {
-                    let outcome = self.reload().await;
+                    let outcome = self.reload(request.cause).await;
                     // Whoever asked may be gone.
-                    let _ = request.send(outcome);
+                    let _ = request.answer.send(outcome);
                 }
                 else => std::future::pending().await,
             }
@@ -163,8 +186,17 @@ impl Reloader {
         self.doors.close().await;
     }
 
-    async fn reload(&mut self) -> Outcome {
-        let outcome = match self.take_on().await {
+    /// The link and its peers, once another process has taken this one's place.
+    pub(crate) fn remaining_peers(&self) -> RemainingPeers {
+        RemainingPeers {
+            link: self.current.borrow().link.clone(),
+            rate_max: self.config().link.rate_max,
+            known: self.known.clone(),
+        }
+    }
+
+    async fn reload(&mut self, cause: Cause) -> Outcome {
+        let outcome = match self.take_on(cause).await {
             Ok((taken, needs_restart)) => Outcome {
                 taken,
                 needs_restart,
@@ -187,7 +219,7 @@ impl Reloader {
         outcome
     }
 
-    async fn take_on(&mut self) -> Result<(Vec<String>, Vec<String>), ReloadError> {
+    async fn take_on(&mut self, cause: Cause) -> Result<(Vec<String>, Vec<String>), ReloadError> {
         let before = self.current.borrow().clone();
         let fresh = (self.reloads.load)()?;
         let Plan {
@@ -207,14 +239,43 @@ impl Reloader {
         let shared = Arc::new(Shared {
             own: parts.addresses().chain(self.at_admin.clone()).collect(),
             peer_names: names.collect(),
+            reloads_ordered: before.reloads_ordered + u64::from(cause == Cause::Order),
             config: Arc::new(config),
             ..(*before).clone()
         });
         self.known = known;
         self.current.send_replace(shared.clone());
         self.doors.open(parts, &shared).await;
-        (self.reloads.taken)(&shared.config);
+        if cause == Cause::Order {
+            (self.reloads.taken)(&shared.config);
+        }
         Ok((taken, needs_restart))
+    }
+}
+
+/// The peers of a process whose place another one has taken. None comes any more, and those that are removed go.
+pub(crate) struct RemainingPeers {
+    link: Link,
+    rate_max: Option<BitRate>,
+    known: Vec<Known>,
+}
+
+impl RemainingPeers {
+    /// Dismisses all peers and keys that are not among `keys`, with all that they have open.
+    pub(crate) fn keep(&mut self, keys: &HashSet<PublicKey>) {
+        let mut dismissed = Vec::new();
+        for known in &mut self.known {
+            let count = known.link.public_keys.len();
+            known.link.public_keys.retain(|key| keys.contains(key));
+            if known.link.public_keys.len() < count {
+                dismissed.push(known.link.name.clone());
+            }
+        }
+        if !dismissed.is_empty() {
+            info!(peers = ?dismissed, "keys of peers were removed");
+            let peers = self.known.iter().map(|known| known.link.clone());
+            self.link.set_peers(peers.collect(), self.rate_max);
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     time,
     tls::Tls13Only,
     truncation::Truncations,
+    upgrade::OlderProcesses,
     wire::{Coding, Hello, Service, StoreTerms, encode},
 };
 
@@ -45,6 +46,10 @@ pub(crate) struct Shared {
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
+    /// Reloads that operators have ordered: what is set by hand holds until the next one.
+    pub(crate) reloads_ordered: u64,
+    /// Processes whose place this one has taken.
+    pub(crate) older: Arc<OlderProcesses>,
     /// Another process has taken this one's place, and peers know that.
     pub(crate) is_retired: Arc<AtomicBool>,
     /// True once a shutdown's time for draining is over: open connections must end now.
@@ -64,6 +69,10 @@ pub(crate) enum ReachError {
         endpoint: String,
         last_answer: String,
     },
+    #[error(
+        "this gateway is no longer a peer of {name} ({endpoint}): the operator there has removed it"
+    )]
+    Dismissed { name: String, endpoint: String },
     #[error("no peer for {0} answers at once")]
     NotAtOnce(Host),
     #[error("peer {0}: too many transfers at once")]
@@ -231,8 +240,12 @@ impl Shared {
             .or_else(|| seen.and_then(|p| p.endpoint).map(|e| e.to_string()))
             .unwrap_or_else(|| "no endpoint".to_owned());
         let last_answer = last_answer.or_else(|| seen.and_then(|p| p.last_answer));
+        let name = self.peer_name(peer).to_owned();
+        if seen.is_some_and(|it| it.state == PeerState::Dismissed) {
+            return ReachError::Dismissed { name, endpoint };
+        }
         ReachError::PeerDown {
-            name: self.peer_name(peer).to_owned(),
+            name,
             endpoint,
             last_answer: time::or_never(last_answer),
         }

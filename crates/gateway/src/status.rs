@@ -38,6 +38,9 @@ pub struct Snapshot {
     pub socket_buffer_send_bytes: u64,
     /// Datagrams dropped unanswered, by reason.
     pub dropped: Dropped,
+    /// Processes whose place this one has taken, and which serve what they have begun.
+    #[serde(default)]
+    pub older_processes: Vec<OlderProcess>,
     /// The peers, in file order.
     pub peers: Vec<PeerStatus>,
     /// Control connections and forwards open now, near and far.
@@ -76,6 +79,19 @@ pub struct Snapshot {
     /// The last FTP transfers of this gateway's clients that have ended, the newest first.
     #[serde(default)]
     pub finished: Vec<TransferRecord>,
+}
+
+/// A process whose place another one has taken. It serves what it has begun, and ends after that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OlderProcess {
+    pub pid: u32,
+    pub version: String,
+    /// Unix time since which it serves nobody new, in seconds.
+    pub since_unix_s: u64,
+    /// Control connections and forwards open now, near and far.
+    pub sessions_open: u64,
+    /// Transfers and forwards open now.
+    pub transfers_open: u64,
 }
 
 /// Sums of finished FTP transfers, those of the transfer log.

@@ -192,12 +192,7 @@ fn a_wrong_file_is_refused_whole_with_its_place() {
 fn what_takes_a_restart_is_named_and_the_rest_is_taken_on() {
     let world = World::start();
     let outcome = world.near.reload_and_tell(|text| {
-        let key = |text: &str| {
-            let (_, rest) = text.split_once("public_key = \"").expect("a key");
-            rest[..44].to_owned()
-        };
-        let other = link::Identity::generate().public_key().to_string();
-        text.replace(&key(text), &other).replace(
+        text.replace(
             "drain_max = \"1 s\"\n",
             "drain_max = \"2 s\"\nmemory_max = \"512 MiB\"\nidle_timeout = \"1 min\"\npolicy = \"background\"\n",
         )
@@ -209,7 +204,6 @@ fn what_takes_a_restart_is_named_and_the_rest_is_taken_on() {
         "[link] memory_max",
         "[link] idle_timeout",
         "[limits], with memory_max",
-        "[[peer]] \"site-b\" public_key",
     ];
     assert_eq!(outcome.needs_restart, names);
     world.session();
@@ -234,9 +228,9 @@ fn what_the_far_side_allows_is_taken_on() {
 }
 
 #[test]
-fn peers_come_and_go_and_their_sessions_go_on() {
+fn peers_come_and_go_and_their_sessions_with_them() {
     let world = World::start();
-    let upload = world.mid_upload();
+    let (mut cut_client, _cut_server, cut_data, cut_server_data) = world.mid_upload();
     let (other, _, key_far) = folder();
     let near_key = |text: &str| {
         let (_, rest) = text.split_once("public_key = \"").expect("a key");
@@ -292,15 +286,95 @@ fn peers_come_and_go_and_their_sessions_go_on() {
         2,
         "new sessions go to the peer that is left"
     );
-    finish_upload(upload);
+    cut_client.expect_code("426");
+    cut_client.expect_code("421");
+    expect_cut(&cut_data);
+    expect_cut(&cut_server_data);
     exchange(&mut client, &mut server);
 
     // And back: the third goes, the second has its place again.
     let outcome = world.near.reload_and_tell(str::to_owned);
     assert_eq!(outcome.error, None);
     let _third = world.session();
-    assert_eq!(sessions(&third), 2, "it serves nobody new");
+    third.wait_for("no session", |s| s.sessions_open == 0);
+    client.expect_code("421");
+    let _ = std::fs::remove_dir_all(other);
+}
+
+/// Nothing more comes, and no orderly end of a file.
+fn expect_cut(stream: &TcpStream) {
+    let mut bytes = Vec::new();
+    let read = (&*stream).read_to_end(&mut bytes);
+    let is_late = |error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+        )
+    };
+    assert!(!read.as_ref().is_err_and(is_late), "{read:?}");
+}
+
+#[test]
+fn a_peer_that_the_other_side_removes_ends_at_once_and_is_told_so() {
+    let world = World::start();
+    let (mut client, mut server, client_data, server_data) = world.mid_upload();
+    let removed = |text: &str| {
+        let (before, after) = text.split_once("[[peer]]").expect("a peer");
+        let (_, far) = after.split_once("[far]").expect("a far side");
+        format!("{before}[far]{far}")
+    };
+    let outcome = world.far.reload_and_tell(removed);
+    assert!(
+        outcome
+            .taken
+            .contains(&"[[peer]] \"site-a\" removed".to_owned()),
+        "{outcome:?}"
+    );
+    client.expect_code("426");
+    client.expect_code("421");
+    expect_cut(&client_data);
+    expect_cut(&server_data);
+    assert!(server.try_line().is_err(), "the server's session has ended");
+    world
+        .near
+        .wait_for("the reason", |s| s.peers[0].state == "dismissed");
+    world.far.wait_for("no session", |s| s.sessions_open == 0);
+    let told = Control::connect(world.near.ftp[0]).expect_code("421");
+    assert!(told.contains("no longer a peer of site-b"), "{told}");
+    // It may come back.
+    world.far.reload_and_tell(str::to_owned);
+    world.near.wait_for("a link", |s| s.peers[0].state == "up");
+    world.session();
+}
+
+#[test]
+fn a_key_that_is_taken_away_ends_what_was_begun_with_it() {
+    let world = World::start();
+    let (mut client, mut server) = world.session();
+    let (other, _, _) = folder();
+    let other_key = link::Identity::generate().public_key().to_string();
+    let key = {
+        let (_, rest) = world.far.text.split_once("public_key = \"").expect("a key");
+        rest[..44].to_owned()
+    };
+    // First both, as at a rotation: nothing ends.
+    let both = |text: &str| {
+        text.replace(
+            &format!("\"{key}\""),
+            &format!("[\"{key}\", \"{other_key}\"]"),
+        )
+    };
+    let outcome = world.far.reload_and_tell(both);
+    expect_taken(&outcome, &["[[peer]] \"site-a\" changed".to_owned()]);
     exchange(&mut client, &mut server);
+    let outcome = world
+        .far
+        .reload_and_tell(|text| text.replace(&key, &other_key));
+    expect_taken(&outcome, &["[[peer]] \"site-a\" changed".to_owned()]);
+    client.expect_code("421");
+    world
+        .near
+        .wait_for("the reason", |s| s.peers[0].state == "dismissed");
     let _ = std::fs::remove_dir_all(other);
 }
 

@@ -389,18 +389,51 @@ fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
 
 /// What an earlier process knows of who may do what is not the last word.
 #[test]
-fn an_earlier_process_lets_nobody_in_who_was_removed() {
+fn a_removed_peer_ends_in_all_earlier_processes_too() {
     let mut pair = Pair::new("upgrade-removed");
-    let (mut held, _) = pair.connect();
+    let (mut oldest, _) = pair.connect();
     pair.far.succeed();
+    // One that the second process has, to which the near gateway turns at its own time.
+    let begun = Instant::now();
+    let mut older = loop {
+        let (stream, _) = pair.connect();
+        let status = pair.far.side.status().expect("it answers");
+        if status["transfers"].as_array().map(Vec::len) == Some(1) {
+            break stream;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the near gateway stays");
+        thread::sleep(Duration::from_millis(100));
+    };
+    pair.far.succeed();
+    echo(&mut oldest, 10_000);
+    echo(&mut older, 10_000);
+    // Both are seen.
+    pair.far.side.wait("reports of both", |status| {
+        let processes = status["older_processes"].as_array();
+        let mut processes = processes.into_iter().flatten();
+        processes.clone().count() == 2 && processes.all(|it| it["transfers_open"] == 1)
+    });
+    let admin = pair.far.side.admin.to_string();
+    let shown = printed(&common::longhaul(&["status", "--admin", &admin]));
+    assert!(shown.contains("older process "), "{shown}");
     let status = pair.far.side.status().expect("it answers");
     let name = status["peers"][0]["name"]
         .as_str()
         .expect("a name")
         .to_owned();
-    printed(&pair.far.side.run(&["peer", "rm"], &[&name], ""));
-    thread::sleep(Duration::from_secs(6));
-    echo(&mut held, 10_000);
+    printed(&pair.far.side.run(&["peer", "rm"], &[&name, "--now"], ""));
+    for held in [&mut oldest, &mut older] {
+        let mut came = [0];
+        // The end, and not the silence after which a test gives up.
+        match held.read(&mut came) {
+            Ok(count) => assert_eq!(count, 0, "it goes on"),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "it goes on"),
+        }
+    }
+    pair.far.wait_for_one();
+    pair.near.side.wait("the reason", |status| {
+        status["peers"][0]["state"] == "dismissed"
+    });
     let mut stream = TcpStream::connect(pair.forward).expect("a listener");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let mut came = [0];

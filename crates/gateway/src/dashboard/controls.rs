@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::{sync::oneshot, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 use tracing::info;
 use units::BitRate;
 
@@ -18,6 +18,7 @@ use crate::{
     config::{RATE_MAX_MIN, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register, Unwanted},
+    reload,
     shared::Shared,
     target::Endpoint,
 };
@@ -190,8 +191,8 @@ impl Dashboard {
     /// Has the gateway take on its register.
     async fn take_on(&self) -> Result<(), Refused> {
         let stopping = || Refused::Over;
-        let (answer, answered) = oneshot::channel();
-        self.reloads.send(answer).await.map_err(|_| stopping())?;
+        let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
+        self.reloads.send(request).await.map_err(|_| stopping())?;
         let outcome = answered.await.map_err(|_| stopping())?;
         match outcome.error {
             None => Ok(()),

@@ -1,4 +1,5 @@
-//! Rate limits that were set by hand. They hold until the gateway takes on a configuration, which sets all of them.
+//! Rate limits that were set by hand. They hold until an operator orders a reload, which sets all of them. A reload because of
+//! a new peer sets them, too, and then they are set by hand again.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,9 +8,10 @@ use units::BitRate;
 
 use crate::{config::Config, shared::Shared};
 
-/// What was set by hand since the present configuration was taken on.
+/// What was set by hand since the last reload that an operator has ordered.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
+    reloads_ordered: u64,
     config: Option<Arc<Config>>,
     by_hand: ByHand,
 }
@@ -22,13 +24,29 @@ pub(super) struct ByHand {
     pub(super) peers: BTreeMap<usize, Option<BitRate>>,
 }
 
+impl ByHand {
+    /// Sets them after a reload has set those of the configuration.
+    fn set_again(&self, shared: &Shared) {
+        if let Some(rate) = self.all {
+            shared.link.set_rate_max(None, rate);
+        }
+        for (number, rate) in &self.peers {
+            shared.link.set_rate_max(Some(PeerId(*number)), *rate);
+        }
+    }
+}
+
 impl Rates {
     /// Those in force beside the present configuration.
     pub(super) fn of(&mut self, shared: &Shared) -> &mut ByHand {
         let is_same = |config| Arc::ptr_eq(config, &shared.config);
         if !self.config.as_ref().is_some_and(is_same) {
             self.config = Some(shared.config.clone());
-            self.by_hand = ByHand::default();
+            match self.reloads_ordered == shared.reloads_ordered {
+                true => self.by_hand.set_again(shared),
+                false => self.by_hand = ByHand::default(),
+            }
+            self.reloads_ordered = shared.reloads_ordered;
         }
         &mut self.by_hand
     }

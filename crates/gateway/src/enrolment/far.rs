@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use link::{PublicKey, SendStream};
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc},
     task::spawn_blocking,
     time::{Duration, timeout},
 };
@@ -112,6 +112,10 @@ async fn enrol(
             return Err(Refused::Register);
         }
     };
+    // A reload would lift what an operator has set by hand for the moment.
+    if !is_new && runs(config, public_key, &name) {
+        return Ok((name, is_new));
+    }
     let Some(error) = reload(reloads).await else {
         return Ok((name, is_new));
     };
@@ -140,6 +144,14 @@ fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     known.map(|(peer, _)| peer.name.as_str())
 }
 
+/// Whether the running gateway has this peer already.
+fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
+    let mut peers = config.peers.iter().zip(&config.link.peers);
+    peers.any(|(peer, of_link)| {
+        !peer.is_guest() && peer.name == name && of_link.public_keys.contains(&public_key)
+    })
+}
+
 /// The names of peers that the configuration has.
 fn of_file(config: &Config) -> impl Iterator<Item = &str> {
     let peers = config.peers.iter().filter(|it| it.origin == Origin::File);
@@ -148,10 +160,10 @@ fn of_file(config: &Config) -> impl Iterator<Item = &str> {
 
 /// Has the gateway take on the register. Returns why it does not.
 async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
-    let (answer, answered) = oneshot::channel();
+    let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
     let stopping =
         || Some("another process takes over, or it is shutting down: try again".to_owned());
-    if reloads.send(answer).await.is_err() {
+    if reloads.send(request).await.is_err() {
         return stopping();
     }
     match answered.await {

@@ -1,8 +1,6 @@
 //! What becomes of a running configuration when another one is read: which changes are taken on, which
 //! take a restart, and which numbers the peers have in the link.
 
-use std::collections::HashSet;
-
 use link::{PeerConfig, PeerId, PublicKey};
 use units::ByteCount;
 
@@ -31,15 +29,6 @@ pub(super) struct Known {
 pub(super) enum PlanError {
     #[error("[link] memory_max is {have} until a restart, and so many peers need {least} at least")]
     Memory { have: ByteCount, least: ByteCount },
-    #[error(
-        "[[peer]] {0:?} has a public key that another peer keeps until a restart: keys can be added to \
-         a peer while the gateway runs, and not be taken away"
-    )]
-    Key(String),
-    #[error(
-        "[[peer]] {0:?} cannot be removed while the gateway runs: a transparent front door goes through it"
-    )]
-    Intercepted(String),
     #[error("the link has known {PEERS_MAX} peers since its start: a restart is due")]
     TooManyPeers,
 }
@@ -68,8 +57,8 @@ pub(super) fn plan(
     known: &[Known],
 ) -> Result<Plan, PlanError> {
     let mut needs_restart = keep_what_cannot_change(running, &mut fresh);
-    let known = number_peers(running, &mut fresh, known, &mut needs_restart)?;
-    keep_transparent(running, &mut fresh, &mut needs_restart)?;
+    let known = number_peers(running, &mut fresh, known)?;
+    keep_transparent(running, &mut fresh, &mut needs_restart);
     let counted = fresh.peers.iter().filter(|it| !it.is_guest()).count();
     let least = memory_least(counted);
     if fresh.link.memory_max < least {
@@ -140,12 +129,12 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     names
 }
 
-/// Gives each peer of `fresh` its number in the link, and returns all that the link is to know.
+/// Gives each peer of `fresh` its number in the link, and returns all that the link is to know. A peer that has none of its
+/// former keys is another one: no session of the former may act for it.
 fn number_peers(
     running: &Config,
     fresh: &mut Config,
     known: &[Known],
-    needs_restart: &mut Vec<String>,
 ) -> Result<Vec<Known>, PlanError> {
     let mut all = known.to_vec();
     for known in &mut all {
@@ -153,13 +142,10 @@ fn number_peers(
     }
     for (peer, of_link) in fresh.peers.iter_mut().zip(&mut fresh.link.peers) {
         let name = &peer.name;
-        let present = running.peers.iter().find(|peer| peer.name == *name);
-        if let Some(id) = present.map(|peer| peer.id)
-            && !known[id.0].may_have(&of_link.public_keys)
-        {
-            needs_restart.push(format!("[[peer]] {name:?} public_key"));
-            of_link.public_keys.clone_from(&known[id.0].keys);
-        }
+        let present = running.peers.iter().find(|peer| {
+            let keeps_one = |key| known[peer.id.0].keys.contains(key);
+            peer.name == *name && of_link.public_keys.iter().any(keeps_one)
+        });
         // One that was removed and comes back has its number again, if nobody else could have it.
         let former = known.iter().position(|known| {
             known.link.is_removed()
@@ -174,24 +160,15 @@ fn number_peers(
             None => all.push(now_known),
         }
     }
-    let mut keys = HashSet::new();
-    for known in &all {
-        if !known.link.public_keys.iter().all(|key| keys.insert(*key)) {
-            return Err(PlanError::Key(known.link.name.clone()));
-        }
-    }
     if all.len() > PEERS_MAX {
         return Err(PlanError::TooManyPeers);
     }
     Ok(all)
 }
 
-/// Transparent doors have rules in the kernel, which are those of the start.
-fn keep_transparent(
-    running: &Config,
-    fresh: &mut Config,
-    needs_restart: &mut Vec<String>,
-) -> Result<(), PlanError> {
+/// Transparent doors have rules in the kernel, which are those of the start. One whose peer has been removed goes: since the
+/// peer is not up, the kernel leads nobody there.
+fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Vec<String>) {
     let described = |config: &Config| -> Vec<_> {
         let doors = config.ftp.iter().filter(|door| door.transparent);
         let described = doors.map(|door| {
@@ -208,8 +185,10 @@ fn keep_transparent(
         let via = match via_name(running, door.via) {
             None => None,
             Some(name) => {
-                let at = fresh.peers.iter().position(|peer| peer.name == name);
-                Some(at.ok_or_else(|| PlanError::Intercepted(name.to_owned()))?)
+                let Some(at) = fresh.peers.iter().position(|peer| peer.name == name) else {
+                    continue;
+                };
+                Some(at)
             }
         };
         kept.push(FtpDoor {
@@ -219,7 +198,6 @@ fn keep_transparent(
     }
     fresh.ftp.retain(|door| !door.transparent);
     fresh.ftp.extend(kept);
-    Ok(())
 }
 
 /// The names of what differs.

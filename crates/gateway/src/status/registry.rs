@@ -534,6 +534,7 @@ impl Registry {
             transfer_log_dropped_total: self.log.dropped_total(),
             optimiser: optimiser_totals(self.coded.seen()),
             stores: Vec::new(),
+            older_processes: Vec::new(),
             transfers: self.open_transfers(),
             finished,
         }

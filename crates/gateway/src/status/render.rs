@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use units::{BitRate, ByteCount};
 
 use super::{
-    FtpTotals, Histogram, OptimiserTotals, PeerStatus, Snapshot, StoreStatus,
+    FtpTotals, Histogram, OlderProcess, OptimiserTotals, PeerStatus, Snapshot, StoreStatus,
     histogram::{BITS_PER_S, SECONDS, Scale},
 };
 use crate::{time, transfer_log::TransferRecord};
@@ -24,6 +24,17 @@ impl Snapshot {
             "longhaul_sessions_open",
             "Sessions open now",
             self.sessions_open,
+        );
+        out.gauge(
+            "longhaul_older_processes",
+            "Processes whose place another one has taken, and which still serve",
+            self.older_processes.len() as u64,
+        );
+        let of_older = self.older_processes.iter().map(|it| it.sessions_open);
+        out.gauge(
+            "longhaul_older_processes_sessions_open",
+            "Sessions open now in older processes",
+            of_older.sum(),
         );
         out.counter(
             "longhaul_sessions_total",
@@ -398,6 +409,9 @@ impl fmt::Display for Snapshot {
             self.transfers_failed_total,
             self.refused_total
         )?;
+        for older in &self.older_processes {
+            writeln!(f, "{older}")?;
+        }
         if self.optimiser.bytes > 0 {
             writeln!(f, "{}", self.optimiser)?;
         }
@@ -429,6 +443,20 @@ impl fmt::Display for Snapshot {
             writeln!(f, "  {}", FinishedLine(record))?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for OlderProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "older process {} (version {}), replaced at {}: sessions: {} open; transfers: {} open; it ends after them",
+            self.pid,
+            self.version,
+            time::utc(self.since_unix_s),
+            self.sessions_open,
+            self.transfers_open,
+        )
     }
 }
 
@@ -541,6 +569,10 @@ impl fmt::Display for PeerLine<'_> {
             "refused" => write!(f, "refused at {endpoint}: no gateway listens there"),
             "connecting" => write!(f, "connecting to {endpoint}"),
             "silent" => write!(f, "silent since {since} ({endpoint})"),
+            "dismissed" => write!(
+                f,
+                "this gateway is no longer a peer of it ({endpoint}): the operator there has removed it"
+            ),
             _ => {
                 write!(f, "up since {since} ({endpoint})")?;
                 if let Some(rtt) = peer.rtt_ms {

@@ -14,10 +14,12 @@
 //! ```
 //!
 //! Until Done the old process is the gateway: when the new one fails, dies or is late, the old one says Abandoned and goes on.
+//! Afterwards `older` keeps the old one informed of removed peers.
 //! When the old one dies, which its end of the channel tells, the new one goes on with what it has.
 
 mod channel;
 mod message;
+mod older;
 mod predecessor;
 mod program;
 mod successor;
@@ -26,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     message::PassThroughClients,
+    older::OlderProcesses,
     predecessor::{admin_https_name, admin_name},
     successor::{Handing, Successor, hand_over},
 };

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use super::{
     channel::Channel,
     message::{FromNew, FromOld, Going, PassThroughClients},
+    older::is_older_name,
     program::VARIABLE,
 };
 
@@ -107,6 +108,12 @@ impl Predecessor {
 
     pub(crate) fn listener(&mut self, name: &str) -> Option<TcpListener> {
         self.sockets.remove(name).map(TcpListener::from)
+    }
+
+    /// The sockets to older processes, that of the process that hands over included.
+    pub(crate) fn older(&mut self) -> Vec<OwnedFd> {
+        let sockets = self.sockets.extract_if(|name, _| is_older_name(name));
+        sockets.map(|(_, socket)| socket).collect()
     }
 
     pub(crate) fn link(&mut self) -> Option<UdpSocket> {

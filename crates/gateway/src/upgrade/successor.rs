@@ -19,6 +19,7 @@ use super::{
     UpgradeError,
     channel::{Channel, SOCKETS_MAX},
     message::{FromNew, FromOld, Going, PassThroughClients},
+    older::{self, OlderProcesses, SuccessorOrders},
     predecessor::LINK,
     program::Program,
 };
@@ -31,6 +32,7 @@ pub(crate) struct Handing<'a> {
     /// The front doors and the admin interface, by name.
     pub(crate) listeners: Vec<(String, BorrowedFd<'a>)>,
     pub(crate) link: &'a Link,
+    pub(crate) older: &'a OlderProcesses,
     pub(crate) peers_up: Vec<String>,
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
@@ -44,6 +46,8 @@ pub(crate) struct Successor {
     pub(crate) version: String,
     /// Its tables of the kernel.
     pub(crate) tables: Vec<String>,
+    /// What it has this process do once it serves.
+    pub(crate) orders: Option<SuccessorOrders>,
     /// It has been let begin, and may still be there.
     is_begun: bool,
     is_done: bool,
@@ -102,6 +106,7 @@ impl Successor {
             pid: None,
             version: String::new(),
             tables: Vec::new(),
+            orders: None,
             is_begun: false,
             is_done: false,
         })
@@ -117,6 +122,11 @@ impl Successor {
             .map(|(name, socket)| (name.as_str(), *socket))
             .collect();
         sockets.push((LINK, handing.link_socket));
+        let (orders, theirs) = SuccessorOrders::pair().map_err(UpgradeError::Socket)?;
+        self.orders = Some(orders);
+        let older = handing.older.sockets();
+        let older = older::named(&older, &theirs);
+        sockets.extend(older.iter().map(|(name, socket)| (name.as_str(), *socket)));
         for some in sockets.chunks(SOCKETS_MAX) {
             let names = some.iter().map(|(name, _)| (*name).to_owned()).collect();
             let sockets: Vec<_> = some.iter().map(|(_, socket)| *socket).collect();

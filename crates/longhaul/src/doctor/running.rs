@@ -39,6 +39,15 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
             "restart the gateway: systemctl restart longhaul",
         );
     }
+    for older in &snapshot.older_processes {
+        findings.good(
+            "older process",
+            format!(
+                "process {} (version {}) still serves: sessions: {}, transfers: {}; it ends after them",
+                older.pid, older.version, older.sessions_open, older.transfers_open
+            ),
+        );
+    }
     buffers(&snapshot, findings);
     Some(snapshot)
 }

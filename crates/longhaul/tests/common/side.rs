@@ -123,8 +123,15 @@ impl Side {
 
     pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
-        while !self.status().is_some_and(|it| holds(&it)) {
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
+        loop {
+            let status = self.status();
+            if status.as_ref().is_some_and(&holds) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what} did not come about: {status:?}"
+            );
             thread::sleep(Duration::from_millis(50));
         }
     }

@@ -60,7 +60,7 @@ impl Session {
     pub(super) fn not_reached(&mut self, error: &ReachError) {
         let is_down = matches!(
             error,
-            ReachError::PeerDown { .. } | ReachError::NotAtOnce(_)
+            ReachError::PeerDown { .. } | ReachError::Dismissed { .. } | ReachError::NotAtOnce(_)
         );
         if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
             self.is_passing = true;
