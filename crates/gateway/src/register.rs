@@ -5,16 +5,16 @@
 #![allow(clippy::disallowed_methods, reason = "waits for its lock")]
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
     thread,
     time::Duration,
 };
 
 use link::PublicKey;
-use nix::unistd::geteuid;
+use nix::{libc::O_NOFOLLOW, unistd::geteuid};
 use serde::{Deserialize, Serialize};
 
 /// What the file says.
@@ -42,6 +42,10 @@ pub struct Enrolled {
     /// Where it is reached; `None`: it comes by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// Servers that are reached through the peer, as `serves` of the configuration lists them. A peer of the register
+    /// serves nothing else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves: Vec<String>,
     /// Unix time at which it became one, in seconds.
     pub since_unix_s: u64,
 }
@@ -53,6 +57,9 @@ pub struct OpenInvite {
     /// The name that the peer shall have; `None`: the one that it gives itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Servers that are reached through the peer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves: Vec<String>,
     /// The public key of the token.
     #[serde(with = "text")]
     pub public_key: PublicKey,
@@ -79,6 +86,11 @@ pub enum Refusal {
     /// It came too late.
     #[error("the invite has expired: ask for a new one")]
     Expired,
+    /// The gateway that used it has been removed from the peers.
+    #[error(
+        "this gateway became a peer by this invite, and was removed since: ask for a new invite"
+    )]
+    Dismissed,
     /// There is no such invite.
     #[error("the invite was withdrawn: ask for a new one")]
     Withdrawn,
@@ -160,7 +172,7 @@ impl Register {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let failed = |source| io_error(path, source);
-        let _lock = lock(folder).map_err(failed)?;
+        let _lock = lock(path).map_err(failed)?;
         let before = Self::read(path)?;
         let mut register = before.clone();
         let done = change(&mut register).map_err(Unwanted::Refused)?;
@@ -174,7 +186,7 @@ impl Register {
     }
 
     /// Takes a gateway among the peers that knocks with the key `invited`. Returns its name, and whether it is a new peer: one
-    /// that has not heard that it is one may ask again. `of_file` are the names of the configuration's peers, and the one
+    /// that has not heard that it is one may ask again, as long as it is one. `of_file` are the names of the configuration's peers, and the one
     /// among them, if any, that has the gateway's key already.
     ///
     /// # Errors
@@ -186,13 +198,15 @@ impl Register {
         (of_file, known): (&[String], Option<&str>),
         now_unix_s: u64,
     ) -> Result<(String, bool), Refusal> {
+        let is_peer = known.is_some() || self.peers.iter().any(|it| it.public_key == public_key);
         let mut invites = self.invites.iter_mut();
         let invite = invites.find(|it| it.public_key == invited);
         let invite = invite.ok_or(Refusal::Withdrawn)?;
         match invite.used_by {
-            Some(user) if user == public_key => {}
-            Some(_) => return Err(Refusal::Used),
-            None if invite.withdrawn => return Err(Refusal::Withdrawn),
+            Some(user) if user != public_key => return Err(Refusal::Used),
+            Some(_) if !is_peer => return Err(Refusal::Dismissed),
+            _ if invite.withdrawn => return Err(Refusal::Withdrawn),
+            Some(_) => {}
             None if now_unix_s >= invite.expires_unix_s => return Err(Refusal::Expired),
             None => invite.used_by = Some(public_key),
         }
@@ -211,9 +225,30 @@ impl Register {
             name: name.clone(),
             public_key,
             endpoint: None,
+            serves: invite.serves.clone(),
             since_unix_s: now_unix_s,
         });
         Ok((name, true))
+    }
+
+    /// Removes the peers that have this name or one of these keys, and burns the invites that they have used. Returns
+    /// whether there was one.
+    pub fn dismiss(&mut self, name: &str, keys: &[PublicKey]) -> bool {
+        let goes = |it: &Enrolled| it.name == name || keys.contains(&it.public_key);
+        let removed = self.peers.extract_if(.., |it| goes(it));
+        let removed: Vec<_> = removed.map(|it| it.public_key).collect();
+        for invite in &mut self.invites {
+            let is_theirs = |user: PublicKey| removed.contains(&user) || keys.contains(&user);
+            invite.withdrawn |= invite.used_by.is_some_and(is_theirs);
+        }
+        !removed.is_empty()
+    }
+
+    /// Withdraws all invites: those that are open, and for repeated use those that were used.
+    pub fn withdraw_invites(&mut self) {
+        for invite in &mut self.invites {
+            invite.withdrawn = true;
+        }
     }
 
     /// Adds an invite.
@@ -254,11 +289,7 @@ impl Register {
         file.write_all(HEAD.as_bytes())?;
         file.write_all(body.as_bytes())?;
         file.sync_all()?;
-        // An operator's command writes it, too, and the gateway must be able to read it: it belongs to the owner of the key.
-        if let (true, Ok(key)) = (geteuid().is_root(), fs::metadata(path.with_extension(""))) {
-            // By its descriptor: the path is in a folder where another user may have put something else by now.
-            fchown(&file, Some(key.uid()), Some(key.gid()))?;
-        }
+        give_to_owner_of_key(&file, path)?;
         fs::rename(&new, path)?;
         File::open(folder)?.sync_all()
     }
@@ -280,12 +311,35 @@ impl OpenInvite {
     }
 }
 
-/// Keeps others from changing files of the folder that they, too, change by this function.
+/// Gives a file beside the register at `path` to the owner of the key: operators' commands write it, too, and the
+/// gateway must be able to read it.
+fn give_to_owner_of_key(file: &File, path: &Path) -> io::Result<()> {
+    if let (true, Ok(key)) = (geteuid().is_root(), fs::metadata(path.with_extension(""))) {
+        // By its descriptor: the path is in a folder where another user may have put something else by now.
+        fchown(file, Some(key.uid()), Some(key.gid()))?;
+    }
+    Ok(())
+}
+
+/// Keeps other programs from changing the register at `path` meanwhile. The lock is on a file that nobody else can
+/// open: any user who can open a file can lock it.
 fn lock(path: &Path) -> io::Result<File> {
-    let folder = File::open(path)?;
+    let path = &path.with_added_extension("lock");
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW)
+        .open(path)?;
+    if file.metadata()?.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    give_to_owner_of_key(&file, &path.with_extension(""))?;
     for _ in 0..LOCK_TRIES {
-        match folder.try_lock() {
-            Ok(()) => return Ok(folder),
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -372,6 +426,7 @@ mod tests {
     fn invite(name: Option<&str>) -> OpenInvite {
         OpenInvite {
             name: name.map(str::to_owned),
+            serves: Vec::new(),
             public_key: key(1),
             expires_unix_s: NOW + 60,
             used_by: None,
@@ -438,6 +493,51 @@ mod tests {
     }
 
     #[test]
+    fn a_used_invite_is_good_only_while_its_user_is_a_peer() {
+        let nobody: (&[String], _) = (&[], None);
+        let mut register = register(None);
+        register.invites[0].serves = vec!["*.example".to_owned()];
+        let first = register.enrol(key(1), (key(2), "a"), nobody, NOW);
+        assert_eq!(first, Ok(("a".to_owned(), true)));
+        assert_eq!(register.peers[0].serves, ["*.example"]);
+        let mut removed_by_hand = register.clone();
+        removed_by_hand.peers.clear();
+        let again = removed_by_hand.enrol(key(1), (key(2), "a"), nobody, NOW);
+        assert_eq!(again, Err(Refusal::Dismissed));
+        assert!(removed_by_hand.peers.is_empty());
+        let mut withdrawn = register.clone();
+        withdrawn.withdraw_invites();
+        let again = withdrawn.enrol(key(1), (key(2), "a"), nobody, NOW);
+        assert_eq!(again, Err(Refusal::Withdrawn));
+        assert!(register.dismiss("a", &[]));
+        assert!(!register.dismiss("a", &[]), "it is gone");
+        let again = register.enrol(key(1), (key(2), "a"), nobody, NOW);
+        assert_eq!(again, Err(Refusal::Dismissed));
+        // Its key is added again: the burned invite stays burned.
+        let known = register.enrol(key(1), (key(2), "a"), (&[], Some("a")), NOW);
+        assert_eq!(known, Err(Refusal::Withdrawn));
+    }
+
+    #[test]
+    fn a_lock_on_the_folder_holds_nobody_up_and_the_lock_file_is_private() {
+        let folder = std::env::temp_dir().join(format!("longhaul-lock-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("room");
+        let held = File::open(&folder).expect("it is there");
+        held.lock().expect("nobody else has it");
+        let path = Register::path(&folder.join("a.key"));
+        let begun = std::time::Instant::now();
+        let put = |it: &mut Register| {
+            *it = register(None);
+            Ok::<_, Refusal>(())
+        };
+        Register::change(&path, NOW, put).expect("the folder's lock is no matter");
+        assert!(begun.elapsed() < LOCK_PAUSE * LOCK_TRIES);
+        let lock = fs::metadata(path.with_added_extension("lock")).expect("it is there");
+        assert_eq!(lock.mode() & 0o777, 0o600);
+        fs::remove_dir_all(&folder).expect("it is there");
+    }
+
+    #[test]
     fn a_name_that_is_taken_gets_a_number() {
         for (wanted, given) in [(None, "a-3"), (Some("oslo"), "oslo")] {
             let mut register = register(wanted);
@@ -445,6 +545,7 @@ mod tests {
                 name: "a-2".to_owned(),
                 public_key: key(5),
                 endpoint: None,
+                serves: Vec::new(),
                 since_unix_s: NOW,
             });
             let enrolled = register.enrol(key(1), (key(2), "a"), (&["a".to_owned()], None), NOW);

@@ -259,6 +259,17 @@ impl fmt::Display for Network {
     }
 }
 
+impl fmt::Display for ServesPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Wildcard(suffix) => write!(f, "*{suffix}"),
+            Self::Network(network) if network.is_single() => write!(f, "{}", network.base),
+            Self::Network(network) => network.fmt(f),
+        }
+    }
+}
+
 impl FromStr for ServesPattern {
     type Err = TargetSyntaxError;
 

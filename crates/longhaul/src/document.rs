@@ -123,6 +123,24 @@ impl Document {
         Ok(is_removed)
     }
 
+    /// The name of the peer that has a public key, alone or among others.
+    ///
+    /// # Errors
+    /// If `peer` is something else than tables.
+    pub(crate) fn name_of_peer(&mut self, public_key: &str) -> anyhow::Result<Option<String>> {
+        let tables = self.tables("peer")?;
+        let has_key = |it: &&Table| match it.get("public_key").and_then(Item::as_value) {
+            Some(Value::Array(list)) => list.iter().any(|it| it.as_str() == Some(public_key)),
+            one => one.and_then(Value::as_str) == Some(public_key),
+        };
+        let name = tables.iter().find(has_key).and_then(|it| it.get("name"));
+        let name = name.and_then(Item::as_str).map(str::to_owned);
+        if tables.is_empty() {
+            self.now.remove("peer");
+        }
+        Ok(name)
+    }
+
     /// The texts that a key has in all tables of a kind, alone or in a list.
     pub(crate) fn values(&mut self, kind: &str, key: &str) -> anyhow::Result<Vec<String>> {
         let tables = self.tables(kind)?;

@@ -151,7 +151,10 @@ fn no_command_leaves_a_register_that_a_gateway_cannot_start_with() {
         "1 s to 30 d",
     );
     // A door needs the peer.
-    printed(&side.run(&["peer", "add", "oslo", key], &[], ""));
+    let serves = ["--serves", "10.0.0.1", "*.example"];
+    printed(&side.run(&["peer", "add", "oslo", key], &serves, ""));
+    let listed = printed(&side.run(&["peer", "ls"], &[], ""));
+    assert!(listed.contains("serves 10.0.0.1 *.example"), "{listed}");
     let text = fs::read_to_string(side.config()).expect("there");
     let door = format!(
         "\n[[ftp]]\nlisten = \"{}\"\ntarget = \"10.0.0.1:21\"\n",

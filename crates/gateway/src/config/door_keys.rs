@@ -43,7 +43,7 @@ pub(super) fn served(
     config: &Config,
 ) -> Result<(), Problem> {
     if config.peers_for(&target.get_ref().host, via).is_empty() {
-        let message = "no [[peer]] serves this target, expected one whose serves matches it";
+        let message = "no [[peer]] serves this target, expected one whose serves matches it, or via = with the name of a peer";
         return Err(problem(target, message));
     }
     Ok(())

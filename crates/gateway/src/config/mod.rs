@@ -318,10 +318,21 @@ impl Config {
     pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<PeerId> {
         let indices = match via {
             Some(index) => vec![index],
-            None => crate::target::choose(host, self.peers.iter().map(|p| p.serves.as_deref())),
+            None => self.serving(host),
         };
         let peers = indices.into_iter().filter_map(|at| self.peers.get(at));
         peers.map(|peer| peer.id).collect()
+    }
+
+    /// The indices of the peers that serve `host` best. A peer of the register never stands in for one of the file.
+    fn serving(&self, host: &Host) -> Vec<usize> {
+        let patterns = self.peers.iter().map(|peer| peer.serves.as_deref());
+        let mut best = crate::target::choose(host, patterns);
+        let is_of_file = |at: &usize| self.peers[*at].origin == Origin::File;
+        if best.iter().any(is_of_file) {
+            best.retain(is_of_file);
+        }
+        best
     }
 
     /// The settings of a peer, unless it is none of this configuration.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     register::{Enrolled, Register},
-    target::{AllowEntry, AllowList, Endpoint},
+    target::{AllowEntry, AllowList, Endpoint, ServesPattern},
 };
 
 /// The peers that the register adds to those of the file, whose names and keys are given. The numbers of the
@@ -46,8 +46,11 @@ pub(super) fn peers(
                 "the endpoint of {name:?} is no address with a port"
             ));
         }
+        let serves = enrolled.serves.iter().map(|it| it.parse());
+        let serves: Result<Vec<ServesPattern>, _> = serves.collect();
+        let serves = serves.map_err(|error| format!("serves of {name:?}: {error}"))?;
         keys.insert(enrolled.public_key);
-        peers.push(peer(enrolled.clone(), allow));
+        peers.push(peer(enrolled.clone(), serves, allow));
     }
     let invited = register.invites.iter().map(|it| it.public_key);
     let invited = invited.filter(|it| keys.insert(*it));
@@ -55,12 +58,16 @@ pub(super) fn peers(
     Ok(peers)
 }
 
-fn peer(enrolled: Enrolled, allow: &[AllowEntry]) -> (Peer, PeerConfig) {
+fn peer(
+    enrolled: Enrolled,
+    serves: Vec<ServesPattern>,
+    allow: &[AllowEntry],
+) -> (Peer, PeerConfig) {
     let peer = Peer {
         name: enrolled.name.clone(),
         origin: Origin::Register,
         id: PeerId(0),
-        serves: None,
+        serves: Some(serves),
         allow: AllowList(allow.to_vec()),
         compresses: true,
         deduplicates: true,
@@ -101,3 +108,88 @@ fn guest(public_key: PublicKey) -> (Peer, PeerConfig) {
 
 /// An invite is a few hundred bytes.
 const RATE_MAX: BitRate = BitRate::mbit(1);
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use link::Identity;
+
+    use super::*;
+    use crate::{config::Config, target::Host};
+
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn key(seed: u8) -> PublicKey {
+        Identity::from_seed([seed; 32]).public_key()
+    }
+
+    /// A configuration with this `serves` of its peer "hq", beside the peer "partner" of the register.
+    fn config(name: &str, of_file: &str, of_register: &[&str]) -> Result<Config, String> {
+        let path = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("room");
+        let folder = Folder(path);
+        let key_file = folder.0.join("a.key");
+        let _ = std::fs::remove_file(&key_file);
+        Identity::generate().write_new(&key_file).expect("room");
+        let text = format!(
+            "[identity]\nkey_file = \"a.key\"\n[[peer]]\nname = \"hq\"\npublic_key = \"{}\"\n{of_file}\n",
+            key(1)
+        );
+        let register = Register {
+            peers: vec![Enrolled {
+                name: "partner".to_owned(),
+                public_key: key(2),
+                endpoint: None,
+                serves: of_register.iter().map(|it| (*it).to_owned()).collect(),
+                since_unix_s: 0,
+            }],
+            ..Register::default()
+        };
+        let config = Config::parse_with(&text, &folder.0.join("a.toml"), &register);
+        config.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_peer_of_the_register_serves_what_the_operator_says_and_stands_in_for_no_other() {
+        let all = "";
+        let nothing = "serves = []";
+        for (of_file, of_register, host, expected) in [
+            (all, &[][..], "10.9.9.9", &[0][..]),
+            (nothing, &[], "10.9.9.9", &[]),
+            (nothing, &["10.9.9.9"], "10.9.9.9", &[1]),
+            (nothing, &["10.9.9.9"], "10.9.9.8", &[]),
+            (all, &["10.9.0.0/16"], "10.9.9.9", &[1]),
+            ("serves = [\"10.9.9.9\"]", &["10.9.9.9"], "10.9.9.9", &[0]),
+            (
+                "serves = [\"*.example\"]",
+                &["*.example"],
+                "a.example",
+                &[0],
+            ),
+        ] {
+            let config = config("registered", of_file, of_register).expect("it is right");
+            let host = Host::parse(host).expect("a host");
+            let expected: Vec<_> = expected.iter().map(|number| PeerId(*number)).collect();
+            let chosen = config.peers_for(&host, None);
+            assert_eq!(chosen, expected, "{of_file} {of_register:?} {host}");
+            let by_name = config.peers_for(&host, Some(1));
+            assert_eq!(by_name, [PeerId(1)], "a listener may name it");
+        }
+    }
+
+    #[test]
+    fn a_wrong_pattern_of_the_register_is_named() {
+        let wrong = config("registered-wrong", "", &["no pattern"]).expect_err("it is wrong");
+        assert!(
+            wrong.contains("serves of \"partner\"") && wrong.contains("no pattern"),
+            "{wrong}"
+        );
+    }
+}

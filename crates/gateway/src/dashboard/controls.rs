@@ -171,6 +171,7 @@ fn make(shared: &Shared, wish: Wish) -> Result<Invite, Refused> {
         let invite = Invite::new(own, &endpoint);
         let open = OpenInvite {
             name: wish.name,
+            serves: Vec::new(),
             public_key: invite.identity().public_key(),
             expires_unix_s: now + wish.minutes * 60,
             used_by: None,

@@ -118,6 +118,11 @@ impl Gateway {
         }
     }
 
+    /// Changes what the gateway will read at its next reload.
+    pub fn set_file(&self, change: impl FnOnce(&str) -> String) {
+        *self.file.lock().expect("a text") = change(&self.text);
+    }
+
     /// Has the gateway read its configuration again, with `change` applied to the text that it was started
     /// with.
     pub fn reload(&self, change: impl FnOnce(&str) -> String) {

@@ -40,6 +40,7 @@ fn invite(key_file: &Path, endpoint: SocketAddr) -> Invite {
     let invite = Invite::new(own, &endpoint);
     let open = OpenInvite {
         name: None,
+        serves: Vec::new(),
         public_key: invite.identity().public_key(),
         expires_unix_s: now_unix_s() + 60,
         used_by: None,
@@ -148,6 +149,43 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
         link.open(PeerId(0), Class::Bulk).await.is_ok()
     });
     assert!(opened, "it is a peer by its own key");
+}
+
+#[test]
+fn a_removed_peer_does_not_come_back_by_the_invite_that_it_used() {
+    let world = World::start("");
+    let (invite, ours) = (world.invite(), key());
+    world.enrol(&invite, ours, "oslo").expect("taken");
+    // By hand, without the command that burns its invite.
+    let path = Register::path(&world.folder.join("b.key"));
+    let remove = |register: &mut Register| {
+        register.peers.clear();
+        Ok::<_, std::convert::Infallible>(())
+    };
+    Register::change(&path, now_unix_s(), remove).expect("room");
+    for _ in 0..2 {
+        let refused = world.enrol(&invite, ours, "oslo").expect_err("removed");
+        assert!(
+            refused.to_string().contains("was removed since"),
+            "{refused}"
+        );
+        // Also after the gateway has heard of it.
+        assert_eq!(world.far.reload_and_tell(str::to_owned).error, None);
+    }
+    let register = Register::read(&path).expect("it is there");
+    assert!(register.peers.is_empty(), "{register:?}");
+}
+
+#[test]
+fn an_enrolment_that_is_repeated_reads_no_configuration() {
+    let world = World::start("");
+    let (invite, ours) = (world.invite(), key());
+    world.enrol(&invite, ours, "oslo").expect("taken");
+    // A reload would find this mistake.
+    world.far.set_file(|text| format!("{text}\n[nonsense]\n"));
+    for _ in 0..3 {
+        world.enrol(&invite, ours, "oslo").expect("it is a peer");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use gateway::{
     config::{Config, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register},
-    target::Endpoint,
+    target::{Endpoint, ServesPattern},
 };
 
 use super::{change, told, unix_s};
@@ -18,8 +18,9 @@ use crate::{exit, output};
 /// peer. It is good once, and for a short while.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
-  longhaul peer invite --endpoint 203.0.113.9:4810 --name oslo")]
+Examples:
+  longhaul peer invite --endpoint 203.0.113.9:4810 --name oslo
+  longhaul peer invite --name oslo --serves ftp.oslo.example 10.20.0.0/16")]
 pub(crate) struct Args {
     /// Reach this gateway from outside at this address and UDP port [default: as in the last invite]
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
@@ -27,6 +28,10 @@ pub(crate) struct Args {
     /// Call the other gateway by this name, in place of the one that it gives itself
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
+    /// Reach these servers through the other gateway: names, *.example.com, addresses or networks. Without it no
+    /// client of this gateway is led there
+    #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]
+    serves: Vec<String>,
     /// Have the invite expire after this time
     #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = life)]
     expires: Duration,
@@ -44,7 +49,12 @@ pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<(
         Some(endpoint) => endpoint.clone(),
         None => known()?,
     };
-    let invite = make(config, file, &endpoint, args.name.clone(), args.expires)?;
+    let wanted = Wanted {
+        name: args.name.clone(),
+        serves: args.serves.clone(),
+        expires: args.expires,
+    };
+    let invite = make(config, file, &endpoint, wanted)?;
     told(
         config,
         &format!("The invite is good once, for {}", minutes(args.expires)),
@@ -52,20 +62,27 @@ pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<(
     output::print(&format!("{invite}\n"))
 }
 
+/// What an invite is to say of the peer.
+pub(crate) struct Wanted {
+    pub(crate) name: Option<String>,
+    pub(crate) serves: Vec<String>,
+    pub(crate) expires: Duration,
+}
+
 /// Makes an invite, and puts it into the register.
 pub(crate) fn make(
     config: &Config,
     file: &Path,
     endpoint: &Endpoint,
-    name: Option<String>,
-    expires: Duration,
+    wanted: Wanted,
 ) -> anyhow::Result<Invite> {
     let invite = Invite::new(config.link.identity.public_key(), endpoint);
     let now = unix_s();
     let open = OpenInvite {
-        name,
+        name: wanted.name,
+        serves: wanted.serves,
         public_key: invite.identity().public_key(),
-        expires_unix_s: now + expires.as_secs(),
+        expires_unix_s: now + wanted.expires.as_secs(),
         used_by: None,
         withdrawn: false,
     };
@@ -80,6 +97,14 @@ pub(crate) fn make(
 pub(crate) fn with_port(text: &str) -> Result<Endpoint, &'static str> {
     let expected = "expected an address or name with a port, such as 203.0.113.9:4810";
     Endpoint::with_port(text).ok_or(expected)
+}
+
+/// Reads a pattern of `serves`.
+pub(crate) fn served(text: &str) -> Result<String, String> {
+    let pattern: Result<ServesPattern, _> = text.parse();
+    pattern
+        .map(|_| text.to_owned())
+        .map_err(|error| error.to_string())
 }
 
 /// Reads the name of a peer.

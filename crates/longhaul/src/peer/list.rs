@@ -32,6 +32,8 @@ struct Peer {
     public_keys: Vec<String>,
     /// Where it is reached; null: it comes by itself.
     endpoint: Option<String>,
+    /// Servers that are reached through it; null: all.
+    serves: Option<Vec<String>>,
     /// `configuration` or `register`.
     known_by: &'static str,
 }
@@ -56,6 +58,10 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
             .map(ToString::to_string)
             .collect(),
         endpoint: of_link.endpoint.clone(),
+        serves: peer
+            .serves
+            .as_ref()
+            .map(|it| it.iter().map(ToString::to_string).collect()),
         known_by: match peer.origin {
             Origin::File => "configuration",
             _ => "register",
@@ -77,8 +83,13 @@ fn text(list: &List) -> String {
     let mut text = String::new();
     for peer in &list.peers {
         let endpoint = peer.endpoint.as_deref().unwrap_or("comes by itself");
+        let serves = match peer.serves.as_deref() {
+            None => "all servers".to_owned(),
+            Some([]) => "no server".to_owned(),
+            Some(patterns) => patterns.join(" "),
+        };
         text += &format!(
-            "{:<16} {} {endpoint}\n",
+            "{:<16} {} {endpoint}; serves {serves}\n",
             peer.name,
             peer.public_keys.join(" ")
         );

@@ -16,7 +16,7 @@ use gateway::{
 };
 use link::PublicKey;
 
-use self::invite::{peer_name, with_port};
+use self::invite::{peer_name, served, with_port};
 use crate::{document::Document, exit, places, service};
 
 /// Show, add and remove the gateways that may speak to this one
@@ -59,17 +59,27 @@ struct AddArgs {
     /// Connect to the gateway at this address and UDP port; without it the gateway comes by itself
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<Endpoint>,
+    /// Reach these servers through the gateway: names, *.example.com, addresses or networks. Without it no client
+    /// of this gateway is led there
+    #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]
+    serves: Vec<String>,
 }
 
 /// Let a gateway speak to this one no more
+///
+/// A gateway that runs ends the peer's connections with all their sessions and transfers at once, also those of
+/// older processes that an upgrade has left. The invite by which the peer came is burned.
 #[derive(clap::Args)]
 struct RmArgs {
     /// Name of the gateway, as "longhaul peer ls" shows it
     #[arg(required_unless_present = "invites")]
     name: Option<String>,
-    /// Withdraw all invites that are open
+    /// Withdraw all invites: those that are open, and those that were used
     #[arg(long, conflicts_with = "name")]
     invites: bool,
+    /// End what the peer has open at once. Without this flag it ends, too
+    #[arg(long, conflicts_with = "invites")]
+    now: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -95,6 +105,7 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         name: args.name.clone(),
         public_key: args.public_key,
         endpoint: args.endpoint.as_ref().map(ToString::to_string),
+        serves: args.serves.clone(),
         since_unix_s: unix_s(),
     };
     let mut peers = config.peers.iter().zip(&config.link.peers);
@@ -121,26 +132,21 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
 fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     let Some(name) = &args.name else {
         change(config, file, |register| {
-            for invite in &mut register.invites {
-                invite.withdrawn = true;
-            }
+            register.withdraw_invites();
             Ok(())
         })?;
-        return told(config, "No invite is open any more");
+        return told(config, "No invite is good any more");
     };
     // By its key a peer of the configuration may be in the register, too.
     let peers = config.peers.iter().zip(&config.link.peers);
     let mut peers = peers.filter(|(peer, _)| peer.origin == Origin::File);
     let of_file = peers.find(|(peer, _)| peer.name == *name);
     let keys = of_file.map_or(&[][..], |(_, of_link)| &of_link.public_keys);
-    let goes = |it: &Enrolled| it.name == *name || keys.contains(&it.public_key);
     let mut document = Document::open(file, "")?;
     let was_in_file = document.remove_table("peer", "name", name)?;
     let text = document.text();
     let was_in_register = change_for(config, (&text, file), |register| {
-        let count = register.peers.len();
-        register.peers.retain(|it| !goes(it));
-        Ok(register.peers.len() < count)
+        Ok(register.dismiss(name, keys))
     })?;
     exit::ensure(
         was_in_file || was_in_register,
@@ -149,7 +155,10 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     if was_in_file {
         places::write_config(file, &text)?;
     }
-    told(config, &format!("{name:?} is no peer any more"))
+    told(
+        config,
+        &format!("{name:?} is no peer any more, and what it had open has ended"),
+    )
 }
 
 /// Changes the register of this gateway, unless the configuration would be wrong with it: a gateway would not start by that.

@@ -7,7 +7,7 @@ use gateway::target::{AllowEntry, Endpoint, Host};
 use super::{Places, key};
 use crate::{
     output,
-    peer::invite::{self, EXPIRES, life, peer_name, with_port},
+    peer::invite::{self, EXPIRES, Wanted, life, peer_name, with_port},
     service,
 };
 
@@ -56,8 +56,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         &config,
         &places.config,
         &args.endpoint,
-        args.peer_name.clone(),
-        args.expires,
+        Wanted {
+            name: args.peer_name.clone(),
+            // It is beside clients: no server is reached through it.
+            serves: Vec::new(),
+            expires: args.expires,
+        },
     )?;
     if places.no_start {
         service::take_on(&config)?;

@@ -121,25 +121,34 @@ fn add(
     target: Option<&Endpoint>,
 ) -> anyhow::Result<()> {
     let far = invite.far.to_string();
-    if !document.values("peer", "public_key")?.contains(&far) {
+    let known = document.name_of_peer(&far)?;
+    let via = if let Some(name) = known {
+        name
+    } else {
         let names = document.values("peer", "name")?;
         let numbered = (2..).map(|number| format!("{peer_name}-{number}"));
         let mut free = std::iter::once(peer_name.to_owned()).chain(numbered);
         let name = free.find(|it| !names.contains(it));
         let name = name.expect("there are more numbers than peers");
-        let peer = [
+        let mut peer = vec![
             ("name", name.as_str().into()),
             ("public_key", far.as_str().into()),
             ("endpoint", invite.endpoint.as_str().into()),
         ];
+        // It gets the clients of its own listener alone, and never stands in for a peer that was there before.
+        if !names.is_empty() {
+            peer.push(("serves", Array::new().into()));
+        }
         document.add_table("peer", &peer)?;
-    }
+        name
+    };
     let mut door = vec![("listen", listen.to_string().into())];
     match target {
         Some(target) => door.push(("target", target.to_string().into())),
         // Where clients name servers, the file says who may.
         None => door.push(("clients", Array::from_iter(PRIVATE).into())),
     }
+    door.push(("via", via.into()));
     document.add_table("ftp", &door)
 }
 
@@ -286,17 +295,31 @@ mod tests {
         add(&mut document, &invite, "far", listen, Some(&endpoint)).expect("tables");
         let first = document.text();
         assert!(
-            first.contains("name = \"far\"") && first.contains("target = \"far.example:4810\"")
+            first.contains("name = \"far\"")
+                && first.contains("target = \"far.example:4810\"")
+                && first.contains("via = \"far\"")
+                && !first.contains("serves")
         );
         fs::write(&path, &first).expect("room");
         let mut document = Document::open(&path, TITLE).expect("TOML");
         let again = Invite::new(far, &endpoint);
         add(&mut document, &again, "far", listen, Some(&endpoint)).expect("tables");
         assert_eq!(document.changes(), "");
+        // Another far gateway gets a listener of its own, and nothing else.
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
-        add(&mut document, &other, "far", listen, Some(&endpoint)).expect("tables");
+        let told = add(&mut document, &other, "far", listen, Some(&endpoint));
+        let told = told.expect_err("the door has a peer").to_string();
+        assert!(told.contains("another via"), "{told}");
+        let mut document = Document::open(&path, TITLE).expect("TOML");
+        let second = SocketAddr::from(([0, 0, 0, 0], 2121));
+        add(&mut document, &other, "far", second, Some(&endpoint)).expect("tables");
         let names = document.values("peer", "name").expect("tables");
         assert_eq!(names, ["far", "far-2"]);
+        let text = document.text();
+        assert!(
+            text.contains("serves = []") && text.contains("via = \"far-2\""),
+            "{text}"
+        );
         let elsewhere: Endpoint = "other.example:21".parse().expect("an endpoint");
         let told = add(&mut document, &other, "far", listen, Some(&elsewhere));
         let told = told.expect_err("the door has a target").to_string();
