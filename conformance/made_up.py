@@ -1,13 +1,18 @@
 """A pair of gateways with made-up transfers, whose dashboard is looked at."""
 
+import http.client
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import urllib.request
 
 TOKEN = "0123456789abcdef" * 4
+GUARDED = 'listen = "127.0.0.1:0"\ntoken_file = "admin.token"'
+# What shows names and allows changes.
+OWNER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Gateways:
@@ -35,9 +40,19 @@ class Gateways:
         self.process.stdout.close()
         shutil.rmtree(self.folder)
 
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+    def get(self, path, **headers):
+        request = urllib.request.Request(self.url + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
+
+    def reload(self):
+        """Has the near gateway read its configuration again, by its admin socket."""
+        connection = http.client.HTTPConnection("localhost", timeout=30)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(os.path.join(self.folder, "a.key.admin.sock"))
+        connection.request("POST", "/reload", b"")
+        assert connection.getresponse().status == 200
+        connection.close()
 
     def post(self, path, body, **headers):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {
@@ -47,10 +62,10 @@ class Gateways:
 
     def fill(self, running=0, finished=0, seconds=600):
         self.post("/dashboard/testing", {"open": running, "seconds": seconds, "finished": finished},
-                  Authorization=f"Bearer {TOKEN}")
+                  **OWNER)
 
     def status(self):
-        return self.get("/status.json")
+        return self.get("/status.json", **OWNER)
 
     def memory_kib(self):
         with open(f"/proc/{self.process.pid}/status") as status:

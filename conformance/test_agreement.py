@@ -159,11 +159,11 @@ def shown(world):
     """The sums of what the dashboard finds, page by page."""
     transfers, before = [], ""
     while True:
-        page = json.loads(fetch(world, f"/dashboard/recent?words={before}"))["transfers"]
+        page = json.loads(fetch(world, f"/dashboard/recent?{before}"))["transfers"]
         if not page:
             return sums((it["succeeded"], it["direction"], it["bytes"]) for it in transfers)
         transfers += page
-        before = f"&before={page[-1]['number']}"
+        before = f"before={page[-1]['number']}"
 
 
 def on_the_wan(world):

@@ -21,7 +21,7 @@ import pytest
 
 import servers
 from files import make_file
-from made_up import TOKEN, Gateways
+from made_up import GUARDED, OWNER, TOKEN, Gateways
 from world import DOOR, ROOT, Path
 
 BROWSER = os.path.join(ROOT, "target", "browser")
@@ -59,7 +59,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def busy(options):
-    with Gateways(options.gateways) as gateways:
+    with Gateways(options.gateways, GUARDED) as gateways:
         gateways.fill(RUNNING, FINISHED)
         until(lambda: len(gateways.status()["transfers"]) == RUNNING, "transfers run")
         yield gateways
@@ -67,20 +67,26 @@ def busy(options):
 
 @pytest.fixture
 def quiet(options):
+    with Gateways(options.gateways, GUARDED) as gateways:
+        yield gateways
+
+
+@pytest.fixture
+def tokenless(options):
     with Gateways(options.gateways) as gateways:
         yield gateways
 
 
 @pytest.fixture
 def guarded(options):
-    with Gateways(options.gateways, 'listen = "127.0.0.1:0"\ntoken_file = "admin.token"') as gateways:
+    with Gateways(options.gateways, GUARDED) as gateways:
         yield gateways
 
 
 @contextlib.contextmanager
-def opened(chromium, gateways, path="/", **settings):
-    """A page, of which nothing may go wrong and which may ask nobody else."""
-    context = chromium.new_context(**settings)
+def opened(chromium, gateways, path="/", headers=OWNER, **settings):
+    """A page of somebody with the token, of which nothing may go wrong and which may ask nobody else."""
+    context = chromium.new_context(extra_http_headers=headers, **settings)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     wrong = []
@@ -156,8 +162,7 @@ def test_rate_limits(chromium, quiet):
         sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("50.0 Mbit/s, by hand")
         page.get_by_role("button", name="No limit").click()
         sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("none, by hand")
-        request = urllib.request.Request(quiet.url + "/reload", b"")
-        urllib.request.urlopen(request).close()
+        quiet.reload()
         sync_api.expect(now).to_have_text("Limit now: none. In the configuration: none.")
         sync_api.expect(page.locator("#policy")).to_have_text("fair")
 
@@ -257,7 +262,7 @@ def test_a_peer_over_time(chromium, busy):
 
 
 def test_an_invite_takes_the_token(chromium, guarded):
-    with opened(chromium, guarded) as page:
+    with opened(chromium, guarded, headers={}) as page:
         live(page)
         assert page.locator("#controls").is_hidden()
         page.get_by_label("Token").fill("wrong" * 8)
@@ -279,17 +284,16 @@ def test_an_invite_takes_the_token(chromium, guarded):
         assert page.context.cookies() == []
 
 
-def test_without_a_token_an_invite_says_what_is_missing(chromium, quiet):
-    with opened(chromium, quiet) as page:
+def test_without_a_token_the_page_has_no_controls(chromium, tokenless):
+    with opened(chromium, tokenless, headers={}) as page:
         live(page)
-        assert page.get_by_role("button", name="Make an invite").is_disabled()
-        sync_api.expect(page.locator("#invite-why")).to_contain_text("token_file")
+        assert page.locator("#controls").is_hidden()
 
 
 def test_another_address_shows_a_login(chromium, options):
     keys = 'listen = "0.0.0.0:0"\ntoken_file = "admin.token"'
     with Gateways(options.gateways, keys) as gateways:
-        with opened(chromium, gateways) as page:
+        with opened(chromium, gateways, headers={}) as page:
             sync_api.expect(page.get_by_role("heading", name="Log in")).to_be_visible()
             assert "Peers" not in page.content()
             violations(page, "login")
@@ -460,7 +464,7 @@ def test_another_page_changes_and_reads_nothing(chromium, guarded, name):
 
 
 def test_tabs_share_one_stream(chromium, quiet):
-    context = chromium.new_context()
+    context = chromium.new_context(extra_http_headers=OWNER)
     asked = []
     context.on("request", lambda request: asked.append(request.url) if request.url.endswith("/events") else None)
     pages = []
@@ -485,7 +489,8 @@ def test_a_page_that_does_not_read_is_dropped(busy):
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.connect(("127.0.0.1", busy.port))
-    lazy.sendall(f"GET /dashboard/events HTTP/1.1\r\nHost: localhost:{busy.port}\r\n\r\n".encode())
+    head = f"Host: localhost:{busy.port}\r\nAuthorization: Bearer {TOKEN}"
+    lazy.sendall(f"GET /dashboard/events HTTP/1.1\r\n{head}\r\n\r\n".encode())
     place = lambda: subprocess.run(["ss", "-Htn", f"sport = :{busy.port} and dport = :{lazy.getsockname()[1]}"],
                                    capture_output=True, text=True).stdout
     until(lambda: "ESTAB" in place(), "it is connected")
@@ -497,7 +502,7 @@ def test_a_page_that_does_not_read_is_dropped(busy):
 
 def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
     """An hour of changes, as fast as the page takes them: another tab plays the one that has the stream."""
-    context = chromium.new_context()
+    context = chromium.new_context(extra_http_headers=OWNER)
     player = context.new_page()
     player.goto(busy.url + "/dashboard/icon.svg")
     player.evaluate("new Promise((done) => navigator.locks.request('longhaul-events', () => { done(); return new Promise(() => {}); }))")

@@ -1,6 +1,10 @@
 //! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
-//! that watch; `POST /reload`, `POST /upgrade`, `POST /log` and `GET /trace` for programs on this machine; and the dashboard for people.
-//! The address with TLS has what can be looked at and the dashboard, both for those alone whom the dashboard lets in.
+//! that watch; `GET /trace` for programs on this machine; and the dashboard for people. Names of users, files and clients are for
+//! those who have shown a token. The address with TLS has what can be looked at and the dashboard, both for those alone whom the
+//! dashboard lets in.
+//!
+//! Orders, `POST /reload`, `POST /upgrade` and `POST /log`, are taken at the admin socket alone (`local`), which has everything
+//! else, too.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
@@ -8,6 +12,7 @@
 
 mod bounded;
 mod https;
+mod local;
 mod places;
 mod qlog;
 mod trace;
@@ -16,22 +21,23 @@ use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
-    http::{HeaderMap, StatusCode, Uri, Version, header},
+    extract::{ConnectInfo, DefaultBodyLimit, FromRef, Request, State},
+    http::{HeaderMap, HeaderName, StatusCode, Uri, Version, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use link::PeerState;
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, UnixListener},
     sync::{mpsc, oneshot, watch},
 };
 use tracing::warn;
 
 pub(crate) use self::https::Https;
-use self::{bounded::BoundedListener, https::Handshakes};
+use self::{bounded::BoundedListener, https::Handshakes, local::LocalListener};
 use crate::{
+    audit,
     dashboard::{Client, Dashboard},
     limits::Refusal,
     reload::{self, Outcome, SetLog},
@@ -52,13 +58,33 @@ pub(crate) struct Orders {
     pub(crate) set_log: Option<SetLog>,
 }
 
-/// Serves at the address without TLS, and at the other one, until the task is dropped.
+/// Where the admin interface is.
+pub(crate) struct Listeners {
+    pub(crate) tcp: Option<TcpListener>,
+    pub(crate) https: Option<Https>,
+    pub(crate) socket: Option<UnixListener>,
+}
+
+/// What the pages that show something are made of.
+#[derive(Clone)]
+struct Views {
+    current: Current,
+    dashboard: Arc<Dashboard>,
+}
+
+impl FromRef<Views> for Current {
+    fn from_ref(views: &Views) -> Self {
+        views.current.clone()
+    }
+}
+
+/// Serves at all listeners until the task is dropped.
 pub(crate) async fn serve(
-    listener: Option<TcpListener>,
-    https: Option<Https>,
+    listeners: Listeners,
     current: Current,
     orders: Orders,
 ) -> std::io::Result<()> {
+    let Listeners { tcp, https, socket } = listeners;
     let Orders {
         reloads,
         upgrades,
@@ -66,6 +92,7 @@ pub(crate) async fn serve(
     } = orders;
     let counted = current.borrow().clone();
     let others = counted.config.admin_hosts.clone();
+    let counted_socket = counted.config.admin_socket.clone();
     let refused = move |client: IpAddr| {
         counted.registry.refused();
         counted.usage.is_news(client, Refusal::AdminHost)
@@ -76,13 +103,24 @@ pub(crate) async fn serve(
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness));
+    let with_trace = views.clone().route("/trace", get(trace::trace));
+    let state = Views {
+        current: current.clone(),
+        dashboard: dashboard.clone(),
+    };
     let over_tls = dashboard
-        .guard(views.clone())
-        .with_state(current.clone())
+        .guard(views)
+        .with_state(state.clone())
         .merge(dashboard.router());
-    let router = views
-        .route("/trace", get(trace::trace))
-        .with_state(current.clone())
+    let with_trace = with_trace.with_state(state).merge(dashboard.router());
+    let path = counted_socket.display().to_string();
+    let elsewhere = Router::new()
+        .route("/reload", post(order_elsewhere))
+        .route("/upgrade", post(order_elsewhere))
+        .route("/log", post(order_elsewhere))
+        .with_state(Arc::from(path));
+    let at_socket = with_trace
+        .clone()
         .merge(
             Router::new()
                 .route("/reload", post(reload))
@@ -98,14 +136,23 @@ pub(crate) async fn serve(
                 .route("/log", post(log))
                 .layer(DefaultBodyLimit::max(FILTER_MAX_BYTES))
                 .with_state(set_log),
-        )
-        .merge(dashboard.router());
+        );
+    let router = with_trace.merge(elsewhere);
     let at_both = |listener, tls, router| {
         let names = ("[admin]", others.clone());
         serve_at(listener, tls, names, router, refused.clone())
     };
+    let local = async {
+        match socket {
+            Some(socket) => {
+                let service = at_socket.into_make_service_with_connect_info::<Client>();
+                axum::serve(LocalListener::new(socket), service).await
+            }
+            None => std::future::pending().await,
+        }
+    };
     let plain = async {
-        match listener {
+        match tcp {
             Some(listener) => at_both(listener, None, router).await,
             None => std::future::pending().await,
         }
@@ -117,6 +164,7 @@ pub(crate) async fn serve(
         }
     };
     tokio::select! {
+        served = local => served,
         served = plain => served,
         served = https => served,
         never = dashboard.follow() => match never {},
@@ -161,11 +209,10 @@ async fn serve_at(
 async fn reload(
     State(reloads): State<mpsc::Sender<reload::Request>>,
     ConnectInfo(from): ConnectInfo<Client>,
-    headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
-    check_program(&from, &headers)?;
     let (request, answered) = reload::Request::new(reload::Cause::Order);
     let outcome = ask(&reloads, request, answered).await?;
+    audit::changed(&from, "reload", &outcome.summary());
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
 }
@@ -173,9 +220,8 @@ async fn reload(
 async fn upgrade(
     State(upgrades): State<mpsc::Sender<upgrade::Request>>,
     ConnectInfo(from): ConnectInfo<Client>,
-    headers: HeaderMap,
 ) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
-    check_program(&from, &headers)?;
+    audit::changed(&from, "upgrade", "");
     let (request, answered) = oneshot::channel();
     let outcome = ask(&upgrades, request, answered).await?;
     let code = code_of(outcome.error.as_deref());
@@ -186,18 +232,25 @@ async fn upgrade(
 async fn log(
     State(set_log): State<Option<SetLog>>,
     ConnectInfo(from): ConnectInfo<Client>,
-    headers: HeaderMap,
     filter: String,
 ) -> Result<&'static str, (StatusCode, String)> {
-    check_program(&from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
     let Some(set_log) = set_log else {
         let text = "this process does not keep a log of its own\n";
         return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
     };
+    audit::changed(&from, "log", filter.trim());
     match set_log(filter.trim()) {
         Ok(()) => Ok("until the next reload or restart\n"),
         Err(error) => Err((StatusCode::UNPROCESSABLE_ENTITY, error + "\n")),
     }
+}
+
+/// Orders are for the admin socket.
+async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String) {
+    let text = format!(
+        "orders are taken at the admin socket alone, {socket}: longhaul reload, upgrade or log with --config FILE\n"
+    );
+    (StatusCode::FORBIDDEN, text)
 }
 
 /// # Errors
@@ -205,7 +258,8 @@ async fn log(
 fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     // A browser names the page that asks, or says what it fetches for; no page has to.
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    if !from.address.ip().to_canonical().is_loopback() || is_browser {
+    let is_here = from.is_local() && from.address.ip().to_canonical().is_loopback();
+    if !is_here || is_browser {
         return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
     }
     Ok(())
@@ -232,8 +286,16 @@ fn code_of(error: Option<&str>) -> StatusCode {
     }
 }
 
-async fn status(State(current): State<Current>) -> Json<Snapshot> {
-    Json(current.borrow().snapshot())
+async fn status(
+    State(views): State<Views>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    headers: HeaderMap,
+) -> Json<Snapshot> {
+    let mut snapshot = views.current.borrow().snapshot();
+    if !views.dashboard.shows_names(&client, &headers) {
+        snapshot.hide_names();
+    }
+    Json(snapshot)
 }
 
 /// Whether the gateway works: its tasks, or there would be no answer, and the link's thread.
@@ -307,11 +369,18 @@ struct Names {
 async fn check_host(
     State(guard): State<Arc<Guard>>,
     ConnectInfo(Client { address, .. }): ConnectInfo<Client>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let Err(host) = guard.names.check(&request) else {
-        return next.run(request).await;
+    let host = match guard.names.check(&request) {
+        Ok(is_by_other_name) => {
+            let is_forwarded = is_by_other_name || is_forwarded(request.headers());
+            if let Some(info) = request.extensions_mut().get_mut::<ConnectInfo<Client>>() {
+                info.0.is_forwarded = is_forwarded;
+            }
+            return next.run(request).await;
+        }
+        Err(host) => host,
     };
     let (host, section) = (ftp::command::escape(host.as_bytes()), guard.section);
     if (guard.refused)(address.ip()) {
@@ -323,42 +392,72 @@ async fn check_host(
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
+/// Whether a proxy says that it passes the request on.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    names.any(|name| {
+        OF_PROXIES.contains(&name) || OF_PROXIES_BEGIN.iter().any(|it| name.starts_with(it))
+    })
+}
+
+/// Headers that proxies add: RFC 7239, RFC 9110, and names that are older or of one product.
+const OF_PROXIES: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "client-ip",
+];
+const OF_PROXIES_BEGIN: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
+
 impl Names {
+    /// Whether the request is for one of `others`.
+    ///
     /// # Errors
     /// The name that the request is for, if it is not one of these.
-    fn check(&self, request: &Request) -> Result<(), String> {
+    fn check(&self, request: &Request) -> Result<bool, String> {
         let said = hosts(request.headers(), request.uri());
         if said.is_empty() && request.version() == Version::HTTP_10 {
             // No browser: each says which host it asks.
-            return Ok(());
+            return Ok(false);
         }
+        let is_by_other_name = said.iter().any(|host| !self.is_own(host));
         match said.into_iter().find(|host| !self.have(host)) {
             Some(other) => Err(other),
-            None if request.headers().contains_key(header::HOST) => Ok(()),
+            None if request.headers().contains_key(header::HOST) => Ok(is_by_other_name),
             None => Err(String::new()),
         }
     }
 
     /// Whether `authority`, a host with or without a port, is this gateway.
     fn have(&self, authority: &str) -> bool {
-        let host = match authority.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-            _ => authority,
-        };
-        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-        let Ok(host) = Host::parse(bare.unwrap_or(host)) else {
-            return false;
-        };
-        let is_own = match &host {
-            Host::Ip(ip) => {
+        let host = host_of(authority);
+        self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
+    }
+
+    /// Whether it is this gateway without a name from the configuration.
+    fn is_own(&self, authority: &str) -> bool {
+        match host_of(authority) {
+            Some(Host::Ip(ip)) => {
                 let ip = ip.to_canonical();
                 // An address leads nowhere else, whoever says it.
                 ip.is_loopback() || ip == self.listen || self.listen.is_unspecified()
             }
-            Host::Name(name) => name == "localhost",
-        };
-        is_own || self.others.contains(&host)
+            Some(Host::Name(name)) => name == "localhost",
+            None => false,
+        }
     }
+}
+
+fn host_of(authority: &str) -> Option<Host> {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    Host::parse(bare.unwrap_or(host)).ok()
 }
 
 /// The hosts that a request says it is for.
@@ -375,6 +474,8 @@ impl Shared {
         Snapshot {
             public_key: self.config.link.identity.public_key().to_string(),
             older_processes: self.older.reports(),
+            admin_listen: self.config.admin_listen.to_string(),
+            admin_socket: self.config.admin_socket.display().to_string(),
             stores: {
                 let stores = self.stores.as_ref();
                 stores.map_or(Vec::new(), |it| StoreStatus::all(it))

@@ -2,17 +2,19 @@
 #![allow(clippy::disallowed_methods, reason = "owns the sockets of the daemon")]
 
 use std::{
-    io,
+    fmt, io,
     net::{SocketAddr, TcpListener, UdpSocket},
+    os::unix::net::UnixListener,
 };
 
 use tracing::warn;
 
 use crate::{
+    admin_socket,
     config::Config,
     intercept,
     place::{Place, Places},
-    upgrade::{Predecessor, admin_https_name, admin_name},
+    upgrade::{Predecessor, admin_https_name, admin_name, admin_socket_name},
 };
 
 /// The bound sockets of a configuration.
@@ -28,6 +30,8 @@ pub struct Bound {
     pub forwards: Vec<TcpListener>,
     /// The admin address; `None` if it is taken and was not asked for.
     pub admin: Option<TcpListener>,
+    /// Where orders are taken; `None` if it cannot be bound and was not asked for.
+    pub admin_socket: Option<UnixListener>,
     /// The address of `[admin.https]`, if there is one.
     pub admin_https: Option<TcpListener>,
     /// The process whose place this one takes, and whose sockets these are.
@@ -39,9 +43,19 @@ pub struct Bound {
 #[error("cannot listen on {what} {address}")]
 pub struct BindError {
     what: &'static str,
-    address: SocketAddr,
+    address: String,
     #[source]
     source: io::Error,
+}
+
+impl BindError {
+    fn new(what: &'static str, address: impl fmt::Display, source: io::Error) -> Self {
+        Self {
+            what,
+            address: address.to_string(),
+            source,
+        }
+    }
 }
 
 impl Bound {
@@ -74,11 +88,8 @@ impl Bound {
             Some(Some(socket)) => same_address(socket, address),
             _ => UdpSocket::bind(address),
         };
-        let link = link.map_err(|source| BindError {
-            what: "link address (UDP)",
-            address,
-            source,
-        })?;
+        let link = link.map_err(|source| BindError::new("link address (UDP)", address, source))?;
+        let admin_socket = bind_admin_socket(config, predecessor)?;
         let mut listener =
             |name: &dyn ToString, bind: &dyn Fn() -> Result<TcpListener, BindError>| {
                 let taken = predecessor
@@ -91,11 +102,8 @@ impl Bound {
             let bind = || bind_door(door.listen, door.transparent);
             let bound = listener(place, &bind)?;
             if door.transparent {
-                intercept::socket::make_transparent(&bound).map_err(|source| BindError {
-                    what: TRANSPARENT,
-                    address: door.listen,
-                    source,
-                })?;
+                intercept::socket::make_transparent(&bound)
+                    .map_err(|source| BindError::new(TRANSPARENT, door.listen, source))?;
             }
             ftp.push(bound);
         }
@@ -135,6 +143,7 @@ impl Bound {
             pass_through,
             forwards,
             admin,
+            admin_socket,
             admin_https: admin_https.transpose()?,
             predecessor: None,
         })
@@ -149,11 +158,35 @@ fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, B
         return bind_tcp("[[ftp]] address", address);
     }
     let bound = intercept::socket::listen_for_control(address);
-    bound.map_err(|source| BindError {
-        what: TRANSPARENT,
-        address,
-        source,
-    })
+    bound.map_err(|source| BindError::new(TRANSPARENT, address, source))
+}
+
+/// Takes the admin socket over, or binds it.
+fn bind_admin_socket(
+    config: &Config,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<Option<UnixListener>, BindError> {
+    let path = &config.admin_socket;
+    let inherited = predecessor.as_mut();
+    let inherited = inherited.and_then(|it| it.unix_listener(&admin_socket_name(path)));
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    match admin_socket::bind(path) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(source) => {
+            let error = BindError::new("[admin] socket", path.display(), source);
+            if config.admin_socket_explicit {
+                return Err(error);
+            }
+            warn!(error = %in_full(&error), "no orders but signals: set [admin] socket to take them elsewhere");
+            Ok(None)
+        }
+    }
+}
+
+fn in_full(error: &BindError) -> String {
+    format!("{error}: {}", error.source)
 }
 
 /// The socket, if it is bound to `address`. Connections of the old process cannot move to another one.
@@ -170,9 +203,5 @@ fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket>
 
 /// Binds the listener of `what`.
 pub(crate) fn bind_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).map_err(|source| BindError {
-        what,
-        address,
-        source,
-    })
+    TcpListener::bind(address).map_err(|source| BindError::new(what, address, source))
 }

@@ -9,7 +9,7 @@ use std::{
     future::Future,
     io,
     net::{TcpListener, UdpSocket},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::net::UnixListener},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -140,6 +140,8 @@ pub async fn run(
     let sockets = Sockets::of(&bound)?;
     let admin = bound.admin.take().map(tokio_listener).transpose()?;
     let https = bound.admin_https.take().map(tokio_listener).transpose()?;
+    let socket = bound.admin_socket.take().map(tokio_unix_listener);
+    let socket = socket.transpose()?;
     let at_admin = admin.iter().chain(&https).map(|l| l.local_addr());
     let at_admin: Vec<_> = at_admin.collect::<Result<_, _>>()?;
     let parts = Parts::new(&config, &mut bound);
@@ -208,7 +210,13 @@ pub async fn run(
     let mut reloader = Reloader::new(current, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = currently.clone();
-    let has_admin = admin.is_some() || https.is_some();
+    let has_admin = admin.is_some() || https.is_some() || socket.is_some();
+    let has_socket = socket.is_some();
+    let listeners = admin::Listeners {
+        tcp: admin,
+        https,
+        socket,
+    };
     let admin = has_admin.then(|| {
         side_tasks.spawn(async move {
             let orders = admin::Orders {
@@ -216,7 +224,7 @@ pub async fn run(
                 upgrades: upgrade_asks,
                 set_log,
             };
-            if let Err(error) = admin::serve(admin, https, for_admin, orders).await {
+            if let Err(error) = admin::serve(listeners, for_admin, orders).await {
                 warn!(%error, "no status any more");
             }
         })
@@ -259,6 +267,7 @@ pub async fn run(
     // Who asks for something now is told at once that nobody answers. What a reload was asked for meanwhile is not lost.
     let is_asked = asked.try_recv().is_ok();
     drop((asked, upgrades_asked, sockets));
+    let mut socket_left = None;
     let mut drain = Some(reloader.config().drain_max);
     if let Some((mut successor, asker)) = succeeded {
         interception.leave(&successor.tables);
@@ -319,6 +328,7 @@ pub async fn run(
             () = at_last(drain) => drain = Some(Duration::ZERO),
         }
     } else {
+        socket_left = has_socket.then(|| shared.config.admin_socket.clone());
         (watch.tell)(State::Ending);
         interception.end();
         reloader.close().await;
@@ -340,6 +350,10 @@ pub async fn run(
     cut_short.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;
+    if let Some(path) = socket_left {
+        // Nobody listens there any more.
+        let _ = std::fs::remove_file(path);
+    }
     Ok(cut_short)
 }
 
@@ -379,6 +393,10 @@ async fn serve(
             let name = upgrade::admin_https_name(config.listen);
             (name, socket.as_fd())
         });
+        let socket = sockets.socket.as_ref().map(|socket| {
+            let name = upgrade::admin_socket_name(&shared.config.admin_socket);
+            (name, socket.as_fd())
+        });
         let handing = Handing {
             program: program.as_ref(),
             link_socket: sockets.link.as_fd(),
@@ -387,6 +405,7 @@ async fn serve(
                 .into_iter()
                 .chain(admin)
                 .chain(https)
+                .chain(socket)
                 .collect(),
             link: &shared.link,
             older: &shared.older,
@@ -426,6 +445,7 @@ struct Sockets {
     link: UdpSocket,
     admin: Option<TcpListener>,
     https: Option<TcpListener>,
+    socket: Option<UnixListener>,
 }
 
 impl Sockets {
@@ -438,6 +458,10 @@ impl Sockets {
             link: bound.link.try_clone()?,
             admin: copy(&bound.admin)?,
             https: copy(&bound.admin_https)?,
+            socket: {
+                let socket = bound.admin_socket.as_ref().map(UnixListener::try_clone);
+                socket.transpose()?
+            },
         })
     }
 }
@@ -488,6 +512,11 @@ async fn at_last(time: Option<Duration>) {
 fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     tokio::net::TcpListener::from_std(listener)
+}
+
+fn tokio_unix_listener(listener: UnixListener) -> io::Result<tokio::net::UnixListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::UnixListener::from_std(listener)
 }
 
 /// Says that the gateway works, as long as it does.

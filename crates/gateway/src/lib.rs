@@ -6,6 +6,8 @@
 //! connects both to TCP sockets.
 
 pub mod admin;
+pub mod admin_socket;
+mod audit;
 mod bound;
 pub mod config;
 mod control;

@@ -16,6 +16,7 @@ use units::BitRate;
 
 use self::plan::{Known, Plan, PlanError};
 use crate::{
+    audit,
     config::{Config, ConfigError},
     doors::{DoorError, Doors},
     shared::Shared,
@@ -145,7 +146,8 @@ impl Reloader {
                     if self.program().is_some_and(Program::is_replaced) {
                         return;
                     }
-                    self.reload(Cause::Order).await;
+                    let outcome = self.reload(Cause::Order).await;
+                    audit::signalled("reload", &outcome.summary());
                 }
                 Some(request) = asked.recv() => {
                     let outcome = self.reload(request.cause).await;
@@ -280,6 +282,14 @@ impl RemainingPeers {
 }
 
 impl Outcome {
+    /// What has become of it, in a line.
+    pub(crate) fn summary(&self) -> String {
+        match &self.error {
+            Some(error) => format!("nothing taken on: {error}"),
+            None => self.taken.join(", "),
+        }
+    }
+
     const EMPTY: Self = Self {
         taken: Vec::new(),
         needs_restart: Vec::new(),

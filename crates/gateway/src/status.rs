@@ -26,10 +26,19 @@ pub struct Snapshot {
     /// The gateway's own, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,
+    /// The names of users, files and clients are left out: who asks has shown no token.
+    #[serde(default)]
+    pub hides_names: bool,
     /// Unix time of the start, in seconds.
     pub started_unix_s: u64,
     /// Address of the link's socket.
     pub link_listen: String,
+    /// Where the admin interface listens, as the configuration says.
+    #[serde(default)]
+    pub admin_listen: String,
+    /// Where orders are taken.
+    #[serde(default)]
+    pub admin_socket: String,
     /// Requested socket buffer, in bytes.
     pub socket_buffer_asked_bytes: u64,
     /// Granted receive buffer, in bytes.
@@ -49,6 +58,9 @@ pub struct Snapshot {
     pub sessions_total: u64,
     /// Logons refused, by the gateway and not by a server: targets not allowed, peers down.
     pub refused_total: u64,
+    /// Log-ins of this gateway's clients that servers have refused.
+    #[serde(default)]
+    pub logins_failed_total: u64,
     /// Transfers since the start that ended in an orderly way.
     pub transfers_completed_total: u64,
     /// Transfers since the start that broke after their first byte.
@@ -79,6 +91,20 @@ pub struct Snapshot {
     /// The last FTP transfers of this gateway's clients that have ended, the newest first.
     #[serde(default)]
     pub finished: Vec<TransferRecord>,
+}
+
+impl Snapshot {
+    /// Takes the names of users, files and clients out.
+    pub(crate) fn hide_names(&mut self) {
+        for transfer in &mut self.transfers {
+            transfer.path.clear();
+            transfer.client.clear();
+        }
+        for record in &mut self.finished {
+            record.hide_names();
+        }
+        self.hides_names = true;
+    }
 }
 
 /// A process whose place another one has taken. It serves what it has begun, and ends after that.

@@ -9,8 +9,9 @@ mod common;
 use std::{
     fs,
     io::{Read, Write},
-    net::{Shutdown, TcpStream},
+    net::Shutdown,
     os::unix::fs::FileExt as _,
+    os::unix::net::UnixStream,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -338,7 +339,7 @@ fn a_store_is_seen_and_begins_anew_when_it_is_cleared() {
 /// Has a gateway clear a store, as a program does.
 fn clear(gateway: &Gateway, store: &str) {
     let body = format!("{{\"store\":\"{store}\"}}");
-    let mut stream = TcpStream::connect(gateway.admin).expect("the admin address");
+    let mut stream = UnixStream::connect(&gateway.socket).expect("the admin socket");
     let request = format!(
         "POST /dashboard/clear HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",

@@ -9,8 +9,10 @@ mod common;
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
     panic,
+    path::Path,
     sync::{
         Once,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -284,11 +286,14 @@ fn gateway_at(world: &mut World, side: Side) -> &mut Gateway {
     }
 }
 
-/// Whether the gateway of this admin address has begun to end.
-fn takes_no_orders(admin: SocketAddr) -> bool {
-    let mut stream = TcpStream::connect(admin).expect("the admin address");
+/// Whether the gateway of this admin socket has begun to end.
+fn takes_no_orders(socket: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(socket) else {
+        return true;
+    };
     write!(stream, "POST /reload HTTP/1.0\r\n\r\n").expect("a request");
-    let answer = read_all(&stream);
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
     !answer.starts_with(b"HTTP/1.0 200")
 }
 
@@ -310,11 +315,11 @@ fn a_coded_transfer_that_ends_in_time_is_whole_though_its_gateway_shuts_down() {
         let mut transfer = Transfer::begin(&world, direction);
         let (begun, rest) = bytes.split_at(bytes.len() / 2);
         transfer.bring(begun);
-        let admin = world.near.admin;
+        let socket = world.near.socket.clone();
         let cut_short = thread::scope(|scope| {
             let near = &mut world.near;
             let stopped = scope.spawn(|| near.shut_down());
-            wait_until("the shutdown", || takes_no_orders(admin));
+            wait_until("the shutdown", || takes_no_orders(&socket));
             transfer.finish(rest);
             stopped.join().expect("no panic")
         });
@@ -328,11 +333,11 @@ fn a_gateway_that_shuts_down_refuses_new_clients_while_it_drains() {
     let mut world = with_stores();
     drain_for_long(&world);
     let transfer = Transfer::begin(&world, Direction::Up);
-    let (admin, door) = (world.near.admin, world.near.ftp[0]);
+    let (socket, door) = (world.near.socket.clone(), world.near.ftp[0]);
     thread::scope(|scope| {
         let near = &mut world.near;
         let stopped = scope.spawn(|| near.shut_down());
-        wait_until("the shutdown", || takes_no_orders(admin));
+        wait_until("the shutdown", || takes_no_orders(&socket));
         let refused = || TcpStream::connect(door).is_err();
         wait_until("the end of the doors", refused);
         assert!(!stopped.is_finished(), "it waits for the transfer");

@@ -409,12 +409,19 @@ fn a_removed_pass_through_door_has_its_data_ports_until_its_clients_leave() {
 }
 
 #[test]
-fn only_programs_on_this_machine_may_reload() {
+fn only_programs_of_our_user_may_reload() {
     let world = World::start();
     assert_eq!(world.near.ask("GET", "/reload", "").0, 405);
-    let page = "Origin: http://evil.example\r\n";
-    assert_eq!(world.near.ask("POST", "/reload", page).0, 403);
     assert_eq!(world.near.ask("POST", "/reload", "").0, 200);
+    for order in ["/reload", "/upgrade", "/log"] {
+        let mut stream = TcpStream::connect(world.near.admin).expect("the admin address");
+        write!(stream, "POST {order} HTTP/1.0\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.0 403"), "{order}: {answer}");
+        let socket = world.near.socket.display().to_string();
+        assert!(answer.contains(&socket), "{answer}");
+    }
 }
 
 /// Transfers under way, each of them half an upload or half a download.

@@ -15,7 +15,7 @@ use crate::{
 Examples:
   longhaul log debug
   longhaul log info,link=debug
-  longhaul log warn --admin 127.0.0.1:9811
+  longhaul log warn --config site-a.toml
   longhaul reload                           # takes the change back
 
 Exit codes: 0 done; 1 no gateway answers; 2 wrong use, or a wrong filter.")]
@@ -28,8 +28,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let admin = args.gateway.admin()?;
-    let Answer { code, body } = admin::send(admin, "/log", &args.filter)?;
+    let admin = args.gateway.socket()?;
+    let Answer { code, body } = admin::send(&admin, "/log", &args.filter)?;
     let said = body.trim();
     match code {
         200 => output::print(&format!(

@@ -59,7 +59,7 @@ impl Options {
         let directives = self.directives(environment.as_deref());
         let messages = messages(self.log_format.unwrap_or_default(), "--log-format")?;
         let (messages, form) = reload::Layer::new(messages);
-        let (filter, handle) = reload::Layer::new(EnvFilter::new(&directives));
+        let (filter, handle) = reload::Layer::new(filter_of(&directives));
         tracing_subscriber::registry()
             .with(filter)
             .with(messages)
@@ -139,7 +139,7 @@ pub(crate) fn follow(level: Option<LogLevel>) {
     let level = level.map_or("info", LogLevel::name);
     let of_file = || format!("{level},{LIBRARIES}");
     let directives = log.started.clone().unwrap_or_else(of_file);
-    if let Err(error) = log.filter.reload(EnvFilter::new(directives)) {
+    if let Err(error) = log.filter.reload(filter_of(&directives)) {
         tracing::warn!(%error, "what is logged stays as it is");
     }
 }
@@ -158,8 +158,13 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
         filter = directives,
         "what is logged changes until the next reload or restart"
     );
-    let reloaded = log.filter.reload(EnvFilter::new(directives));
+    let reloaded = log.filter.reload(filter_of(&directives));
     reloaded.map_err(|error| error.to_string())
+}
+
+/// A filter that lets the audit trail through whatever it says.
+fn filter_of(directives: &str) -> EnvFilter {
+    EnvFilter::new(format!("{directives},{AUDIT}"))
 }
 
 fn is_no_filter(environment: Option<&str>) -> bool {
@@ -194,6 +199,10 @@ pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
         Err(error) => Err(error.to_string()),
     }
 }
+
+/// Who has changed something, and who has failed to log in: no filter hides that. Of directives for the same target the last
+/// one counts.
+const AUDIT: &str = "audit=info";
 
 /// The demonstration's FTP server and client: every transfer that is cut off is an error to them.
 const LIBRARIES: &str = "libunftp=off,suppaftp=off";

@@ -11,13 +11,16 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::config::Config;
+use gateway::{admin_socket, config::Config, status::Snapshot};
 use nix::{
     libc::O_NOFOLLOW,
     unistd::{User, geteuid},
 };
 
-use crate::{admin, exit};
+use crate::{
+    admin::{self, AdminPlace},
+    exit,
+};
 
 /// The configuration.
 pub(crate) const CONFIG: &str = "/etc/longhaul/gateway.toml";
@@ -43,41 +46,116 @@ pub(crate) fn config(given: Option<&Path>, usage: &str) -> anyhow::Result<PathBu
     }
 }
 
-/// A gateway on this machine, by its configuration or its address.
+/// A gateway on this machine, by its configuration, its admin socket or its address.
 #[derive(clap::Args)]
 pub(crate) struct Gateway {
-    /// Check this configuration file first, and ask the gateway at its admin address
+    /// Ask the gateway with this configuration file [default: /etc/longhaul/gateway.toml]
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
-    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    /// Ask the gateway with this admin socket, or with the one that the gateway at this address has
+    #[arg(long, value_name = "PATH|ADDRESS:PORT")]
+    admin: Option<AdminPlace>,
 }
 
 impl Gateway {
-    /// Its admin address.
+    /// Where it takes orders.
     ///
     /// # Errors
-    /// If the configuration is wrong.
-    pub(crate) fn admin(&self) -> anyhow::Result<SocketAddr> {
-        match &self.config {
-            Some(file) => Ok(Config::load(file).map_err(exit::wrong_use)?.admin_listen),
-            None => Ok(admin(self.admin)),
+    /// If the configuration is wrong, or the gateway at an address has no socket that can be trusted.
+    pub(crate) fn socket(&self) -> anyhow::Result<AdminPlace> {
+        let file = match (&self.admin, &self.config) {
+            (Some(socket @ AdminPlace::Socket { .. }), _) => return Ok(socket.clone()),
+            (Some(AdminPlace::Address(address)), _) => return socket_behind(*address),
+            (None, Some(file)) => file,
+            (None, None) if Path::new(CONFIG).exists() => Path::new(CONFIG),
+            (None, None) => {
+                return Err(exit::misuse(format!(
+                    "there is no {CONFIG}: give --config FILE of the gateway, or --admin with the path of its admin socket"
+                )));
+            }
+        };
+        Ok(socket_of(&Config::load(file).map_err(exit::wrong_use)?))
+    }
+
+    /// Where it can be asked, the best place first.
+    pub(crate) fn places(&self) -> Vec<AdminPlace> {
+        match (&self.admin, &self.config) {
+            (Some(place @ AdminPlace::Address(address)), _) => {
+                let socket = socket_behind(*address).ok();
+                socket.into_iter().chain([place.clone()]).collect()
+            }
+            (Some(place), _) => vec![place.clone()],
+            (None, file) => places_of_file(file.as_deref().unwrap_or(Path::new(CONFIG))),
         }
     }
 }
 
-/// The admin address to ask: the one that was given, or that of the configuration at the usual place.
-pub(crate) fn admin(given: Option<SocketAddr>) -> SocketAddr {
-    let configured = || admin_of(&fs::read_to_string(CONFIG).ok()?);
+/// The admin socket of the gateway at an address. Any user of this machine may listen at the address and name a socket: so the
+/// socket must belong to root or a user of ours, and the gateway behind it must have this address.
+///
+/// # Errors
+/// If nobody answers, or it is not so.
+fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
+    let read = |at: &AdminPlace| -> anyhow::Result<Snapshot> {
+        let answer = admin::ask(at, "GET", "/status.json")?;
+        let other = || format!("what answers at {at} is no gateway of this version");
+        serde_json::from_str(&answer.body).with_context(other)
+    };
+    let told = read(&AdminPlace::Address(address))?;
+    anyhow::ensure!(
+        !told.admin_socket.is_empty(),
+        "what answers at {address} has no admin socket: an earlier version takes orders by signals alone"
+    );
+    let socket = AdminPlace::Socket {
+        path: PathBuf::from(told.admin_socket),
+        key_file: None,
+    };
+    let own: Option<SocketAddr> = read(&socket)?.admin_listen.parse().ok();
+    let is_same = own.is_some_and(|own| {
+        own == address || own.ip().is_unspecified() && own.port() == address.port()
+    });
+    anyhow::ensure!(
+        is_same,
+        "the gateway of {socket} is not the one at {address}: give --config FILE of the gateway"
+    );
+    Ok(socket)
+}
+
+/// Where the gateway of a configuration takes orders.
+pub(crate) fn socket_of(config: &Config) -> AdminPlace {
+    AdminPlace::Socket {
+        path: config.admin_socket.clone(),
+        key_file: Some(config.key_file.clone()),
+    }
+}
+
+/// Where the gateway of a configuration can be asked, the best place first.
+pub(crate) fn places_of(config: &Config) -> Vec<AdminPlace> {
+    vec![socket_of(config), AdminPlace::Address(config.admin_listen)]
+}
+
+/// The same of a file, which may be wrong, and whose key one may not be allowed to read.
+fn places_of_file(file: &Path) -> Vec<AdminPlace> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let socket = admin_socket::path_of_text(&text, file).map(|path| AdminPlace::Socket {
+        path,
+        key_file: key_file_of(&text, file),
+    });
     let usual = || admin::DEFAULT.parse().expect("it is an address");
-    given.or_else(configured).unwrap_or_else(usual)
+    let address = AdminPlace::Address(admin_of(&text).unwrap_or_else(usual));
+    socket.into_iter().chain([address]).collect()
 }
 
 /// The admin address that a configuration names. Who may not read the key may ask for the status all the same.
 fn admin_of(text: &str) -> Option<SocketAddr> {
     let file: toml::Table = toml::from_str(text).ok()?;
     file.get("admin")?.get("listen")?.as_str()?.parse().ok()
+}
+
+fn key_file_of(text: &str, file: &Path) -> Option<PathBuf> {
+    let table: toml::Table = toml::from_str(text).ok()?;
+    let named = table.get("identity")?.get("key_file")?.as_str()?;
+    Some(file.parent()?.join(named))
 }
 
 /// Makes a folder and those above it, unless it is there. One that is `private` belongs to the service's user.

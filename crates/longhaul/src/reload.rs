@@ -21,7 +21,7 @@ use crate::{
 Examples:
   longhaul reload
   longhaul reload --config site-a.toml
-  longhaul reload --admin 127.0.0.1:9811 --json
+  longhaul reload --admin /srv/a/a.key.admin.sock --json
 
 Exit codes: 0 the changes are in force, but for those that need a restart; 1 no gateway answers, or
 an address is taken; 2 wrong use or configuration.")]
@@ -33,8 +33,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let admin = args.gateway.admin()?;
-    let Answer { code, body } = admin::ask(admin, "POST", "/reload")?;
+    let admin = args.gateway.socket()?;
+    let Answer { code, body } = admin::ask(&admin, "POST", "/reload")?;
     anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
         .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;

@@ -1,7 +1,6 @@
-//! The service of systemd, where there is one; a gateway that runs otherwise is asked at its admin address.
+//! The service of systemd, where there is one; a gateway that runs otherwise is asked by its admin socket.
 
 use std::{
-    io,
     path::Path,
     process::{Command, Stdio},
 };
@@ -9,7 +8,10 @@ use std::{
 use anyhow::Context as _;
 use gateway::{config::Config, reload::Outcome, status::Snapshot};
 
-use crate::{admin, places};
+use crate::{
+    admin::{self, AdminPlace},
+    places,
+};
 
 /// What has become of a gateway whose files were changed.
 pub(crate) enum State {
@@ -52,13 +54,14 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
 /// # Errors
 /// If it does not take them on.
 pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
-    let at = config.admin_listen;
-    let ask = |method, path| match admin::ask(at, method, path) {
+    let at = places::socket_of(config);
+    let ask = |method, path| match admin::ask(&at, method, path) {
         Ok(answer) => Ok(Some(answer)),
-        Err(error) if is_refused(&error) => Ok(None),
+        Err(error) if admin::is_nobody(&error) => Ok(None),
         Err(error) => Err(error),
     };
     let Some(answer) = ask("GET", "/status.json")? else {
+        ensure_none_without_socket(config)?;
         return Ok(false);
     };
     let other = || format!("what answers at {at} is no gateway of this version");
@@ -66,7 +69,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     let own = config.link.identity.public_key().to_string();
     if snapshot.public_key != own {
         eprintln!(
-            "Another gateway answers at {at}: give this one an address of its own by [admin] listen"
+            "Another gateway answers at {at}: give this one a socket of its own by [admin] socket"
         );
         return Ok(false);
     }
@@ -83,10 +86,23 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Nobody listens there.
-fn is_refused(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<io::Error>();
-    cause.is_some_and(|it| it.kind() == io::ErrorKind::ConnectionRefused)
+/// # Errors
+/// If this gateway answers at its address, which takes no orders.
+fn ensure_none_without_socket(config: &Config) -> anyhow::Result<()> {
+    let address = AdminPlace::Address(config.admin_listen);
+    let Ok(answer) = admin::ask(&address, "GET", "/status.json") else {
+        return Ok(());
+    };
+    let own = config.link.identity.public_key().to_string();
+    let is_own =
+        serde_json::from_str::<Snapshot>(&answer.body).is_ok_and(|it| it.public_key == own);
+    anyhow::ensure!(
+        !is_own,
+        "a gateway with this key answers at {address}, and not by {}: it has not taken the change on. Have it do so by \
+         SIGHUP (systemctl reload {UNIT})",
+        places::socket_of(config)
+    );
+    Ok(())
 }
 
 fn has_unit() -> bool {

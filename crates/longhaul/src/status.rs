@@ -1,7 +1,5 @@
 //! `longhaul status`: what a running gateway is doing.
 
-use std::net::SocketAddr;
-
 use anyhow::Context as _;
 use gateway::status::Snapshot;
 
@@ -15,26 +13,27 @@ use crate::{
 
 /// Show what a running gateway is doing
 ///
-/// The command reads `/status.json` at the gateway's admin address. It shows the state of each peer, each
-/// transfer with its rate, and what limits the rate: the client, the WAN or the server.
+/// The command reads `/status.json` by the gateway's admin socket, or at its admin address, which hides the names of
+/// users, files and clients. It shows the state of each peer, each transfer with its rate, and what limits the rate:
+/// the client, the WAN or the server.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul status
+  longhaul status --config site-a.toml
   longhaul status --admin 127.0.0.1:9811 --json
 
 Exit codes: 0 done; 1 no gateway answers; 2 wrong use.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
-    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    #[command(flatten)]
+    gateway: places::Gateway,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let at = places::admin(args.admin);
-    let Answer { code, body } = admin::ask(at, "GET", "/status.json")?;
+    let (at, answer) = admin::ask_any(&args.gateway.places(), "/status.json")?;
+    let Answer { code, body } = answer;
     anyhow::ensure!(code == 200, "the answer has the status {code}");
     let other = || format!("what answers at {at} is no gateway of this version");
     let snapshot: Snapshot = serde_json::from_str(&body).with_context(other)?;

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -11,16 +10,24 @@ use std::{
 
 use anyhow::Context as _;
 use chrono::Utc;
+use gateway::admin_socket;
 use indicatif::{ProgressBar, ProgressStyle};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpStream, UnixStream},
     time::{sleep, timeout},
 };
 
-use crate::{exit, output, places};
+use crate::{admin::AdminPlace, exit, output, places};
+
+/// A connection to a gateway.
+type Stream = Box<dyn Connection>;
+
+trait Connection: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Connection for T {}
 
 /// Write down what the link to a peer does
 ///
@@ -51,20 +58,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let admin = args.gateway.admin()?;
+    let places = args.gateway.places();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(trace(args, admin))
+    runtime.block_on(trace(args, &places))
 }
 
-async fn trace(args: &Args, admin: SocketAddr) -> anyhow::Result<ExitCode> {
+async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     let interrupted = exit::interrupted();
-    let asked = timeout(PATIENCE, ask(admin, &args.peer)).await;
-    let asked = asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-    let no_answer = || format!("no gateway answers at {admin} (set [admin] listen?)");
-    let (code, mut stream, first) = asked.with_context(no_answer)?;
+    let mut asked = Err(anyhow::anyhow!("no place is known"));
+    for place in places {
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        let answer = timeout(PATIENCE, ask(place, &args.peer)).await;
+        let answer = answer.unwrap_or_else(|_| Err(late().into()));
+        asked = answer
+            .map(|answer| (place, answer))
+            .with_context(|| place.no_answer());
+        if asked.is_ok() {
+            break;
+        }
+    }
+    let (admin, (code, mut stream, first)) = asked?;
     if code != 200 {
         let mut text = first;
         let mut rest = stream.take(HEAD_MAX_BYTES as u64);
@@ -107,10 +123,18 @@ async fn trace(args: &Args, admin: SocketAddr) -> anyhow::Result<ExitCode> {
 }
 
 /// Asks for a trace. Returns the status of HTTP, and what has come of the body.
-async fn ask(admin: SocketAddr, peer: &str) -> anyhow::Result<(u16, TcpStream, Vec<u8>)> {
-    let mut stream = TcpStream::connect(admin).await?;
+async fn ask(admin: &AdminPlace, peer: &str) -> anyhow::Result<(u16, Stream, Vec<u8>)> {
+    let mut stream: Stream = match admin {
+        AdminPlace::Socket { path, key_file } => {
+            let stream = admin_socket::connect(path, key_file.as_deref())?;
+            stream.set_nonblocking(true)?;
+            Box::new(UnixStream::from_std(stream)?)
+        }
+        AdminPlace::Address(address) => Box::new(TcpStream::connect(address).await?),
+    };
+    let host = admin.host();
     let peer = utf8_percent_encode(peer, NON_ALPHANUMERIC);
-    let request = format!("GET /trace?peer={peer} HTTP/1.0\r\nHost: {admin}\r\n\r\n");
+    let request = format!("GET /trace?peer={peer} HTTP/1.0\r\nHost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
     let end = loop {

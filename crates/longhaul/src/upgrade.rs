@@ -22,7 +22,7 @@ use crate::{
 Examples:
   longhaul upgrade
   longhaul upgrade --config site-a.toml
-  longhaul upgrade --admin 127.0.0.1:9811 --json
+  longhaul upgrade --admin /srv/a/a.key.admin.sock --json
 
 Exit codes: 0 the new process serves; 1 the old process goes on, or no gateway answers; 2 wrong use
 or configuration.")]
@@ -34,8 +34,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let admin = args.gateway.admin()?;
-    let Answer { code, body } = admin::ask_patiently(admin, "POST", "/upgrade", PATIENCE)?;
+    let admin = args.gateway.socket()?;
+    let Answer { code, body } = admin::ask_patiently(&admin, "POST", "/upgrade", PATIENCE)?;
     anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
         .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;

@@ -1,4 +1,5 @@
-//! A listener that hands out so many connections at once, each of which ends when it does nothing for too long.
+//! A listener that hands out so many connections at once, each of which ends when it does nothing for too long. Without TLS, where
+//! all come from this machine, a newcomer gets the place of the connection that needs it least.
 //!
 //! A deadline stands from the beginning, and only what this side writes moves it. So a request that comes byte by byte
 //! is as late as one that does not come at all. A client that takes nothing of an answer has less time: it may have opened
@@ -58,7 +59,7 @@ pub(super) struct Bounded {
     late: Pin<Box<Sleep>>,
     /// The client has not taken what was last written.
     is_blocked: bool,
-    _place: Place,
+    place: Place,
 }
 
 impl BoundedListener {
@@ -87,7 +88,7 @@ impl Listener for BoundedListener {
     async fn accept(&mut self) -> (Bounded, SocketAddr) {
         loop {
             let (stream, address, place) = tokio::select! {
-                accepted = accept(&mut self.listener, &self.places) => accepted,
+                accepted = accept(&mut self.listener, &self.places, self.tls.is_some()) => accepted,
                 Some(shaken) = self.shaking.join_next() => match shaken {
                     Ok(Some(connection)) => {
                         let address = connection.client.address;
@@ -101,12 +102,7 @@ impl Listener for BoundedListener {
             if let Err(error) = bounded.and_then(|()| stream.set_nodelay(true)) {
                 debug!(%error, "socket options");
             }
-            let mut client = Client {
-                address,
-                at: self.at,
-                is_tls: self.tls.is_some(),
-                certificates: Arc::default(),
-            };
+            let mut client = Client::new(address, self.at, self.tls.is_some());
             let Some(tls) = self.tls.clone() else {
                 let connection = Bounded::new(Leg::plain(stream), client, place);
                 return (connection, address);
@@ -124,17 +120,27 @@ impl Listener for BoundedListener {
     }
 }
 
-/// The next connection, once there is a place for it.
-async fn accept(listener: &mut TcpListener, places: &Places) -> (TcpStream, SocketAddr, Place) {
-    let mut free = places.free().await;
+/// The next connection: with `waits` once there is a place for it, otherwise at once, if need be in the place of another one.
+async fn accept(
+    listener: &mut TcpListener,
+    places: &Places,
+    waits: bool,
+) -> (TcpStream, SocketAddr, Place) {
+    let mut free = None;
     loop {
+        if waits && free.is_none() {
+            free = Some(places.free().await);
+        }
         // It waits where the process is out of descriptors.
         let (stream, client) = Listener::accept(listener).await;
-        if let Some(place) = places.give(free, client.ip()) {
-            return (stream, client, place);
+        let place = match free.take() {
+            Some(free) => free,
+            None => places.take().await,
+        };
+        match places.give(place, client.ip()) {
+            Some(place) => return (stream, client, place),
+            None => debug!(%client, "too many connections of one client"),
         }
-        debug!(%client, "too many connections of one client");
-        free = places.free().await;
     }
 }
 
@@ -151,7 +157,7 @@ impl Bounded {
             client,
             late: Box::pin(sleep(REQUEST_PATIENCE)),
             is_blocked: false,
-            _place: place,
+            place,
         }
     }
 
@@ -170,6 +176,7 @@ impl Bounded {
 
     /// It has taken something.
     fn goes_on(&mut self) {
+        self.place.answered();
         self.is_blocked = false;
         self.late.as_mut().reset(Instant::now() + IDLE_PATIENCE);
     }
@@ -180,10 +187,16 @@ impl Bounded {
         cx: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if polled.is_pending() && self.late.as_mut().poll(cx).is_ready() {
+        if polled.is_pending() && self.is_over(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         polled
+    }
+
+    /// It is late, or its place is somebody else's.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_given_away = Pin::new(&mut self.place.kept).poll(cx).is_ready();
+        is_given_away || self.late.as_mut().poll(cx).is_ready()
     }
 }
 
@@ -194,7 +207,7 @@ impl AsyncRead for Bounded {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.late.as_mut().poll(cx).is_ready() {
+        if this.is_over(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Pin::new(&mut this.stream).poll_read(cx, buf)
@@ -231,7 +244,7 @@ impl AsyncWrite for Bounded {
     }
 }
 
-/// Connections at once; further ones wait in the kernel. Two collectors of metrics, and people.
+/// Connections at once. Two collectors of metrics, and people.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Of these over TLS, where strangers come too, from one address or network of IPv6: a browser has six.
@@ -328,12 +341,7 @@ mod tests {
             connector.connect(name, client),
             acceptor.accept(served, &[])
         );
-        let client = Client {
-            address,
-            at: address,
-            is_tls: true,
-            certificates: Arc::default(),
-        };
+        let client = Client::new(address, address, true);
         let places = Places::new(1, 1);
         let place = places.give(places.free().await, address.ip());
         let place = place.expect("the first");

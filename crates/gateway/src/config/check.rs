@@ -22,6 +22,7 @@ use super::{
     registered,
 };
 use crate::{
+    admin_socket,
     register::Register,
     target::{AllowEntry, AllowList, Endpoint},
 };
@@ -29,9 +30,10 @@ use crate::{
 /// Checks a file, with a register in place of the one beside its key if there is one.
 pub(super) fn check(
     mut file: File,
-    folder: &Path,
+    path: &Path,
     register: Option<&Register>,
 ) -> Result<Config, Problem> {
+    let folder = path.parent().unwrap_or(Path::new(""));
     let key_file = folder.join(file.identity.key_file.get_ref());
     let identity = Identity::read(&key_file)
         .map_err(|error| problem(&file.identity.key_file, in_full(&error)))?;
@@ -72,6 +74,12 @@ pub(super) fn check(
         folder,
         &key_file,
     )?;
+    let named = file.admin.as_ref().and_then(|admin| admin.socket.as_ref());
+    let usual = || admin_socket::usual_path(&key_file, path);
+    let (admin_socket, admin_socket_explicit) = match named {
+        Some(named) => (folder.join(named), true),
+        None => (usual(), false),
+    };
     let memory_file = key_file.with_added_extension("replay");
     let memory_max = memory_max(file.link.memory_max.as_ref(), counted)?;
     let limits = check_limits::limits(file.limits, memory_max, counted, !file.forwards.is_empty())?;
@@ -104,6 +112,8 @@ pub(super) fn check(
         transfer_log: check_log::transfer_log(&file.log, folder)?,
         admin_listen: admin_listen.unwrap_or(ADMIN_LISTEN),
         admin_explicit: admin_listen.is_some(),
+        admin_socket,
+        admin_socket_explicit,
         admin_https,
     };
     let https = config.admin_https.iter().map(|https| https.listen);

@@ -190,6 +190,7 @@ pub(super) struct AdminSection {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<String>>,
     pub(super) token_file: Option<Spanned<PathBuf>>,
+    pub(super) socket: Option<PathBuf>,
     pub(super) https: Option<HttpsSection>,
 }
 

@@ -86,12 +86,16 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Further names under which the admin interface is asked.
     pub admin_hosts: Vec<Host>,
-    /// Who has this token may use the dashboard; `None`: whoever reaches a loopback address may.
+    /// Who has this token may use the dashboard; `None`: whoever reaches a loopback address may look, and sees no names.
     pub admin_token: Option<AdminToken>,
     /// The file with this token.
     pub admin_token_file: Option<PathBuf>,
     /// The file names the admin address, so its port being taken is an error.
     pub admin_explicit: bool,
+    /// Where the gateway takes orders.
+    pub admin_socket: PathBuf,
+    /// The file names the admin socket, so a failure to bind it is an error.
+    pub admin_socket_explicit: bool,
     /// The dashboard over TLS, if there is to be one.
     pub admin_https: Option<AdminHttps>,
 }
@@ -310,8 +314,7 @@ impl Config {
         };
         let file: file::File = toml::from_str(text)
             .map_err(|error| problem(error.span(), error.message().replace('`', "\"")))?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        check::check(file, folder, register).map_err(|p| problem(Some(p.span), p.message))
+        check::check(file, path, register).map_err(|p| problem(Some(p.span), p.message))
     }
 
     /// The peers that serve `host`, in the order in which they are tried.
@@ -517,7 +520,8 @@ impl fmt::Display for Config {
             Some(_) => ", with a token",
             None => "",
         };
-        write!(f, "admin on {}{token}", self.admin_listen)
+        writeln!(f, "admin on {}{token}", self.admin_listen)?;
+        write!(f, "orders by {}", self.admin_socket.display())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Who may look at the dashboard, and who may change something by it.
 //!
-//! At a loopback address everybody may look. Where there is a token, only who has it may change something, and at any other
-//! address, or over TLS, only who has it may look. Without a token everybody at a loopback address may change what is of the moment.
-//! Over TLS a certificate does all that a token does, and is judged at each request. A
+//! At a loopback address everybody may look, and sees no names of users, files and clients. Only who has the token sees those and may
+//! change something, and at any other address, over TLS, or behind a proxy, only who has it may look. By the admin socket a process may
+//! do everything. Over TLS a certificate does all that a token does, and is judged at each request. A
 //! program shows the token itself, a browser a cookie that it got for the token. The cookie holds a time and an
 //! authentication code, so this side keeps nothing for each.
 
@@ -49,8 +49,8 @@ impl Access {
     ) -> Result<(), Refused> {
         match (token, wanted) {
             (None, _) if !client.is_local() => Err(Refused::without_token(client)),
-            (None, Wanted::Invite) => Err(Refused::NeedsTokenFile),
-            (None, Wanted::Look | Wanted::Change) => Ok(()),
+            (None, Wanted::Invite | Wanted::Change) => Err(Refused::NeedsTokenFile),
+            (None, Wanted::Look) => Ok(()),
             (Some(_), Wanted::Look) if client.is_local() => Ok(()),
             (Some(token), _) if self.has_token(client, headers, token) => Ok(()),
             (Some(_), _) => Err(Refused::NoToken),
@@ -101,11 +101,16 @@ impl Dashboard {
         headers: &HeaderMap,
     ) -> Result<(), Refused> {
         let shared = self.shared();
-        if client.is_known(&shared.config) {
+        if client.process.is_some() || client.is_known(&shared.config) {
             return Ok(());
         }
         let token = shared.config.admin_token.as_ref();
         self.access.allows(wanted, client, headers, token)
+    }
+
+    /// Whether the client that sent these headers sees the names of users, files and clients.
+    pub(crate) fn shows_names(&self, client: &Client, headers: &HeaderMap) -> bool {
+        self.allows(Wanted::Change, client, headers).is_ok()
     }
 }
 
@@ -140,7 +145,6 @@ const SESSION: Duration = Duration::from_secs(12 * 3600);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use axum::http::HeaderValue;
 
@@ -153,12 +157,7 @@ mod tests {
     /// Somebody at this address of the gateway.
     fn client(at: &str) -> Client {
         let at = at.parse().expect("an address");
-        Client {
-            address: at,
-            at,
-            is_tls: false,
-            certificates: Arc::default(),
-        }
+        Client::new(at, at, false)
     }
 
     fn with(name: header::HeaderName, value: &str) -> HeaderMap {
@@ -169,13 +168,20 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn loopback_needs_a_token_for_invites_alone_unless_there_is_one() {
+    fn loopback_shows_without_a_token_and_changes_nothing() {
         let (access, nobody) = (Access::new(), HeaderMap::new());
         let local = client("127.0.0.1:1");
         assert!(access.allows(Wanted::Look, &local, &nobody, None).is_ok());
-        assert!(access.allows(Wanted::Change, &local, &nobody, None).is_ok());
-        let invite = access.allows(Wanted::Invite, &local, &nobody, None);
-        assert!(matches!(invite, Err(Refused::NeedsTokenFile)));
+        for wanted in [Wanted::Change, Wanted::Invite] {
+            let denied = access.allows(wanted, &local, &nobody, None);
+            assert!(matches!(denied, Err(Refused::NeedsTokenFile)));
+        }
+        let forwarded = Client {
+            is_forwarded: true,
+            ..local.clone()
+        };
+        let off = access.allows(Wanted::Look, &forwarded, &nobody, None);
+        assert!(matches!(off, Err(Refused::Off)));
         let token = token(TOKEN);
         assert!(
             access

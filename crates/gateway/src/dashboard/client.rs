@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 
-use crate::{config::Config, tls};
+use crate::{admin_socket::Process, config::Config, tls};
 
 /// Who asks, and how they have come.
 #[derive(Debug, Clone)]
@@ -15,12 +15,29 @@ pub(crate) struct Client {
     pub(crate) is_tls: bool,
     /// What they have shown, their own first, if it was good when they came.
     pub(crate) certificates: Arc<[CertificateDer<'static>]>,
+    /// They have come by the admin socket.
+    pub(crate) process: Option<Process>,
+    /// A proxy has passed the request on, or it is for one of the names in `hosts`: they may be anywhere.
+    pub(crate) is_forwarded: bool,
 }
 
 impl Client {
+    /// One of whom nothing more is known.
+    pub(crate) fn new(address: SocketAddr, at: SocketAddr, is_tls: bool) -> Self {
+        Self {
+            address,
+            at,
+            is_tls,
+            certificates: Arc::default(),
+            process: None,
+            is_forwarded: false,
+        }
+    }
+
     /// Only programs of this machine come so.
-    pub(super) fn is_local(&self) -> bool {
-        !self.is_tls && self.at.ip().to_canonical().is_loopback()
+    pub(crate) fn is_local(&self) -> bool {
+        let is_loopback = self.at.ip().to_canonical().is_loopback();
+        self.process.is_some() || !self.is_tls && is_loopback && !self.is_forwarded
     }
 
     /// Whether they have shown a certificate that is good by `config`, and still is.

@@ -10,11 +10,11 @@ use axum::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::task::spawn_blocking;
-use tracing::info;
 use units::BitRate;
 
 use super::{Dashboard, access::Wanted, client::Client, json, lock, refused::Refused};
 use crate::{
+    audit,
     config::{RATE_MAX_MIN, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register, Unwanted},
@@ -35,6 +35,7 @@ struct Rate {
 /// Limits the rate, of a peer or of all, until the next reload.
 pub(super) async fn rate(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Rate { peer, rate_max } = read(&body)?;
@@ -57,7 +58,8 @@ pub(super) async fn rate(
     };
     lock(&dashboard.rates).set(&shared, id, rate_max);
     let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
-    info!(peer, rate_max, "a rate limit was set at the dashboard");
+    let peer = peer.unwrap_or_else(|| "all peers".to_owned());
+    audit::changed(&client, "rate limit", &format!("{peer}: {rate_max}"));
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -70,12 +72,13 @@ struct Stop {
 /// Has a transfer end now.
 pub(super) async fn stop(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Stop { transfer } = read(&body)?;
     match dashboard.shared().registry.stop(transfer) {
         true => {
-            info!(transfer, "a transfer was stopped at the dashboard");
+            audit::changed(&client, "transfer stopped", &transfer.to_string());
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(Refused::Nothing("transfer")),
@@ -92,6 +95,7 @@ struct Clear {
 /// Empties a chunk store that this gateway has open.
 pub(super) async fn clear(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Clear { store } = read(&body)?;
@@ -102,7 +106,7 @@ pub(super) async fn clear(
     match cleared {
         None => Err(Refused::Nothing("open store")),
         Some(Ok(())) => {
-            info!(store, "a chunk store was cleared");
+            audit::changed(&client, "chunk store cleared", &store);
             Ok(StatusCode::NO_CONTENT)
         }
         Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
@@ -149,7 +153,7 @@ pub(super) async fn invite(
     let invite =
         made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
     dashboard.take_on().await?;
-    info!(minutes, "an invite was made at the dashboard");
+    audit::changed(&client, "invite made", &format!("good for {minutes} min"));
     Ok(json(&Made {
         invite: invite.to_string(),
         endpoint: invite.endpoint,

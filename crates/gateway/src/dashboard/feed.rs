@@ -11,8 +11,8 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    extract::State,
-    http::{HeaderName, header},
+    extract::{ConnectInfo, State},
+    http::{HeaderMap, HeaderName, header},
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Dashboard, lock, refused::Refused, view::Gateway};
+use super::{Dashboard, client::Client, lock, refused::Refused, view::Gateway};
 use crate::{config::AdminToken, status::TransferStatus};
 
 /// What pages are told.
@@ -98,6 +98,12 @@ impl Feed {
         }
     }
 
+    /// Has all pages come again.
+    pub(super) fn come_again(&self) {
+        // Without a reader nobody needs to.
+        let _ = self.changes.send(END);
+    }
+
     /// Has pages come again, to who has the admin address now.
     pub(super) fn end(&self) {
         lock(&self.told).is_over = true;
@@ -166,17 +172,25 @@ impl<'a> Transfers<'a> {
     }
 }
 
-pub(super) async fn events(State(dashboard): State<Arc<Dashboard>>) -> Result<Response, Refused> {
+pub(super) async fn events(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
     if dashboard.feed.is_over() {
         return Err(Refused::Over);
     }
-    let place = dashboard.feed.places.clone().try_acquire_owned();
+    let feed = match dashboard.shows_names(&client, &headers) {
+        true => &dashboard.feed,
+        false => &dashboard.nameless_feed,
+    };
+    let place = feed.places.clone().try_acquire_owned();
     let place = place.map_err(|_| Refused::TooMany(PAGES_MAX))?;
     // Without a reader news are taken less often.
-    if !dashboard.feed.has_readers() {
+    if !feed.has_readers() {
         dashboard.look(false);
     }
-    let (all, changes) = dashboard.feed.join();
+    let (all, changes) = feed.join();
     let reader = Reader {
         first: Some(all),
         changes,
@@ -231,7 +245,7 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 /// Changes that a page may be behind: five seconds.
 const BEHIND_MAX: usize = 16;
 
-/// Pages at a time; with this many there are still as many connections for other questions.
+/// Pages at a time, and as many that see no names.
 pub(super) const PAGES_MAX: usize = 32;
 
 const RETRY_MS: u32 = 1000;

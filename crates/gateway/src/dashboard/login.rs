@@ -55,11 +55,13 @@ pub(super) async fn login(
             .usage
             .is_news(address.ip(), limits::Refusal::AdminToken)
         {
-            warn!(client = %address, "a wrong token at the dashboard");
+            warn!(target: "audit", client = %address, "a wrong token at the dashboard");
         }
         return Err(Refused::WrongToken);
     }
-    info!(client = %address, "logged in to the dashboard");
+    info!(target: "audit", client = %address, "logged in to the dashboard");
+    // The browser's pages see names from now on.
+    dashboard.nameless_feed.come_again();
     let cookie = dashboard.access.cookie(token, &client);
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }

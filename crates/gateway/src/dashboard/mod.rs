@@ -59,6 +59,8 @@ pub(crate) struct Dashboard {
     reloads: mpsc::Sender<reload::Request>,
     access: Access,
     feed: Feed,
+    /// That of pages that see no names of users, files and clients.
+    nameless_feed: Feed,
     history: Mutex<History>,
     rates: Mutex<Rates>,
 }
@@ -73,6 +75,7 @@ impl Dashboard {
             reloads,
             access: Access::new(),
             feed: Feed::new(),
+            nameless_feed: Feed::new(),
             history: Mutex::default(),
             rates: Mutex::default(),
         })
@@ -122,13 +125,13 @@ impl Dashboard {
 
     /// Follows what the gateway does, for who looks and for the history, until it is dropped.
     pub(crate) async fn follow(&self) -> Infallible {
-        let _end = EndOfFeed(&self.feed);
+        let _ends = [EndOfFeed(&self.feed), EndOfFeed(&self.nameless_feed)];
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in (0..TICKS_PER_S).cycle() {
             ticks.tick().await;
             let is_second = tick == 0;
-            if is_second || self.feed.has_readers() {
+            if is_second || self.feed.has_readers() || self.nameless_feed.has_readers() {
                 self.look(is_second);
             }
         }
@@ -138,8 +141,10 @@ impl Dashboard {
     fn look(&self, is_second: bool) {
         let shared = self.shared();
         let token = shared.config.admin_token.as_ref();
-        self.feed.guard(token, shared.config.client_ca());
-        let snapshot = shared.snapshot();
+        for feed in [&self.feed, &self.nameless_feed] {
+            feed.guard(token, shared.config.client_ca());
+        }
+        let mut snapshot = shared.snapshot();
         let recent_total = shared.registry.recent_total();
         let mut view = {
             let mut rates = lock(&self.rates);
@@ -159,7 +164,9 @@ impl Dashboard {
             }
         }
         drop(history);
-        self.feed.publish(&view, snapshot.transfers);
+        self.feed.publish(&view, snapshot.transfers.clone());
+        snapshot.hide_names();
+        self.nameless_feed.publish(&view, snapshot.transfers);
     }
 
     /// The gateway as it is set up now.

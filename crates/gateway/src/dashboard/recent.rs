@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Query, State},
+    extract::{ConnectInfo, Query, State},
+    http::HeaderMap,
     response::Response,
 };
 use serde::Deserialize;
 
-use super::{Dashboard, json, refused::Refused};
+use super::{Dashboard, client::Client, json, refused::Refused};
 use crate::status::Search;
 
 #[derive(Deserialize)]
@@ -23,17 +24,27 @@ pub(super) struct Asked {
 
 pub(super) async fn recent(
     State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Refused> {
     if asked.words.len() > WORDS_BYTES_MAX {
         return Err(Refused::Value("too many words".to_owned()));
     }
-    let found = dashboard.shared().registry.recent(&Search {
+    let shows_names = dashboard.shows_names(&client, &headers);
+    if !shows_names && !asked.words.trim().is_empty() {
+        // What is found tells names, too.
+        return Err(Refused::HidesNames);
+    }
+    let mut found = dashboard.shared().registry.recent(&Search {
         words: asked.words,
         failed: asked.failed,
         before: asked.before,
         count_max: PAGE,
     });
+    if !shows_names {
+        found.hide_names();
+    }
     Ok(json(&found))
 }
 

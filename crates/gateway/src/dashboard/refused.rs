@@ -12,16 +12,24 @@ use super::client::Client;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error(
-        "the dashboard is off: [admin] listen is no loopback address, and [admin] token_file is not set"
+        "the dashboard is off: [admin] listen is no loopback address, or a proxy passes this request on, and [admin] \
+         token_file is not set"
     )]
     Off,
     #[error("show a certificate that [admin.https] client_ca has signed and that is good now")]
     NoCertificate,
     #[error("log in with the token of [admin] token_file")]
     NoToken,
+    #[error(
+        "names of users, files and clients are hidden: log in with the token of [admin] token_file"
+    )]
+    HidesNames,
     #[error("this is not the token")]
     WrongToken,
-    #[error("an invite is a secret: set [admin] token_file, or run \"longhaul peer invite\"")]
+    #[error(
+        "changes and invites take a token over TCP: set [admin] token_file, or use the commands, such as \
+         \"longhaul peer invite\""
+    )]
     NeedsTokenFile,
     #[error("another page asks: its origin is not this address")]
     Origin,
@@ -55,7 +63,7 @@ impl Refused {
             Self::Off | Self::NoCertificate | Self::NeedsTokenFile | Self::Origin => {
                 StatusCode::FORBIDDEN
             }
-            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::NoToken | Self::HidesNames | Self::WrongToken => StatusCode::UNAUTHORIZED,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Value(_) => StatusCode::UNPROCESSABLE_ENTITY,

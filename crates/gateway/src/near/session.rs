@@ -36,6 +36,7 @@ use self::{
 };
 use super::{bypass, data::ClientLeg, named_target::without_target};
 use crate::{
+    audit,
     config::FtpDoor,
     control::Control,
     shared::Shared,
@@ -295,6 +296,10 @@ impl Session {
                 Output::Order(transfer, order) => self.order(transfer, order).await,
                 Output::Transferred(record) => self.transferred(record),
                 Output::LoginFailed => {
+                    self.shared.registry.login_failed();
+                    let server = self.far.as_ref().map(|far| far.target.to_string());
+                    let user = ftp::command::escape(self.near.user());
+                    audit::login_failed(self.client, &server.unwrap_or_default(), &user);
                     if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
                         warn!(%reached, "login refused");
                         self.near.handle(Input::LimitReached(&reached.to_string()));

@@ -96,6 +96,9 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
         keep("[limits], with memory_max", running.limits == fresh.limits);
         fresh.limits = running.limits;
     }
+    keep("[admin] socket", running.admin_socket == fresh.admin_socket);
+    fresh.admin_socket.clone_from(&running.admin_socket);
+    fresh.admin_socket_explicit = running.admin_socket_explicit;
     keep("[admin] hosts", running.admin_hosts == fresh.admin_hosts);
     fresh.admin_hosts.clone_from(&running.admin_hosts);
     match (&running.admin_https, &mut fresh.admin_https) {

@@ -37,6 +37,16 @@ pub(crate) struct RecentTransfer {
     plain_tcp_s: Option<f64>,
 }
 
+impl Found {
+    /// Takes the names of users, files and clients out.
+    pub(crate) fn hide_names(&mut self) {
+        for transfer in &mut self.transfers {
+            (transfer.user, transfer.client) = (Box::default(), Box::default());
+            transfer.path = Box::default();
+        }
+    }
+}
+
 /// What is known of the path to a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct KnownPath {

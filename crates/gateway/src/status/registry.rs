@@ -163,6 +163,7 @@ pub(crate) struct Registry {
     sessions_open: AtomicU64,
     sessions_total: AtomicU64,
     refused_total: AtomicU64,
+    logins_failed_total: AtomicU64,
     completed_total: AtomicU64,
     failed_total: AtomicU64,
     finished: Mutex<Finished>,
@@ -349,6 +350,7 @@ impl Registry {
             sessions_open: AtomicU64::new(0),
             sessions_total: AtomicU64::new(0),
             refused_total: AtomicU64::new(0),
+            logins_failed_total: AtomicU64::new(0),
             completed_total: AtomicU64::new(0),
             failed_total: AtomicU64::new(0),
             finished: Mutex::default(),
@@ -378,6 +380,10 @@ impl Registry {
 
     pub(crate) fn refused(&self) {
         self.refused_total.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn login_failed(&self) {
+        self.logins_failed_total.fetch_add(1, Relaxed);
     }
 
     /// Registers a transfer.
@@ -525,6 +531,7 @@ impl Registry {
             sessions_open: self.sessions_open.load(Relaxed),
             sessions_total: self.sessions_total.load(Relaxed),
             refused_total: self.refused_total.load(Relaxed),
+            logins_failed_total: self.logins_failed_total.load(Relaxed),
             transfers_completed_total: self.completed_total.load(Relaxed),
             transfers_failed_total: self.failed_total.load(Relaxed),
             ftp_succeeded: totals.0,
@@ -534,6 +541,9 @@ impl Registry {
             transfer_log_dropped_total: self.log.dropped_total(),
             optimiser: optimiser_totals(self.coded.seen()),
             stores: Vec::new(),
+            hides_names: false,
+            admin_listen: String::new(),
+            admin_socket: String::new(),
             older_processes: Vec::new(),
             transfers: self.open_transfers(),
             finished,

@@ -46,6 +46,11 @@ impl Snapshot {
             "Logons refused by the gateway",
             self.refused_total,
         );
+        out.counter(
+            "longhaul_logins_failed_total",
+            "Log-ins that servers have refused",
+            self.logins_failed_total,
+        );
         out.gauge(
             "longhaul_transfers_open",
             "Transfers open now",
@@ -402,12 +407,13 @@ impl fmt::Display for Snapshot {
         }
         writeln!(
             f,
-            "sessions: {} open, {} since the start; transfers: {} completed, {} broken; refused: {}",
+            "sessions: {} open, {} since the start; transfers: {} completed, {} broken; refused: {}; failed log-ins: {}",
             self.sessions_open,
             self.sessions_total,
             self.transfers_completed_total,
             self.transfers_failed_total,
-            self.refused_total
+            self.refused_total,
+            self.logins_failed_total
         )?;
         for older in &self.older_processes {
             writeln!(f, "{older}")?;

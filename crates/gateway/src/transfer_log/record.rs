@@ -88,6 +88,13 @@ impl TransferDirection {
 }
 
 impl TransferRecord {
+    /// Takes the names of the user, the file and the client out.
+    pub(crate) fn hide_names(&mut self) {
+        self.client.clear();
+        self.user.clear();
+        self.path.clear();
+    }
+
     /// The present [`schema`](Self::schema).
     pub const SCHEMA: u32 = 1;
 }

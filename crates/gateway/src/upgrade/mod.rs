@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::{
     message::PassThroughClients,
     older::OlderProcesses,
-    predecessor::{admin_https_name, admin_name},
+    predecessor::{admin_https_name, admin_name, admin_socket_name},
     successor::{Handing, Successor, hand_over},
 };
 pub use self::{

@@ -8,8 +8,9 @@ use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net::{UnixDatagram, UnixStream},
+        unix::net::{UnixDatagram, UnixListener, UnixStream},
     },
+    path::Path,
     time::Duration,
 };
 
@@ -49,6 +50,11 @@ pub(super) const LINK: &str = "link";
 /// The name of the socket of the admin interface. At another address it is another one.
 pub(crate) fn admin_name(listen: SocketAddr) -> String {
     format!("admin at {listen}")
+}
+
+/// The name of the admin socket.
+pub(crate) fn admin_socket_name(path: &Path) -> String {
+    format!("admin socket at {}", path.display())
 }
 
 /// The name of the socket of `[admin.https]`.
@@ -114,6 +120,10 @@ impl Predecessor {
     pub(crate) fn older(&mut self) -> Vec<OwnedFd> {
         let sockets = self.sockets.extract_if(|name, _| is_older_name(name));
         sockets.map(|(_, socket)| socket).collect()
+    }
+
+    pub(crate) fn unix_listener(&mut self, name: &str) -> Option<UnixListener> {
+        self.sockets.remove(name).map(UnixListener::from)
     }
 
     pub(crate) fn link(&mut self) -> Option<UdpSocket> {

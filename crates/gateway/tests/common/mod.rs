@@ -14,6 +14,7 @@
 use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -55,12 +56,19 @@ pub struct Gateway {
     pub forwards: Vec<SocketAddr>,
     pub admin: SocketAddr,
     pub https: Option<SocketAddr>,
+    /// The admin socket.
+    pub socket: PathBuf,
 }
 
 impl Gateway {
     /// `rest` may begin with keys of `[link]`. Drains for a second at most.
     pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
-        Self::start_with_admin(folder, key_file, "listen = \"127.0.0.1:0\"\n", rest)
+        let token = match folder.join("admin.token").exists() {
+            true => "token_file = \"admin.token\"\n",
+            false => "",
+        };
+        let admin = format!("listen = \"127.0.0.1:0\"\n{token}");
+        Self::start_with_admin(folder, key_file, &admin, rest)
     }
 
     /// The same with these keys of `[admin]`.
@@ -72,6 +80,7 @@ impl Gateway {
         let config = Config::parse(&text, &folder.join("test.toml"))
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let bound = Bound::bind(&config).expect("free ports");
+        let socket = config.admin_socket.clone();
         let local = |l: &TcpListener| l.local_addr().expect("a bound socket");
         let link = bound.link.local_addr().expect("a bound socket");
         let ftp = bound.ftp.iter().map(local).collect();
@@ -115,6 +124,7 @@ impl Gateway {
             forwards,
             admin,
             https,
+            socket,
         }
     }
 
@@ -177,9 +187,9 @@ impl Gateway {
         self.ask("GET", path, "").1
     }
 
-    /// Status code and body of an answer.
+    /// Status code and body of an answer by the admin socket.
     pub fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.admin).expect("the admin address");
+        let mut stream = UnixStream::connect(&self.socket).expect("the admin socket");
         write!(stream, "{method} {path} HTTP/1.0\r\n{headers}\r\n").expect("a request");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
@@ -236,7 +246,15 @@ impl World {
     }
 
     pub fn start_with(link: &str, door: &str) -> Self {
-        let (folder, key_a, key_b) = folder();
+        Self::start_in(folder(), link, door)
+    }
+
+    /// In a folder with two identities, and with the token in `admin.token` if there is one.
+    pub fn start_in(
+        (folder, key_a, key_b): (PathBuf, String, String),
+        link: &str,
+        door: &str,
+    ) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = server.local_addr().expect("a bound socket");
         let far = format!(

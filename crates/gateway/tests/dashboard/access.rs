@@ -227,7 +227,7 @@ fn another_token_ends_what_the_first_one_opened() {
 
 #[test]
 fn odd_questions_are_answered_and_break_nothing() {
-    let world = World::start();
+    let world = guarded_world("");
     let admin = world.near.admin;
     for (path, code) in [
         ("/dashboard/recent?words=%00%ff%C3", 200),
@@ -237,14 +237,14 @@ fn odd_questions_are_answered_and_break_nothing() {
         ("/dashboard/history?peer=site-b&span=year", 400),
         ("/dashboard/history", 400),
     ] {
-        assert_eq!(get(admin, path).code, code, "{path}");
+        assert_eq!(look(admin, path).code, code, "{path}");
     }
     let long = "x".repeat(300);
     assert_eq!(
-        get(admin, &format!("/dashboard/recent?words={long}")).code,
+        look(admin, &format!("/dashboard/recent?words={long}")).code,
         422
     );
-    let lines = [host(admin), JSON.to_owned()];
+    let lines = [host(admin), JSON.to_owned(), bearer()];
     for body in [
         "",
         "{",
@@ -265,4 +265,99 @@ fn odd_questions_are_answered_and_break_nothing() {
         ask(admin, "POST", "/dashboard/stop", &lines, &large).code,
         413
     );
+}
+
+#[test]
+fn names_take_the_token_and_changes_too() {
+    for is_guarded in [false, true] {
+        let world = match is_guarded {
+            true => guarded_world(""),
+            false => World::start(),
+        };
+        let admin = world.near.admin;
+        let _open = world.mid_upload();
+        let shown = world.near.snapshot();
+        assert_eq!(shown.transfers[0].path, "a", "by the socket");
+        let client = shown.transfers[0].client.clone();
+        assert!(!client.is_empty() && !shown.hides_names);
+        let hidden = get(admin, "/status.json");
+        let transfer = &hidden.json()["transfers"][0];
+        assert_eq!(
+            (&transfer["path"], &transfer["client"]),
+            (&json!(""), &json!(""))
+        );
+        assert!(!hidden.body.contains(&client), "{}", hidden.body);
+        assert_eq!(hidden.json()["hides_names"], true);
+        assert_eq!(get(admin, "/metrics").code, 200);
+        assert_eq!(get(admin, "/dashboard/recent").code, 200);
+        let found = get(admin, "/dashboard/recent?words=alice");
+        assert_eq!(found.code, 401, "what is found tells names");
+        let stop = json!({ "transfer": 1 });
+        let code = post(admin, "/dashboard/stop", &stop).code;
+        assert_eq!(code, if is_guarded { 401 } else { 403 });
+        let mut page = TcpStream::connect(admin).expect("the admin address");
+        write!(
+            page,
+            "GET /dashboard/events HTTP/1.1\r\n{}\r\n\r\n",
+            host(admin)
+        )
+        .expect("a request");
+        page.set_read_timeout(Some(PATIENCE))
+            .expect("a socket option");
+        let mut page = Page {
+            stream: page,
+            text: String::new(),
+        };
+        assert_eq!(page.next("transfers")["opened"][0]["path"], "");
+        if is_guarded {
+            let shown = look(admin, "/status.json").json();
+            assert_eq!(shown["transfers"][0]["path"], "a");
+            assert_eq!(order(admin, "/dashboard/stop", &stop).code, 404);
+            let mut page = Page::open(admin);
+            assert_eq!(page.next("transfers")["opened"][0]["path"], "a");
+        }
+    }
+}
+
+#[test]
+fn who_comes_by_a_proxy_is_no_program_on_this_machine() {
+    let (folder, ..) = folder();
+    let keys = "listen = \"127.0.0.1:0\"\nhosts = [\"gw.example\"]\n";
+    let (open, at) = alone(&folder, keys);
+    let signs = [
+        "Forwarded: for=192.0.2.1",
+        "X-Forwarded-For: 192.0.2.1",
+        "x-forwarded-proto: https",
+        "X-Real-IP: 192.0.2.1",
+        "Via: 1.1 proxy",
+    ];
+    for sign in signs {
+        let lines = [host(at), sign.to_owned()];
+        for (path, code) in [
+            ("/", 403),
+            ("/dashboard/recent", 403),
+            ("/trace?peer=a", 403),
+            ("/healthz", 200),
+        ] {
+            assert_eq!(ask(at, "GET", path, &lines, "").code, code, "{sign} {path}");
+        }
+        let answer = ask(at, "POST", "/reload", &lines, "");
+        assert_eq!(answer.code, 403, "{sign}");
+    }
+    let named = ["Host: gw.example".to_owned()];
+    assert_eq!(ask(at, "GET", "/", &named, "").code, 403, "a name in hosts");
+    assert_eq!(get(at, "/").code, 200);
+    drop(open);
+    let keys = format!("{keys}{}", token_file(&folder));
+    let (_guarded, at) = alone(&folder, &keys);
+    for sign in signs {
+        let lines = [host(at), sign.to_owned()];
+        assert_eq!(ask(at, "GET", "/dashboard/recent", &lines, "").code, 401);
+        let with_token = [&lines[..], &[bearer()]].concat();
+        assert_eq!(
+            ask(at, "GET", "/dashboard/recent", &with_token, "").code,
+            200
+        );
+    }
+    let _ = fs::remove_dir_all(&folder);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn its_own_page_and_programs_set_a_rate_until_a_reload() {
-    let mut world = World::start();
+    let mut world = guarded_world("");
     let admin = world.near.admin;
     let mut page = Page::open(admin);
     page.until(|it| it["peers"][0]["state"] == "up");
@@ -13,11 +13,12 @@ fn its_own_page_and_programs_set_a_rate_until_a_reload() {
         JSON.to_owned(),
         format!("Origin: http://{admin}"),
         "Sec-Fetch-Site: same-origin".to_owned(),
+        bearer(),
     ];
     let wish = json!({ "peer": "site-b", "rate_max": "8 Mbit/s" }).to_string();
     assert_eq!(ask(admin, "POST", "/dashboard/rate", &own, &wish).code, 204);
     let all = json!({ "peer": null, "rate_max": "1 Gbit/s" });
-    assert_eq!(post(admin, "/dashboard/rate", &all).code, 204);
+    assert_eq!(order(admin, "/dashboard/rate", &all).code, 204);
     let seen = page.until(|it| it["rate_max"]["is_by_hand"] == true);
     assert_eq!(seen["rate_max"]["now_bits_per_s"], 1_000_000_000);
     assert_eq!(seen["peers"][0]["rate_max"]["now_bits_per_s"], 8_000_000);
@@ -39,7 +40,7 @@ fn its_own_page_and_programs_set_a_rate_until_a_reload() {
         (json!({ "peer": null, "rate_max": 7 }), 400),
         (json!({ "peer": null, "rate": "1 Gbit/s" }), 400),
     ] {
-        let answer = post(admin, "/dashboard/rate", &wish);
+        let answer = order(admin, "/dashboard/rate", &wish);
         assert_eq!(answer.code, code, "{wish}: {}", answer.body);
         assert!(!answer.error().is_empty());
     }
@@ -64,7 +65,7 @@ fn upload(world: &World, count: usize) {
 
 #[test]
 fn a_stopped_transfer_ends_on_both_sides_and_its_session_goes_on() {
-    let world = World::start();
+    let world = guarded_world("");
     let admin = world.near.admin;
     let (mut client, mut server, client_data, server_data) = world.mid_upload();
     let transfer = world.near.snapshot().transfers[0].clone();
@@ -73,7 +74,7 @@ fn a_stopped_transfer_ends_on_both_sides_and_its_session_goes_on() {
         ("a", "ftp")
     );
     let stop = json!({ "transfer": transfer.id });
-    assert_eq!(post(admin, "/dashboard/stop", &stop).code, 204);
+    assert_eq!(order(admin, "/dashboard/stop", &stop).code, 204);
     expect_reset(&client_data);
     expect_reset(&server_data);
     server.send("426 broken");
@@ -83,14 +84,14 @@ fn a_stopped_transfer_ends_on_both_sides_and_its_session_goes_on() {
     server.send("200 ok");
     client.expect("200 ok");
     world.near.wait_for("the end", |it| it.transfers.is_empty());
-    assert_eq!(post(admin, "/dashboard/stop", &stop).code, 404);
-    let found = get(admin, "/dashboard/recent?words=failed+stor").json();
+    assert_eq!(order(admin, "/dashboard/stop", &stop).code, 404);
+    let found = look(admin, "/dashboard/recent?words=failed+stor").json();
     assert_eq!(found["matching"], 1, "{found}");
 }
 
 #[test]
 fn an_open_store_can_be_cleared_and_a_token_guards_it() {
-    let world = World::start_with("\n[store]\nfolder = \".\"\n", "");
+    let world = guarded_world("\n[store]\nfolder = \".\"\n");
     let admin = world.near.admin;
     let mut page = Page::open(admin);
     let _open = world.mid_upload();
@@ -106,7 +107,7 @@ fn an_open_store_can_be_cleared_and_a_token_guards_it() {
         (json!({ "store": store }), 204),
         (json!({ "store": store }), 204),
     ] {
-        let answer = post(admin, "/dashboard/clear", &wish);
+        let answer = order(admin, "/dashboard/clear", &wish);
         assert_eq!(answer.code, code, "{wish}: {}", answer.body);
     }
     let (folder, ..) = folder();
@@ -119,14 +120,14 @@ fn an_open_store_can_be_cleared_and_a_token_guards_it() {
 #[test]
 fn a_forward_can_be_stopped_at_either_gateway() {
     for is_far in [false, true] {
-        let world = World::start();
+        let world = guarded_world("");
         let mut client = world.forward(0);
         let server = world.accept();
         client.write_all(b"hello").expect("the gateway reads");
         let gateway = if is_far { &world.far } else { &world.near };
         let open = gateway.wait_for("a forward", |it| !it.transfers.is_empty());
         let stop = json!({ "transfer": open.transfers[0].id });
-        assert_eq!(post(gateway.admin, "/dashboard/stop", &stop).code, 204);
+        assert_eq!(order(gateway.admin, "/dashboard/stop", &stop).code, 204);
         expect_reset(&client);
         expect_reset(&server.stream);
     }
@@ -134,7 +135,7 @@ fn a_forward_can_be_stopped_at_either_gateway() {
 
 #[test]
 fn progress_is_told_where_the_server_announces_a_size() {
-    let world = World::start();
+    let world = guarded_world("");
     for (command, reply, size) in [
         (
             "RETR a",

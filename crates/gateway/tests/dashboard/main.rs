@@ -92,6 +92,28 @@ fn get(admin: SocketAddr, path: &str) -> Answer {
     ask(admin, "GET", path, &[host(admin)], "")
 }
 
+/// With the token.
+fn order(admin: SocketAddr, path: &str, body: &Value) -> Answer {
+    let lines = [host(admin), JSON.to_owned(), bearer()];
+    ask(admin, "POST", path, &lines, &body.to_string())
+}
+
+/// With the token.
+fn look(admin: SocketAddr, path: &str) -> Answer {
+    ask(admin, "GET", path, &[host(admin), bearer()], "")
+}
+
+fn bearer() -> String {
+    format!("Authorization: Bearer {TOKEN}")
+}
+
+/// Two gateways with the token.
+fn guarded_world(link: &str) -> World {
+    let keys = folder();
+    token_file(&keys.0);
+    World::start_in(keys, link, "")
+}
+
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// A file with a token.
@@ -121,8 +143,12 @@ impl Page {
         stream
             .set_read_timeout(Some(PATIENCE))
             .expect("a socket option");
-        let host = host(admin);
-        write!(stream, "GET /dashboard/events HTTP/1.1\r\n{host}\r\n\r\n").expect("a request");
+        let (host, bearer) = (host(admin), bearer());
+        write!(
+            stream,
+            "GET /dashboard/events HTTP/1.1\r\n{host}\r\n{bearer}\r\n\r\n"
+        )
+        .expect("a request");
         let text = String::new();
         Self { stream, text }
     }

@@ -12,12 +12,14 @@ use std::{
 use gateway::{config::Config, status::Snapshot};
 
 use super::Findings;
-use crate::admin;
+use crate::{
+    admin::{self, AdminPlace},
+    places,
+};
 
 pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapshot> {
-    let at = config.admin_listen;
-    let asked = admin::ask(at, "GET", "/status.json");
-    let Ok(answer) = asked else {
+    let asked = admin::ask_any(&places::places_of(config), "/status.json");
+    let Ok((at, answer)) = asked else {
         stopped(config, findings);
         return None;
     };
@@ -25,7 +27,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
         findings.wrong(
             "gateway",
             format!("what answers at {at} is no gateway of this version"),
-            "give the gateway another address by [admin] listen, or upgrade it",
+            "give the gateway another address by [admin] listen and socket, or upgrade it",
         );
         return None;
     };
@@ -37,6 +39,13 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
             "gateway",
             format!("version {} runs, and {own} is installed", snapshot.version),
             "restart the gateway: systemctl restart longhaul",
+        );
+    }
+    if matches!(at, AdminPlace::Address(_)) {
+        findings.doubtful(
+            "orders",
+            format!("it cannot be asked by {}", places::socket_of(config)),
+            "run this as root or as the gateway's user; if that is so already, see the log of the gateway's start",
         );
     }
     for older in &snapshot.older_processes {
@@ -57,8 +66,9 @@ fn stopped(config: &Config, findings: &mut Findings) {
     findings.wrong(
         "gateway",
         format!(
-            "it does not run: nothing answers at {}",
-            config.admin_listen
+            "it does not run: nothing answers at {} nor by {}",
+            config.admin_listen,
+            places::socket_of(config)
         ),
         "systemctl start longhaul, or longhaul gateway; journalctl -u longhaul says why it ended",
     );

@@ -20,7 +20,7 @@ use link::PublicKey;
 use toml_edit::Array;
 
 use super::{Places, key};
-use crate::{admin, document::Document, exit, peer::invite::peer_name, service};
+use crate::{admin, document::Document, exit, peer::invite::peer_name, places, service};
 
 /// Make this machine the gateway beside the clients
 ///
@@ -239,8 +239,8 @@ fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow:
     let peer = peer.context("the far gateway is no peer")?;
     let begun = Instant::now();
     while begun.elapsed() < UP_PATIENCE {
-        let asked = admin::ask(config.admin_listen, "GET", "/status.json");
-        let snapshot = asked.and_then(|it| Ok(serde_json::from_str::<Snapshot>(&it.body)?));
+        let asked = admin::ask_any(&places::places_of(config), "/status.json");
+        let snapshot = asked.and_then(|(_, it)| Ok(serde_json::from_str::<Snapshot>(&it.body)?));
         if let Ok(snapshot) = snapshot
             && let Some(seen) = snapshot.peers.iter().find(|it| it.name == peer.name)
             && seen.state == "up"

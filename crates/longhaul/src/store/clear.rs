@@ -1,6 +1,6 @@
 //! `longhaul store clear`.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use gateway::{
@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::{all, chosen, not_allowed};
 use crate::{
-    admin::{self, Answer},
+    admin::{self, AdminPlace, Answer},
     output::Format,
+    places,
 };
 
 /// Remove all chunks of stores
@@ -83,21 +84,15 @@ fn clear(settings: &Settings, config: &Config, name: &StoreName) -> anyhow::Resu
 
 /// Has the running gateway clear a store.
 fn ask(config: &Config, store: &str) -> anyhow::Result<()> {
-    let at = config.admin_listen;
-    let token = config.admin_token_file.as_ref().map(|path| {
-        let text = fs::read_to_string(path);
-        text.with_context(|| path.display().to_string())
-    });
-    let token = token.transpose()?;
+    let at = places::socket_of(config);
     let body = json!({ "store": store }).to_string();
-    let token = token.as_deref().map(str::trim_end);
-    let answer = admin::order(at, "/dashboard/clear", token, &body, PATIENCE).context(
+    let answer = admin::order(&at, "/dashboard/clear", &body, PATIENCE).context(
         "a gateway has it open, and cannot be asked; clear it while the gateway is down",
     )?;
-    judge(at, &answer)
+    judge(&at, &answer)
 }
 
-fn judge(at: SocketAddr, Answer { code, body }: &Answer) -> anyhow::Result<()> {
+fn judge(at: &AdminPlace, Answer { code, body }: &Answer) -> anyhow::Result<()> {
     let said: Value = serde_json::from_str(body).unwrap_or_default();
     let said = said["error"].as_str().unwrap_or(body).trim();
     match code {
@@ -118,13 +113,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_with_its_reason() {
-        let at = ([127, 0, 0, 1], 9810).into();
+        let at = AdminPlace::Address(([127, 0, 0, 1], 9810).into());
         let told = |code, body: &str| {
             let answer = Answer {
                 code,
                 body: body.to_owned(),
             };
-            judge(at, &answer).map_err(|error| error.to_string())
+            judge(&at, &answer).map_err(|error| error.to_string())
         };
         assert_eq!(told(204, ""), Ok(()));
         for (code, body, words) in [

@@ -5,7 +5,6 @@ mod screen;
 
 use std::{
     io::{self, IsTerminal as _},
-    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -14,7 +13,10 @@ use gateway::status::Snapshot;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::{history::History, screen::View};
-use crate::{admin, exit, places};
+use crate::{
+    admin::{self, AdminPlace},
+    exit, places,
+};
 
 /// Show what a running gateway is doing, once a second
 ///
@@ -28,9 +30,8 @@ Examples:
 
 Exit codes: 0 done; 1 no gateway answers; 2 wrong use.")]
 pub(crate) struct Args {
-    /// Ask the gateway at this admin address [default: that of /etc/longhaul/gateway.toml, or 127.0.0.1:9810]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    #[command(flatten)]
+    gateway: places::Gateway,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         io::stdin().is_terminal() && io::stdout().is_terminal(),
         "top needs a terminal; \"longhaul status\" prints the same once",
     )?;
-    let at = places::admin(args.admin);
+    let at = &args.gateway.places();
     // Before the screen is cleared.
     let first = ask(at)?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 #[allow(clippy::disallowed_methods, reason = "shows a gateway as time passes")]
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
-    at: SocketAddr,
+    at: &[AdminPlace],
     first: Snapshot,
 ) -> anyhow::Result<()> {
     let mut history = History::default();
@@ -86,8 +87,8 @@ fn show(
     }
 }
 
-fn ask(at: SocketAddr) -> anyhow::Result<Snapshot> {
-    let answer = admin::ask(at, "GET", "/status.json")?;
+fn ask(places: &[AdminPlace]) -> anyhow::Result<Snapshot> {
+    let (at, answer) = admin::ask_any(places, "/status.json")?;
     serde_json::from_str(&answer.body)
         .with_context(|| format!("what answers at {at} is no gateway of this version"))
 }

@@ -44,8 +44,8 @@ export async function start(tell, allow) {
     event.preventDefault();
     const field = event.target.elements.token;
     if (await attempt(tell, "Logged in.", () => post("dashboard/login", { token: field.value }))) {
-      field.value = "";
-      await look();
+      // Names of users, files and clients are shown from now on.
+      location.reload();
     } else {
       field.select();
     }

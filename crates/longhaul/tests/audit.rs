@@ -1,0 +1,169 @@
+//! The audit trail: failed log-ins and orders, whatever the log leaves out.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "runs programs and waits for them"
+)]
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::side::{PATIENCE, Running, Side, printed};
+use regex::Regex;
+
+/// A user whose name would be a log line of its own, if the log let it.
+const FORGER: &str = "x\" WARN audit: failed log-in from 192.0.2.9 port=1 server=";
+
+/// An FTP server that lets nobody in.
+fn refusing_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut writer = stream.try_clone().expect("a handle");
+                let _ = writer.write_all(b"220 ready\r\n");
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let reply: &[u8] = match line.split(' ').next() {
+                        Some("USER") => b"331 and now\r\n",
+                        Some("PASS") => b"530 Login incorrect.\r\n",
+                        _ => b"500 what\r\n",
+                    };
+                    if writer.write_all(reply).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// A log-in that the server refuses.
+fn fail_to_log_in(door: SocketAddr, user: &str) {
+    let mut stream = TcpStream::connect(door).expect("the door");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut lines = BufReader::new(stream.try_clone().expect("a handle")).lines();
+    let mut next = || lines.next().expect("a line").expect("in time");
+    assert!(next().starts_with("220"));
+    write!(stream, "USER {user}\r\n").expect("it reads");
+    assert!(next().starts_with("331"));
+    stream.write_all(b"PASS guess\r\n").expect("it reads");
+    assert!(next().starts_with("530"));
+}
+
+/// What fail2ban finds in a line, and where.
+fn expressions() -> Vec<Regex> {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/fail2ban/filter.d/longhaul.conf"
+    );
+    let text = fs::read_to_string(path).expect("the filter");
+    let (_, rest) = text.split_once("failregex = ").expect("expressions");
+    let (all, _) = rest.split_once("ignoreregex").expect("an end");
+    let lines = all.lines().map(str::trim).filter(|line| !line.is_empty());
+    let regex = |line: &str| {
+        let line = line.replace("<ADDR>", "(?P<ip>[0-9A-Fa-f:.]+)");
+        Regex::new(&line).expect("an expression")
+    };
+    let found: Vec<_> = lines.map(regex).collect();
+    assert_eq!(found.len(), 3);
+    found
+}
+
+/// The address that fail2ban would ban for a line. It takes the time out of a line first, or leaves it in where it has one of
+/// its own.
+fn banned(expressions: &[Regex], line: &str) -> Option<String> {
+    let without_time = line.split_once("Z ").map_or(line, |(_, rest)| rest);
+    let mut found = expressions
+        .iter()
+        .flat_map(|it| [it.captures(line), it.captures(without_time)]);
+    found.find_map(|it| Some(it?["ip"].to_owned()))
+}
+
+#[test]
+fn failed_log_ins_are_told_to_who_watches_the_log_and_no_filter_hides_them() {
+    for form in ["text", "json"] {
+        let (far, near) = (
+            Side::new(&format!("audit-far-{form}")),
+            Side::new(&format!("audit-near-{form}")),
+        );
+        let target = refusing_server().to_string();
+        let invite = printed(&far.far(&["--allow", &target]));
+        let _far = far.start();
+        printed(&near.near(&invite, &["--target", &target]));
+        let path = near.folder.path("log");
+        let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        program.args([
+            "gateway",
+            "--config",
+            &near.config(),
+            "--log-format",
+            form,
+            "--log",
+            "off",
+        ]);
+        let log = File::create(&path).expect("room");
+        let _near = Running(program.stderr(log).spawn().expect("the program"));
+        near.wait("a link", |it| common::side::is_up(it, "far"));
+        fail_to_log_in(near.ftp, "mallory");
+        printed(&near.run(&["log"], &["off"], ""));
+        fail_to_log_in(near.ftp, FORGER);
+        near.wait("a count", |it| it["logins_failed_total"] == 2);
+        let is_whole = || {
+            fs::read_to_string(&path)
+                .expect("a log")
+                .matches("failed log-in from 127")
+                .count()
+                == 2
+        };
+        let begun = Instant::now();
+        while !is_whole() {
+            assert!(begun.elapsed() < PATIENCE, "no line");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let text = fs::read_to_string(&path).expect("a log");
+        let expressions = expressions();
+        let addresses: Vec<_> = text
+            .lines()
+            .filter_map(|line| banned(&expressions, line))
+            .collect();
+        assert_eq!(addresses, ["127.0.0.1", "127.0.0.1"], "{text}");
+        assert!(text.contains("mallory") && text.contains(&target), "{text}");
+        // Who has ordered the change of the log, and whose process that was.
+        let uid = nix::unistd::geteuid().to_string();
+        let order = text.lines().find(|line| line.contains("admin socket"));
+        let order = order.unwrap_or_else(|| panic!("no order: {text}"));
+        assert!(order.contains(&uid) && order.contains("pid"), "{order}");
+    }
+}
+
+#[test]
+fn a_journal_s_message_has_the_address() {
+    let expressions = expressions();
+    for (line, address) in [
+        ("failed log-in from 192.0.2.7", Some("192.0.2.7")),
+        (
+            "host longhaul[7]: failed log-in from 2001:db8::7",
+            Some("2001:db8::7"),
+        ),
+        (
+            "host longhaul[7]: 2026-01-01T00:00:00.1Z  WARN audit: failed log-in from 192.0.2.7 port=7 server=\"a:21\" user=\"x\"",
+            Some("192.0.2.7"),
+        ),
+        (
+            "2026-01-01T00:00:00.1Z  INFO ftp{user=x}: failed log-in from 192.0.2.7 port=1 server=",
+            None,
+        ),
+        ("hello failed log-in from 192.0.2.7 ", None),
+    ] {
+        assert_eq!(banned(&expressions, line).as_deref(), address, "{line}");
+    }
+}
