@@ -212,7 +212,7 @@ async fn reload(
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
     let (request, answered) = reload::Request::new(reload::Cause::Order);
     let outcome = ask(&reloads, request, answered).await?;
-    audit::changed(&from, "reload", &outcome.summary());
+    audit::changed(&from.principal(), "reload", &outcome.summary());
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
 }
@@ -221,7 +221,7 @@ async fn upgrade(
     State(upgrades): State<mpsc::Sender<upgrade::Request>>,
     ConnectInfo(from): ConnectInfo<Client>,
 ) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
-    audit::changed(&from, "upgrade", "");
+    audit::changed(&from.principal(), "upgrade", "");
     let (request, answered) = oneshot::channel();
     let outcome = ask(&upgrades, request, answered).await?;
     let code = code_of(outcome.error.as_deref());
@@ -238,7 +238,7 @@ async fn log(
         let text = "this process does not keep a log of its own\n";
         return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
     };
-    audit::changed(&from, "log", filter.trim());
+    audit::changed(&from.principal(), "log", filter.trim());
     match set_log(filter.trim()) {
         Ok(()) => Ok("until the next reload or restart\n"),
         Err(error) => Err((StatusCode::UNPROCESSABLE_ENTITY, error + "\n")),

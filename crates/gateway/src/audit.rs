@@ -6,22 +6,32 @@ use std::net::SocketAddr;
 use tracing::{info, warn};
 use x509_parser::parse_x509_certificate;
 
-use crate::{admin_socket::Process, dashboard::Client};
+use crate::admin_socket::Process;
 
-/// A client had something changed, or ordered something.
-pub(crate) fn changed(client: &Client, change: &'static str, detail: &str) {
-    let address = client.address;
-    match (&client.process, client.certificates.first()) {
-        (Some(Process { pid, uid }), _) => {
+/// Who has something changed.
+#[derive(Debug)]
+pub(crate) enum Principal<'a> {
+    /// A process at the admin socket.
+    Process(Process),
+    /// A client that has shown this certificate.
+    Certificate(&'a [u8], SocketAddr),
+    /// A client that has shown the token.
+    Token(SocketAddr),
+}
+
+/// A principal had something changed, or ordered something.
+pub(crate) fn changed(principal: &Principal<'_>, change: &'static str, detail: &str) {
+    match principal {
+        Principal::Process(Process { pid, uid }) => {
             info!(target: TARGET, by = "admin socket", uid, pid, change, detail, "changed");
         }
-        (None, Some(certificate)) => {
+        Principal::Certificate(certificate, client) => {
             let subject = parse_x509_certificate(certificate)
                 .map_or_else(|_| "unknown".to_owned(), |(_, it)| it.subject().to_string());
-            info!(target: TARGET, by = "certificate", subject, client = %address, change, detail, "changed");
+            info!(target: TARGET, by = "certificate", subject, %client, change, detail, "changed");
         }
-        (None, None) => {
-            info!(target: TARGET, by = "token", client = %address, change, detail, "changed");
+        Principal::Token(client) => {
+            info!(target: TARGET, by = "token", %client, change, detail, "changed");
         }
     }
 }

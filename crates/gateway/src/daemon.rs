@@ -230,7 +230,8 @@ pub async fn run(
         })
     });
     side_tasks.spawn(tick(registry.clone()));
-    let follow_older = side_tasks.spawn(older.follow(currently.clone()));
+    let follow_older =
+        side_tasks.spawn(older.follow(currently.clone(), |shared: &Shared| &shared.config));
     let lending = shared.lending.clone();
     side_tasks.spawn(async move { lending.sweep().await });
     let mut accepting = JoinSet::new();

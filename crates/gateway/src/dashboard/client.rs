@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 
-use crate::{admin_socket::Process, config::Config, tls};
+use crate::{admin_socket::Process, audit::Principal, config::Config, tls};
 
 /// Who asks, and how they have come.
 #[derive(Debug, Clone)]
@@ -31,6 +31,15 @@ impl Client {
             certificates: Arc::default(),
             process: None,
             is_forwarded: false,
+        }
+    }
+
+    /// As the audit trail names them, once they may change something.
+    pub(crate) fn principal(&self) -> Principal<'_> {
+        match (self.process, self.certificates.first()) {
+            (Some(process), _) => Principal::Process(process),
+            (None, Some(certificate)) => Principal::Certificate(certificate, self.address),
+            (None, None) => Principal::Token(self.address),
         }
     }
 

@@ -59,7 +59,11 @@ pub(super) async fn rate(
     lock(&dashboard.rates).set(&shared, id, rate_max);
     let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
     let peer = peer.unwrap_or_else(|| "all peers".to_owned());
-    audit::changed(&client, "rate limit", &format!("{peer}: {rate_max}"));
+    audit::changed(
+        &client.principal(),
+        "rate limit",
+        &format!("{peer}: {rate_max}"),
+    );
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -78,7 +82,11 @@ pub(super) async fn stop(
     let Stop { transfer } = read(&body)?;
     match dashboard.shared().registry.stop(transfer) {
         true => {
-            audit::changed(&client, "transfer stopped", &transfer.to_string());
+            audit::changed(
+                &client.principal(),
+                "transfer stopped",
+                &transfer.to_string(),
+            );
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(Refused::Nothing("transfer")),
@@ -106,7 +114,7 @@ pub(super) async fn clear(
     match cleared {
         None => Err(Refused::Nothing("open store")),
         Some(Ok(())) => {
-            audit::changed(&client, "chunk store cleared", &store);
+            audit::changed(&client.principal(), "chunk store cleared", &store);
             Ok(StatusCode::NO_CONTENT)
         }
         Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
@@ -153,7 +161,11 @@ pub(super) async fn invite(
     let invite =
         made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
     dashboard.take_on().await?;
-    audit::changed(&client, "invite made", &format!("good for {minutes} min"));
+    audit::changed(
+        &client.principal(),
+        "invite made",
+        &format!("good for {minutes} min"),
+    );
     Ok(json(&Made {
         invite: invite.to_string(),
         endpoint: invite.endpoint,

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{net::UnixDatagram, sync::watch, task::JoinSet, time::interval};
 use tracing::{debug, warn};
 
-use crate::{config::Config, shared::Shared, status::OlderProcess};
+use crate::{config::Config, status::OlderProcess};
 
 /// The older processes, as the serving one sees them.
 #[derive(Debug, Default)]
@@ -64,7 +64,11 @@ impl OlderProcesses {
     }
 
     /// Tells all of them which keys peers have, again at each change, and takes their reports, until dropped.
-    pub(crate) async fn follow(self: Arc<Self>, current: watch::Receiver<Arc<Shared>>) {
+    pub(crate) async fn follow<T: Send + Sync + 'static>(
+        self: Arc<Self>,
+        current: watch::Receiver<Arc<T>>,
+        config_of: fn(&T) -> &Config,
+    ) {
         let sockets: Vec<_> = {
             let sockets = lock(&self.sockets);
             let copies = sockets.iter();
@@ -74,7 +78,7 @@ impl OlderProcesses {
         for (number, socket) in sockets {
             let (this, current) = (self.clone(), current.clone());
             followed.spawn(async move {
-                if let Err(error) = this.follow_one(number, &socket, current).await {
+                if let Err(error) = this.follow_one(number, &socket, current, config_of).await {
                     debug!(%error, "an older process cannot be reached");
                 }
                 lock(&this.sockets).remove(&number);
@@ -84,16 +88,17 @@ impl OlderProcesses {
         while followed.join_next().await.is_some() {}
     }
 
-    async fn follow_one(
+    async fn follow_one<T>(
         &self,
         number: usize,
         socket: &UnixDatagram,
-        mut current: watch::Receiver<Arc<Shared>>,
+        mut current: watch::Receiver<Arc<T>>,
+        config_of: fn(&T) -> &Config,
     ) -> io::Result<()> {
         let mut told = None;
         let mut buffer = vec![0; REPORT_BYTES_MAX];
         loop {
-            let keys = keys_of(&current.borrow_and_update().config);
+            let keys = keys_of(config_of(&current.borrow_and_update()));
             if told.as_ref() != Some(&keys) {
                 for part in parts(&keys) {
                     socket.send(&part).await?;
