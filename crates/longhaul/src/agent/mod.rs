@@ -6,6 +6,9 @@ pub(crate) mod launch;
 use std::{
     env,
     ffi::OsString,
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -13,6 +16,7 @@ use std::{
 
 use anyhow::Context as _;
 use mover::agent::{self, AgentJob, Caller, Making, Status};
+use nix::unistd::geteuid;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::JoinSet,
@@ -178,6 +182,8 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
         Some(folder) => folder,
         None => agent::folder().context("there is no home folder: name one by state in [agent]")?,
     };
+    make_private(&folder)
+        .with_context(|| format!("the folder {} cannot be used", folder.display()))?;
     let mut nears = Nears::default();
     let mut jobs = Vec::new();
     for job in config.jobs {
@@ -201,6 +207,20 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
     agent::run(jobs, &folder, status, until).await?;
     pages.shutdown().await;
     nears.end().await;
+    Ok(())
+}
+
+/// Makes the folder of what the agent remembers, which has names of files and queries of URLs, for this user alone. One of ours
+/// that others can read, as an earlier version made it, becomes private.
+fn make_private(folder: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let found = fs::metadata(folder)?;
+    if found.uid() == geteuid().as_raw() && found.mode() & 0o077 != 0 {
+        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
     Ok(())
 }
 

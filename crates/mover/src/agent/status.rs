@@ -88,8 +88,8 @@ impl Status {
         let jobs = jobs.into_iter().map(|[name, from, to]| Entry {
             status: JobStatus {
                 name,
-                from,
-                to,
+                from: without_queries(&from),
+                to: without_queries(&to),
                 is_running: false,
                 next_start_unix_s: None,
                 run: None,
@@ -156,7 +156,7 @@ impl Status {
     pub(super) fn fails(&self, job: usize, error: &str) {
         self.change(job, |it| {
             if let Some(run) = &mut it.status.run {
-                run.error = Some(error.to_owned());
+                run.error = Some(without_queries(error));
             }
         });
     }
@@ -180,6 +180,24 @@ impl Status {
     fn change(&self, job: usize, change: impl FnOnce(&mut Entry)) {
         change(&mut self.jobs.lock().expect("nobody panics with it")[job]);
     }
+}
+
+/// A text in which URLs, and names of files that come from one, have lost their queries: those may be secrets, and any user of this
+/// machine may read the status. A name with a question mark loses its end, too.
+fn without_queries(text: &str) -> String {
+    let mut shown = String::new();
+    let mut is_query = false;
+    for character in text.chars() {
+        match character {
+            '?' => is_query = true,
+            ' ' | '"' | '\'' | '\n' => is_query = false,
+            _ => {}
+        }
+        if !is_query {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 impl Entry {
@@ -271,5 +289,22 @@ impl Snapshot {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_urls_are_not_shown() {
+        let from = "https://localhost/film.mov?token=SECRET&x=1".to_owned();
+        let status = Status::new(0, [["pull".to_owned(), from, "/to/".to_owned()]]);
+        status.change(0, |it| it.status.run = Some(LastRun::default()));
+        status.fails(0, "\"film.mov?token=SECRET\": https://a/b?SECRET refused");
+        let shown = serde_json::to_string(&status.snapshot()).expect("plain text");
+        assert!(!shown.contains("SECRET"), "{shown}");
+        assert!(shown.contains("https://localhost/film.mov\""), "{shown}");
+        assert!(shown.contains("https://a/b refused"), "{shown}");
     }
 }
