@@ -7,6 +7,133 @@ use crate::{
     shell::{cargo, succeeds},
 };
 
+/// What a hostile local user or peer tries, and the test that shows that it fails: package, target, name.
+const ATTEMPTS: [(&str, [&str; 3]); 16] = [
+    (
+        "user: give orders at the admin address",
+        ["gateway", "reload", "only_programs_of_our_user_may_reload"],
+    ),
+    (
+        "user: give orders at the admin socket",
+        ["gateway", "--lib", "strangers_give_no_orders"],
+    ),
+    (
+        "user: be taken for the gateway at the admin address",
+        [
+            "longhaul",
+            "hostile_local",
+            "who_listens_in_the_gateway_s_place_gets_no_orders",
+        ],
+    ),
+    (
+        "user: keep others from the admin interface",
+        [
+            "gateway",
+            "admin",
+            "a_flood_of_connections_keeps_nobody_out",
+        ],
+    ),
+    (
+        "user: read names, or change something without the token",
+        [
+            "gateway",
+            "dashboard",
+            "names_take_the_token_and_changes_too",
+        ],
+    ),
+    (
+        "user: come by a proxy as a program on this machine",
+        [
+            "gateway",
+            "dashboard",
+            "who_comes_by_a_proxy_is_no_program_on_this_machine",
+        ],
+    ),
+    (
+        "user: hold the register's lock",
+        ["gateway", "--lib", "a_lock_on_the_folder_holds_nobody_up"],
+    ),
+    (
+        "user: read queries of URLs in the agent's status",
+        ["mover", "--lib", "queries_of_urls_are_not_shown"],
+    ),
+    (
+        "user: guess passwords unseen, or silence the audit trail",
+        ["longhaul", "audit", "failed_log_ins_are_told"],
+    ),
+    (
+        "peer: get sessions of other peers' servers",
+        ["gateway", "--lib", "stands_in_for_no_other"],
+    ),
+    (
+        "peer: come back by a used invite",
+        ["gateway", "enrolment", "a_removed_peer_does_not_come_back"],
+    ),
+    (
+        "peer: use a burned invite",
+        ["gateway", "--lib", "a_used_invite_is_good_only_while"],
+    ),
+    (
+        "peer: lift limits by enrolling again",
+        ["gateway", "enrolment", "an_enrolment_that_is_repeated"],
+    ),
+    (
+        "peer: go on after its removal",
+        ["gateway", "reload", "a_peer_that_the_other_side_removes"],
+    ),
+    (
+        "peer: go on with a key that was taken away",
+        ["gateway", "reload", "a_key_that_is_taken_away"],
+    ),
+    (
+        "peer: go on in a process that an upgrade has left",
+        [
+            "longhaul",
+            "upgrade",
+            "a_removed_peer_ends_in_all_earlier_processes",
+        ],
+    ),
+];
+
+/// Runs the tests of all attempts, and prints a table.
+fn local() -> Result<Result<(), Failure>> {
+    let mut results = Vec::new();
+    for (attempt, [package, target, name]) in ATTEMPTS {
+        let mut command = cargo(["test", "--all-features", "-p", package]);
+        match target {
+            "--lib" => command.arg("--lib"),
+            target => command.args(["--test", target]),
+        };
+        let output = command.args(["--", name]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // A name that nothing has any more would succeed, too.
+        let is_run = text
+            .lines()
+            .any(|line| line.starts_with("test ") && line.contains(name));
+        let is_refused = output.status.success() && is_run;
+        if !is_refused {
+            println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        println!("{attempt}: {}", outcome(is_refused));
+        results.push((attempt, name, is_refused));
+    }
+    println!("\n| attempt | test | result |\n|---|---|---|");
+    for (attempt, name, is_refused) in &results {
+        println!("| {attempt} | `{name}` | {} |", outcome(*is_refused));
+    }
+    Ok(match results.iter().all(|(.., is_refused)| *is_refused) {
+        true => Ok(()),
+        false => Err(Failure::Failed),
+    })
+}
+
+fn outcome(is_refused: bool) -> &'static str {
+    match is_refused {
+        true => "refused",
+        false => "FAILED",
+    }
+}
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -37,6 +164,8 @@ enum Siege {
     },
     /// Lets up to 2,000 readers of a link stall beside a healthy transfer and a dialogue
     Stalled,
+    /// Puts a hostile local user and a hostile peer beside a gateway: the tests of what each must not get
+    Local,
     /// Ends FTP transfers in nine ways, and compares what the client, the transfer log and the metrics count
     TransferLog {
         /// Number of transfers that end in each way
@@ -47,6 +176,7 @@ enum Siege {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let mut command = match &arguments.what {
+        Siege::Local => return local(),
         Siege::Ftp { cases, seed } => {
             let mut command = cargo("test --release -p ftp --test world -- --nocapture".split(' '));
             command

@@ -43,7 +43,9 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
 }
 
 fn cure(line: &str, target: &Endpoint) -> String {
-    if line.contains("not allowed") {
+    if line.contains("no longer a peer") {
+        "ask the operator of the far gateway for an invite: see above".to_owned()
+    } else if line.contains("not allowed") {
         format!(
             "at the far gateway: longhaul setup far --allow {target} ..., or add it to [far] allow, and reload"
         )

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, SecondsFormat};
 use gateway::{
     config::{Config, Origin},
     status::{PeerStatus, Snapshot},
@@ -133,15 +134,35 @@ fn silent(
     if has_other_cause {
         return;
     }
+    let since = status.last_answer_unix_s.map(utc);
     match (endpoint, status.state.as_str()) {
+        (_, "dismissed") => findings.wrong(
+            what,
+            "this gateway is no longer a peer of it: the operator there has removed it",
+            "ask there for an invite (longhaul peer invite), and run longhaul setup near with it",
+        ),
+        (Some(endpoint), "connecting" | "refused") if since.is_some() => findings.wrong(
+            what,
+            format!(
+                "it answered before, at {} last, and no connection stands now",
+                since.unwrap_or_default()
+            ),
+            format!("see whether the machine and the gateway at {endpoint} run"),
+        ),
         (Some(endpoint), "silent") => findings.wrong(
             what,
-            "it answered before, and is silent now",
+            format!(
+                "it answered before, at {} last, and is silent now",
+                since.unwrap_or_default()
+            ),
             format!("see whether the machine and the gateway at {endpoint} run"),
         ),
         (Some(endpoint), _) => findings.wrong(
             what,
-            format!("it never answered at {endpoint}: UDP does not get through, or a key is wrong"),
+            format!(
+                "it never answered at {endpoint}: UDP does not get through, a key is wrong, or the operator there has removed \
+                 this gateway"
+            ),
             "let UDP in at that port there, and run longhaul doctor there: it says if a key is wrong. longhaul pubkey \
              KEY_FILE on each side must print the public_key that the other side has",
         ),
@@ -151,6 +172,12 @@ fn silent(
             "run longhaul doctor there; this side waits, as the peer has no endpoint here",
         ),
     }
+}
+
+/// A time for people.
+fn utc(unix_s: u64) -> String {
+    let time = DateTime::from_timestamp(unix_s.cast_signed(), 0).unwrap_or_default();
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Datagrams that no peer can have sent.
