@@ -130,6 +130,10 @@ impl Client {
             };
             let Place { code, last, .. } = self.replies.place(&line);
             let Some(code) = code else {
+                // Some servers send blank lines between replies.
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
                 return Err(ReplyError::NoCode);
             };
             self.open_bytes += line.len() + LINE_COST_BYTES;
@@ -218,6 +222,19 @@ mod tests {
         assert_eq!(refused, Err(UnsendableError::Nul));
         assert!(out.is_empty());
         assert_eq!(client.waiting(), 1, "the greeting alone");
+    }
+
+    #[test]
+    fn blank_lines_between_replies_are_skipped() {
+        let mut client = Client::default();
+        let mut out = Vec::new();
+        client.command("TYPE", b"I", &mut out).expect("sent");
+        let replies = b"\r\n220 there\r\n\r\n \r\n200 ok\r\n\r\n";
+        assert_eq!(
+            answers(&mut client, replies),
+            [(Some(0), 220), (Some(1), 200)]
+        );
+        assert!(client.is_at_rest());
     }
 
     #[test]
