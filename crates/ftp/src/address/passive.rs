@@ -43,25 +43,26 @@ pub fn epsv_argument(argument: &[u8]) -> EpsvArgument {
     }
 }
 
-/// The port that a server announced, in its reply line to `form`.
+/// The port that a server announced, in a line of its reply to `form`. Some servers answer `PASV` in the form of `EPSV`, or
+/// the other way round.
 pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     let text = line.get(3..)?;
     let port = match form {
-        PassiveForm::Pasv => pasv_port(text),
-        PassiveForm::Epsv => epsv_port(text),
+        PassiveForm::Pasv => pasv_port(text).or_else(|| epsv_port(text)),
+        PassiveForm::Epsv => epsv_port(text).or_else(|| pasv_port(text)),
         PassiveForm::Lpsv => None,
     };
     port.filter(|&port| port != 0)
 }
 
 /// RFC 1123 section 4.1.2.6: scan for the digits, the parentheses may be missing. The four numbers
-/// of the address may be anything.
+/// of the address may be anything, and blanks may stand beside the commas.
 fn pasv_port(text: &[u8]) -> Option<u16> {
     let mut numbers: Vec<u32> = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.iter().position(u8::is_ascii_digit) {
         // A run of numbers that breaks off without a comma was not the address.
-        if start != 0 && !(start == 1 && rest[0] == b',') {
+        if rest[..start].trim_ascii() != b"," {
             numbers.clear();
         }
         let digits = rest[start..]
@@ -79,30 +80,19 @@ fn pasv_port(text: &[u8]) -> Option<u16> {
     None
 }
 
-/// `(<d><d><d>port<d>)` with any delimiter; the form `(||port|)` that one server sends is read too.
+/// `(<d><d><d>port<d>)` with any delimiter. The port is the last field, so that `(||port|)` and `(|1|address|port|)`, which
+/// some servers send, are read too.
 fn epsv_port(text: &[u8]) -> Option<u16> {
     let open = text.iter().position(|&b| b == b'(')?;
-    let inner = &text[open + 1..];
+    let inner = text[open + 1..].trim_ascii_start();
     let delimiter = *inner
         .first()
         .filter(|b| (33..=126).contains(*b) && !b.is_ascii_digit())?;
     #[cfg(fuzz_canary)]
     assert!(delimiter != b'~', "canary: in the reader of ports");
-    let start = inner
-        .iter()
-        .take(3)
-        .take_while(|&&b| b == delimiter)
-        .count();
-    let rest = &inner[start..];
-    let digits = rest
-        .iter()
-        .take(6)
-        .take_while(|b| b.is_ascii_digit())
-        .count();
-    if rest.get(digits) != Some(&delimiter) {
-        return None;
-    }
-    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+    let end = inner.iter().rposition(|&b| b == delimiter)?;
+    let port = inner[..end].rsplit(|&b| b == delimiter).next()?;
+    std::str::from_utf8(port.trim_ascii()).ok()?.parse().ok()
 }
 
 /// The reply to `PASV`, in the words that clients search for.
@@ -150,6 +140,20 @@ mod tests {
 
     fn epsv(line: &str) -> Option<u16> {
         announced_port(PassiveForm::Epsv, line.as_bytes())
+    }
+
+    #[test]
+    fn blanks_and_the_form_of_the_other_command_do_no_harm() {
+        for line in [
+            "227 Entering Passive Mode( 10, 0, 0, 1, 4,1).",
+            "227 Entering Passive Mode (10 , 0 ,0,1 ,4 , 1)",
+            "227 Entering Passive Mode (|||1025|)",
+            "229 Entering Passive Mode (10,0,0,1,4,1)",
+            "229 Entering Extended Passive Mode ( ||| 1025 | )",
+            "229 Entering Extended Passive Mode (|1|10.0.0.1|1025|)",
+        ] {
+            assert_eq!((pasv(line), epsv(line)), (Some(1025), Some(1025)), "{line}");
+        }
     }
 
     #[test]
