@@ -31,10 +31,10 @@ pub(crate) fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     keep_alive(&socket)?;
-    if client {
-        socket.set_out_of_band_inline(true)?;
+    match client {
+        true => keep_urgent_bytes(stream),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Options of a connection that carries bulk data: what is queued unsent in the kernel stays small,
@@ -47,6 +47,18 @@ pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
     keep_alive(&socket)?;
     socket.set_tcp_notsent_lowat(UNSENT_MAX_BYTES)?;
     socket.set_linger(Some(Duration::ZERO))
+}
+
+/// Options of a connection that is forwarded: those of bulk data, and urgent bytes stay in the stream. Without that, the
+/// kernel takes an urgent byte out of the stream, and it is lost: Telnet and Oracle's clients send some.
+pub(crate) fn tune_forward(stream: &TcpStream) -> io::Result<()> {
+    keep_urgent_bytes(stream)?;
+    tune_data(stream)
+}
+
+/// Has urgent bytes read where they stand in the stream.
+pub(crate) fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_out_of_band_inline(true)
 }
 
 /// A listener for one data connection; port 0 is any.
@@ -356,6 +368,25 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_urgent_byte_of_a_forward_keeps_its_place() {
+        use tokio::io::AsyncReadExt;
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let mut sender = TcpStream::connect(at).await.expect("connected");
+        let (mut receiver, _) = listener.accept().await.expect("accepted");
+        tune_forward(&receiver).expect("a socket");
+        sender.write_all(b"before\xff").await.expect("written");
+        let urgent = SockRef::from(&sender).send_out_of_band(b"\xf2");
+        assert_eq!(urgent.expect("sent"), 1);
+        sender.write_all(b"behind").await.expect("written");
+        drop(sender);
+        let mut read = Vec::new();
+        receiver.read_to_end(&mut read).await.expect("read");
+        assert_eq!(read, b"before\xff\xf2behind");
+    }
 
     #[test]
     fn of_many_that_ask_for_one_port_at_once_one_gets_it() {

@@ -240,7 +240,7 @@ async fn forward(
             return stream.send.reset(code);
         }
     };
-    if let Err(error) = socket::tune_data(&tcp) {
+    if let Err(error) = socket::tune_forward(&tcp) {
         debug!(%error, "socket options");
     }
     let coding = coding.map(|offer| shared.config.coding_with(peer, &offer));

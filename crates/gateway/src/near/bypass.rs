@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use tokio::{io::copy_bidirectional, net::TcpStream};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{intercept, socket};
 
@@ -22,6 +22,11 @@ pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
             return socket::abort(stream);
         }
     };
+    for tcp in [&stream, &direct] {
+        if let Err(error) = socket::keep_urgent_bytes(tcp) {
+            debug!(%error, "socket options");
+        }
+    }
     info!(%server, "relayed directly");
     match copy_bidirectional(&mut stream, &mut direct).await {
         Ok((up_bytes, down_bytes)) => info!(up_bytes, down_bytes, "client gone"),

@@ -224,7 +224,7 @@ async fn relay_forward(
             return socket::abort(tcp);
         }
     };
-    if let Err(error) = socket::tune_data(&tcp) {
+    if let Err(error) = socket::tune_forward(&tcp) {
         debug!(%error, "socket options");
     }
     let transfer = shared.registry.transfer(
