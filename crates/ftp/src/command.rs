@@ -15,6 +15,8 @@ pub struct Command<'a> {
     verb: String,
     /// The verb has bytes that no verb has.
     is_malformed: bool,
+    /// A CR or NUL stands inside the line.
+    is_split: bool,
     argument: Cow<'a, [u8]>,
 }
 
@@ -46,6 +48,11 @@ pub enum Kind {
     /// No verb: it has other bytes than letters and, behind these, digits. What such a verb means depends on the
     /// reader, so no server sees it.
     Malformed,
+    /// A CR or NUL stands inside the line. Some servers end the command there and run the rest as another one, so no
+    /// server sees it.
+    Split,
+    /// A line without a word. Servers differ in whether they answer, so no server sees it.
+    Blank,
     /// Anything else.
     Other,
 }
@@ -61,8 +68,12 @@ pub enum Direction {
 
 impl<'a> Command<'a> {
     /// Reads `line`, which carries no terminator. Never fails: an empty line has an empty verb.
+    ///
+    /// CR and NUL at its edges belong to the terminator: some clients send CR CR LF, LF CR or CR NUL LF.
     pub fn parse(line: &'a [u8]) -> Self {
-        let (prefix, rest) = split_telnet_prefix(line);
+        let (prefix, rest) = split_telnet_prefix(trim_line_ends(line));
+        let rest = trim_line_ends(rest);
+        let is_split = rest.iter().any(|b| is_line_end(*b));
         let text = undouble_iac(rest);
         // Servers skip what is white in front, and end a verb at anything white.
         let start = text
@@ -86,6 +97,7 @@ impl<'a> Command<'a> {
             line: rest,
             synch: !prefix.is_empty(),
             is_malformed,
+            is_split,
             verb,
             argument,
         }
@@ -114,6 +126,8 @@ impl<'a> Command<'a> {
     /// What the gateways have to know about the verb.
     pub fn kind(&self) -> Kind {
         match self.verb.as_str() {
+            _ if self.is_split => Kind::Split,
+            "" => Kind::Blank,
             "USER" => Kind::User,
             "PASS" => Kind::Pass,
             "PASV" => Kind::Passive(PassiveForm::Pasv),
@@ -196,8 +210,27 @@ fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
     line.split_at(end)
 }
 
-/// Whether a word can be a verb: RFC 959 has letters, and extensions end in digits (`MD5`, `XSHA256`). An empty line is
-/// left to the server.
+/// Removes the bytes at both ends of a line that some servers take for line ends.
+fn trim_line_ends(mut line: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = line
+        && is_line_end(*first)
+    {
+        line = rest;
+    }
+    while let [rest @ .., last] = line
+        && is_line_end(*last)
+    {
+        line = rest;
+    }
+    line
+}
+
+/// FileZilla Server 0.9 ends a command at each CR, LF and NUL.
+fn is_line_end(byte: u8) -> bool {
+    matches!(byte, b'\r' | 0)
+}
+
+/// Whether a word can be a verb: RFC 959 has letters, and extensions end in digits (`MD5`, `XSHA256`).
 ///
 /// ProFTPD removes IAC WILL, WONT, DO or DONT and the byte behind it wherever they stand, so it reads `PO` IAC WILL
 /// `x` `RT` as `PORT`; others remove more. vsftpd takes `P@SW` for `PASV`. In an argument such a sequence does no
@@ -299,12 +332,7 @@ mod tests {
 
     #[test]
     fn what_servers_take_for_a_verb_is_one() {
-        for line in [
-            &b"PORT 1,2"[..],
-            b"port\t1,2",
-            b" PORT\x0b1,2",
-            b"\t PORT\r1,2",
-        ] {
+        for line in [&b"PORT 1,2"[..], b"port\t1,2", b" PORT\x0b1,2"] {
             let command = Command::parse(line);
             assert!(matches!(command.kind(), Kind::Active(_)), "{line:?}");
             assert_eq!(command.argument(), b"1,2");
@@ -334,7 +362,6 @@ mod tests {
             b"EP\xff\xf6RT |1|127.0.0.1|1025|",
             b"PO\xff\xffRT 127,0,0,1,4,1",
             b"PO\xff\xf4RT 127,0,0,1,4,1",
-            b"PO\0RT 127,0,0,1,4,1",
             b"P@SW",
             b"5MD x",
             b"XM5D x",
@@ -346,16 +373,37 @@ mod tests {
     }
 
     #[test]
-    fn verbs_of_extensions_and_empty_lines_are_for_the_server() {
-        for line in [
-            &b"MD5 a"[..],
-            b"xsha256 a",
-            b"XSHA1",
-            b"",
-            b" ",
-            b"STRANGE \xff\xfbx",
-        ] {
+    fn verbs_of_extensions_are_for_the_server() {
+        for line in [&b"MD5 a"[..], b"xsha256 a", b"XSHA1", b"STRANGE \xff\xfbx"] {
             assert_eq!(Command::parse(line).kind(), Kind::Other, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_end_inside_a_line_is_no_part_of_a_command() {
+        for line in [
+            &b"NOOP x\rPORT 10,0,0,9,0,25"[..],
+            b"NOOP\0PORT 10,0,0,9,0,25",
+            b"\t PORT\r1,2",
+            b"PO\0RT 127,0,0,1,4,1",
+            b"PASS a\rb",
+            b"RETR a\r\rDELE b",
+        ] {
+            assert_eq!(Command::parse(line).kind(), Kind::Split, "{line:?}");
+        }
+        for line in [&b"\rNOOP"[..], b"NOOP\r", b"NOOP\r\0", b"\0\rNOOP\r\r"] {
+            let command = Command::parse(line);
+            assert_eq!(
+                (command.kind(), command.line()),
+                (Kind::Overtaking, &b"NOOP"[..])
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_word_is_blank() {
+        for line in [&b""[..], b" ", b"\r", b"\0", b" \t ", b"\xff\xf4\xff\xf2"] {
+            assert_eq!(Command::parse(line).kind(), Kind::Blank, "{line:?}");
         }
     }
 
@@ -429,7 +477,9 @@ mod tests {
             let is_relayed = !matches!(
                 command.kind(),
                 Kind::Passive(_) | Kind::Active(_) | Kind::OtherData | Kind::Protection | Kind::Malformed
+                    | Kind::Split | Kind::Blank
             );
+            prop_assert!(!is_relayed || !command.line().iter().any(|b| is_line_end(*b)));
             for what in [Remove::Telnet, Remove::Options, Remove::Pairs, Remove::Unprintable] {
                 let read = removed(command.line(), what);
                 let read = Command::parse(&read);
@@ -446,7 +496,8 @@ mod tests {
         ) {
             let command = Command::parse(&line);
             prop_assert!(command.to_string().chars().all(|c| !c.is_control()));
-            prop_assert!(line.ends_with(command.line()));
+            let kept = command.line();
+            prop_assert!(kept.is_empty() || line.windows(kept.len()).any(|part| part == kept));
         }
     }
 }

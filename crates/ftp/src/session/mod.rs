@@ -101,8 +101,20 @@ fn refusal(command: &Command<'_>) -> Option<&'static str> {
         }
         Kind::Protection => Some("502 gateway: TLS is not offered here"),
         Kind::Malformed => Some("500 gateway: a command has letters only"),
+        Kind::Split => Some("501 gateway: a command has no line end inside"),
+        Kind::Blank => Some("500 gateway: a command has a word"),
+        Kind::Other if keeps_data_open(command) => {
+            Some("504 gateway: the transfer mode is not offered here, use MODE S")
+        }
         _ => None,
     }
+}
+
+/// Whether transfers after the command need no end of their data connection: in block and compressed mode the data itself
+/// has an end (RFC 959 section 3.4), and the gateways wait for that of the connection.
+fn keeps_data_open(command: &Command<'_>) -> bool {
+    let mode = command.argument().trim_ascii().first();
+    command.verb() == "MODE" && matches!(mode, Some(b'B' | b'b' | b'C' | b'c'))
 }
 
 /// Most commands that a client may have sent ahead of their replies; further ones wait in its

@@ -221,11 +221,15 @@ impl NearSession {
     }
 
     fn client_line(&mut self, line: &[u8]) {
-        self.pending.client_went_on(line);
         let command = Command::parse(line);
+        if command.kind() == Kind::Blank {
+            // Some servers answer it and some do not, so no client waits for an answer.
+            return;
+        }
+        self.pending.client_went_on(line);
         match command.kind() {
             Kind::Protection => return self.protect(&command),
-            Kind::Malformed => {
+            Kind::Malformed | Kind::Split => {
                 let text = refusal(&command).unwrap_or("500 gateway: no command");
                 return self.pending.answer(text.as_bytes());
             }
@@ -278,6 +282,9 @@ impl NearSession {
     }
 
     fn for_server(&mut self, command: &Command<'_>) {
+        if let (Kind::Other, Some(text)) = (command.kind(), refusal(command)) {
+            return self.pending.answer(text.as_bytes());
+        }
         // Behind a transfer, an answer of the gateway's own would be overtaken by the server's to what comes next.
         let may_answer = !self.pending.awaits_transfer();
         let next_id = self.pending.next_id();
