@@ -210,6 +210,39 @@ fn one_directory_of_a_pattern_goes_where_two_would_go() {
 }
 
 #[test]
+fn progress_within_a_file_is_told_as_json() {
+    let folder = Folder::new("progress");
+    let (from, to) = (folder.path("from"), folder.path("to"));
+    fs::write(&from, vec![1; 8_000_000]).expect("room");
+    let line = [
+        "copy",
+        "--json",
+        "--bwlimit",
+        "8M",
+        "--resume",
+        "never",
+        &from,
+        &to,
+    ];
+    let printed = assert_ends(&line, 0, "");
+    let lines = printed
+        .lines()
+        .map(|it| serde_json::from_str::<Value>(it).expect("JSON"));
+    let progress = lines
+        .filter(|it| it["event"] == "progress")
+        .collect::<Vec<_>>();
+    let first = progress.first().expect("it takes more than five seconds");
+    assert_eq!((&first["wanted"], &first["moved"]), (&1.into(), &0.into()));
+    assert_eq!(first["bytes_wanted"], 8_000_000);
+    assert!(
+        first["bytes"]
+            .as_u64()
+            .is_some_and(|it| it > 0 && it < 8_000_000),
+        "{first}"
+    );
+}
+
+#[test]
 fn standard_input_becomes_a_file_whole_or_not_at_all() {
     let folder = Folder::new("stdin");
     let to = folder.path("to");

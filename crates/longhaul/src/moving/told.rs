@@ -69,6 +69,15 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
+    Progress {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<&'a str>,
+        moved: u64,
+        wanted: u64,
+        bytes: u64,
+        bytes_wanted: u64,
+        elapsed_s: f64,
+    },
     Called {
         #[serde(skip_serializing_if = "Option::is_none")]
         to: Option<&'a str>,
@@ -138,8 +147,12 @@ impl Told {
         self.bar.set_position(self.progress.moved_bytes());
         self.bar
             .set_message(format!("{} of {} files", tally.moved, tally.wanted));
-        if self.manner == Manner::Lines && self.shown.elapsed() >= LINES_EVERY {
-            self.show(tally);
+        if self.shown.elapsed() >= LINES_EVERY {
+            match self.manner {
+                Manner::Lines => self.show(tally),
+                Manner::Json if !self.is_check() => self.show_json(tally),
+                _ => {}
+            }
         }
         let Some(note) = note else {
             return;
@@ -181,6 +194,21 @@ impl Told {
             Result::Planned(Step::Make) => self.say(&format!("would make {path}/")),
             Result::Planned(Step::Delete) => self.say(&format!("would delete {path}")),
         }
+    }
+
+    /// Shows progress as an object.
+    fn show_json(&mut self, tally: Tally) {
+        self.shown = Instant::now();
+        let line = Line::Progress {
+            to: self.to.as_deref(),
+            moved: tally.moved,
+            wanted: tally.wanted,
+            bytes: self.progress.moved_bytes(),
+            bytes_wanted: tally.bytes_wanted,
+            elapsed_s: self.begun.elapsed().as_secs_f64(),
+        };
+        // A reader that has gone away is no reason to stop copying.
+        let _ = output::print(&output::json(&line));
     }
 
     /// Shows progress as a line.
