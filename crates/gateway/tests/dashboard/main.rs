@@ -198,7 +198,7 @@ fn the_page_loads_only_what_the_program_contains() {
     ] {
         assert!(page.head.contains(line), "{line} not in {}", page.head);
     }
-    let mut sources: Vec<_> = page.body.split("=\"/dashboard/").skip(1).collect();
+    let mut sources: Vec<_> = page.body.split("=\"dashboard/").skip(1).collect();
     sources.push("uPlot-LICENSE.txt\"");
     assert!(sources.len() > 10, "{}", page.body);
     for source in sources {
