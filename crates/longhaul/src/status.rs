@@ -41,3 +41,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;
     args.format.print(&fields, |_| snapshot.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use gateway::status::Snapshot;
+
+    #[test]
+    fn the_last_transfers_are_shown_and_the_others_are_counted() {
+        let text = include_str!("top/snapshot.json");
+        let mut snapshot: Snapshot = serde_json::from_str(text).expect("a snapshot");
+        let one = snapshot
+            .finished
+            .first()
+            .expect("a transfer has ended")
+            .clone();
+        snapshot.finished = vec![one; 35];
+        let shown = snapshot.to_string();
+        let (_, finished) = shown
+            .split_once("finished, the newest first:\n")
+            .expect("a heading");
+        assert_eq!(finished.lines().count(), 11, "{finished}");
+        assert!(finished.ends_with("  and 25 more: longhaul status --json, or the transfer log\n"));
+    }
+}

@@ -26,6 +26,31 @@ const DOOR: &str = "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
                     clients = [\"10.0.0.0/8\", \"fd00::/8\"]\n";
 
 #[test]
+fn a_listener_tells_its_tls() {
+    let listener = "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.20.0.5\"\n";
+    for (tls, words) in [
+        ("", "ftp on 127.0.0.1:2121 to 10.20.0.5:21\n"),
+        (
+            "tls = { mode = \"explicit\" }\n",
+            "10.20.0.5:21, with TLS for clients that ask for it\n",
+        ),
+        (
+            "tls = { mode = \"explicit\", required = true }\n",
+            "10.20.0.5:21, with TLS, which clients must ask for\n",
+        ),
+        (
+            "tls = { mode = \"implicit\" }\n",
+            "10.20.0.5:21, with TLS from the first byte\n",
+        ),
+    ] {
+        let config =
+            parse("tls-told", SERVES, &format!("{listener}{tls}")).expect("a valid configuration");
+        let shown = config.to_string();
+        assert!(shown.contains(words), "{shown}");
+    }
+}
+
+#[test]
 fn a_transparent_door_tells_what_it_takes() {
     let config = parse("transparent", SERVES, DOOR).expect("a valid configuration");
     assert!(config.ftp[0].transparent);

@@ -474,13 +474,19 @@ impl fmt::Display for Config {
             }
         }
         for door in &self.ftp {
+            let tls = match (&door.tls, door.tls_rules.is_required) {
+                (DoorTls::Off, _) => "",
+                (DoorTls::Explicit(_), true) => ", with TLS, which clients must ask for",
+                (DoorTls::Explicit(_), false) => ", with TLS for clients that ask for it",
+                (DoorTls::Implicit(_), _) => ", with TLS from the first byte",
+            };
             match &door.target {
-                Some(target) => writeln!(f, "ftp on {} to {target}", door.listen)?,
+                Some(target) => writeln!(f, "ftp on {} to {target}{tls}", door.listen)?,
                 None if door.transparent => {
                     let intercepted = self.intercepted(door);
-                    writeln!(f, "ftp on {} to {intercepted}", door.listen)?;
+                    writeln!(f, "ftp on {} to {intercepted}{tls}", door.listen)?;
                 }
-                None => writeln!(f, "ftp on {} to USER name@server", door.listen)?,
+                None => writeln!(f, "ftp on {} to USER name@server{tls}", door.listen)?,
             }
         }
         for door in &self.pass_through {

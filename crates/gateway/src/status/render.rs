@@ -445,10 +445,16 @@ impl fmt::Display for Snapshot {
         if !self.finished.is_empty() {
             writeln!(f, "finished, the newest first:")?;
         }
-        for record in &self.finished {
+        for record in self.finished.iter().take(FINISHED_SHOWN) {
             writeln!(f, "  {}", FinishedLine(record))?;
         }
-        Ok(())
+        match self.finished.len().saturating_sub(FINISHED_SHOWN) {
+            0 => Ok(()),
+            more => writeln!(
+                f,
+                "  and {more} more: longhaul status --json, or the transfer log"
+            ),
+        }
     }
 }
 
@@ -465,6 +471,8 @@ impl fmt::Display for OlderProcess {
         )
     }
 }
+/// More would make the peers scroll away.
+const FINISHED_SHOWN: usize = 10;
 
 impl fmt::Display for OptimiserTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

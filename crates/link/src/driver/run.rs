@@ -356,7 +356,8 @@ impl Driver {
                 Event::Connected { peer } => {
                     let name = &self.config.peers[peer].name;
                     let address = self.endpoint.peer_view(peer).address;
-                    tracing::info!(peer = %name, address = ?address, "connected");
+                    let address = address.map(tracing::field::display);
+                    tracing::info!(peer = %name, address, "connected");
                 }
                 Event::Remember => {
                     self.remember(now);
