@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 use crate::{
     admin::{self, Https},
-    config::Config,
+    config::{Config, Origin, Peer},
     doors::{Doors, Parts},
     far,
     intercept::{self, InterceptError, Interception},
@@ -230,6 +230,7 @@ pub async fn run(
         })
     });
     side_tasks.spawn(tick(registry.clone()));
+    side_tasks.spawn(dismiss(currently.clone()));
     let follow_older =
         side_tasks.spawn(older.follow(currently.clone(), |shared: &Shared| &shared.config));
     let lending = shared.lending.clone();
@@ -554,6 +555,28 @@ fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     }
 }
 
+/// Has peers that were removed hear it when they come.
+async fn dismiss(current: watch::Receiver<Arc<Shared>>) {
+    let mut ticks = interval(DISMISS_EVERY);
+    loop {
+        ticks.tick().await;
+        let shared = current.borrow().clone();
+        let link = &shared.link;
+        let is_dismissed = |peer: &&Peer| peer.origin == Origin::Dismissed;
+        let mut dismissed = shared.config.peers.iter().filter(is_dismissed).peekable();
+        if dismissed.peek().is_none() {
+            continue;
+        }
+        let peers = link.snapshot().peers;
+        for peer in dismissed {
+            let state = peers.get(peer.id.0).map(|it| it.state);
+            if matches!(state, Some(PeerState::Up { .. } | PeerState::Silent { .. })) {
+                link.dismiss(peer.id);
+            }
+        }
+    }
+}
+
 /// Numbers of sessions go on rising across restarts, so that none meets an old one's leftovers.
 fn first_session() -> u64 {
     let now = SystemTime::now()
@@ -577,6 +600,8 @@ fn warn_about_buffers(link: &Link) {
     }
 }
 
+/// A removed peer has a connection for no longer than that.
+const DISMISS_EVERY: Duration = Duration::from_millis(500);
 /// Time for cut sessions to inform their clients, and for streams of the link to end.
 const CUT_PATIENCE: Duration = Duration::from_secs(2);
 /// Time for peers to connect to the process that has taken this one's place: an announcement and a handshake on a slow path.

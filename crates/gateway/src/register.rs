@@ -30,6 +30,19 @@ pub struct Register {
     /// Invites that are open, and those that were until lately.
     #[serde(default, rename = "invite", skip_serializing_if = "Vec::is_empty")]
     pub invites: Vec<OpenInvite>,
+    /// Peers that were removed lately: they hear so when they come.
+    #[serde(default, rename = "dismissed", skip_serializing_if = "Vec::is_empty")]
+    pub dismissed: Vec<DismissedPeer>,
+}
+
+/// A peer that was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DismissedPeer {
+    #[serde(with = "text")]
+    pub public_key: PublicKey,
+    /// Unix time of its removal, in seconds.
+    pub since_unix_s: u64,
 }
 
 /// A peer.
@@ -179,6 +192,9 @@ impl Register {
         register
             .invites
             .retain(|it| it.expires_unix_s + REMEMBERED_S > now_unix_s);
+        register
+            .dismissed
+            .retain(|it| it.since_unix_s + DISMISSED_S > now_unix_s);
         if register != before {
             register.write(path, folder).map_err(failed)?;
         }
@@ -233,7 +249,7 @@ impl Register {
 
     /// Removes the peers that have this name or one of these keys, and burns the invites that they have used. Returns
     /// whether there was one.
-    pub fn dismiss(&mut self, name: &str, keys: &[PublicKey]) -> bool {
+    pub fn dismiss(&mut self, name: &str, keys: &[PublicKey], now_unix_s: u64) -> bool {
         let goes = |it: &Enrolled| it.name == name || keys.contains(&it.public_key);
         let removed = self.peers.extract_if(.., |it| goes(it));
         let removed: Vec<_> = removed.map(|it| it.public_key).collect();
@@ -241,6 +257,15 @@ impl Register {
             let is_theirs = |user: PublicKey| removed.contains(&user) || keys.contains(&user);
             invite.withdrawn |= invite.used_by.is_some_and(is_theirs);
         }
+        for key in removed.iter().chain(keys) {
+            self.dismissed.retain(|it| it.public_key != *key);
+            self.dismissed.push(DismissedPeer {
+                public_key: *key,
+                since_unix_s: now_unix_s,
+            });
+        }
+        let too_many = self.dismissed.len().saturating_sub(DISMISSED_MAX);
+        self.dismissed.drain(..too_many);
         !removed.is_empty()
     }
 
@@ -400,6 +425,10 @@ mod optional_text {
     }
 }
 
+/// Removed peers that are remembered, and for how long.
+const DISMISSED_MAX: usize = 64;
+const DISMISSED_S: u64 = 90 * 24 * 3600;
+
 /// Invites that are open at a time.
 pub const INVITES_MAX: usize = 8;
 
@@ -439,6 +468,7 @@ mod tests {
             endpoint: None,
             peers: Vec::new(),
             invites: vec![invite(name)],
+            dismissed: Vec::new(),
         }
     }
 
@@ -509,8 +539,8 @@ mod tests {
         withdrawn.withdraw_invites();
         let again = withdrawn.enrol(key(1), (key(2), "a"), nobody, NOW);
         assert_eq!(again, Err(Refusal::Withdrawn));
-        assert!(register.dismiss("a", &[]));
-        assert!(!register.dismiss("a", &[]), "it is gone");
+        assert!(register.dismiss("a", &[], NOW));
+        assert!(!register.dismiss("a", &[], NOW), "it is gone");
         let again = register.enrol(key(1), (key(2), "a"), nobody, NOW);
         assert_eq!(again, Err(Refusal::Dismissed));
         // Its key is added again: the burned invite stays burned.

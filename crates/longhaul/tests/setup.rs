@@ -37,7 +37,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
         said.contains("as \"oslo\"") && !said.contains(&invite),
         "{said}"
     );
-    let _near = near.start();
+    let near_runs = near.start();
     near.wait("a link", |it| is_up(it, "far"));
     far.wait("a link", |it| is_up(it, "oslo"));
     let client = TcpStream::connect(near.ftp).expect("the door");
@@ -63,8 +63,28 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     );
     let known = printed(&far.run(&["peer", "ls"], &[], ""));
     assert!(known.contains("oslo") && !known.contains("bern"), "{known}");
-    printed(&far.run(&["peer", "rm", "oslo"], &[], ""));
+    // It is told, also when it was not there and comes later.
+    drop(near_runs);
+    printed(&far.run(&["peer", "rm", "oslo", "--now"], &[], ""));
     far.wait("no peer", |it| !is_up(it, "oslo"));
+    let _near = near.start();
+    near.wait("the reason", |it| it["peers"][0]["state"] == "dismissed");
+    let client = TcpStream::connect(near.ftp).expect("the door");
+    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut line = String::new();
+    BufReader::new(client).read_line(&mut line).expect("a line");
+    assert!(
+        line.starts_with("421") && line.contains("no longer a peer of far"),
+        "{line}"
+    );
+    let found = String::from_utf8(near.run(&["doctor"], &[], "").stdout).expect("text");
+    assert!(found.contains("no longer a peer"), "{found}");
+    let listed = printed(&far.run(&["peer", "ls"], &[], ""));
+    assert!(!listed.contains("removed"), "{listed}");
+    // A new invite makes it one again, by the same key.
+    let again = printed(&far.run(&["peer", "invite"], &[], ""));
+    printed(&near.near(&again, &["--target", &target, "--name", "oslo"]));
+    near.wait("a link again", |it| is_up(it, "far"));
 }
 
 #[test]

@@ -130,12 +130,14 @@ pub enum Origin {
     Register,
     /// An invite: it may become one, and nothing else.
     Invite,
+    /// The register: it was one, and hears that it is none any more.
+    Dismissed,
 }
 
 impl Peer {
-    /// Whether it has come with an invite, and is no peer yet.
-    pub(crate) fn is_guest(&self) -> bool {
-        self.origin == Origin::Invite
+    /// Whether it is no peer: it may become one by an invite, or it was one.
+    pub fn is_guest(&self) -> bool {
+        matches!(self.origin, Origin::Invite | Origin::Dismissed)
     }
 }
 
@@ -470,6 +472,7 @@ impl fmt::Display for Config {
             match peer.origin {
                 Origin::File => writeln!(f, "peer {} ({endpoint})", peer.name)?,
                 Origin::Register => writeln!(f, "peer {} ({endpoint}), registered", peer.name)?,
+                Origin::Dismissed => {}
                 Origin::Invite => writeln!(f, "invites: {}", link.public_keys.len())?,
             }
         }

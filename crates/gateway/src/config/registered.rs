@@ -54,7 +54,10 @@ pub(super) fn peers(
     }
     let invited = register.invites.iter().map(|it| it.public_key);
     let invited = invited.filter(|it| keys.insert(*it));
-    peers.extend(invited.map(guest));
+    peers.extend(invited.map(|key| guest(key, GUEST, Origin::Invite)));
+    let dismissed = register.dismissed.iter().map(|it| it.public_key);
+    let dismissed = dismissed.filter(|it| keys.insert(*it));
+    peers.extend(dismissed.map(|key| guest(key, DISMISSED, Origin::Dismissed)));
     Ok(peers)
 }
 
@@ -84,11 +87,11 @@ fn peer(
 }
 
 /// Serves nobody, and may reach nothing.
-fn guest(public_key: PublicKey) -> (Peer, PeerConfig) {
-    let name = format!("{GUEST} {})", &public_key.to_string()[..8]);
+fn guest(public_key: PublicKey, kind: &str, origin: Origin) -> (Peer, PeerConfig) {
+    let name = format!("{kind} {})", &public_key.to_string()[..8]);
     let peer = Peer {
         name: name.clone(),
-        origin: Origin::Invite,
+        origin,
         id: PeerId(0),
         serves: Some(Vec::new()),
         allow: AllowList(Vec::new()),
@@ -105,6 +108,9 @@ fn guest(public_key: PublicKey) -> (Peer, PeerConfig) {
     };
     (peer, of_link)
 }
+
+/// Beginning of the name of one that was removed. No peer can have it.
+const DISMISSED: &str = "(removed";
 
 /// An invite is a few hundred bytes.
 const RATE_MAX: BitRate = BitRate::mbit(1);

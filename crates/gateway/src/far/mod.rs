@@ -21,7 +21,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use opened::Opened;
 
 use crate::{
-    config::Peer,
+    config::Origin,
     enrolment, forward,
     optimise::{Key, lend},
     pairing::{DataStream, Stream},
@@ -90,8 +90,13 @@ async fn serve_stream(
         }
         Err(_) => return send.reset(reset::PROTOCOL),
     };
-    let is_guest = shared.config.peer(peer).is_some_and(Peer::is_guest);
-    if is_guest && !matches!(hello.service, Service::Enrol { .. }) {
+    let Some(of_config) = shared.config.peer(peer) else {
+        // It was removed a moment ago.
+        return send.reset(reset::NOT_ALLOWED);
+    };
+    let may_enrol =
+        of_config.origin == Origin::Invite && matches!(hello.service, Service::Enrol { .. });
+    if of_config.is_guest() && !may_enrol {
         warn!("a gateway that has come with an invite wants more than to be a peer");
         return send.reset(reset::NOT_ALLOWED);
     }

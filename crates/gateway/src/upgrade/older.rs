@@ -27,7 +27,10 @@ use serde::{Deserialize, Serialize};
 use tokio::{net::UnixDatagram, sync::watch, task::JoinSet, time::interval};
 use tracing::{debug, warn};
 
-use crate::{config::Config, status::OlderProcess};
+use crate::{
+    config::{Config, Origin},
+    status::OlderProcess,
+};
 
 /// The older processes, as the serving one sees them.
 #[derive(Debug, Default)]
@@ -208,9 +211,11 @@ pub(super) fn named<'a>(
 }
 
 fn keys_of(config: &Config) -> Vec<PublicKey> {
-    let peers = config.link.peers.iter();
+    let peers = config.peers.iter().zip(&config.link.peers);
+    // Those that were removed are known here, so that they can hear it.
+    let peers = peers.filter(|(peer, _)| peer.origin != Origin::Dismissed);
     peers
-        .flat_map(|peer| peer.public_keys.iter().copied())
+        .flat_map(|(_, of_link)| of_link.public_keys.iter().copied())
         .collect()
 }
 

@@ -237,9 +237,15 @@ impl Link {
 
     /// Takes on other peers, and another cap on what is sent to all of them together. Each peer keeps its
     /// [`PeerId`], new ones stand behind the known ones. One without a public key has been removed: it is not
-    /// admitted any more, and its connection ends when its last stream has. An endpoint is used at the next connect.
+    /// admitted any more. Connections that were made with a key that their peer no longer has end at once. An endpoint is
+    /// used at the next connect.
     pub fn set_peers(&self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>) {
         self.handle.bell.command(Command::Peers { peers, rate_max });
+    }
+
+    /// Ends all connections of a peer, which hears that it is none. It is admitted again.
+    pub fn dismiss(&self, peer: PeerId) {
+        self.handle.bell.command(Command::Dismiss(peer));
     }
 
     /// Changes the cap on what is sent to a peer and what it sends us, or, without a peer, on what is sent to all of them
@@ -303,6 +309,8 @@ enum Command {
         peers: Vec<PeerConfig>,
         rate_max: Option<BitRate>,
     },
+    /// End a peer's connections.
+    Dismiss(PeerId),
     /// Another cap: of a peer, or of all together.
     Rate {
         peer: Option<PeerId>,

@@ -262,6 +262,7 @@ impl Driver {
                     .push(Waiting::new(peer, beside, class, reply, now)),
                 Command::Look(key) => self.look(key, now),
                 Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
+                Command::Dismiss(PeerId(peer)) => self.endpoint.dismiss(peer),
                 Command::Rate { peer, rate_max } => self.set_rate_max(peer, rate_max),
                 Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
                 Command::Echo(reply) => {

@@ -10,6 +10,8 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
+/// Pause before a handshake with a peer that has dismissed us: an operator has to act first.
+const DISMISSED_PAUSE: Duration = Duration::from_secs(5);
 /// A second connection to a peer is not judged before this time.
 const STANDBY_GRACE: Duration = Duration::from_secs(3);
 /// A connection that stays silent for this long beside one that does not has lost its way: both
@@ -178,6 +180,17 @@ impl Endpoint {
         }
     }
 
+    /// Closes all connections of a peer, which hears that it is none.
+    pub fn dismiss(&mut self, peer: usize) {
+        let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
+        for connection in of_peer {
+            connection.begin_close(CLOSE_DISMISSED);
+        }
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.current = None;
+        }
+    }
+
     /// Closes all connections that were made with a key that its peer no longer has, whatever they carry. If the
     /// peer comes back meanwhile, its streams need another connection.
     pub(super) fn close_dismissed(&mut self) {
@@ -231,8 +244,13 @@ impl Endpoint {
             };
             self.end_connection(id, reason);
             let is_last = self.peers[peer].current.is_none();
-            self.peers[peer].is_dismissed = is_last && end == ConnectionEnd::Dismissed;
-            self.peers[peer].next_attempt = now + ATTEMPT_PAUSE;
+            let is_dismissed = is_last && end == ConnectionEnd::Dismissed;
+            self.peers[peer].is_dismissed = is_dismissed;
+            let pause = match is_dismissed {
+                true => DISMISSED_PAUSE,
+                false => ATTEMPT_PAUSE,
+            };
+            self.peers[peer].next_attempt = now + pause;
         }
     }
 

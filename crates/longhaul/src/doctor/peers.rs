@@ -12,7 +12,7 @@ use std::{
 
 use chrono::{DateTime, SecondsFormat};
 use gateway::{
-    config::{Config, Origin},
+    config::Config,
     status::{PeerStatus, Snapshot},
 };
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
@@ -21,7 +21,7 @@ use super::Findings;
 
 pub(super) fn examine(config: &Config, snapshot: Option<&Snapshot>, findings: &mut Findings) {
     let peers = config.peers.iter().zip(&config.link.peers);
-    let peers = peers.filter(|(peer, _)| peer.origin != Origin::Invite);
+    let peers = peers.filter(|(peer, _)| !peer.is_guest());
     let mut count = 0;
     for (peer, of_link) in peers {
         count += 1;

@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
     let register = Register::read(&Register::path(&config.key_file))?;
     let now = unix_s();
     let peers = config.peers.iter().zip(&config.link.peers);
-    let peers = peers.filter(|(peer, _)| peer.origin != Origin::Invite);
+    let peers = peers.filter(|(peer, _)| !peer.is_guest());
     let peers = peers.map(|(peer, of_link)| Peer {
         name: peer.name.clone(),
         public_keys: of_link

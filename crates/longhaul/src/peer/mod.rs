@@ -110,8 +110,7 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     };
     let mut peers = config.peers.iter().zip(&config.link.peers);
     if let Some((peer, _)) = peers.find(|(peer, of_link)| {
-        peer.origin != Origin::Invite
-            && (peer.name == new.name || of_link.public_keys.contains(&new.public_key))
+        !peer.is_guest() && (peer.name == new.name || of_link.public_keys.contains(&new.public_key))
     }) {
         return Err(exit::misuse(format!(
             "there is a peer {:?} with this name or key",
@@ -123,6 +122,9 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     }
     let name = new.name.clone();
     change(config, file, |register| {
+        register
+            .dismissed
+            .retain(|it| it.public_key != new.public_key);
         register.peers.push(new);
         Ok(())
     })?;
@@ -146,7 +148,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     let was_in_file = document.remove_table("peer", "name", name)?;
     let text = document.text();
     let was_in_register = change_for(config, (&text, file), |register| {
-        Ok(register.dismiss(name, keys))
+        Ok(register.dismiss(name, keys, unix_s()))
     })?;
     exit::ensure(
         was_in_file || was_in_register,
