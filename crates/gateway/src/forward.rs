@@ -112,6 +112,7 @@ impl Machine for Forward {
             Input::NotConnected(why)
             | Input::NotSecured(why)
             | Input::ReadFailed(why)
+            | Input::BrokenUnused(why)
             | Input::Alerted(why)
             | Input::StreamLost(why)
             | Input::StreamBroken(why)

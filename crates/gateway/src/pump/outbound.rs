@@ -21,6 +21,8 @@ pub(super) struct Outbound {
     unread: PacedBuffer,
     /// The buffer goes as far as this says, before more is read.
     take: Option<Take>,
+    /// The leg has sent a byte.
+    has_read: bool,
 }
 
 impl Default for Outbound {
@@ -29,6 +31,7 @@ impl Default for Outbound {
             buffer: BytesMut::new(),
             unread: PacedBuffer::unread(),
             take: None,
+            has_read: false,
         }
     }
 }
@@ -71,7 +74,10 @@ impl Outbound {
             Ok(()) => Input::LegEnded {
                 is_truncated: leg.leg().closed_without_notify(),
             },
-            Err(Broken::Leg(error)) => read_failed(&error),
+            Err(Broken::Leg(error)) => match read_failed(&error) {
+                Input::ReadFailed(why) if !self.has_read => Input::BrokenUnused(why),
+                input => input,
+            },
             Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
                 Input::StreamStopped
             }
@@ -107,7 +113,7 @@ impl Outbound {
             }
             meter.waits_for_tcp();
             let mut buffer = (&mut self.buffer).limit(room);
-            self.take = Some(tokio::select! {
+            let take = tokio::select! {
                 biased;
                 count = leg.read_buf(&mut buffer) => match count? {
                     0 => Take::Rest,
@@ -118,7 +124,9 @@ impl Outbound {
                 // A leg that is silent would never tell that nobody listens any more.
                 Err(error) = send.stream().closed() => return Err(error.into()),
                 () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
-            });
+            };
+            self.take = Some(take);
+            self.has_read |= !self.buffer.is_empty();
         }
     }
 }

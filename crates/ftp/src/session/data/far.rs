@@ -26,6 +26,8 @@ pub enum Order {
     Begin,
     /// A server that has not connected need not any more.
     Unlisten,
+    /// The server has answered the transfer with a success, and has not announced that it begins.
+    Done,
     /// Reset the data connection.
     Abort {
         /// The server gets a moment to close by itself.
@@ -60,6 +62,8 @@ pub struct FarData {
     is_lost: bool,
     /// The transfer has been aborted before the data connection stood.
     is_aborted: bool,
+    /// The server has answered with a success, without announcing that the transfer begins.
+    is_answered: bool,
     stall: Stall,
     direction: Option<Direction>,
     outbound: Outbound,
@@ -85,6 +89,8 @@ enum Leg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Relaying,
+    /// The server has broken it off before the first byte. If its reply is a success, there was nothing to send.
+    InDoubt,
     /// The server has ended without close_notify, and the near gateway does not know yet.
     Telling,
     Finished,
@@ -109,6 +115,8 @@ enum Timer {
     Stream,
     /// The server has not ended the aborted transfer.
     Grace,
+    /// The server has not said that there was nothing to send.
+    Doubt,
     /// Has anything moved?
     Stall,
 }
@@ -127,6 +135,7 @@ impl FarData {
             has_session: true,
             is_lost: false,
             is_aborted: false,
+            is_answered: false,
             stall: Stall::new(setup.stall_timeout),
             direction: None,
             outbound: Outbound::Relaying,
@@ -194,6 +203,12 @@ impl Machine for FarData {
                 Leg::Connected | Leg::Securing => self.break_off("the transfer has ended".into()),
                 Leg::Open | Leg::Failed | Leg::Aborting => {}
             },
+            Order::Done => {
+                self.is_answered = true;
+                if self.outbound == Outbound::InDoubt {
+                    self.end_unused();
+                }
+            }
             Order::Abort { grace } => self.abort(now, grace),
         }
     }
@@ -245,7 +260,8 @@ impl Machine for FarData {
                 self.outputs.push(Output::ResetLeg);
                 self.server_ended(true);
             }
-            Input::ReadFailed(why) | Input::Alerted(why) => {
+            Input::BrokenUnused(_) if self.may_be_unused() => self.broken_unused(now),
+            Input::ReadFailed(why) | Input::BrokenUnused(why) | Input::Alerted(why) => {
                 // The server may not have read what was written.
                 self.outputs.push(Output::Tell(Event::Lost));
                 self.break_off(why);
@@ -281,6 +297,10 @@ impl Machine for FarData {
                 Timer::Accept => self.not_connected(now),
                 Timer::Stream => self.break_off("the near gateway has no stream for it".to_owned()),
                 Timer::Grace => self.break_off("aborted".to_owned()),
+                Timer::Doubt => {
+                    self.outputs.push(Output::Tell(Event::Lost));
+                    self.break_off("the server broke it off".to_owned());
+                }
                 Timer::Stall => self.check_stall(now, progress),
             }
         }
@@ -359,6 +379,30 @@ impl FarData {
             self.pass_end_on();
         }
         self.end_download();
+    }
+
+    /// Whether the end of the data connection may mean that the server had nothing to send.
+    fn may_be_unused(&self) -> bool {
+        let is_download = self.direction == Some(Direction::Download);
+        is_download && !self.setup.has_tls && self.outbound == Outbound::Relaying && !self.is_lost
+    }
+
+    /// Some servers close their listener when a list is empty, and with it the connection that nobody has accepted.
+    fn broken_unused(&mut self, now: Duration) {
+        self.outbound = Outbound::InDoubt;
+        match self.is_answered {
+            true => self.end_unused(),
+            false => self.timers.set(Timer::Doubt, now + DOUBT_TIMEOUT),
+        }
+    }
+
+    fn end_unused(&mut self) {
+        self.timers.cancel(Timer::Doubt);
+        self.inbound = match self.inbound {
+            Inbound::Closed => Inbound::Closed,
+            _ => Inbound::Discarding,
+        };
+        self.pass_end_on();
     }
 
     fn pass_end_on(&mut self) {
@@ -451,6 +495,9 @@ const STREAM_PATIENCE: Duration = Duration::from_secs(30);
 /// Time in which a server that heeds ABOR closes by itself.
 const ABORT_GRACE: Duration = Duration::from_millis(300);
 
+/// Time for the reply of a server that has broken its data connection off before the first byte.
+const DOUBT_TIMEOUT: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,6 +526,36 @@ mod tests {
             _ => None,
         });
         events.collect()
+    }
+
+    /// What becomes of a download whose data connection the server resets before the first byte.
+    fn reset_unused(order: Option<Order>) -> Vec<Output<Event>> {
+        let now = Duration::ZERO;
+        let mut data = FarData::new(Setup {
+            is_accepted: false,
+            stall_timeout: Duration::from_secs(60),
+            has_tls: false,
+        });
+        data.order(now, Order::Commanded(Some(Direction::Download)));
+        for input in [Input::StreamOpened, Input::Connected] {
+            data.handle(now, input);
+        }
+        data.handle(now, Input::BrokenUnused("reset".to_owned()));
+        if let Some(order) = order {
+            data.order(now, order);
+        }
+        data.expire(now + DOUBT_TIMEOUT, Progress::default());
+        std::iter::from_fn(|| data.poll()).skip(1).collect()
+    }
+
+    #[test]
+    fn a_success_without_a_beginning_or_a_byte_is_an_empty_transfer() {
+        assert_eq!(reset_unused(Some(Order::Done)), [Output::Finish]);
+        let broken = reset_unused(None);
+        assert!(
+            broken.contains(&Output::Reset(Cause::Aborted)),
+            "{broken:?}"
+        );
     }
 
     #[test]

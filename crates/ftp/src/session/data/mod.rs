@@ -36,6 +36,8 @@ pub enum Input {
     },
     /// Outbound: the leg broke: why.
     ReadFailed(String),
+    /// Outbound: the leg broke before a byte had come: why.
+    BrokenUnused(String),
     /// Outbound: the other end of the leg has ended TLS with a fatal alert: why. Its TCP goes on.
     Alerted(String),
     /// The session has ended, and orders nothing more.

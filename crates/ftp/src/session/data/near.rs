@@ -240,10 +240,15 @@ impl Machine for NearData {
             Input::NotConnected(why) => self.give_up(Event::NotConnected(why.clone()), why),
             Input::NotSecured(why) => self.break_off(format!("no TLS: {why}")),
             Input::LegEnded { is_truncated } => self.client_ended(now, is_truncated),
-            Input::ReadFailed(_) | Input::Alerted(_) if self.outbound == Outbound::Discarding => {
+            Input::ReadFailed(_) | Input::BrokenUnused(_) | Input::Alerted(_)
+                if self.outbound == Outbound::Discarding =>
+            {
                 self.outbound = Outbound::Closed;
             }
-            Input::ReadFailed(why) | Input::Alerted(why) | Input::StreamLost(why) => {
+            Input::ReadFailed(why)
+            | Input::BrokenUnused(why)
+            | Input::Alerted(why)
+            | Input::StreamLost(why) => {
                 self.break_off(why);
             }
             Input::StreamStopped => self.cut_off(now),

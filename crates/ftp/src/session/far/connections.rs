@@ -87,6 +87,12 @@ impl Connections {
         connection.is_some_and(|c| !c.is_closed && !c.is_refused)
     }
 
+    /// Whether the data connection of a download is open, or may open.
+    pub(super) fn is_open_download(&self, id: TransferId) -> bool {
+        let connection = self.connections.get(&id);
+        connection.is_some_and(|c| !c.is_upload && !c.is_closed)
+    }
+
     /// Whether a data connection is open.
     pub(super) fn any_open(&self) -> bool {
         self.connections.values().any(|c| !c.is_closed)

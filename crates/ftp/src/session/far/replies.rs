@@ -199,6 +199,8 @@ impl FarSession {
                 let is_over = code.class() != Class::Completed || self.protection.is_private();
                 if !begun && is_over {
                     self.order(transfer, Order::Unlisten);
+                } else if !begun && self.connections.is_open_download(transfer) {
+                    self.order(transfer, Order::Done);
                 }
                 None
             }

@@ -55,6 +55,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 Order::Commanded(None) => format!("used {}", transfer.0),
                 Order::Begin => format!("begin {}", transfer.0),
                 Order::Unlisten => format!("unlisten {}", transfer.0),
+                Order::Done => format!("done {}", transfer.0),
                 Order::Abort { grace } => format!("abort {} {grace}", transfer.0),
             },
             Output::UploadEnded { transfer, is_whole } => {
