@@ -19,7 +19,7 @@ use ftp::{
     session::{
         TransferId,
         data::near::Event,
-        near::{ClientTls, FrontDoor, Input, NearSession, Output, Setup},
+        near::{ClientTls, FrontDoor, HALF_CLOSED_TIMEOUT, Input, NearSession, Output, Setup},
     },
 };
 use link::{PeerId, RecvStream, SendStream};
@@ -180,6 +180,7 @@ impl Session {
         let shared = self.shared.clone();
         let limits = shared.config.limits;
         let mut active = Instant::now();
+        let mut half_closed_at = active;
         self.drain().await;
         while !self.closing && !self.is_passing {
             if self.near.wants_client()
@@ -216,9 +217,17 @@ impl Session {
                 // RFC 959: while a transfer runs, the end is an abort.
                 read = self.control.read_if(self.near.wants_client(), self.near.is_transferring()) => {
                     self.has_spoken = true;
-                    if !matches!(read, Ok(true)) {
-                        self.near.handle(Input::ClientClosed);
+                    match read {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            half_closed_at = Instant::now();
+                            self.near.handle(Input::ClientEnded);
+                        }
+                        Err(_) => self.near.handle(Input::ClientClosed),
                     }
+                }
+                () = sleep_until(half_closed_at + HALF_CLOSED_TIMEOUT), if self.near.is_half_closed() => {
+                    self.near.handle(Input::LimitReached("the server has not answered in time"));
                 }
                 peer = unheard(&mut self.unheard) => {
                     self.check_unheard(peer);

@@ -45,6 +45,22 @@ impl NearSession {
         self.server_gone = true;
     }
 
+    /// RFC 959: while a transfer runs, the end is an abort. Else what the client has sent before it is answered first.
+    pub(super) fn client_ended(&mut self) {
+        if self.is_transferring() || self.tls_step != TlsStep::None {
+            return self.client_closed();
+        }
+        self.client_ended = true;
+    }
+
+    /// Leaves a client that sends nothing more when it has its answers.
+    pub(super) fn leave_if_answered(&mut self) {
+        let waits = self.pending.has_commands() || self.waiting.is_some() || self.is_transferring();
+        if self.client_ended && !self.closed && !waits {
+            self.client_closed();
+        }
+    }
+
     pub(super) fn client_closed(&mut self) {
         // Nobody reads them.
         self.held.clear();

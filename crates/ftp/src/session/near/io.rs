@@ -18,7 +18,9 @@ pub enum Input<'a> {
     ClientLine(&'a [u8]),
     /// The client sent a line above the bound.
     ClientLineTooLong,
-    /// The client closed its control connection, or it broke.
+    /// The client sends nothing more, and may still read.
+    ClientEnded,
+    /// The client's control connection broke, or the client reads no more.
     ClientClosed,
     /// The far half relays a line of the server.
     FarReply {

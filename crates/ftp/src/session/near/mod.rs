@@ -95,6 +95,8 @@ pub struct NearSession {
     user: Vec<u8>,
     last_code: u16,
     server_gone: bool,
+    /// The client sends nothing more.
+    client_ended: bool,
     closed: bool,
     out: VecDeque<Output>,
 }
@@ -122,6 +124,7 @@ impl NearSession {
             user: Vec::new(),
             last_code: 0,
             server_gone: false,
+            client_ended: false,
             closed: false,
             out: VecDeque::new(),
         };
@@ -137,7 +140,13 @@ impl NearSession {
             && self.waiting.is_none()
             && self.tls_step == TlsStep::None
             && !self.server_gone
+            && !self.client_ended
             && !self.closed
+    }
+
+    /// Whether the client sends nothing more and waits for answers. The caller bounds that by [`HALF_CLOSED_TIMEOUT`].
+    pub fn is_half_closed(&self) -> bool {
+        self.client_ended && !self.closed
     }
 
     /// Whether the next reply of the far half may come. It waits while too many are held behind the
@@ -176,6 +185,7 @@ impl NearSession {
         match input {
             Input::ClientLine(line) => self.client_line(line),
             Input::ClientLineTooLong => self.pending.answer(b"500 Command line too long"),
+            Input::ClientEnded => self.client_ended(),
             Input::ClientClosed => self.client_closed(),
             Input::FarReply { tag, line } => self.far_reply(tag, line),
             Input::TlsBegun => {
@@ -471,6 +481,7 @@ impl NearSession {
         if self.server_gone && !self.closed {
             self.close();
         }
+        self.leave_if_answered();
     }
 
     fn relay_line(&mut self, tag: Tag, line: &[u8]) {
@@ -594,6 +605,9 @@ impl NearSession {
         self.out.push_back(Output::ToClient(bytes));
     }
 }
+
+/// Time for the answers to what a client has sent before it ended its side of the control connection.
+pub const HALF_CLOSED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Whether the reply is a success. To a transfer a `3yz` is a failure, too (RFC 959 section 6).
 fn succeeded(tag: Tag) -> bool {

@@ -76,6 +76,12 @@ impl Pending {
         self.entries.is_empty()
     }
 
+    /// Whether a command of the client's waits for its answer.
+    pub(super) fn has_commands(&self) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| !matches!(entry, Entry::Greeting))
+    }
+
     /// A command for the far half, whose reply answers the client; returns its number.
     pub(super) fn command(&mut self, asked: Asked) -> CommandId {
         let id = self.number();

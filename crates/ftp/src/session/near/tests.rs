@@ -1,4 +1,5 @@
 mod fast;
+mod half_closed;
 mod tls;
 mod transfers;
 
