@@ -15,7 +15,7 @@ use ftp::{
             far::{Event as FarEvent, Order as FarOrder},
             near::{Event, Order},
         },
-        far::{self, DataWay, FarSession, Manner, Opening, ServerTls},
+        far::{self, DataWay, FarSession, Manner, Opening, ServerTls, ServerTraits},
         near::{self, ClientTls, FrontDoor, NearSession, Setup},
     },
 };
@@ -90,6 +90,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         },
         mode,
         tls: ServerTls::Off,
+        known: ServerTraits::default(),
     };
     let mut world = World {
         near: NearSession::new(Setup {
@@ -133,7 +134,9 @@ impl World {
         match tape.byte() % 16 {
             0..=2 if self.near.wants_client() => {
                 let line = CLIENT_LINES[tape.below(CLIENT_LINES.len())];
-                self.asked.push_back(line.to_owned());
+                // An empty line is no command.
+                self.asked
+                    .extend((!line.is_empty()).then(|| line.to_owned()));
                 self.near(near::Input::ClientLine(line.as_bytes()));
             }
             3..=5 => {
@@ -280,8 +283,10 @@ impl World {
         let result = self.far.handle(input);
         assert!(result.is_ok(), "the near half keeps to the limit");
         let mut listening = false;
+        let mut reconnects = false;
         while let Some(output) = self.far.poll() {
             match output {
+                far::Output::Reconnect => reconnects = true,
                 far::Output::ToServer { line, .. } => {
                     let line = String::from_utf8(line).expect("what the client has said");
                     self.server.push_back(line);
@@ -295,6 +300,10 @@ impl World {
                 }
                 output => self.to_near.push_back(output),
             }
+        }
+        if reconnects {
+            // The server is not there any more.
+            self.far(far::Input::ServerClosed);
         }
         if listening {
             let at = SocketAddr::new(LOCAL, 6000);
@@ -341,6 +350,7 @@ impl World {
                 self.near(near::Input::UploadEnded { transfer, is_whole });
             }
             Some(far::Output::Taken) => self.near(near::Input::Taken),
+            Some(far::Output::LeftUnanswered(id)) => self.near(near::Input::LeftUnanswered(id)),
             Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
             Some(far::Output::Prefetched {
                 subject,

@@ -16,7 +16,7 @@ use ftp::session::{
         far::Event as FarEvent,
         near::{Event, Order},
     },
-    far::{self, DataWay, FarSession, Manner, Opening, ServerTls},
+    far::{self, DataWay, FarSession, Manner, Opening, ServerTls, ServerTraits},
     near::{self, ClientTls, FrontDoor, NearSession, Setup},
 };
 
@@ -141,6 +141,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
             2 => ServerTls::Implicit,
             _ => ServerTls::Off,
         },
+        known: ServerTraits::default(),
     };
     let mut world = World {
         near: NearSession::new(Setup {
@@ -341,16 +342,22 @@ impl World {
             "the near half keeps to the limit"
         );
         let (mut listening, mut tls, mut spools) = (false, false, false);
+        let mut reconnects = false;
         while let Some(output) = far.poll() {
             match &output {
                 far::Output::ToServer { line, .. } => assert!(!line.contains(&b'\n')),
                 far::Output::Connect { port, .. } => assert_ne!(*port, 0),
                 far::Output::Listen(_) => listening = true,
                 far::Output::BeginTls => tls = true,
+                far::Output::Reconnect => reconnects = true,
                 far::Output::Spool(_) => spools = true,
                 _ => {}
             }
             self.to_near.push_back(output);
+        }
+        if reconnects {
+            // The server is not there any more.
+            self.far(far::Input::ServerClosed);
         }
         if tls {
             self.far(far::Input::TlsBegun);
@@ -420,6 +427,7 @@ impl World {
                 self.near(near::Input::UploadEnded { transfer, is_whole });
             }
             Some(far::Output::Taken) => self.near(near::Input::Taken),
+            Some(far::Output::LeftUnanswered(id)) => self.near(near::Input::LeftUnanswered(id)),
             Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
             Some(far::Output::Prefetched {
                 subject,

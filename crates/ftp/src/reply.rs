@@ -12,6 +12,9 @@ pub struct Place {
     pub first: bool,
     /// The line ends a reply.
     pub last: bool,
+    /// The line has another code than its reply: some servers end a reply so, and in others it is text. A line that follows
+    /// shows which.
+    pub in_doubt: bool,
 }
 
 /// A three-digit reply code.
@@ -47,8 +50,6 @@ impl Code {
 #[derive(Debug, Default)]
 pub struct ReplyTracker {
     open: Option<Code>,
-    /// A line with another code and a space came inside the open reply.
-    maybe_ended: bool,
 }
 
 impl ReplyTracker {
@@ -57,49 +58,46 @@ impl ReplyTracker {
         let code = leading_code(line);
         let separator = line.get(3).copied();
         if let Some(open) = self.open {
-            let last = code == Some(open) && separator != Some(b'-');
+            let is_end = code.is_some() && separator != Some(b'-');
+            let last = is_end && code == Some(open);
             if last {
                 self.open = None;
-            } else if code.is_some() && separator == Some(b' ') {
-                self.maybe_ended = true;
             }
             return Place {
                 code: Some(open),
                 first: false,
                 last,
+                in_doubt: is_end && !last,
             };
         }
         match (code, separator) {
             (Some(code), Some(b'-')) => {
                 self.open = Some(code);
-                self.maybe_ended = false;
                 Place {
                     code: Some(code),
                     first: true,
                     last: false,
+                    in_doubt: false,
                 }
             }
             (Some(code), _) => Place {
                 code: Some(code),
                 first: true,
                 last: true,
+                in_doubt: false,
             },
             (None, _) => Place {
                 code: None,
                 first: false,
                 last: false,
+                in_doubt: false,
             },
         }
     }
 
-    /// The client took the open reply for complete, and went on. Returns the code of that reply if
-    /// its end was in doubt: some servers end a multi-line reply with another code.
-    pub fn client_went_on(&mut self) -> Option<Code> {
-        if self.maybe_ended {
-            self.maybe_ended = false;
-            return self.open.take();
-        }
-        None
+    /// A line in doubt has turned out to end the open reply.
+    pub fn end_in_doubt(&mut self) {
+        self.open = None;
     }
 }
 
@@ -155,12 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_ends_with_another_code_is_closed_when_the_client_goes_on() {
+    fn a_line_with_another_code_may_end_its_reply() {
         let mut tracker = ReplyTracker::default();
-        tracker.place(b"234-AUTH");
-        assert_eq!(tracker.client_went_on(), None);
-        tracker.place(b"200 done");
-        assert_eq!(tracker.client_went_on(), Some(Code(234)));
+        assert!(!tracker.place(b"234-AUTH").in_doubt);
+        assert!(!tracker.place(b" 200 done").in_doubt);
+        assert!(!tracker.place(b"200-done").in_doubt);
+        let place = tracker.place(b"200 done");
+        assert_eq!(
+            (place.code, place.last, place.in_doubt),
+            (Some(Code(234)), false, true)
+        );
+        tracker.end_in_doubt();
         assert!(tracker.place(b"331 next").last);
     }
 

@@ -183,6 +183,7 @@ pub async fn run(
         usage: Usage::new(config.limits),
         pairing: Arc::default(),
         tls13_only: Arc::default(),
+        known_servers: Arc::default(),
         truncations: Arc::default(),
         spools: config.spool.clone().map(Spools::new),
         stores: config.store.clone().map(Stores::new),

@@ -18,6 +18,7 @@ pub mod enrolment;
 mod far;
 mod forward;
 pub mod intercept;
+mod known_servers;
 pub mod limits;
 mod near;
 pub mod optimise;

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     config::{Config, FtpDoor},
+    known_servers::KnownServers,
     limits::Usage,
     optimise::{Agreement, Coded, Key, Lending, Scope, Stores},
     pairing::Pairing,
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Arc<Pairing>,
     pub(crate) tls13_only: Arc<Tls13Only>,
+    pub(crate) known_servers: Arc<KnownServers>,
     pub(crate) truncations: Arc<Truncations>,
     pub(crate) spools: Option<Arc<Spools>>,
     pub(crate) stores: Option<Arc<Stores>>,

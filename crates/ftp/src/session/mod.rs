@@ -13,6 +13,7 @@ pub mod near;
 use crate::{
     command::{Command, Kind},
     line::COMMAND_MAX,
+    reply::Code,
 };
 
 /// What a pair of gateways may do beside relaying, for fewer round trips.
@@ -47,6 +48,15 @@ impl Subject {
             "PWD" | "XPWD" => Some(Self::Directory),
             _ => None,
         }
+    }
+
+    /// Code of the reply that has it (RFC 959 section 5.4, RFC 2389 section 3.2).
+    fn answer_code(self) -> Code {
+        Code(match self {
+            Self::System => 215,
+            Self::Features => 211,
+            Self::Directory => 257,
+        })
     }
 
     /// The command that asks for it.

@@ -38,6 +38,8 @@ struct Plan {
     /// It sends these during the transfer.
     chatter: u64,
     has_path_chatter: bool,
+    /// It goes on when the transfer has ended, whether or not the ABOR has been answered.
+    ignores_abort_answer: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,11 @@ pub(crate) struct Client {
     /// Lines to send.
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
+    /// It sends nothing more, and reads.
+    pub(crate) has_ended: bool,
+    is_half_closed: bool,
+    /// It has been told that the session ends.
+    has_farewell: bool,
     /// What must not be.
     pub(crate) complaint: Option<String>,
     pub(crate) completed: u64,
@@ -110,6 +117,9 @@ impl Client {
             wake: None,
             out: VecDeque::new(),
             has_left: false,
+            has_ended: false,
+            is_half_closed: false,
+            has_farewell: false,
             complaint: None,
             completed: 0,
             failed: 0,
@@ -145,6 +155,12 @@ impl Client {
 
     /// The control connection has ended.
     pub(crate) fn closed(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) {
+        if self.is_half_closed && !self.has_farewell && !self.outstanding.is_empty() {
+            self.complain(format!(
+                "closed before the answers to {:?}",
+                self.outstanding
+            ));
+        }
         self.leave(now, rng, conns);
     }
 
@@ -159,6 +175,10 @@ impl Client {
 
     /// A reply line has come.
     pub(crate) fn line(&mut self, now: Duration, line: &str, conns: &mut Conns) {
+        if line.contains("stray") || self.has_farewell {
+            // It drops what it has not asked for.
+            return;
+        }
         let Some(code) = line.get(..3).and_then(|code| code.parse::<u16>().ok()) else {
             return self.complain(format!("no reply: {line}"));
         };
@@ -176,10 +196,15 @@ impl Client {
             return;
         }
         if code == 421 {
+            self.has_farewell = true;
             self.outstanding.clear();
             return;
         }
         let Some(index) = self.answered(line) else {
+            if line.contains("abor") {
+                // It has not waited for that.
+                return;
+            }
             return self.complain(format!("a reply to nothing: {line}"));
         };
         if let Some(complaint) = self.out_of_order(index) {
@@ -295,12 +320,28 @@ impl Client {
         if self.transfers_left == 0 {
             if rng.chance(70) {
                 self.send(Kind::Plain, "QUIT #");
+            } else if rng.chance(50) {
+                self.send(Kind::Plain, "NOOP #");
+                self.send(Kind::Plain, "XYZZY #");
+                self.has_ended = true;
+                self.is_half_closed = true;
             }
             self.wake = Some(now + rng.time(100));
             self.step = Step::Leaving;
             return;
         }
         self.transfers_left -= 1;
+        if rng.chance(20) {
+            // A spare line end, what some servers split, a mode that is not offered, and a question.
+            for line in ["", "NOOP x\rDELE #", "MODE B", "SYST"] {
+                if rng.chance(50) {
+                    match line {
+                        "" => self.out.push_back(String::new()),
+                        line => _ = self.send(Kind::Plain, line),
+                    }
+                }
+            }
+        }
         let size_bytes = rng.pick(&[0, 1, 500, 5_000, 50_000]);
         let plan = Plan {
             is_passive: rng.chance(70),
@@ -316,6 +357,7 @@ impl Client {
             }),
             chatter: if rng.chance(25) { rng.below(3) } else { 0 },
             has_path_chatter: rng.chance(30),
+            ignores_abort_answer: rng.chance(20),
         };
         self.current = Some(Current {
             plan,
@@ -381,6 +423,10 @@ impl Client {
             self.wake = Some(at);
         }
         let is_deaf = current.has_aborted && plan.aborts_deaf && !current.abort_answered;
+        if plan.ignores_abort_answer && current.has_aborted && current.final_code.is_some() {
+            current.abort_answered = true;
+            self.outstanding.retain(|sent| sent.kind != Kind::Abort);
+        }
         let is_over = current.final_code.is_some()
             && (!current.has_aborted || current.abort_answered)
             && (has_failed || conn.as_ref().is_none_or(|c| is_over(c, plan.is_upload)));
@@ -482,7 +528,7 @@ fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<S
     };
     let is_whole = conn.client.read_bytes + waiting == conn.server.written_bytes
         && (conn.client.saw_end || has_end || conn.client.is_closed)
-        && conn.server.has_ended;
+        && (conn.server.has_ended || conn.is_skipped);
     (!is_whole).then(|| {
         format!(
             "{code} for a download that is not whole: client {:?} + {waiting}, server {:?}",

@@ -31,6 +31,8 @@ pub(crate) struct Conn {
     pub(crate) server_dials: bool,
     /// When the stream is there, at the far gateway.
     pub(crate) stream_opens_at: Option<Duration>,
+    /// The server had nothing to send, and has reset it unused.
+    pub(crate) is_skipped: bool,
     pub(crate) client: Seen,
     pub(crate) server: Seen,
 }
@@ -60,6 +62,7 @@ impl Conn {
             server_connects_at: None,
             server_dials: false,
             stream_opens_at: None,
+            is_skipped: false,
             client: Seen::default(),
             server: Seen::default(),
         }

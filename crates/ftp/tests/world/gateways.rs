@@ -10,7 +10,7 @@ use ftp::session::{
         near::{NearData, Opening, Order, Setup as NearSetup},
     },
     far::{self, SERVER_PATIENCE},
-    near,
+    near::{self, HALF_CLOSED_TIMEOUT},
 };
 
 use crate::{
@@ -25,19 +25,30 @@ use crate::{
 impl World {
     pub(crate) fn step_near(&mut self) -> bool {
         let mut has_moved = self.drain_near();
+        match self.half_closed_until {
+            _ if !self.near.is_half_closed() => self.half_closed_until = None,
+            None => self.half_closed_until = Some(self.now + HALF_CLOSED_TIMEOUT),
+            Some(at) if at <= self.now => {
+                self.near.handle(near::Input::LimitReached("no answer"));
+                has_moved = true;
+            }
+            Some(_) => {}
+        }
         if let Some(line) = self.from_client.pop(self.now) {
             self.client_inbox.push_back(line);
             has_moved = true;
         }
         let takes = self.near.wants_client()
             || self.near.is_transferring()
-                && matches!(self.client_inbox.front(), Some(Line::Closed));
+                && matches!(self.client_inbox.front(), Some(Line::Ended))
+            || matches!(self.client_inbox.front(), Some(Line::Closed));
         if takes && let Some(line) = self.client_inbox.pop_front() {
             match line {
                 Line::Text(line) => {
                     self.trace("client -> near  ", &line);
                     self.near.handle(near::Input::ClientLine(&line));
                 }
+                Line::Ended => self.near.handle(near::Input::ClientEnded),
                 Line::Closed => self.near.handle(near::Input::ClientClosed),
             }
             self.drain_near();
@@ -53,6 +64,7 @@ impl World {
                 }
                 ToNear::DataReady(id) => self.near.handle(near::Input::DataReady(id)),
                 ToNear::Taken => self.near.handle(near::Input::Taken),
+                ToNear::LeftUnanswered(id) => self.near.handle(near::Input::LeftUnanswered(id)),
                 ToNear::Prefetched(subject, answer, last) => {
                     self.near.handle(near::Input::Prefetched {
                         subject,
@@ -203,16 +215,22 @@ impl World {
             && let Some(line) = self.from_server.pop(now)
         {
             self.silent_at = None;
-            let _ = match line {
-                Line::Text(line) => {
-                    self.trace("server -> far   ", &line);
-                    self.far.handle(far::Input::ServerLine(&line))
+            match line {
+                Line::Text(lines) => {
+                    for line in lines.split(|b| *b == b'\n') {
+                        self.trace("server -> far   ", line);
+                        let _ = self.far.handle(far::Input::ServerLine(line));
+                        self.drain_far();
+                    }
                 }
-                Line::Closed => self.far.handle(far::Input::ServerClosed),
-            };
+                Line::Ended | Line::Closed => {
+                    let _ = self.far.handle(far::Input::ServerClosed);
+                }
+            }
             self.drain_far();
             return true;
         }
+        has_moved |= self.wait_for_server();
         match self.silent_at {
             Some(at) if at <= now => {
                 self.silent_at = None;
@@ -225,6 +243,31 @@ impl World {
             _ => {}
         }
         has_moved
+    }
+
+    fn wait_for_server(&mut self) -> bool {
+        let now = self.now;
+        self.wait = self.far.wait().map(|wait| match self.wait {
+            Some((before, since)) if before.number == wait.number => (wait, since),
+            _ => (wait, now),
+        });
+        let is_over = self
+            .wait
+            .is_some_and(|(wait, since)| since + wait.time <= now);
+        if is_over {
+            self.trace("far waits in vain", b"");
+            let _ = self.far.handle(far::Input::WaitedInVain);
+            self.wait = None;
+        }
+        is_over
+    }
+
+    /// The server's end of the control connection is another one.
+    fn reconnect(&mut self) {
+        self.server.again();
+        self.from_server.clear();
+        self.to_server.clear();
+        let _ = self.far.handle(far::Input::Reconnected);
     }
 
     pub(crate) fn drain_far(&mut self) -> bool {
@@ -276,7 +319,14 @@ impl World {
                         far.orders.push(now, rng, order);
                     }
                 }
-                far::Output::BeginTls
+                far::Output::LeftUnanswered(id) => {
+                    self.to_near.push(now, rng, ToNear::LeftUnanswered(id));
+                }
+                far::Output::BeginTls => {
+                    let _ = self.far.handle(far::Input::TlsBegun);
+                }
+                far::Output::Reconnect => self.reconnect(),
+                far::Output::Learned(_)
                 | far::Output::Refuse(_)
                 | far::Output::Spool(_)
                 | far::Output::Wait(_) => {}
@@ -296,7 +346,7 @@ impl World {
     pub(crate) fn start_far(&mut self, transfer: TransferId, is_accepted: bool) {
         let setup = FarSetup {
             is_accepted,
-            has_tls: false,
+            has_tls: self.far_tls,
             stall_timeout: STALL_TIMEOUT,
         };
         if let Some(conn) = self.conns.get_mut(&transfer.0) {

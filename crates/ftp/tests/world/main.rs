@@ -13,6 +13,7 @@ mod client;
 mod conn;
 mod driver;
 mod gateways;
+mod quirks;
 mod server;
 mod world;
 

@@ -5,7 +5,12 @@ use std::{
     time::Duration,
 };
 
-use crate::{carrier::End, channel::Rng, client::Conns};
+use crate::{
+    carrier::End,
+    channel::Rng,
+    client::Conns,
+    quirks::{AtAbort, AtQuestion, PassiveAnswer, Quirks},
+};
 
 /// How the server lets a transfer end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,8 @@ enum Ending {
     Hangs,
     /// It keeps its side of a finished upload open.
     KeepsOpen,
+    /// There is nothing to send, and it says only that.
+    Skips,
 }
 
 #[derive(Debug)]
@@ -50,6 +57,10 @@ struct Busy {
 pub(crate) struct Server {
     /// It looks at its control connection only between transfers.
     is_serial: bool,
+    pub(crate) quirks: Quirks,
+    is_logged_in: bool,
+    /// It has seen what no server may see.
+    pub(crate) complaint: Option<String>,
     /// It does not answer a transfer that is aborted before its data connection has come.
     is_forgetful: bool,
     /// Lines that have come.
@@ -80,9 +91,19 @@ enum Port {
 
 impl Server {
     pub(crate) fn new(rng: &mut Rng) -> Self {
+        let is_serial = rng.chance(50);
+        let is_forgetful = rng.chance(20);
+        let mut quirks = Quirks::new(rng);
+        if is_serial && quirks.abort == AtAbort::Unknown {
+            // Refused a minute later, it cannot be told from the next command.
+            quirks.abort = AtAbort::Answers;
+        }
         Self {
-            is_serial: rng.chance(50),
-            is_forgetful: rng.chance(20),
+            is_serial,
+            is_forgetful,
+            quirks,
+            is_logged_in: false,
+            complaint: None,
             lines: VecDeque::new(),
             out: VecDeque::from(["220 ready".to_owned()]),
             has_left: false,
@@ -106,11 +127,13 @@ impl Server {
         format!("{:?} {:?}", self.busy, self.lines)
     }
 
-    /// Whether it will never go on by itself.
-    pub(crate) fn hangs(&self) -> bool {
-        self.busy
-            .as_ref()
-            .is_some_and(|b| b.ending == Ending::Hangs)
+    /// Another connection to the server.
+    pub(crate) fn again(&mut self) {
+        self.lines.clear();
+        self.out = VecDeque::from(["220 ready".to_owned()]);
+        self.has_left = false;
+        self.is_logged_in = false;
+        self.wake = None;
     }
 
     fn conn(&self, port: Port) -> Option<u32> {
@@ -145,7 +168,12 @@ impl Server {
         if self.move_data(now, rng, conns) {
             return true;
         }
-        let may_read = self.wake.is_none() && (self.busy.is_none() || !self.is_serial);
+        let is_skipping = self
+            .busy
+            .as_ref()
+            .is_some_and(|b| b.ending == Ending::Skips);
+        let is_free = self.busy.is_none() || !self.is_serial && !is_skipping;
+        let may_read = self.wake.is_none() && is_free;
         if !may_read || self.lines.is_empty() {
             return false;
         }
@@ -165,8 +193,41 @@ impl Server {
         let mut words = line.split(' ');
         let verb = words.next().unwrap_or_default();
         let number = words.next().unwrap_or_default().to_owned();
+        if line.contains(['\r', '\0']) || matches!(verb, "" | "MODE" | "DELE") {
+            self.complaint = Some(format!("the server gets {line:?}"));
+        }
+        match self.quirks.at_question {
+            AtQuestion::Silent(subject) if subject == verb => return,
+            AtQuestion::Leaves(subject, farewell) if subject == verb => {
+                self.out.extend(farewell.map(str::to_owned));
+                self.has_left = true;
+                return;
+            }
+            _ => {}
+        }
         match verb {
-            "PASV" | "PORT" => self.prepare(rng, verb, &number),
+            "PASV" | "EPSV" | "PORT" => self.prepare(rng, verb, &number),
+            "XYZZY" if self.quirks.is_silent => {}
+            "NOOP" if self.quirks.ends_with_other_code => {
+                self.say("214-this is");
+                self.say(format!("200 {number} ok"));
+            }
+            "ABOR" if self.quirks.abort == AtAbort::Unknown => self.say("502 abor"),
+            "ABOR" if self.quirks.abort == AtAbort::Single => {
+                if let Some(busy) = self.busy.take() {
+                    let conn = self.conn(busy.port);
+                    if let Some(conn) = conn.and_then(|id| conns.get_mut(&id)) {
+                        conn.close(now, rng, false, true);
+                    }
+                    if !busy.has_replied {
+                        self.say(format!("426 {} aborted", busy.number));
+                    }
+                }
+            }
+            "AUTH" => self.say("234 go on"),
+            "PBSZ" | "PROT" if self.quirks.prot_needs_login && !self.is_logged_in => {
+                self.say("530 log in");
+            }
             "RETR" | "STOR" => {
                 let size_bytes = words.next().and_then(|size| size.parse().ok()).unwrap_or(0);
                 self.begin(now, rng, number, verb == "STOR", size_bytes);
@@ -201,7 +262,16 @@ impl Server {
                     conn.close(now, rng, false, false);
                 }
             }
-            "USER" => self.say(format!("230 {number} in")),
+            "USER" => {
+                self.is_logged_in = true;
+                // Both lines in one segment.
+                let again = if self.quirks.greets_twice {
+                    "\n230 stray"
+                } else {
+                    ""
+                };
+                self.say(format!("230 {number} in{again}"));
+            }
             "SYST" => self.say("215 UNIX"),
             "FEAT" => self.say("211 none"),
             "PWD" => self.say("257 \"/\""),
@@ -210,14 +280,26 @@ impl Server {
     }
 
     fn prepare(&mut self, rng: &mut Rng, verb: &str, argument: &str) {
+        let passive = self.quirks.passive;
+        let is_passive = verb != "PORT";
+        if is_passive && passive == PassiveAnswer::None
+            || verb == "PASV" && passive == PassiveAnswer::OnlyEpsv
+        {
+            return self.say("502 no such data connection here");
+        }
         if rng.chance(2) {
             return self.say("425 no data connection here");
         }
-        if verb == "PASV" {
+        if is_passive {
             self.numbered += 1;
             self.prepared = Some(Port::Passive(self.numbered));
             let port = self.numbered + PORT_MIN;
-            return self.say(format!("227 go (10,0,0,1,{},{})", port / 256, port % 256));
+            let (high, low) = (port / 256, port % 256);
+            return self.say(match passive {
+                PassiveAnswer::Blanks => format!("227 go ( 10, 0, 0, 1, {high}, {low})"),
+                PassiveAnswer::Extended => format!("229 go (|||{port}|)"),
+                _ => format!("227 go (10,0,0,1,{high},{low})"),
+            });
         }
         let parts: Vec<u32> = argument.split(',').filter_map(|p| p.parse().ok()).collect();
         if let [.., high, low] = parts.as_slice() {
@@ -246,6 +328,7 @@ impl Server {
         let at = rng.below(size_bytes + 1);
         let reset = rng.chance(50);
         let ending = match rng.below(100) {
+            _ if self.quirks.skips_empty && size_bytes == 0 && !is_upload => Ending::Skips,
             0..8 => Ending::Breaks { at, reset },
             8..14 => Ending::Lies { at, reset: true },
             14..17 => Ending::Vanishes { at },
@@ -276,7 +359,20 @@ impl Server {
             return false;
         };
         let has_leg = conn.as_ref().is_some_and(|conn| conn.server_leg.is_some());
-        if !busy.has_begun && (has_leg || !self.is_serial || matches!(port, Port::Active(_))) {
+        if busy.ending == Ending::Skips && (has_leg || matches!(port, Port::Active(_))) {
+            let line = format!("226 {} nothing", busy.number);
+            if let Some(conn) = conn.filter(|_| has_leg) {
+                conn.is_skipped = true;
+                conn.close(now, rng, false, true);
+            }
+            self.busy = None;
+            self.say(line);
+            return true;
+        }
+        if busy.ending != Ending::Skips
+            && !busy.has_begun
+            && (has_leg || !self.is_serial || matches!(port, Port::Active(_)))
+        {
             busy.has_begun = true;
             self.out.push_back("150 go".to_owned());
             return true;
@@ -364,7 +460,10 @@ impl Server {
             conn.close(now, rng, false, false);
         }
         self.busy = None;
-        if !has_replied {
+        if !has_replied && self.quirks.ends_with_other_code {
+            self.say("226-closing");
+            self.say(format!("250 {number} done"));
+        } else if !has_replied {
             self.say(format!("226 {number} done"));
         }
         true

@@ -18,12 +18,15 @@ use crate::{
     conn::Conn,
     driver::Planted,
     gateways,
+    quirks::{AtAbort, AtQuestion},
     server::Server,
 };
 
 #[derive(Debug)]
 pub(crate) enum Line {
     Text(Vec<u8>),
+    /// Its sender sends nothing more.
+    Ended,
     Closed,
 }
 
@@ -39,6 +42,7 @@ pub(crate) enum ToNear {
     Reply(Tag, Vec<u8>),
     DataReady(ftp::session::CommandId),
     Taken,
+    LeftUnanswered(ftp::session::CommandId),
     Prefetched(Subject, Option<Vec<u8>>, bool),
     UploadEnded(TransferId, bool),
     ServerClosed,
@@ -83,6 +87,15 @@ pub(crate) struct World {
     pub(crate) to_near: Channel<ToNear>,
     /// When the far half stops waiting for a silent server.
     pub(crate) silent_at: Option<Duration>,
+    /// What the far half waits for, and since when.
+    pub(crate) wait: Option<(far::Wait, Duration)>,
+    /// When the near half stops waiting for answers to a client that sends nothing more.
+    pub(crate) half_closed_until: Option<Duration>,
+    /// The client sends nothing more; it does not even read.
+    pub(crate) has_ended: bool,
+    pub(crate) has_reset: bool,
+    /// TLS with the server.
+    pub(crate) far_tls: bool,
     /// The client's data connections have TLS.
     pub(crate) near_tls: bool,
     pub(crate) near_dials_early: bool,
@@ -103,11 +116,16 @@ impl World {
         let mode = rng.pick(&[Mode::Fast, Mode::Strict]);
         let data = rng.pick(&[far::DataWay::Passive, far::DataWay::Active]);
         let delay_ms = rng.pick(&[1, 20, 300]);
+        let far_tls = rng.chance(20);
         let manner = far::Manner {
             server_is_v6: false,
             data,
             mode,
-            tls: far::ServerTls::Off,
+            tls: match far_tls {
+                true => far::ServerTls::Explicit,
+                false => far::ServerTls::Off,
+            },
+            known: far::ServerTraits::default(),
         };
         let setup = near::Setup {
             front: FrontDoor::Fixed,
@@ -135,6 +153,11 @@ impl World {
             to_far: Channel::new(delay_ms),
             to_near: Channel::new(delay_ms),
             silent_at: None,
+            wait: None,
+            half_closed_until: None,
+            far_tls,
+            has_ended: false,
+            has_reset: false,
             near_tls: rng.chance(30),
             near_dials_early: mode == Mode::Fast,
             recorded: BTreeMap::new(),
@@ -162,7 +185,8 @@ impl World {
                 None => break,
             }
         }
-        if let Some(complaint) = self.complaint.take().or(self.client.complaint.take()) {
+        let complaint = self.complaint.take().or(self.client.complaint.take());
+        if let Some(complaint) = complaint.or(self.server.complaint.take()) {
             return Err(format!("{complaint} at {:?}", self.now));
         }
         self.check_nothing_is_left()?;
@@ -188,12 +212,7 @@ impl World {
 
     fn check_nothing_is_left(&self) -> Result<(), String> {
         if !self.client.is_gone() {
-            // Who waits for a server that hangs does so directly, too.
-            return if self.server.hangs() {
-                Ok(())
-            } else {
-                Err(format!("the client waits for ever: {}", self.state()))
-            };
+            return Err(format!("the client waits for ever: {}", self.state()));
         }
         for (id, conn) in &self.conns {
             let near = conn.near.as_ref().is_none_or(|d| d.is_done);
@@ -234,6 +253,8 @@ impl World {
             self.to_far.next_arrival(self.now),
             self.to_near.next_arrival(self.now),
             self.silent_at,
+            self.wait.map(|(wait, since)| since + wait.time),
+            self.half_closed_until,
             self.client.next(self.now),
             self.server.next(self.now),
         ];
@@ -276,13 +297,21 @@ impl World {
                 if !self.client.is_gone() {
                     // Two round trips and a second.
                     let max = Duration::from_millis(2 * 3 * self.delay_ms + 1_000);
-                    let is_smooth = self.rng.is_smooth() && !self.server.has_refused;
+                    let is_smooth = self.rng.is_smooth()
+                        && !self.server.has_refused
+                        && self.server.quirks.abort == AtAbort::Answers
+                        && self.server.quirks.at_question == AtQuestion::Answers
+                        && !self.server.quirks.is_silent;
                     self.client.abort_max = is_smooth.then_some(max);
                     self.client.line(self.now, &line, &mut self.conns);
+                } else if !self.has_reset {
+                    // Nobody reads it.
+                    self.has_reset = true;
+                    self.from_client.push(self.now, &mut self.rng, Line::Closed);
                 }
                 has_moved = true;
             }
-            Some(Line::Closed) => {
+            Some(Line::Closed | Line::Ended) => {
                 if !self.client.is_gone() {
                     self.client.closed(self.now, &mut self.rng, &mut self.conns);
                 }
@@ -296,8 +325,10 @@ impl World {
             let line = Line::Text(line.into_bytes());
             self.from_client.push(self.now, &mut self.rng, line);
         }
-        if std::mem::take(&mut self.client.has_left) {
-            self.from_client.push(self.now, &mut self.rng, Line::Closed);
+        let has_ended = std::mem::take(&mut self.client.has_ended);
+        if std::mem::take(&mut self.client.has_left) && !self.has_ended || has_ended {
+            self.has_ended = true;
+            self.from_client.push(self.now, &mut self.rng, Line::Ended);
         }
         has_moved
     }
@@ -312,7 +343,7 @@ impl World {
                 self.server.lines.push_back(line);
                 has_moved = true;
             }
-            Some(Line::Closed) if !had_left => {
+            Some(Line::Closed | Line::Ended) if !had_left => {
                 self.server.closed(self.now, &mut self.rng, &mut self.conns);
                 has_moved = true;
             }

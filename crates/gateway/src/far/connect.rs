@@ -85,6 +85,27 @@ pub(super) async fn again(
     Ok(control)
 }
 
+/// Connects again to a server that has ended a session; with `tls` where that is implicit.
+///
+/// # Errors
+/// Those of the connection and of the handshake.
+pub(super) async fn reconnect(
+    server: SocketAddr,
+    tls: Option<&Connector>,
+    name: &str,
+) -> io::Result<Leg> {
+    let connected = async {
+        let stream = dial::connect(server).await?;
+        socket::tune_control(&stream, false)?;
+        match tls {
+            Some(tls) => tls.connect(stream, name, Kind::Control).await,
+            None => Ok(Leg::plain(stream)),
+        }
+    };
+    let in_time = timeout(GREETING_PATIENCE, connected).await;
+    in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 /// Reads one reply, which must be a success.
 async fn success(control: &mut Control) -> io::Result<()> {
     let mut tracker = ReplyTracker::default();

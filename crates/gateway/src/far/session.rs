@@ -1,7 +1,9 @@
 //! The control connection with one server: drives [`ftp::session::far`] over a socket and a link
 //! stream.
 
+mod again;
 mod reports;
+mod waits;
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +33,10 @@ use tokio::{
 };
 use tracing::{Instrument, debug, info, warn};
 
-use self::reports::{DELIVERED_INTERVAL, TELL_INTERVAL};
+use self::{
+    reports::{DELIVERED_INTERVAL, TELL_INTERVAL},
+    waits::{Waits, over},
+};
 use super::{
     connect,
     data::{self, ServerLeg, UPLOAD_TAIL, upload_tail},
@@ -102,6 +107,7 @@ struct Session<'a> {
     control: Control,
     /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
+    is_tls_implicit: bool,
     /// What becomes of the data on the way to the peer.
     coding: Option<Agreement>,
     far: FarSession,
@@ -133,11 +139,16 @@ async fn run(
         Some((id, line)) => Opening::ConsumeGreeting { id, line },
     };
     let (events, from_data) = mpsc::unbounded_channel();
+    let known = shared.known_servers.traits(&opened.target, Instant::now());
     let mut session = Session {
         shared,
         peer: opened.peer,
         session: opened.session,
         coding: opened.coding,
+        is_tls_implicit: opened
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.mode == tls::Mode::Implicit),
         target: opened.target,
         server,
         local,
@@ -149,11 +160,12 @@ async fn run(
                 server_is_v6: server.ip().to_canonical().is_ipv6(),
                 data: opened.server_data,
                 mode: opened.mode,
-                tls: match opened.tls.map(|tls| tls.mode) {
+                tls: match opened.tls.as_ref().map(|tls| tls.mode) {
                     None => TlsWay::Off,
                     Some(tls::Mode::Explicit) => TlsWay::Explicit,
                     Some(tls::Mode::Implicit) => TlsWay::Implicit,
                 },
+                known,
             },
         ),
         send: opened.send,
@@ -184,6 +196,7 @@ impl Session<'_> {
         mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
     ) -> Result<(), SessionError> {
         let mut client_here = true;
+        let mut waits = Waits::default();
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut deliveries = interval(DELIVERED_INTERVAL);
@@ -221,6 +234,7 @@ impl Session<'_> {
                     }
                     self.far.handle(Input::Data(id, event))?;
                 }
+                () = over(waits.until(self.far.wait())) => self.waited_in_vain(&mut waits)?,
                 () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
                     info!("the server says nothing to a session whose client is gone");
                     self.far.handle(Input::ServerSilent)?;
@@ -272,21 +286,6 @@ impl Session<'_> {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
             Err((code, text)) => self.refuse(code, text).await,
         }
-    }
-
-    /// Goes on with another connection to the same server, as far as the first had come.
-    async fn begin_again(&mut self, tls: Connector) -> Result<(), (u16, String)> {
-        info!(server = %self.server, "connecting again: the server does not take TLS 1.2");
-        let name = self.target.host.to_string();
-        self.control = connect::again(self.server, &tls, &name).await?;
-        if let Some(Ok(local)) = self.control.tcp().map(|tcp| tcp.local_addr()) {
-            self.local = local;
-        }
-        if self.control.is_tls13() {
-            self.shared.tls13_only.insert(&self.target, Instant::now());
-        }
-        self.tls = Some(Arc::new(tls));
-        Ok(())
     }
 
     /// There will be no session: tells the client why.
@@ -366,6 +365,15 @@ impl Session<'_> {
                 Output::UploadEnded { transfer, is_whole } => {
                     let message = FarMessage::UploadEnded { transfer, is_whole };
                     self.tell_near(&message).await?;
+                }
+                Output::LeftUnanswered(id) => {
+                    self.tell_near(&FarMessage::LeftUnanswered(id)).await?;
+                }
+                Output::Reconnect => self.reconnect().await?,
+                Output::Learned(traits) => {
+                    info!(?traits, "learned of the server");
+                    let known = &self.shared.known_servers;
+                    known.learn(&self.target, traits, Instant::now());
                 }
                 Output::Refuse(text) => self.refuse(530, text).await?,
                 Output::Close => self.closing = true,

@@ -139,6 +139,8 @@ pub enum FarMessage {
     DataReady(CommandId),
     /// A command whose answer the client has had has been dealt with.
     Taken,
+    /// The server leaves this command unanswered, and the client has gone on.
+    LeftUnanswered(CommandId),
     /// The server's answer to a request that the far gateway made ahead of the client.
     Prefetched {
         subject: Subject,
@@ -433,6 +435,10 @@ impl Wire for FarMessage {
                 10
             }
             Self::Taken => 7,
+            Self::LeftUnanswered(id) => {
+                body.extend_from_slice(&id.0.to_be_bytes());
+                11
+            }
             Self::Store(cutting) => {
                 put_cutting(body, cutting);
                 9
@@ -489,6 +495,7 @@ impl Wire for FarMessage {
             },
             4 => Self::ServerClosed,
             7 => Self::Taken,
+            11 => Self::LeftUnanswered(CommandId(reader.u32()?)),
             9 => Self::Store(cutting(&mut reader)?),
             10 => Self::Delivered(TransferId(reader.u32()?), delivered(&mut reader)?),
             8 => {

@@ -125,6 +125,7 @@ fn every_message_reads_back() {
         },
         FarMessage::DataReady(CommandId(2)),
         FarMessage::Taken,
+        FarMessage::LeftUnanswered(CommandId(3)),
         FarMessage::UploadEnded {
             transfer: TransferId(7),
             is_whole: true,

@@ -18,13 +18,15 @@ impl FarSession {
         match self.manner.data {
             DataWay::Passive => {
                 let is_v6 = self.manner.server_is_v6;
-                self.send_ask(id, PortRequest::passive(transfer, answered, is_v6));
+                self.send_ask(Some(id), PortRequest::passive(transfer, answered, is_v6));
             }
-            DataWay::Active => {
-                self.unbound = Some((id, transfer, answered));
-                self.out.push_back(Output::Listen(transfer));
-            }
+            DataWay::Active => self.listen(Some(id), transfer, answered),
         }
+    }
+
+    fn listen(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
+        self.unbound = Some((id, transfer, answered));
+        self.out.push_back(Output::Listen(transfer));
     }
 
     pub(super) fn listening(&mut self, at: Option<SocketAddr>) {
@@ -34,18 +36,24 @@ impl FarSession {
         match at {
             Some(at) => {
                 self.connections.opened(transfer);
-                self.send_ask(id, PortRequest::active(transfer, answered, at));
+                let asked = PortRequest::active(transfer, answered, at);
+                let asked = match self.manner.data {
+                    DataWay::Passive => asked.in_place_of_passive(),
+                    DataWay::Active => asked,
+                };
+                self.send_ask(id, asked);
             }
             None => {
                 let text = "425 gateway: no port to listen on beside the server";
-                self.no_data(Some(id), transfer, answered, text);
+                self.no_data(id, transfer, answered, text);
             }
         }
     }
 
-    fn send_ask(&mut self, id: CommandId, asked: PortRequest) {
+    fn send_ask(&mut self, id: Option<CommandId>, asked: PortRequest) {
         self.send_line(asked.line());
-        self.in_flight.push(Some(id), Expect::DataPort(asked));
+        let verb = asked.verb();
+        self.in_flight.push(id, verb, Expect::DataPort(asked));
     }
 
     /// There is no data connection. A client that has been promised one hears it at the transfer.
@@ -67,19 +75,28 @@ impl FarSession {
         code: Code,
     ) -> Option<Expect> {
         let (transfer, answered) = (asked.transfer, asked.answered);
+        let (is_active, is_substitute) = (asked.is_active(), asked.is_in_place_of_passive());
         match asked.ended(code) {
             PortAnswer::Port(port) => {
                 self.connections.opened(transfer);
                 self.out.push_back(Output::Connect { transfer, port });
                 self.agreed(id, transfer, answered);
             }
-            PortAnswer::Connects => self.agreed(id, transfer, answered),
+            PortAnswer::Connects => {
+                if is_substitute {
+                    self.manner.data = DataWay::Active;
+                    self.traits.lacks_passive = true;
+                    self.out.push_back(Output::Learned(self.traits));
+                }
+                self.agreed(id, transfer, answered);
+            }
+            PortAnswer::NoPassive => self.listen(id, transfer, answered),
             PortAnswer::Again(asked) => {
                 self.send_line(asked.line());
                 return Some(Expect::DataPort(asked));
             }
             PortAnswer::Refused(held) => {
-                self.unlisten(transfer);
+                self.unlisten(transfer, is_active);
                 if answered {
                     let reply = held.quoted();
                     let text = format!("425 gateway: the server offers no data port: {reply}");
@@ -90,7 +107,7 @@ impl FarSession {
                 }
             }
             PortAnswer::Unreadable => {
-                self.unlisten(transfer);
+                self.unlisten(transfer, is_active);
                 let text = "425 gateway: the server's answer to PASV cannot be read";
                 self.no_data(id, transfer, answered, text);
             }
@@ -106,8 +123,8 @@ impl FarSession {
         });
     }
 
-    fn unlisten(&mut self, transfer: TransferId) {
-        if self.manner.data == DataWay::Active {
+    fn unlisten(&mut self, transfer: TransferId, is_active: bool) {
+        if is_active {
             self.order(transfer, Order::Unlisten);
         }
     }

@@ -4,10 +4,13 @@
 use std::collections::VecDeque;
 
 use super::{
-    greeting::Greeting, port_request::PortRequest, prefetch::Cause, reply_buffer::ReplyBuffer,
+    greeting::Greeting,
+    port_request::PortRequest,
+    prefetch::{Cause, Question},
+    reply_buffer::ReplyBuffer,
 };
 use crate::{
-    reply::{Class, Code, Place, ReplyTracker},
+    reply::{Class, Code, Place, ReplyTracker, leading_code},
     session::{CommandId, Stage, Subject, TransferId},
 };
 
@@ -23,6 +26,8 @@ pub(super) struct InFlight {
 pub(super) struct Entry {
     /// `None`: the client has not asked, or has its answer.
     pub(super) id: Option<CommandId>,
+    /// Verb of the command; empty for the greeting.
+    pub(super) verb: String,
     pub(super) expect: Expect,
 }
 
@@ -45,12 +50,61 @@ pub(super) enum Expect {
     /// `TYPE`, and whether the client takes it for done.
     Type(ReplyBuffer, bool),
     /// A question that the client has not asked.
-    Question(Subject, ReplyBuffer),
+    Question(Question),
+    /// A step of the log-in, repeated on another connection.
+    Repeated,
+    /// The session has stopped waiting for this answer. It is dropped if it still comes.
+    Late(Late),
     Transfer {
         transfer: TransferId,
         /// Its `1yz` reply came.
         begun: bool,
     },
+}
+
+/// An answer that the session has stopped waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// The one to a question.
+    Answer(Subject),
+    /// The one to a transfer that has been aborted.
+    Transfer,
+    /// The one to an `ABOR`.
+    Abort,
+}
+
+impl Late {
+    /// Whether a reply with `code` is this answer, rather than that to the later command `next`.
+    ///
+    /// Servers answer in order, so the next reply is the late one or there is none.
+    fn is_answered_by(self, code: Code, next: Option<&Entry>) -> bool {
+        let Some(next) = next else {
+            return true;
+        };
+        let is_refusal = matches!(code.0, 500 | 502) && NEVER_UNKNOWN.contains(&next.verb.as_str());
+        match self {
+            Self::Answer(subject) => {
+                let asks_again = Subject::of(&next.verb) == Some(subject);
+                code == subject.answer_code() && !asks_again || is_refusal
+            }
+            Self::Transfer => {
+                let is_transfer = matches!(next.expect, Expect::Transfer { .. });
+                matches!(code.0, 226 | 425 | 426 | 450..=452) && !is_transfer || is_refusal
+            }
+            Self::Abort => match next.expect {
+                Expect::Abort => false,
+                Expect::Transfer { begun, .. } => matches!(code.0, 225 | 226) && !begun,
+                Expect::DataPort(_) => matches!(code.0, 225 | 226 | 426 | 500 | 502),
+                _ => matches!(code.0, 225 | 226 | 426) || is_refusal,
+            },
+        }
+    }
+}
+
+impl Entry {
+    fn is_late(&self) -> bool {
+        matches!(self.expect, Expect::Late(_))
+    }
 }
 
 impl InFlight {
@@ -63,12 +117,49 @@ impl InFlight {
         }
     }
 
-    pub(super) fn push(&mut self, id: Option<CommandId>, expect: Expect) {
-        self.entries.push_back(Entry { id, expect });
+    pub(super) fn push(&mut self, id: Option<CommandId>, verb: &str, expect: Expect) {
+        let verb = verb.to_owned();
+        self.entries.push_back(Entry { id, verb, expect });
     }
 
+    /// Whether no answer is waited for.
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.iter().all(Entry::is_late)
+    }
+
+    /// The oldest entry whose answer is waited for.
+    pub(super) fn awaited(&self) -> Option<&Entry> {
+        self.entries.iter().find(|entry| !entry.is_late())
+    }
+
+    /// Stops waiting for the answer to the oldest entry.
+    pub(super) fn stop_waiting(&mut self, late: Late) -> Option<CommandId> {
+        let entry = self.entries.iter_mut().find(|entry| !entry.is_late())?;
+        entry.expect = Expect::Late(late);
+        entry.id.take()
+    }
+
+    /// Takes the oldest entry whose answer is waited for.
+    pub(super) fn take_awaited(&mut self) -> Option<Entry> {
+        let at = self.entries.iter().position(|entry| !entry.is_late())?;
+        if self.answering == Some(at) {
+            self.answering = None;
+        }
+        self.entries.remove(at)
+    }
+
+    /// Stops waiting for the answer to an `ABOR` that is the oldest entry.
+    pub(super) fn pass_abort(&mut self) -> Option<CommandId> {
+        match self.awaited()?.expect {
+            Expect::Abort => self.stop_waiting(Late::Abort),
+            _ => None,
+        }
+    }
+
+    /// Whether an `ABOR` is unanswered.
+    pub(super) fn has_abort(&self) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| matches!(entry.expect, Expect::Abort))
     }
 
     /// The transfers that have not been answered.
@@ -100,7 +191,7 @@ impl InFlight {
 
     /// Whether the oldest command is a transfer, which others may overtake.
     pub(super) fn transfer_is_first(&self) -> bool {
-        let first = self.entries.front().map(|entry| &entry.expect);
+        let first = self.awaited().map(|entry| &entry.expect);
         matches!(first, Some(Expect::Transfer { .. }))
     }
 
@@ -121,7 +212,15 @@ impl InFlight {
     /// The open reply has ended: takes what it answers. The place is for [`Self::keep`].
     pub(super) fn reply_ended(&mut self) -> Option<(usize, Entry)> {
         let index = self.answering.take()?;
-        Some((index, self.entries.remove(index)?))
+        let entry = self.entries.remove(index)?;
+        // A late answer would have come before this one.
+        let before = self.entries.len();
+        let mut at = 0;
+        self.entries.retain(|entry| {
+            at += 1;
+            at > index || !entry.is_late()
+        });
+        Some((index - (before - self.entries.len()), entry))
     }
 
     /// Another reply to the same command follows.
@@ -139,35 +238,64 @@ impl InFlight {
         }
     }
 
-    /// Whether the open reply is the answer to a question, and may have ended with another code: no
-    /// client will tell. Returns its code.
-    pub(super) fn question_ended(&mut self) -> Option<Code> {
-        match self.answering()?.expect {
-            Expect::Question(..) | Expect::Type(_, true) | Expect::Protection(_) => {
-                self.tracker.client_went_on()
-            }
-            _ => None,
-        }
+    /// Whether `line`, behind a line in doubt of a reply with code `open`, begins the reply to another command.
+    pub(super) fn begins_next(&self, line: &[u8], open: Option<Code>) -> bool {
+        let awaited = self.entries.iter().filter(|entry| !entry.is_late());
+        let code = leading_code(line);
+        let is_end = code == open && line.get(3) != Some(&b'-');
+        awaited.count() > 1 && code.is_some() && !is_end
     }
 
-    /// The client has sent another command. Returns the code of a reply that it took for complete.
-    pub(super) fn client_went_on(&mut self) -> Option<Code> {
-        self.tracker.client_went_on()
+    /// A line in doubt has turned out to end the open reply.
+    pub(super) fn end_in_doubt(&mut self) {
+        self.tracker.end_in_doubt();
     }
 
     /// Which command a reply with `code` answers. Until a transfer has begun, servers answer in
     /// order; while it runs, what overtook it is answered by codes that no transfer ends with.
     fn attribute(&self, code: Code) -> Option<usize> {
-        match self.entries.front()?.expect {
-            Expect::Transfer { begun: true, .. } if self.entries.len() > 1 => {
+        let late = self.entries.iter().take_while(|entry| entry.is_late());
+        let first = late.count();
+        let next = self.entries.get(first);
+        let is_it = |entry: &Entry| match entry.expect {
+            Expect::Late(late) => late.is_answered_by(code, next),
+            _ => false,
+        };
+        if let Some(late) = self.entries.iter().take(first).position(is_it) {
+            return Some(late);
+        }
+        match &next?.expect {
+            Expect::Transfer { begun: true, .. } if self.entries.len() > first + 1 => {
                 let transfers = stage_of(code) == Stage::Preliminary
                     || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
-                Some(usize::from(!transfers))
+                Some(first + usize::from(!transfers))
             }
-            _ => Some(0),
+            // It comes from a server that leaves ABOR unanswered.
+            Expect::Abort if self.entries.len() > first + 1 && !may_answer_abort(code) => {
+                Some(first + 1)
+            }
+            Expect::Question(question) if question.is_stray(code) => None,
+            // Another reply to the log-in.
+            Expect::DataPort(_)
+            | Expect::Type(_, true)
+            | Expect::Protection(_)
+            | Expect::Transfer { begun: false, .. }
+                if matches!(code.0, 220 | 230) =>
+            {
+                None
+            }
+            _ => Some(first),
         }
     }
 }
+
+/// Whether ABOR may be answered so: not by the successes of other commands.
+fn may_answer_abort(code: Code) -> bool {
+    code.class() != Class::Completed || matches!(code.0, 225 | 226 | 250)
+}
+
+/// Commands that every server knows.
+const NEVER_UNKNOWN: [&str; 7] = ["CWD", "NOOP", "RETR", "STOR", "TYPE", "USER", "PASS"];
 
 pub(super) fn stage_of(code: Code) -> Stage {
     match code.class() {

@@ -50,6 +50,10 @@ pub enum Input<'a> {
     ServerClosed,
     /// Something happened on the server's data connection.
     Data(TransferId, Event),
+    /// The time of [`FarSession::wait`](super::FarSession::wait) is over.
+    WaitedInVain,
+    /// The control connection that [`Output::Reconnect`] asks for stands, with TLS where that is implicit.
+    Reconnected,
     /// The server has said nothing for [`SERVER_PATIENCE`](super::SERVER_PATIENCE) and is the only
     /// one that the session waits for, see [`FarSession`](super::FarSession::waits_only_for_server).
     ServerSilent,
@@ -110,6 +114,12 @@ pub enum Output {
         /// Everything from the client, and its end, has been written to the server.
         is_whole: bool,
     },
+    /// Tell the near half that the server leaves a command unanswered.
+    LeftUnanswered(CommandId),
+    /// Leave the server, which has ended the session without being asked to, and connect to it again.
+    Reconnect,
+    /// Remember this of the server, for [`Manner::known`] of later sessions.
+    Learned(ServerTraits),
     /// Tell the near half why there will be no session.
     Refuse(String),
     /// Close the server's control connection. Nothing follows.
@@ -141,6 +151,28 @@ pub struct Manner {
     pub mode: Mode,
     /// TLS with the server; where implicit, it has begun.
     pub tls: ServerTls,
+    /// What earlier sessions have learned of the server.
+    pub known: ServerTraits,
+}
+
+/// What sessions learn of a server that keeps no closer to the standards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServerTraits {
+    /// It leaves questions that are asked ahead unanswered, or ends the session at them.
+    pub dislikes_questions: bool,
+    /// It refuses `PASV` and `EPSV`, and takes `PORT` or `EPRT`.
+    pub lacks_passive: bool,
+}
+
+/// What a session waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// Another number is another wait, which begins anew.
+    pub number: u64,
+    /// Longest time without a word of the server.
+    pub time: Duration,
+    /// Bytes that move on a data connection of the session let it begin anew, too.
+    pub counts_data: bool,
 }
 
 /// Which side opens the server's data connections.

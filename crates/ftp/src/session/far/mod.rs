@@ -10,6 +10,7 @@ mod data;
 mod greeting;
 mod in_flight;
 mod io;
+mod log_in;
 mod port_request;
 mod prefetch;
 mod prepared;
@@ -17,9 +18,11 @@ mod protection;
 mod queue;
 mod replies;
 mod reply_buffer;
+mod waits;
 
-pub use io::{DataWay, Input, Manner, Opening, Output, TooManyCommands};
+pub use io::{DataWay, Input, Manner, Opening, Output, ServerTraits, TooManyCommands, Wait};
 pub use protection::ServerTls;
+pub use waits::{LONG_REPLY_TIMEOUT, REPLY_TIMEOUT};
 
 use std::collections::VecDeque;
 
@@ -27,7 +30,8 @@ use self::{
     connections::Connections,
     greeting::{Greeted, Greeting},
     in_flight::{Entry, Expect, InFlight},
-    prefetch::Prefetch,
+    log_in::LogIn,
+    prefetch::{Prefetch, Question},
     prepared::{Found, Prepared},
     protection::{Next, Protection},
     queue::{Queue, Request},
@@ -40,6 +44,7 @@ use super::{
 };
 use crate::{
     command::{Command, Kind},
+    reply::{Class, Code, Place},
     spool::SpoolRequest,
     wait,
 };
@@ -56,7 +61,7 @@ pub struct FarSession {
     /// The client's first command, which waits for TLS.
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
-    unbound: Option<(CommandId, TransferId, bool)>,
+    unbound: Option<(Option<CommandId>, TransferId, bool)>,
     /// The server has taken the user's log-in.
     is_logged_in: bool,
     /// A request for a spool that the caller is to answer.
@@ -74,6 +79,13 @@ pub struct FarSession {
     /// A command after whose answer the server may have forgotten `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
     connections: Connections,
+    /// What is known of the server.
+    traits: ServerTraits,
+    log_in: LogIn,
+    /// A line that may be the last of its reply.
+    doubtful: Option<(Vec<u8>, Place)>,
+    /// Counts what has been heard of the server and what it has been sent.
+    heard: u64,
     /// Lines of answers to `ABOR`, which has overtaken commands that are still to be answered.
     early: VecDeque<(CommandId, Tag, Vec<u8>)>,
     out: VecDeque<Output>,
@@ -81,19 +93,28 @@ pub struct FarSession {
 
 impl FarSession {
     /// A session with a server that has just been connected.
-    pub fn new(opening: Opening, manner: Manner) -> Self {
+    pub fn new(opening: Opening, mut manner: Manner) -> Self {
         let (id, expect) = match opening {
             Opening::RelayGreeting => (None, Expect::Greeted),
             Opening::ConsumeGreeting { id, line } => {
                 (Some(id), Expect::Greeting(Greeting::new(line)))
             }
         };
+        let traits = manner.known;
+        if traits.lacks_passive {
+            manner.data = DataWay::Active;
+        }
+        let mut prefetch = Prefetch::new(manner.mode);
+        if traits.dislikes_questions {
+            prefetch.stop();
+        }
+        let verb = String::new();
         Self {
             queue: Queue::default(),
-            in_flight: InFlight::greeting(Entry { id, expect }),
+            in_flight: InFlight::greeting(Entry { id, verb, expect }),
             prepared: Prepared::default(),
             manner,
-            prefetch: Prefetch::new(manner.mode),
+            prefetch,
             protection: Protection::new(manner.tls),
             account: None,
             unbound: None,
@@ -107,6 +128,10 @@ impl FarSession {
             has_account: false,
             forgets_protection: None,
             connections: Connections::default(),
+            traits,
+            log_in: LogIn::Recorded(Vec::new()),
+            doubtful: None,
+            heard: 0,
             early: VecDeque::new(),
             out: VecDeque::new(),
         }
@@ -119,6 +144,13 @@ impl FarSession {
     pub fn handle(&mut self, input: Input<'_>) -> Result<(), TooManyCommands> {
         if self.closed {
             return Ok(());
+        }
+        let is_of_near = matches!(
+            input,
+            Input::Command { .. } | Input::AskData { .. } | Input::Abandon(_) | Input::ClientGone
+        );
+        if !is_of_near {
+            self.heard += 1;
         }
         match input {
             Input::Command {
@@ -159,6 +191,8 @@ impl FarSession {
             Input::ServerLine(line) => self.server_line(line),
             Input::ServerClosed => self.server_closed(),
             Input::ServerSilent => self.server_silent(),
+            Input::WaitedInVain => self.waited_in_vain(),
+            Input::Reconnected => {}
             Input::Data(transfer, event) => self.data_said(transfer, event),
         }
         self.end_denied();
@@ -191,9 +225,6 @@ impl FarSession {
 
     fn enqueue(&mut self, request: Request) -> Result<(), TooManyCommands> {
         self.queue.check_room()?;
-        if let Some(code) = self.in_flight.client_went_on() {
-            self.reply_ended(code);
-        }
         self.in_flight.drop_begun();
         self.queue.push(request);
         Ok(())
@@ -205,9 +236,10 @@ impl FarSession {
             Next::Send(line) => {
                 self.send_line(line.as_bytes().to_vec());
                 let expect = Expect::Protection(ReplyBuffer::default());
-                self.in_flight.push(None, expect);
+                self.in_flight.push(None, line, expect);
             }
             Next::BeginTls => self.out.push_back(Output::BeginTls),
+            Next::Done if self.log_in.is_repeating() => self.repeat(),
             Next::Done => {
                 if let Some((id, line)) = self.account.take() {
                     self.send_account(id, line);
@@ -221,10 +253,46 @@ impl FarSession {
     }
 
     fn send_account(&mut self, id: Option<CommandId>, line: Vec<u8>) {
-        let cause = self.prefetch.cause(&Command::parse(&line));
+        let command = Command::parse(&line);
+        let cause = self.prefetch.cause(&command);
         self.has_account = true;
+        self.log_in.record(&line);
+        self.in_flight
+            .push(id, command.verb(), Expect::Plain(cause));
         self.send_line(line);
-        self.in_flight.push(id, Expect::Plain(cause));
+    }
+
+    /// Leaves a server that ends the session at a question which the client has not asked, and logs in again.
+    fn reconnect(&mut self, subject: Subject) {
+        self.dislikes(subject);
+        self.log_in.repeat();
+        let (id, verb, expect) = (None, String::new(), Expect::Repeated);
+        self.in_flight = InFlight::greeting(Entry { id, verb, expect });
+        self.protection = Protection::new(self.manner.tls);
+        self.doubtful = None;
+        self.abort_prepared();
+        self.out.push_back(Output::Reconnect);
+    }
+
+    /// The server has answered a step of the repeated log-in.
+    fn repeated(&mut self, code: Code) {
+        match code.class() {
+            Class::Failed => self.server_closed(),
+            _ if self.protection.is_done() => self.repeat(),
+            _ => {
+                let next = self.protection.greeted();
+                self.protect(next);
+            }
+        }
+    }
+
+    /// Sends the next step of the repeated log-in.
+    fn repeat(&mut self) {
+        if let Some(line) = self.log_in.next() {
+            let verb = Command::parse(&line).verb().to_owned();
+            self.in_flight.push(None, &verb, Expect::Repeated);
+            self.send_line(line);
+        }
     }
 
     /// Sends what may be sent now.
@@ -247,8 +315,8 @@ impl FarSession {
                 continue;
             }
             let question = self.in_flight.is_empty().then(|| self.prefetch.next());
-            if let Some(subject) = question.flatten() {
-                self.ask(subject);
+            if let Some(question) = question.flatten() {
+                self.ask(question);
             } else if let Some(request) = self.queue.pop() {
                 self.send(request);
             } else {
@@ -276,10 +344,10 @@ impl FarSession {
                 || self.in_flight.transfer_is_first() && self.queue.next_may_overtake())
     }
 
-    fn ask(&mut self, subject: Subject) {
-        self.send_line(subject.verb().as_bytes().to_vec());
-        let expect = Expect::Question(subject, ReplyBuffer::default());
-        self.in_flight.push(None, expect);
+    fn ask(&mut self, question: Question) {
+        let verb = question.subject.verb();
+        self.send_line(verb.as_bytes().to_vec());
+        self.in_flight.push(None, verb, Expect::Question(question));
     }
 
     fn send(&mut self, request: Request) {
@@ -303,6 +371,11 @@ impl FarSession {
         if let Some(text) = refusal(&command) {
             return self.answer(id, None, text);
         }
+        if self.is_logged_in {
+            // The log-in is complete, and nothing is asked any more that the client has not asked.
+            self.log_in = LogIn::Past;
+        }
+        self.log_in.record(&line);
         match SpoolRequest::of(&command) {
             Some(Ok(_)) if !self.is_logged_in => {
                 return self.answer(id, None, "530 gateway: log in first");
@@ -356,11 +429,14 @@ impl FarSession {
             Kind::Type => expect = Expect::Type(ReplyBuffer::default(), answered),
             _ => {}
         }
+        let verb = command.verb().to_owned();
+        self.heard += 1;
         self.out.push_back(Output::ToServer { line, synch });
         if kind == Kind::Abort {
             self.abort_transfer();
         }
-        self.in_flight.push((!answered).then_some(id), expect);
+        self.in_flight
+            .push((!answered).then_some(id), &verb, expect);
     }
 
     /// What a command that depends on the transfer type is answered while that is in doubt.
@@ -412,6 +488,11 @@ impl FarSession {
     }
 
     fn server_closed(&mut self) {
+        self.end_doubtful();
+        if let Some(question) = self.ended_at_question() {
+            let subject = question.subject;
+            return self.reconnect(subject);
+        }
         self.server_gone = true;
         let unanswered: Vec<_> = self.in_flight.transfers().collect();
         for transfer in unanswered {
@@ -447,6 +528,7 @@ impl FarSession {
     }
 
     fn send_line(&mut self, line: Vec<u8>) {
+        self.heard += 1;
         let synch = false;
         self.out.push_back(Output::ToServer { line, synch });
     }

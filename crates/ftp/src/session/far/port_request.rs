@@ -16,8 +16,10 @@ pub(super) struct PortRequest {
     /// The client has its answer.
     pub(super) answered: bool,
     asked: Ask,
-    /// The form to try when the server does not know this one.
+    /// The form to try when the server refuses this one.
     other: Option<Ask>,
+    /// The server has refused to open a port itself.
+    in_place_of_passive: bool,
     pub(super) held: ReplyBuffer,
 }
 
@@ -36,6 +38,8 @@ pub(super) enum PortAnswer {
     Connects,
     /// Ask again in the other form.
     Again(PortRequest),
+    /// The server opens no port in any form: listen for its connection.
+    NoPassive,
     /// Relay these lines.
     Refused(ReplyBuffer),
     /// No refusal, and no port either.
@@ -64,12 +68,41 @@ impl PortRequest {
         Self::new(transfer, answered, Ask::Active(asked, at), other)
     }
 
+    /// The same, after the server has refused to open a port itself.
+    pub(super) fn in_place_of_passive(self) -> Self {
+        Self {
+            in_place_of_passive: true,
+            ..self
+        }
+    }
+
+    /// Whether the server connects although it was to open a port.
+    pub(super) fn is_in_place_of_passive(&self) -> bool {
+        self.in_place_of_passive
+    }
+
+    /// Whether the gateway listens for the server.
+    pub(super) fn is_active(&self) -> bool {
+        matches!(self.asked, Ask::Active(..))
+    }
+
+    /// Verb of the command.
+    pub(super) fn verb(&self) -> &'static str {
+        match self.asked {
+            Ask::Passive(PassiveForm::Pasv) => "PASV",
+            Ask::Passive(_) => "EPSV",
+            Ask::Active(ActiveForm::Port, _) => "PORT",
+            Ask::Active(..) => "EPRT",
+        }
+    }
+
     fn new(transfer: TransferId, answered: bool, asked: Ask, other: Option<Ask>) -> Self {
         Self {
             transfer,
             answered,
             asked,
             other,
+            in_place_of_passive: false,
             held: ReplyBuffer::default(),
         }
     }
@@ -86,26 +119,25 @@ impl PortRequest {
     }
 
     pub(super) fn ended(self, code: Code) -> PortAnswer {
-        let has_agreed = match self.asked {
-            Ask::Passive(PassiveForm::Pasv) => code.0 == 227,
-            Ask::Passive(_) => code.0 == 229,
-            Ask::Active(..) => code.class() == Class::Completed,
-        };
+        let has_agreed = code.class() == Class::Completed;
         match self.asked {
             Ask::Active(..) if has_agreed => return PortAnswer::Connects,
             Ask::Passive(form) if has_agreed => {
-                let announced = self.held.last().and_then(|line| announced_port(form, line));
-                if let Some(port) = announced {
+                let mut lines = self.held.lines();
+                if let Some(port) = lines.find_map(|line| announced_port(form, line)) {
                     return PortAnswer::Port(port);
                 }
             }
             _ => {}
         }
-        let not_understood = matches!(code.0, 500..=504 | 522) || has_agreed;
-        match self.other {
-            Some(other) if not_understood => {
-                PortAnswer::Again(Self::new(self.transfer, self.answered, other, None))
-            }
+        // Before a log-in, each form is refused so.
+        let is_refused = code.0 / 100 == 5 && !matches!(code.0, 530 | 532);
+        match (self.other, self.asked) {
+            (Some(other), _) if is_refused || has_agreed => PortAnswer::Again(Self {
+                in_place_of_passive: self.in_place_of_passive,
+                ..Self::new(self.transfer, self.answered, other, None)
+            }),
+            (_, Ask::Passive(_)) if is_refused => PortAnswer::NoPassive,
             _ if code.class() == Class::Failed => PortAnswer::Refused(self.held),
             _ => PortAnswer::Unreadable,
         }

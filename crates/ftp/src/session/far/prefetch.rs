@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::reply_buffer::ReplyBuffer;
 use crate::{
     command::Command,
     reply::{Class, Code},
@@ -10,9 +11,36 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Prefetch {
-    mode: Mode,
     logged_in: bool,
-    questions: VecDeque<Subject>,
+    /// The server is asked nothing that its client does not ask.
+    is_off: bool,
+    questions: VecDeque<(Cause, Subject)>,
+}
+
+/// A question that the server has been asked ahead.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) subject: Subject,
+    cause: Cause,
+    pub(super) held: ReplyBuffer,
+    /// The server has taken its leave instead of an answer.
+    pub(super) is_farewell: bool,
+}
+
+impl Question {
+    /// Whether a reply with `code` is another reply to the client's command that came before: some servers answer twice.
+    pub(super) fn is_stray(&self, code: Code) -> bool {
+        match self.cause {
+            Cause::LogIn => matches!(code.0, 202 | 220 | 230 | 232),
+            Cause::Directory => matches!(code.0, 200 | 250),
+            Cause::Nothing => false,
+        }
+    }
+
+    /// Whether a reply with `code` is the answer.
+    pub(super) fn is_answer(&self, code: Code) -> bool {
+        code == self.subject.answer_code()
+    }
 }
 
 /// What the success of a command lets the gateway ask.
@@ -28,8 +56,8 @@ pub(super) enum Cause {
 impl Prefetch {
     pub(super) fn new(mode: Mode) -> Self {
         Self {
-            mode,
             logged_in: false,
+            is_off: mode == Mode::Strict,
             questions: VecDeque::new(),
         }
     }
@@ -49,7 +77,7 @@ impl Prefetch {
 
     /// The server has answered a command. Returns whether something is asked now.
     pub(super) fn answered(&mut self, cause: Cause, code: Code) -> bool {
-        if self.mode == Mode::Strict {
+        if self.is_off {
             return false;
         }
         let questions: &[Subject] = match cause {
@@ -62,13 +90,26 @@ impl Prefetch {
             }
             _ => &[],
         };
-        self.questions.extend(questions);
-        !questions.is_empty()
+        let questions = questions.iter().map(|subject| (cause, *subject));
+        self.questions.extend(questions.clone());
+        questions.len() > 0
     }
 
     /// The next question.
-    pub(super) fn next(&mut self) -> Option<Subject> {
-        self.questions.pop_front()
+    pub(super) fn next(&mut self) -> Option<Question> {
+        let (cause, subject) = self.questions.pop_front()?;
+        Some(Question {
+            subject,
+            cause,
+            held: ReplyBuffer::default(),
+            is_farewell: false,
+        })
+    }
+
+    /// Asks nothing more.
+    pub(super) fn stop(&mut self) {
+        self.is_off = true;
+        self.questions.clear();
     }
 
     /// Whether no question is left.

@@ -20,6 +20,8 @@ pub(super) struct Protection {
     tls: ServerTls,
     step: Step,
     is_forgotten: bool,
+    /// The server has been asked for the protection of data once.
+    has_asked: bool,
 }
 
 /// What the server answers next.
@@ -53,6 +55,7 @@ impl Protection {
             tls,
             step,
             is_forgotten: false,
+            has_asked: false,
         }
     }
 
@@ -108,16 +111,25 @@ impl Protection {
             Step::Auth => Next::Refused(format!("the server offers no TLS: {}", held.quoted())),
             // Servers with implicit TLS may know neither this nor the next.
             Step::Pbsz => self.go(Step::Prot, "PROT P"),
-            Step::Prot if is_ok || self.tls == ServerTls::Implicit => {
-                self.step = Step::Done;
-                Next::Done
-            }
-            Step::Prot => Next::Refused(format!(
-                "the server offers no TLS for data connections: {}",
-                held.quoted()
-            )),
+            Step::Prot => self.prot_answered(code, held),
             Step::Greeting | Step::Handshake | Step::Done => Next::Done,
         }
+    }
+
+    fn prot_answered(&mut self, code: Code, held: &ReplyBuffer) -> Next {
+        let is_ok = code.class() == Class::Completed;
+        // Some servers take `PROT` from users who are logged in only, and say so in different ways.
+        let asks_again = !is_ok && !self.has_asked && !matches!(code.0, 504 | 534 | 536);
+        self.has_asked = true;
+        if is_ok || asks_again || self.tls == ServerTls::Implicit {
+            self.is_forgotten |= asks_again;
+            self.step = Step::Done;
+            return Next::Done;
+        }
+        Next::Refused(format!(
+            "the server offers no TLS for data connections: {}",
+            held.quoted()
+        ))
     }
 
     fn go(&mut self, step: Step, line: &'static str) -> Next {

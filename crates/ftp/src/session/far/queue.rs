@@ -107,6 +107,12 @@ impl Queue {
         self.requests.iter().any(|request| request.id() < than)
     }
 
+    /// Whether a request waits that came behind the one with this number.
+    pub(super) fn has_later(&self, than: Option<CommandId>) -> bool {
+        let mut requests = self.requests.iter();
+        requests.any(|request| Some(request.id()) > than)
+    }
+
     /// Whether the next request may be sent before the final reply of a transfer.
     pub(super) fn next_may_overtake(&self) -> bool {
         self.requests.front().is_some_and(Request::may_overtake)

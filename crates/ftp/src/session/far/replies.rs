@@ -1,14 +1,48 @@
 //! What the server says: which command it answers, and what becomes of each line.
 
 use super::{
-    CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, ReplyBuffer,
-    Stage, Subject, Tag, TransferId, in_flight::stage_of,
+    CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
+    ReplyBuffer, Stage, Tag, TransferId, in_flight::stage_of,
 };
-use crate::reply::{Class, Code};
+use crate::reply::{Class, Code, Place, leading_code};
 
 impl FarSession {
     pub(super) fn server_line(&mut self, line: &[u8]) {
+        let open = self.doubtful.as_ref().map(|(_, place)| place.code);
+        if open.is_some_and(|open| self.in_flight.begins_next(line, open)) {
+            self.end_doubtful();
+        }
+        if let Some((line, place)) = self.doubtful.take() {
+            // Text inside its reply: another line follows.
+            self.placed_line(&line, place);
+        }
         let place = self.in_flight.place(line);
+        if place.in_doubt {
+            self.doubtful = Some((line.to_vec(), place));
+        } else {
+            self.placed_line(line, place);
+        }
+    }
+
+    /// Nothing has followed a line in doubt: it is the last of its reply, and its code counts.
+    pub(super) fn end_doubtful(&mut self) {
+        let Some((line, place)) = self.doubtful.take() else {
+            return;
+        };
+        self.in_flight.end_in_doubt();
+        let code = leading_code(&line).or(place.code);
+        let last = true;
+        self.placed_line(
+            &line,
+            Place {
+                code,
+                last,
+                ..place
+            },
+        );
+    }
+
+    fn placed_line(&mut self, line: &[u8], place: Place) {
         let Some(code) = place.code else {
             // Outside any reply.
             let tag = Tag {
@@ -45,8 +79,6 @@ impl FarSession {
         }
         if place.last {
             self.reply_ended(code);
-        } else if let Some(code) = self.in_flight.question_ended() {
-            self.reply_ended(code);
         }
     }
 
@@ -75,10 +107,14 @@ impl FarSession {
         let Some(transfer) = self.in_flight.transfers().next() else {
             return;
         };
-        if self.connections.is_open(transfer) {
-            return;
+        if !self.connections.is_open(transfer) {
+            let id = self.in_flight.forget(transfer);
+            self.end_unanswered(id, transfer);
         }
-        let id = self.in_flight.forget(transfer);
+    }
+
+    /// Ends an aborted transfer in place of the server, which says nothing of it.
+    pub(super) fn end_unanswered(&mut self, id: Option<CommandId>, transfer: TransferId) {
         let worth = self.connections.answered(transfer, false);
         self.report_upload(transfer, worth);
         if let Some(id) = id {
@@ -110,19 +146,28 @@ impl FarSession {
 
     /// Keeps a line of a reply that is not relayed as it comes.
     pub(super) fn keeps(&mut self, line: &[u8], code: Code) -> bool {
+        let is_farewell = matches!(code.0, 221 | 421);
+        let repeats = self.log_in.is_recorded();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
+            Some(Expect::Late(_)) => return true,
+            // A server that ends the session at a question gets none on another connection.
+            Some(Expect::Question(question)) if is_farewell && repeats => {
+                question.is_farewell = true;
+                &mut question.held
+            }
+            // Without the log-in that follows, a repetition has failed.
+            Some(Expect::Repeated) => return code.class() != Class::Failed,
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             Some(Expect::Type(_, false)) => return false,
             // A server that takes its leave answers nobody's question.
-            Some(Expect::Type(..) | Expect::Question(..) | Expect::Protection(_))
+            Some(Expect::Type(..) | Expect::Question(_) | Expect::Protection(_))
                 if code.0 == 421 =>
             {
                 return false;
             }
-            Some(Expect::Type(held, _) | Expect::Question(_, held) | Expect::Protection(held)) => {
-                held
-            }
+            Some(Expect::Question(question)) => &mut question.held,
+            Some(Expect::Type(held, _) | Expect::Protection(held)) => held,
             _ => return false,
         };
         held.push(line);
@@ -151,10 +196,18 @@ impl FarSession {
     }
 
     pub(super) fn reply_ended(&mut self, code: Code) {
-        let Some((index, Entry { id, expect })) = self.in_flight.reply_ended() else {
+        let Some((index, Entry { id, verb, expect })) = self.in_flight.reply_ended() else {
             return;
         };
         let is_preliminary = stage_of(code) == Stage::Preliminary;
+        if index > 0
+            && !is_preliminary
+            && let Some(id) = self.in_flight.pass_abort()
+        {
+            // The server answers in order, and has passed it over.
+            self.abort_prepared();
+            self.out.push_back(Output::LeftUnanswered(id));
+        }
         let then = match expect {
             Expect::Plain(_) | Expect::Begun => {
                 if !is_preliminary && id.is_some() && id == self.forgets_protection {
@@ -210,13 +263,21 @@ impl FarSession {
                 self.type_answered(&held, answered, code);
                 None
             }
-            Expect::Question(subject, held) => {
-                self.prefetched(subject, held, code);
+            // The end of the connection comes next, or the time for an answer runs out.
+            Expect::Question(question) if question.is_farewell => Some(Expect::Question(question)),
+            Expect::Question(question) => {
+                self.prefetched(question, code);
                 None
             }
+            Expect::Repeated if is_preliminary => Some(expect),
+            Expect::Repeated => {
+                self.repeated(code);
+                None
+            }
+            Expect::Late(_) => None,
         };
         if let Some(expect) = then {
-            self.in_flight.keep(index, Entry { id, expect });
+            self.in_flight.keep(index, Entry { id, verb, expect });
         }
     }
 
@@ -258,10 +319,14 @@ impl FarSession {
         }
     }
 
-    pub(super) fn prefetched(&mut self, subject: Subject, held: ReplyBuffer, code: Code) {
-        let answer = held
-            .into_text()
-            .filter(|_| code.class() == Class::Completed);
+    fn prefetched(&mut self, question: Question, code: Code) {
+        let is_answer = question.is_answer(code);
+        if !is_answer && code.class() == Class::Completed {
+            // Its codes are not those of the standard, so a stray reply cannot be told from an answer.
+            self.prefetch.stop();
+        }
+        let subject = question.subject;
+        let answer = question.held.into_text().filter(|_| is_answer);
         let last = self.prefetch.is_done();
         self.out.push_back(Output::Prefetched {
             subject,

@@ -19,8 +19,13 @@ impl ReplyBuffer {
         self.lines.push(line.to_vec());
     }
 
-    pub(super) fn last(&self) -> Option<&[u8]> {
+    fn last(&self) -> Option<&[u8]> {
         self.lines.last().map(Vec::as_slice)
+    }
+
+    /// The lines, the last one first: it says most.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.iter().rev().map(Vec::as_slice)
     }
 
     /// The last line for the text of another reply: short, and without control characters.

@@ -3,6 +3,7 @@ mod fast;
 mod spool;
 mod tls;
 mod transfers;
+mod unanswered;
 mod wait;
 
 use super::*;
@@ -13,6 +14,10 @@ const STRICT: Manner = Manner {
     data: DataWay::Passive,
     mode: Mode::Strict,
     tls: ServerTls::Off,
+    known: ServerTraits {
+        dislikes_questions: false,
+        lacks_passive: false,
+    },
 };
 
 fn session() -> FarSession {
@@ -64,6 +69,21 @@ fn drain(far: &mut FarSession) -> Vec<String> {
             Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
             Output::Taken => "taken".to_owned(),
+            Output::LeftUnanswered(id) => format!("unanswered {}", id.0),
+            Output::Reconnect => "reconnect".to_owned(),
+            Output::Learned(traits) => format!(
+                "learned{}{}",
+                if traits.dislikes_questions {
+                    " no questions"
+                } else {
+                    ""
+                },
+                if traits.lacks_passive {
+                    " no passive"
+                } else {
+                    ""
+                }
+            ),
             Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
             Output::Close => "close".to_owned(),
         });
@@ -74,6 +94,18 @@ fn drain(far: &mut FarSession) -> Vec<String> {
 fn server(far: &mut FarSession, line: &str) -> Vec<String> {
     far.handle(Input::ServerLine(line.as_bytes()))
         .expect("no limit is hit");
+    drain(far)
+}
+
+/// The server says nothing until the session stops waiting. Returns for how many seconds that is.
+fn silence(far: &mut FarSession) -> (u64, Vec<String>) {
+    let wait = far.wait().expect("the session waits for the server");
+    far.handle(Input::WaitedInVain).expect("no limit is hit");
+    (wait.time.as_secs(), drain(far))
+}
+
+fn closed_by_server(far: &mut FarSession) -> Vec<String> {
+    far.handle(Input::ServerClosed).expect("no limit is hit");
     drain(far)
 }
 

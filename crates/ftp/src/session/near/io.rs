@@ -33,6 +33,8 @@ pub enum Input<'a> {
     TlsBegun,
     /// The far half has agreed with the server on a data connection.
     DataReady(CommandId),
+    /// The server leaves a command unanswered, and the client has gone on without.
+    LeftUnanswered(CommandId),
     /// The far half has dealt with a command whose answer the client has had.
     Taken,
     /// What the server answers to a question that the client has not asked.

@@ -193,6 +193,7 @@ impl NearSession {
                 self.protection.begun();
             }
             Input::Taken => self.pending.taken(),
+            Input::LeftUnanswered(id) => self.left_unanswered(id),
             Input::DataReady(id) => {
                 if let Some((transfer, way)) = self.pending.data_ready(id) {
                     self.await_client(transfer, way);
@@ -482,6 +483,15 @@ impl NearSession {
             self.close();
         }
         self.leave_if_answered();
+    }
+
+    /// No answer to a command comes, and the client expects none.
+    fn left_unanswered(&mut self, id: CommandId) {
+        let aborted = self.transfers.take_aborted(id);
+        self.kill(aborted);
+        if let Some(transfer) = self.pending.answered(id) {
+            self.remove(transfer);
+        }
     }
 
     fn relay_line(&mut self, tag: Tag, line: &[u8]) {

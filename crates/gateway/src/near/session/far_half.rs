@@ -85,6 +85,7 @@ impl Session {
                 }
             }
             Ok(FarMessage::Taken) => self.near.handle(Input::Taken),
+            Ok(FarMessage::LeftUnanswered(id)) => self.near.handle(Input::LeftUnanswered(id)),
             Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
             Ok(FarMessage::Prefetched {
                 subject,

@@ -128,3 +128,24 @@ fn protection_is_settled_again_when_the_server_may_have_forgotten_it() {
         assert_eq!(server(&mut far, "200 ok"), ["< PASV"]);
     }
 }
+
+#[test]
+fn a_server_that_takes_prot_from_users_only_is_asked_again_before_data() {
+    for refusal in ["530 log in", "503 bad sequence", "500 what"] {
+        let mut far = explicit();
+        server(&mut far, "220 ready");
+        server(&mut far, "234 go");
+        begun(&mut far);
+        client(&mut far, 1, "USER joe");
+        assert_eq!(server(&mut far, refusal), ["< PROT P"]);
+        assert_eq!(server(&mut far, refusal), ["< USER joe"]);
+        server(&mut far, "230 in");
+        assert_eq!(pasv(&mut far, 2, 1), ["< PBSZ 0"]);
+        assert_eq!(server(&mut far, "200 ok"), ["< PROT P"]);
+        let out = server(&mut far, refusal);
+        assert!(
+            out[0].starts_with("refuse the server offers no TLS"),
+            "{out:?}"
+        );
+    }
+}

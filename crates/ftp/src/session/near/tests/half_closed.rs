@@ -71,3 +71,15 @@ fn what_some_servers_split_is_refused() {
     assert_eq!(client(&mut near, "MODE S"), ["< MODE S"]);
     assert_eq!(client(&mut near, "NOOP\r"), ["< NOOP"]);
 }
+
+#[test]
+fn an_abor_that_is_left_unanswered_lets_later_answers_pass() {
+    let mut near = downloading();
+    client(&mut near, "ABOR");
+    client(&mut near, "NOOP");
+    reply(&mut near, 2, 1, "426 broken");
+    near.handle(Input::LeftUnanswered(CommandId(3)));
+    drain(&mut near);
+    assert_eq!(reply(&mut near, 4, 0, "200 ok"), ["> 200 ok"]);
+    assert!(near.is_idle());
+}

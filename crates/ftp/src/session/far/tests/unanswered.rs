@@ -1,0 +1,367 @@
+//! Servers that leave something unanswered, answer it oddly, or end the session at it.
+
+use super::*;
+
+fn fast() -> FarSession {
+    with(Manner {
+        mode: Mode::Fast,
+        ..STRICT
+    })
+}
+
+/// The server has let the client in, and has been asked `SYST`.
+fn asked() -> FarSession {
+    let mut far = fast();
+    client(&mut far, 1, "USER joe");
+    server(&mut far, "331 password");
+    client(&mut far, 2, "PASS x");
+    assert_eq!(server(&mut far, "230 in"), ["> 230 in", "< SYST"]);
+    far
+}
+
+fn reconnected(far: &mut FarSession) -> Vec<String> {
+    far.handle(Input::Reconnected).expect("no limit is hit");
+    drain(far)
+}
+
+#[test]
+fn a_question_without_an_answer_is_given_up_and_the_server_asked_no_more() {
+    let mut far = asked();
+    assert!(client(&mut far, 3, "TYPE I").is_empty());
+    let (seconds, out) = silence(&mut far);
+    assert!(seconds <= 5, "a client waits meanwhile: {seconds} s");
+    assert_eq!(
+        out,
+        ["learned no questions", "System None true", "< TYPE I"]
+    );
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+    client(&mut far, 4, "CWD a");
+    assert_eq!(server(&mut far, "250 ok"), ["> 250 ok"], "no PWD follows");
+}
+
+#[test]
+fn a_late_answer_to_a_question_answers_no_command() {
+    for late in ["215 UNIX", "500 what"] {
+        let mut far = asked();
+        client(&mut far, 3, "TYPE I");
+        silence(&mut far);
+        assert!(server(&mut far, late).is_empty(), "{late}");
+        assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+    }
+    let mut far = asked();
+    silence(&mut far);
+    assert!(server(&mut far, "215 UNIX").is_empty());
+    assert_eq!(client(&mut far, 3, "SYST"), ["< SYST"]);
+    assert_eq!(server(&mut far, "215 UNIX"), ["> 215 UNIX"]);
+}
+
+#[test]
+fn a_server_known_to_dislike_questions_gets_none() {
+    let mut far = with(Manner {
+        mode: Mode::Fast,
+        known: ServerTraits {
+            dislikes_questions: true,
+            ..ServerTraits::default()
+        },
+        ..STRICT
+    });
+    client(&mut far, 1, "USER joe");
+    assert_eq!(server(&mut far, "230 in"), ["> 230 in"]);
+}
+
+#[test]
+fn a_server_that_leaves_at_a_question_is_logged_in_to_again() {
+    for farewell in [None, Some("221 goodbye"), Some("421 goodbye")] {
+        let mut far = asked();
+        assert!(client(&mut far, 3, "CWD a").is_empty());
+        if let Some(line) = farewell {
+            assert!(server(&mut far, line).is_empty(), "{line}");
+        }
+        let out = closed_by_server(&mut far);
+        assert_eq!(
+            out,
+            ["learned no questions", "System None true", "reconnect"]
+        );
+        assert!(reconnected(&mut far).is_empty());
+        assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+        assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
+        assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
+        assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
+        assert_eq!(closed_by_server(&mut far), ["close"]);
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_logged_in_to_again_is_left() {
+    let mut far = asked();
+    closed_by_server(&mut far);
+    assert_eq!(closed_by_server(&mut far), ["close"], "no connection");
+    let mut far = asked();
+    closed_by_server(&mut far);
+    assert_eq!(server(&mut far, "421 full"), ["> 421 full", "close"]);
+}
+
+#[test]
+fn a_session_that_has_come_further_is_not_begun_again() {
+    let mut far = asked();
+    for line in ["215 UNIX", "500 what", "257 \"/\""] {
+        server(&mut far, line);
+    }
+    client(&mut far, 3, "CWD a");
+    assert_eq!(server(&mut far, "250 ok"), ["> 250 ok", "< PWD"]);
+    assert_eq!(closed_by_server(&mut far), ["close"]);
+}
+
+#[test]
+fn another_reply_to_the_log_in_is_no_answer_to_a_question() {
+    let mut far = asked();
+    assert_eq!(server(&mut far, "230 Welcome"), ["> 230 Welcome"]);
+    assert_eq!(
+        server(&mut far, "215 UNIX"),
+        ["System Some(\"215 UNIX\") false", "< FEAT"]
+    );
+}
+
+#[test]
+fn another_reply_to_cwd_is_no_answer_to_a_question() {
+    let mut far = asked();
+    for line in ["215 UNIX", "500 what", "257 \"/\""] {
+        server(&mut far, line);
+    }
+    client(&mut far, 3, "CWD a");
+    assert_eq!(server(&mut far, "200 OK"), ["> 200 OK", "< PWD"]);
+    assert_eq!(server(&mut far, "250 changed"), ["> 250 changed"]);
+    let answer = "Directory Some(\"257 \\\"/a\\\"\") true";
+    assert_eq!(server(&mut far, "257 \"/a\""), [answer]);
+}
+
+#[test]
+fn an_answer_with_a_code_of_its_own_is_not_repeated() {
+    let mut far = asked();
+    assert_eq!(server(&mut far, "200 UNIX"), ["System None true"]);
+}
+
+#[test]
+fn the_code_of_the_last_line_counts() {
+    let mut far = session();
+    client(&mut far, 1, "HELP");
+    client(&mut far, 2, "NOOP");
+    assert_eq!(server(&mut far, "214-these"), ["> 214-these"]);
+    assert!(server(&mut far, "200 HELP done").is_empty());
+    far.handle(Input::WaitedInVain).expect("no limit is hit");
+    let Some(Output::Reply { tag, .. }) = far.poll() else {
+        panic!("a reply")
+    };
+    assert_eq!((tag.code, tag.last), (200, true));
+    assert_eq!(drain(&mut far), ["< NOOP"]);
+}
+
+#[test]
+fn a_line_with_another_code_inside_a_reply_is_text() {
+    let mut far = session();
+    client(&mut far, 1, "STAT x");
+    client(&mut far, 2, "NOOP");
+    assert_eq!(server(&mut far, "250-"), ["> 250-"]);
+    assert!(server(&mut far, "550 x").is_empty());
+    assert_eq!(server(&mut far, "550"), ["> 550 x"]);
+    assert_eq!(
+        server(&mut far, "250 end"),
+        ["> 550", "> 250 end", "< NOOP"]
+    );
+}
+
+#[test]
+fn an_upload_ends_at_a_final_reply_with_two_codes() {
+    let mut far = prepared();
+    client(&mut far, 2, "STOR a");
+    server(&mut far, "150 go");
+    server(&mut far, "226-thanks");
+    server(&mut far, "250 done");
+    assert_eq!(silence(&mut far).1, ["> 250 done"]);
+    assert!(!far.transfer_running());
+}
+
+#[test]
+fn an_abor_without_an_answer_of_its_own_lets_the_session_go_on() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    client(&mut far, 3, "ABOR");
+    assert_eq!(server(&mut far, "426 broken"), ["> 426 broken"]);
+    client(&mut far, 4, "NOOP");
+    let (seconds, out) = silence(&mut far);
+    assert!(seconds < 5, "{seconds} s");
+    assert_eq!(out, ["unanswered 3", "< NOOP"]);
+    assert!(server(&mut far, "226 aborted").is_empty(), "it comes late");
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+}
+
+#[test]
+fn an_abor_that_the_server_passes_over_takes_no_answer_of_another_command() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    client(&mut far, 3, "ABOR");
+    assert_eq!(client(&mut far, 4, "NOOP"), ["< NOOP"]);
+    assert_eq!(server(&mut far, "426 broken"), ["> 426 broken"]);
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok", "unanswered 3"]);
+    assert_eq!(far.wait(), None);
+}
+
+#[test]
+fn a_client_that_awaits_an_answer_to_abor_gets_one() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    client(&mut far, 3, "ABOR");
+    far.handle(Input::Data(TransferId(1), Event::Closed))
+        .expect("no limit is hit");
+    drain(&mut far);
+    assert!(silence(&mut far).1[0].starts_with("> 426 gateway"));
+    assert!(silence(&mut far).1[0].starts_with("> 226 gateway"));
+    assert_eq!(client(&mut far, 4, "NOOP"), ["< NOOP"]);
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+}
+
+#[test]
+fn a_command_that_stays_unanswered_ends_the_session_with_421() {
+    let mut far = session();
+    client(&mut far, 1, "PWD");
+    client(&mut far, 2, "NOOP");
+    assert_eq!(far.wait().map(|wait| wait.time), Some(REPLY_TIMEOUT));
+    let (_, out) = silence(&mut far);
+    assert_eq!(
+        out,
+        [
+            "> 421 gateway: the server has not answered PWD for 5 minutes",
+            "close"
+        ]
+    );
+}
+
+#[test]
+fn work_gets_an_hour_and_idleness_no_end() {
+    let mut far = session();
+    assert_eq!(far.wait(), None);
+    for (id, line) in [(1, "SITE CHMOD 644 a"), (2, "XSHA256 big"), (3, "DELE a")] {
+        client(&mut far, id, line);
+        let wait = far.wait().expect("an answer is awaited");
+        assert_eq!(
+            (wait.time, wait.counts_data),
+            (LONG_REPLY_TIMEOUT, true),
+            "{line}"
+        );
+        server(&mut far, "200 ok");
+    }
+    let mut far = prepared();
+    client(&mut far, 2, "STOR big");
+    assert_eq!(
+        far.wait(),
+        None,
+        "the data connection has timeouts of its own"
+    );
+    far.handle(Input::Data(TransferId(1), Event::Delivered))
+        .expect("no limit is hit");
+    far.handle(Input::Data(TransferId(1), Event::Closed))
+        .expect("no limit is hit");
+    assert_eq!(far.wait().map(|wait| wait.time), Some(LONG_REPLY_TIMEOUT));
+}
+
+#[test]
+fn each_word_of_the_server_begins_the_wait_anew() {
+    let mut far = session();
+    client(&mut far, 1, "STAT big");
+    let first = far.wait();
+    client(&mut far, 2, "NOOP");
+    assert_eq!(far.wait(), first, "further commands do not");
+    server(&mut far, "213-status");
+    assert_ne!(far.wait(), first);
+}
+
+#[test]
+fn where_pasv_and_epsv_are_refused_the_server_connects() {
+    let mut far = session();
+    assert_eq!(pasv(&mut far, 1, 1), ["< PASV"]);
+    assert_eq!(server(&mut far, "550 no"), ["< EPSV"]);
+    assert_eq!(server(&mut far, "502 no"), ["listen 1"]);
+    let at = Some("10.0.0.9:1025".parse().expect("an address"));
+    far.handle(Input::Listening(at)).expect("no limit is hit");
+    assert_eq!(drain(&mut far), ["< PORT 10,0,0,9,4,1"]);
+    assert_eq!(
+        server(&mut far, "200 ok"),
+        ["learned no passive", "ready 1"]
+    );
+    client(&mut far, 2, "LIST");
+    server(&mut far, "150 go");
+    server(&mut far, "226 done");
+    assert_eq!(pasv(&mut far, 3, 2), ["listen 2"], "it is not asked again");
+}
+
+#[test]
+fn where_no_form_is_taken_the_refusal_is_relayed() {
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    server(&mut far, "502 no");
+    server(&mut far, "502 no");
+    let at = Some("10.0.0.9:1025".parse().expect("an address"));
+    far.handle(Input::Listening(at)).expect("no limit is hit");
+    drain(&mut far);
+    server(&mut far, "502 no");
+    assert_eq!(server(&mut far, "502 none"), ["unlisten 1", "> 502 none"]);
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    assert_eq!(server(&mut far, "530 log in"), ["> 530 log in"]);
+}
+
+#[test]
+fn a_server_known_to_lack_pasv_is_not_asked_for_it() {
+    let mut far = with(Manner {
+        known: ServerTraits {
+            lacks_passive: true,
+            ..ServerTraits::default()
+        },
+        ..STRICT
+    });
+    assert_eq!(pasv(&mut far, 1, 1), ["listen 1"]);
+}
+
+#[test]
+fn a_port_is_read_in_the_form_and_the_line_in_which_it_comes() {
+    for (lines, form) in [
+        (&["229 ok (|||1025|)"][..], "PASV"),
+        (&["227-go (1,2,3,4,4,1)", "227 there"][..], "PASV"),
+        (&["200 ok (1,2,3,4,4,1)"][..], "PASV"),
+        (&["502 no", "227 ok ( 1, 2, 3, 4, 4, 1)"][..], "EPSV"),
+    ] {
+        let mut far = session();
+        pasv(&mut far, 1, 1);
+        let out: Vec<_> = lines
+            .iter()
+            .flat_map(|line| server(&mut far, line))
+            .collect();
+        assert!(
+            out.ends_with(&["connect 1 1025".into(), "ready 1".into()]),
+            "{form}: {out:?}"
+        );
+    }
+}
+
+#[test]
+fn what_some_servers_split_never_reaches_one() {
+    for line in ["NOOP x\rPORT 10,0,0,9,0,25", "NOOP\0DELE a", "", "MODE B"] {
+        let out = client(&mut session(), 1, line);
+        assert!(out[0].starts_with("> 50"), "{line:?}: {out:?}");
+    }
+    assert_eq!(client(&mut session(), 1, "MODE S"), ["< MODE S"]);
+}
+
+#[test]
+fn a_download_that_succeeds_without_a_beginning_may_be_empty() {
+    let mut far = prepared();
+    client(&mut far, 2, "LIST");
+    assert_eq!(server(&mut far, "226 done"), ["> 226 done", "done 1"]);
+    let mut far = prepared();
+    client(&mut far, 2, "LIST");
+    server(&mut far, "150 go");
+    assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
+}

@@ -1,0 +1,168 @@
+//! How long the session waits for each answer of the server, and what it does when none comes.
+
+use std::time::Duration;
+
+use super::{
+    FarSession, Output, Wait,
+    in_flight::{Entry, Expect, Late},
+    prefetch::Question,
+};
+use crate::session::{Stage, Subject, Tag};
+
+impl FarSession {
+    /// What the session waits for; `None` while it waits for nothing that the server owes.
+    ///
+    /// The caller hands in [`Input::WaitedInVain`](super::Input::WaitedInVain) when the time is over. Other inputs may change
+    /// the wait, and end it.
+    pub fn wait(&self) -> Option<Wait> {
+        if self.closed || self.server_gone {
+            return None;
+        }
+        let (time, counts_data) = match self.doubtful {
+            Some(_) => (DOUBT_TIMEOUT, false),
+            None => self.time_for(self.in_flight.awaited()?)?,
+        };
+        Some(Wait {
+            number: self.heard,
+            time,
+            counts_data,
+        })
+    }
+
+    fn time_for(&self, entry: &Entry) -> Option<(Duration, bool)> {
+        Some(match entry.expect {
+            Expect::Question(_) => (QUESTION_TIMEOUT, false),
+            Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
+            Expect::Abort => (ABORT_TIMEOUT, false),
+            // The data connection has timeouts of its own.
+            Expect::Transfer { transfer, .. } if self.connections.is_open(transfer) => return None,
+            Expect::Transfer { .. } if self.in_flight.has_abort() => (ABORT_TIMEOUT, false),
+            Expect::Plain(_) if QUICK.contains(&entry.verb.as_str()) => (REPLY_TIMEOUT, false),
+            Expect::Transfer { .. } | Expect::Plain(_) | Expect::Begun => {
+                (LONG_REPLY_TIMEOUT, true)
+            }
+            _ => (REPLY_TIMEOUT, false),
+        })
+    }
+
+    pub(super) fn waited_in_vain(&mut self) {
+        if self.doubtful.is_some() {
+            return self.end_doubtful();
+        }
+        let has_abort = self.in_flight.has_abort();
+        match self.in_flight.awaited().map(|entry| &entry.expect) {
+            None => {}
+            Some(Expect::Question(question)) => {
+                let subject = question.subject;
+                self.in_flight.stop_waiting(Late::Answer(subject));
+                self.dislikes(subject);
+            }
+            Some(Expect::Abort) => self.abort_unanswered(),
+            Some(Expect::Transfer { transfer, .. }) if has_abort => {
+                let transfer = *transfer;
+                let id = self.in_flight.stop_waiting(Late::Transfer);
+                self.end_unanswered(id, transfer);
+            }
+            Some(_) => self.give_server_up(),
+        }
+    }
+
+    /// The server has answered nothing to an `ABOR`, or a single reply to that and to its transfer.
+    fn abort_unanswered(&mut self) {
+        let Some(id) = self.in_flight.stop_waiting(Late::Abort) else {
+            return;
+        };
+        let goes_on = self.queue.has_later(Some(id));
+        self.abort_prepared();
+        if goes_on {
+            // The client waits for no answer, and might take one for that to its next command.
+            self.out.push_back(Output::LeftUnanswered(id));
+        } else {
+            // It comes behind the answers to commands that the ABOR has overtaken.
+            let tag = Tag {
+                command: Some(id),
+                transfer: None,
+                stage: Stage::Final,
+                code: 226,
+                last: true,
+                prefetches: false,
+            };
+            let line = b"226 gateway: aborted; the server has not answered";
+            self.early.push_back((id, tag, line.to_vec()));
+        }
+    }
+
+    /// The server has left something unanswered for too long.
+    fn give_server_up(&mut self) {
+        let time = self.wait().map_or(REPLY_TIMEOUT, |wait| wait.time);
+        if let Some(Entry { id, verb, expect }) = self.in_flight.take_awaited() {
+            let transfer = match expect {
+                Expect::Transfer { transfer, .. } => Some(transfer),
+                _ => None,
+            };
+            if let Some(transfer) = transfer {
+                let worth = self.connections.answered(transfer, false);
+                self.report_upload(transfer, worth);
+                self.abort(transfer);
+            }
+            let minutes = time.as_secs() / 60;
+            let what = if verb.is_empty() {
+                "said nothing".to_owned()
+            } else {
+                format!("not answered {verb}")
+            };
+            if let Some(id) = id {
+                let text = format!("421 gateway: the server has {what} for {minutes} minutes");
+                self.answer(id, transfer, &text);
+            }
+        }
+        self.server_closed();
+    }
+
+    /// The server is asked nothing ahead any more.
+    pub(super) fn dislikes(&mut self, subject: Subject) {
+        self.prefetch.stop();
+        self.traits.dislikes_questions = true;
+        self.out.push_back(Output::Learned(self.traits));
+        self.out.push_back(Output::Prefetched {
+            subject,
+            answer: None,
+            last: true,
+        });
+    }
+
+    /// Whether the server has ended the session at a question that can be left out on another connection.
+    pub(super) fn ended_at_question(&self) -> Option<&Question> {
+        match &self.in_flight.awaited()?.expect {
+            Expect::Question(question) if self.log_in.is_recorded() => Some(question),
+            _ => None,
+        }
+    }
+}
+
+/// Time for the answer to a question that the client has not asked. Its own commands wait meanwhile.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time after which a line in doubt was the last of its reply.
+const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Time for a server to say what it has to say of an aborted transfer.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The same when the client has sent further commands, as it does where it awaits no answer to `ABOR`.
+const ABORT_OVERTAKEN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time for the reply to a command that needs no work, and for the greeting. Name services that do not answer take a
+/// minute or two.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// Time for the reply to any other command, without a byte on a data connection. Checksums of large files, virus scans behind
+/// uploads and files on tape take that long.
+pub const LONG_REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Commands that need no work.
+const QUICK: [&str; 30] = [
+    "ACCT", "ALLO", "CDUP", "CLNT", "CWD", "FEAT", "HELP", "HOST", "LANG", "MDTM", "MODE", "NOOP",
+    "OPTS", "PASS", "PWD", "REIN", "REST", "RNFR", "STRU", "SYST", "TYPE", "USER", "XCUP", "XCWD",
+    "XPWD", "MKD", "XMKD", "MFMT", "MFCT", "MFF",
+];

@@ -1,0 +1,113 @@
+//! What a server does that the standards do not have.
+
+use crate::channel::Rng;
+
+/// Deviations of one server. Most servers have none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quirks {
+    /// What it does at a question that the gateway asks ahead.
+    pub(crate) at_question: AtQuestion,
+    /// It says the last line of a long reply with another code.
+    pub(crate) ends_with_other_code: bool,
+    pub(crate) abort: AtAbort,
+    /// It takes `PROT` from users who are logged in only.
+    pub(crate) prot_needs_login: bool,
+    pub(crate) passive: PassiveAnswer,
+    /// It answers the log-in twice.
+    pub(crate) greets_twice: bool,
+    /// It answers an empty download by a success alone, and resets the data connection.
+    pub(crate) skips_empty: bool,
+    /// It never answers `XYZZY`.
+    pub(crate) is_silent: bool,
+}
+
+/// The answer to `SYST`, `FEAT` or `PWD`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum AtQuestion {
+    #[default]
+    Answers,
+    Silent(&'static str),
+    /// It says a farewell, or nothing, and leaves.
+    Leaves(&'static str, Option<&'static str>),
+}
+
+/// The answer to `ABOR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum AtAbort {
+    #[default]
+    Answers,
+    /// It ends the transfer with 426, and says nothing of the `ABOR`.
+    Single,
+    /// It does not know the command, and goes on with the transfer.
+    Unknown,
+}
+
+/// The answer to `PASV`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PassiveAnswer {
+    #[default]
+    Plain,
+    /// With blanks behind the commas.
+    Blanks,
+    /// In the form of `EPSV`.
+    Extended,
+    /// The command is refused, and `EPSV` answered in the form of `PASV`.
+    OnlyEpsv,
+    /// Neither command is known.
+    None,
+}
+
+impl Quirks {
+    /// Quirks of one server. `SIEGE_QUIRKS` has a bit for each kind that servers may have.
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let allowed = crate::number("SIEGE_QUIRKS", KINDS);
+        let has_any = rng.chance(50);
+        let mut may = |kind: u64, percent: u64| {
+            let is_drawn = rng.chance(percent);
+            has_any && is_drawn && allowed & (1 << kind) != 0
+        };
+        let is_silent_at_question = may(0, 10);
+        let leaves = may(1, 10);
+        let ends_with_other_code = may(2, 20);
+        let (is_single, is_unknown) = (may(3, 25), may(4, 25));
+        let prot_needs_login = may(5, 50);
+        let (has_other_form, has_no_passive) = (may(6, 60), may(7, 20));
+        // The client's next command follows a repeated log-in at once.
+        let greets_twice = may(8, 20) && !leaves;
+        let skips_empty = may(9, 30);
+        let is_silent = may(10, 5);
+        let subject = rng.pick(&["SYST", "FEAT", "PWD"]);
+        Self {
+            at_question: match (is_silent_at_question, leaves) {
+                (_, true) => {
+                    let farewell = rng.pick(&[None, Some("221 bye"), Some("421 bye")]);
+                    AtQuestion::Leaves(subject, farewell)
+                }
+                (true, _) => AtQuestion::Silent(subject),
+                _ => AtQuestion::Answers,
+            },
+            ends_with_other_code,
+            abort: match (is_single, is_unknown) {
+                (true, _) => AtAbort::Single,
+                (_, true) => AtAbort::Unknown,
+                _ => AtAbort::Answers,
+            },
+            prot_needs_login,
+            passive: match (has_other_form, has_no_passive) {
+                (_, true) => PassiveAnswer::None,
+                (true, _) => rng.pick(&[
+                    PassiveAnswer::Blanks,
+                    PassiveAnswer::Extended,
+                    PassiveAnswer::OnlyEpsv,
+                ]),
+                _ => PassiveAnswer::Plain,
+            },
+            greets_twice,
+            skips_empty,
+            is_silent,
+        }
+    }
+}
+
+/// All kinds.
+const KINDS: u64 = (1 << 11) - 1;

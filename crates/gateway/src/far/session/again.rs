@@ -1,0 +1,47 @@
+//! Other connections to the same server: for another version of TLS, and after a server has ended a session that can be
+//! begun again.
+
+use std::sync::Arc;
+
+use ftp::{line::REPLY_MAX, session::far::Input};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::{Session, SessionError};
+use crate::{control::Control, far::connect, tls::Connector};
+
+impl Session<'_> {
+    /// Goes on with another connection to the same server, as far as the first had come.
+    pub(super) async fn begin_again(&mut self, tls: Connector) -> Result<(), (u16, String)> {
+        info!(server = %self.server, "connecting again: the server does not take TLS 1.2");
+        let name = self.target.host.to_string();
+        self.control = connect::again(self.server, &tls, &name).await?;
+        if let Some(Ok(local)) = self.control.tcp().map(|tcp| tcp.local_addr()) {
+            self.local = local;
+        }
+        if self.control.is_tls13() {
+            self.shared.tls13_only.insert(&self.target, Instant::now());
+        }
+        self.tls = Some(Arc::new(tls));
+        Ok(())
+    }
+
+    /// Connects again to a server that has ended the session.
+    pub(super) async fn reconnect(&mut self) -> Result<(), SessionError> {
+        info!(server = %self.server, "connecting again: the server ended the session at a question");
+        let tls = self.tls.as_deref().filter(|_| self.is_tls_implicit);
+        let name = self.target.host.to_string();
+        let input = match connect::reconnect(self.server, tls, &name).await {
+            Ok(leg) => {
+                self.local = leg.tcp().local_addr()?;
+                self.control = Control::new(leg, REPLY_MAX);
+                Input::Reconnected
+            }
+            Err(error) => {
+                info!(%error, "not connected again");
+                Input::ServerClosed
+            }
+        };
+        Ok(self.far.handle(input)?)
+    }
+}

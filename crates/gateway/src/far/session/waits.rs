@@ -1,0 +1,67 @@
+//! The clock for what a session awaits of its server.
+
+use ftp::session::far::{Input, Wait};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Session, SessionError};
+
+/// Since when the session has waited.
+#[derive(Debug)]
+pub(super) struct Waits {
+    current: Option<Wait>,
+    since: Instant,
+    /// Bytes that had moved then on the session's data connections.
+    moved_bytes: u64,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            current: None,
+            since: Instant::now(),
+            moved_bytes: 0,
+        }
+    }
+}
+
+impl Waits {
+    /// When the wait is over; `None` if there is none.
+    pub(super) fn until(&mut self, wait: Option<Wait>) -> Option<Instant> {
+        let number = |wait: Option<Wait>| wait.map(|wait| wait.number);
+        if number(wait) != number(self.current) {
+            self.since = Instant::now();
+        }
+        self.current = wait;
+        wait.map(|wait| self.since + wait.time)
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn waited_in_vain(&mut self, waits: &mut Waits) -> Result<(), SessionError> {
+        let transfers = self
+            .data
+            .values()
+            .filter_map(|data| data.transfer.upgrade());
+        let moved_bytes = transfers
+            .map(|transfer| {
+                let (outbound, inbound) = transfer.meters();
+                outbound.bytes() + inbound.bytes()
+            })
+            .sum();
+        let counts_data = waits.current.is_some_and(|wait| wait.counts_data);
+        if counts_data && waits.moved_bytes != moved_bytes {
+            waits.moved_bytes = moved_bytes;
+            waits.since = Instant::now();
+            return Ok(());
+        }
+        Ok(self.far.handle(Input::WaitedInVain)?)
+    }
+}
+
+/// Resolves at `until`, and never without.
+pub(super) async fn over(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
