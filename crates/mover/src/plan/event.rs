@@ -53,6 +53,8 @@ pub enum Outcome {
         /// How it is known that the destination has it.
         proof: Proof,
     },
+    /// Of [`Task::Move`]: a program still writes the file.
+    Unsettled,
     /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
     Split(Vec<Piece>),
     /// Of [`Task::MovePiece`].

@@ -315,7 +315,8 @@ impl Planner {
         if failure.is_anew
             && let Task::Move(file) | Task::Join(file) = &mut queued.task
         {
-            (file.size_bytes, file.modified) = (None, None);
+            // The size that was listed bounds what is taken of a source that states none any more.
+            file.modified = None;
             let file = file.clone();
             if let Task::Join(_) = queued.task {
                 queued.failures = self.pieces.begin_anew(&file);
@@ -423,6 +424,10 @@ impl Planner {
                 self.note(&file, Result::Moved(version, proof));
                 self.remove_source(file, version);
             }
+            (Task::Move(file), Outcome::Unsettled) => {
+                self.tally.unsettled += 1;
+                self.note(&file, Result::LeftOut("it is open for writing"));
+            }
             (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces, now),
             (Task::MovePiece(file, _), Outcome::Arrived) => {
                 let fate = self.pieces.arrived(&file);
@@ -466,7 +471,6 @@ impl Planner {
                 let result = Result::Retried(message.to_owned());
                 self.notes.push_back(Note { root, path, result });
                 let file = File {
-                    size_bytes: None,
                     modified: None,
                     ..file
                 };

@@ -6,6 +6,7 @@ use ftp::listing::Entry;
 
 use super::{delete::delete_file, end::End, failure::TaskError, lane};
 use crate::{
+    disk::LocalFiles,
     job::Site,
     server::{Kept, ServerError},
 };
@@ -43,7 +44,7 @@ impl Browser {
     /// # Errors
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
     pub async fn open(site: &Site, kept: Option<Arc<Kept>>) -> Result<Self, BrowseError> {
-        let end = End::open(site, kept.as_deref()).await?;
+        let end = End::open(site, &LocalFiles::without_roots(), kept.as_deref()).await?;
         Ok(Self { end, kept })
     }
 

@@ -27,6 +27,12 @@ pub(super) enum TaskError {
     /// What an earlier attempt has left is no part of the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
+    /// The source is open for writing, and would be removed.
+    #[error("it is open for writing")]
+    Busy,
+    /// The source has sent more than it has said.
+    #[error("the server sends more than the {0} bytes that it has listed")]
+    Endless(u64),
     /// A listing cannot be relied on.
     #[error("{0}")]
     Listing(String),
@@ -46,7 +52,18 @@ impl TaskError {
             Self::Disk { .. } | Self::Listing(_) => Remedy::GiveUpFile,
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed | Self::NoRanges => Remedy::Retry,
+            Self::Changed | Self::NoRanges | Self::Busy | Self::Endless(_) => Remedy::Retry,
+        }
+    }
+
+    /// Whether the name of a part may be too long.
+    pub(super) fn is_of_name(&self) -> bool {
+        match self {
+            Self::Server(ServerError::Refused { command, reply }) => {
+                matches!(*command, "STOR" | "RNFR") && !reply.is_temporary()
+            }
+            Self::Disk { source, .. } => source.kind() == io::ErrorKind::InvalidFilename,
+            _ => false,
         }
     }
 
@@ -57,7 +74,7 @@ impl TaskError {
 
     /// Whether nothing of what has moved is of use to another attempt.
     pub(super) fn is_anew(&self) -> bool {
-        matches!(self, Self::Changed | Self::NoRanges)
+        matches!(self, Self::Changed | Self::NoRanges | Self::Endless(_))
     }
 
     /// For the plan; `moved_bytes` moved before.

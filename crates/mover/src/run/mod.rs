@@ -10,7 +10,11 @@ mod delete;
 mod end;
 mod failure;
 mod lane;
+mod local;
 mod moving;
+mod naming;
+#[cfg(test)]
+mod power_cuts;
 mod progress;
 mod ranges;
 mod record;
@@ -20,7 +24,7 @@ mod small;
 use std::{
     collections::HashMap,
     future::pending,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -35,8 +39,9 @@ pub use self::{
     failure::chain,
     progress::Progress,
 };
-use self::{ranges::Ranges, record::Record, shared::Shared};
+use self::{record::Record, shared::Shared};
 use crate::{
+    disk::Machine,
     job::Job,
     journal::Journal,
     plan::{Action, Forgetful, Note, Planner, Tally},
@@ -60,22 +65,24 @@ pub async fn run(
     journal: Option<Journal>,
     progress: Arc<Progress>,
     interrupt: impl Future<Output = ()>,
+    tell: impl FnMut(Option<Note>, Tally),
+) -> Summary {
+    let shared = Shared::new(job.into(), journal, progress, Arc::new(Machine));
+    run_with(shared, interrupt, tell).await
+}
+
+async fn run_with(
+    shared: Shared,
+    interrupt: impl Future<Output = ()>,
     mut tell: impl FnMut(Option<Note>, Tally),
 ) -> Summary {
-    let job: Arc<Job> = job.into();
+    let shared = Arc::new(shared);
+    let job = shared.job.clone();
     let mut planner = match &job.files {
         Some(files) => Planner::of_files(files.clone(), job.plan.clone()),
         None => Planner::new(job.roots.len(), job.plan.clone()),
     };
     let record = Record::new(job.plan.memory.clone());
-    let shared = Arc::new(Shared {
-        job,
-        journal: journal.map(Arc::new),
-        progress,
-        is_out_of_reach: AtomicBool::new(false),
-        gives_no_ranges: AtomicBool::new(false),
-        ranges: Ranges::default(),
-    });
     let (events, mut arrived) = mpsc::unbounded_channel();
     let mut lanes = JoinSet::new();
     let mut tasks = HashMap::new();
