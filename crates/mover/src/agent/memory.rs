@@ -13,7 +13,10 @@ use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, T
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version};
+use crate::{
+    disk::sync_folder,
+    plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version},
+};
 
 /// The memory of one job.
 #[derive(Debug)]
@@ -126,6 +129,7 @@ impl JobMemory {
         calls: bool,
     ) -> Result<Self, MemoryError> {
         let path = folder.join(format!("{name}.redb"));
+        let is_new = !path.exists();
         let database = match Database::create(path) {
             Ok(database) => database,
             Err(DatabaseError::DatabaseAlreadyOpen) => {
@@ -142,6 +146,15 @@ impl JobMemory {
         };
         let begun = memory.begin_as(identity);
         begun.map_err(|error| unusable(name, error))?;
+        if is_new {
+            // Else a power cut takes all of it.
+            let synced = sync_folder(folder);
+            synced.map_err(|error| unusable(name, redb::Error::Io(error)))?;
+            for above in folder.ancestors().skip(1).take(2) {
+                // That of another user may not be readable, and has been there for long.
+                let _ = sync_folder(above);
+            }
+        }
         Ok(memory)
     }
 
