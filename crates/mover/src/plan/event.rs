@@ -37,7 +37,7 @@ pub enum Outcome {
     Probed(Probe),
     /// Of [`Task::Make`], [`Task::Replace`] and [`Task::MakeAbove`].
     Made,
-    /// Of [`Task::ListDestination`] and [`Task::ListSurplus`].
+    /// Of [`Task::ListDestination`], [`Task::ListSurplus`] and [`Task::ListAgain`].
     Listed(Vec<Entry>),
     /// Of [`Task::ListSource`]; some lines may not have been understood.
     Ended {
@@ -64,7 +64,8 @@ pub enum Outcome {
         /// Whether source and destination have the same content.
         is_equal: bool,
     },
-    /// Of [`Task::LookAgain`]: the file that the destination has now.
+    /// Of [`Task::LookAgain`]: the file that the destination has now. Of [`Task::LookForDirectory`] and
+    /// [`Task::LookForTwin`]: what it has.
     Looked(Option<Entry>),
     /// Of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,

@@ -5,6 +5,7 @@
 //! files it may have several under way, where the server takes commands ahead.
 
 mod above;
+mod alike;
 mod compare;
 mod event;
 mod found;
@@ -30,6 +31,7 @@ use std::{
 
 use self::{
     above::Above,
+    alike::Doubts,
     lanes::Lanes,
     limits::Limits,
     pieces::{Fate, Pieces},
@@ -39,7 +41,9 @@ use self::{
 };
 pub use self::{
     event::{Action, Event, Failure, Outcome, Probe, Proof},
-    limits::{DEPTH_MAX, ENTRIES_THERE_MAX, PATH_BYTES_MAX, RESUME_LEAST},
+    limits::{
+        DEPTH_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, RESUME_LEAST,
+    },
     memory::{Forgetful, Memory, Standing, Taken},
     note::{Note, Result, Step, Tally},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
@@ -58,6 +62,7 @@ pub struct Planner {
     tree: Tree,
     above: Above,
     surplus: Surplus,
+    doubts: Doubts,
     pieces: Pieces,
     queue: Queue,
     limits: Limits,
@@ -96,6 +101,7 @@ impl Planner {
             tree: Tree::default(),
             above: Above::default(),
             surplus: Surplus::default(),
+            doubts: Doubts::default(),
             pieces: Pieces::default(),
             queue,
             limits: Limits::default(),
@@ -368,6 +374,7 @@ impl Planner {
                 }
             }
             Task::Move(file) => self.pieces.forget(file),
+            Task::ListAgain(directory) => return self.not_listed_again(directory, message),
             Task::Delete(place) => self.surplus.keep_above(place.root, &place.path),
             Task::RemoveDirectory(directory) => return self.not_removed(directory, message),
             _ => {}
@@ -418,11 +425,9 @@ impl Planner {
                     proof,
                 },
             ) => {
-                self.tally.moved += 1;
                 self.pieces.forget(&file);
                 let version = file.version().seen(bytes, modified_unix_s);
-                self.note(&file, Result::Moved(version, proof));
-                self.remove_source(file, version);
+                self.moved(file, version, proof);
             }
             (Task::Move(file), Outcome::Unsettled) => {
                 self.tally.unsettled += 1;
@@ -435,6 +440,15 @@ impl Planner {
             }
             (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
                 self.looked_again(file, &listed, now);
+            }
+            (Task::ListAgain(directory), Outcome::Listed(entries)) => {
+                self.listed_again(&directory, entries, now);
+            }
+            (Task::LookForDirectory(directory), Outcome::Looked(there)) => {
+                self.found_directory(directory, there);
+            }
+            (Task::LookForTwin(directory, entry), Outcome::Looked(there)) => {
+                self.looked_for_twin(&directory, entry, there, now);
             }
             (Task::RemoveSource(file, _), Outcome::Deleted) => {
                 self.tally.removed += 1;

@@ -19,8 +19,11 @@ use super::{
 use crate::{
     disk::LocalFiles,
     job::Site,
-    names::{local, parent, shown},
-    plan::{Directory, Event, Failure, File, Links, Outcome, Probe, Task, TaskId},
+    names::{join, local, parent, shown},
+    plan::{
+        Directory, Event, Failure, File, Links, NAME_BYTES_MAX, NAMES_BYTES_MAX, Outcome, Probe,
+        Task, TaskId,
+    },
     server::ServerError,
 };
 
@@ -234,8 +237,17 @@ impl Lane {
                 self.destination.make_directory(&path, with_parents).await?;
                 Ok(Outcome::Made)
             }
-            Task::ListDestination(directory) | Task::ListSurplus(directory) => {
-                self.list_destination(&directory).await
+            Task::ListDestination(directory)
+            | Task::ListSurplus(directory)
+            | Task::ListAgain(directory) => self.list_destination(&directory).await,
+            Task::LookForDirectory(directory) => {
+                let path = shared.job.destination_directory(&directory);
+                Ok(Outcome::Looked(self.destination.look(&path).await?))
+            }
+            Task::LookForTwin(directory, entry) => {
+                let path = shared.job.destination_directory(&directory);
+                let there = self.destination.look(&join(&path, &entry.name)).await?;
+                Ok(Outcome::Looked(there))
             }
             Task::ListSource(directory) => self.list_source(id, &directory).await,
             Task::Move(File {
@@ -365,10 +377,23 @@ pub(super) async fn list(
     };
     let mut lister = session.list(path, now_unix_s()).await?;
     let (mut imprecise, mut links) = (Vec::new(), Vec::new());
+    let mut names_bytes = 0;
     loop {
         let mut entries = lister.next().await?;
         if entries.is_empty() {
             break;
+        }
+        let lengths = entries.iter().map(|it| it.name.len());
+        names_bytes += lengths.clone().sum::<usize>();
+        let too_long = lengths.max().is_some_and(|it| it > NAME_BYTES_MAX);
+        if too_long || names_bytes > NAMES_BYTES_MAX {
+            return Err(TaskError::Listing(match too_long {
+                true => format!("the server lists a name of more than {NAME_BYTES_MAX} bytes"),
+                false => format!(
+                    "the server lists names of more than {} MiB in a directory",
+                    NAMES_BYTES_MAX >> 20
+                ),
+            }));
         }
         if follows_links {
             let is_link = |it: &mut Entry| matches!(it.kind, Kind::Symlink { .. });

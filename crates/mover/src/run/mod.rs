@@ -78,9 +78,11 @@ async fn run_with(
 ) -> Summary {
     let shared = Arc::new(shared);
     let job = shared.job.clone();
+    let mut options = job.plan.clone();
+    options.part_suffix.clone_from(&job.moving.partial_suffix);
     let mut planner = match &job.files {
-        Some(files) => Planner::of_files(files.clone(), job.plan.clone()),
-        None => Planner::new(job.roots.len(), job.plan.clone()),
+        Some(files) => Planner::of_files(files.clone(), options),
+        None => Planner::new(job.roots.len(), options),
     };
     let record = Record::new(job.plan.memory.clone());
     let (events, mut arrived) = mpsc::unbounded_channel();
