@@ -220,3 +220,21 @@ fn a_file_that_is_replaced_keeps_its_mode() {
         world.download("from", &down),
     );
 }
+
+#[test]
+fn nothing_is_removed_through_a_link_that_is_followed() {
+    let folder = tempfile::tempdir().expect("room");
+    let here = |name: &str| folder.path().join(name);
+    write(&here("disk/a"), b"a");
+    write(&here("disk/sub/b"), b"b");
+    write(&here("from/c"), b"c");
+    symlink(here("disk/a"), here("from/a")).expect("room");
+    symlink(here("disk/sub"), here("from/sub")).expect("room");
+    let mut job = copy(&here("from"), &here("to"));
+    job.plan.removes_source = true;
+    job.plan.links = mover::plan::Links::Follow;
+    assert_eq!(failures(&run_job(job)), [""; 0]);
+    assert_eq!(tree(&here("to")).len(), 4);
+    assert_eq!(tree(&here("disk")).len(), 3);
+    assert!(!here("from/c").exists());
+}

@@ -39,6 +39,25 @@ pub(crate) struct LocalFiles {
     /// Files that were given their names, and synced, of a job that then removes their sources.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
     syncs: Arc<Syncs>,
+    /// Folders whose own names were synced, or will be with the next file.
+    folders: Mutex<HashSet<Vec<u8>>>,
+}
+
+/// Which side of a job files are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// They are read.
+    Source {
+        /// Links below the roots lead to files.
+        follows_links: bool,
+        /// What was taken is removed.
+        is_removed: bool,
+    },
+    /// They are written.
+    Destination {
+        /// The sources of what was written are removed.
+        removes_sources: bool,
+    },
 }
 
 /// A root, as it was when it was first used.
@@ -86,33 +105,42 @@ impl Stamp {
 }
 
 impl LocalFiles {
-    /// Files below `roots`. One that `follows_links` reads what they lead to; one that `removes` remembers what was read.
+    /// Files below `roots`.
     pub(crate) fn new(
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
-        follows_links: bool,
-        removes: bool,
+        side: Side,
     ) -> Arc<Self> {
+        let (follows_links, removes_read, removes_sources) = match side {
+            Side::Source {
+                follows_links,
+                is_removed,
+            } => (follows_links, is_removed, false),
+            Side::Destination { removes_sources } => (false, false, removes_sources),
+        };
         Arc::new(Self {
             system,
             roots: roots
                 .into_iter()
                 .map(|it| (it, LocalRoot::default()))
                 .collect(),
-            links: if follows_links {
-                Links::Follow
-            } else {
-                Links::Refuse
+            links: match follows_links {
+                true => Links::Follow,
+                false => Links::Refuse,
             },
-            read: removes.then(Mutex::default),
-            synced: removes.then(Mutex::default),
+            read: removes_read.then(Mutex::default),
+            synced: removes_sources.then(Mutex::default),
             syncs: Arc::default(),
+            folders: Mutex::default(),
         })
     }
 
     /// Files of this machine without a job.
     pub(crate) fn without_roots() -> Arc<Self> {
-        Self::new(Arc::new(Machine), [], false, false)
+        let side = Side::Destination {
+            removes_sources: false,
+        };
+        Self::new(Arc::new(Machine), [], side)
     }
 
     /// What a path is; `None` where nothing is. A link that is a root is followed.
@@ -333,6 +361,7 @@ impl LocalFiles {
     pub(crate) async fn named(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         let files = self.clone();
         let sync = move |folder: &[u8]| files.folder(folder, Links::Refuse)?.sync();
+        self.note_folders(path);
         self.syncs
             .done(parent(path).unwrap_or_default(), sync)
             .await?;
@@ -341,6 +370,21 @@ impl LocalFiles {
             synced.insert(path.to_vec());
         }
         Ok(())
+    }
+
+    /// Has the folders above a file be synced, each once: who made them, and whether that is on the disk, is not known.
+    fn note_folders(&self, path: &[u8]) {
+        let mut folders = self.folders.lock().expect("nobody panics with it");
+        let mut folder = parent(path);
+        while let Some(path) =
+            folder.filter(|it| self.below_root(it).is_some() || self.roots.contains_key(*it))
+        {
+            if !folders.insert(path.to_vec()) {
+                break;
+            }
+            folder = parent(path);
+            self.syncs.changed(folder.unwrap_or_default());
+        }
     }
 
     /// Returns once a file outlives a power cut, whoever has written it. Then its source may be removed.
@@ -410,6 +454,8 @@ impl LocalFiles {
         let (place, stat) = match found {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removal::Removed),
+            // It was read through a link that the job follows.
+            Err(_) if self.links == Links::Follow => return Ok(Removal::Kept),
             Err(error) => return Err(error),
         };
         let is_same = match stamp {

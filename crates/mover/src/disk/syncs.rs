@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    io::{self, ErrorKind},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -86,8 +86,16 @@ impl Syncs {
                 results.collect::<BTreeMap<_, _>>()
             });
             let synced = synced.await.expect("disk work does not panic");
-            let other = synced.values().find_map(|it| it.as_ref().err());
-            let failed = synced.iter().filter(|it| it.1.is_err());
+            let is_of_disk = |error: &&io::Error| {
+                let is_gone =
+                    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+                error.raw_os_error().is_some() && !is_gone
+            };
+            let failed = synced.iter().filter_map(|(folder, it)| {
+                let error = it.as_ref().err().filter(is_of_disk)?;
+                Some((folder, error))
+            });
+            let other = failed.clone().next().map(|it| it.1);
             for (folder, _) in failed {
                 // It is as it was, and so is what is below it.
                 self.changed(folder);
@@ -125,7 +133,8 @@ mod tests {
             move |folder: &[u8]| {
                 count.fetch_add(1, Ordering::Relaxed);
                 match folder {
-                    b"bad" => Err(io::Error::other("no")),
+                    b"bad" => Err(io::Error::from_raw_os_error(5)),
+                    b"gone" => Err(ErrorKind::NotFound.into()),
                     _ => Ok(()),
                 }
             }
@@ -138,6 +147,9 @@ mod tests {
             done.await.expect("no panic").expect("synced");
         }
         assert!(count.load(Ordering::Relaxed) <= 100, "{count:?}");
+        syncs.changed(b"gone");
+        assert!(syncs.done(b"good", sync(&count)).await.is_ok());
+        assert!(syncs.done(b"gone", sync(&count)).await.is_err());
         syncs.changed(b"bad");
         for _ in 0..2 {
             assert!(syncs.done(b"good", sync(&count)).await.is_err());

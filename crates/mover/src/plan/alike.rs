@@ -77,12 +77,17 @@ enum Behaviour {
 /// Names of a listing of the source, by what they look like.
 #[derive(Debug, Default)]
 pub(super) struct Forms {
-    /// Of names that were seen, how often.
-    seen: HashMap<u64, u8>,
-    /// Of names that the destination does not list as they are.
-    unlisted: HashSet<u64>,
+    seen: HashMap<u64, Seen>,
     /// Entries that look like another one of the source.
     twins: Vec<Entry>,
+}
+
+/// Names of a form.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    count: u8,
+    /// The destination does not list one of them as it is.
+    is_unlisted: bool,
 }
 
 /// What a name of the source is to the destination.
@@ -98,18 +103,20 @@ pub(super) enum Likeness {
 }
 
 impl Forms {
+    /// Whether a name of the source that looks like this one is not listed by the destination.
+    fn has_unlisted(&self, name: &[u8]) -> bool {
+        self.seen.get(&form(name)).is_some_and(|it| it.is_unlisted)
+    }
+
     /// Takes a name of the source. `there` is what the destination lists.
     pub(super) fn note(&mut self, entry: &Entry, there: &Listed) -> Likeness {
         let form = form(&entry.name);
-        let count = self.seen.entry(form).or_default();
-        *count = count.saturating_add(1);
-        let count = *count;
         let is_listed = there.entries.contains_key(&entry.name);
-        if !is_listed {
-            self.unlisted.insert(form);
-        }
-        if count > 1 && self.unlisted.contains(&form) {
-            if count > ALIKE_MAX {
+        let seen = self.seen.entry(form).or_default();
+        seen.count = seen.count.saturating_add(1);
+        seen.is_unlisted |= !is_listed;
+        if seen.count > 1 && seen.is_unlisted {
+            if seen.count > ALIKE_MAX {
                 return Likeness::TooMany;
             }
             self.twins.push(entry.clone());
@@ -164,7 +171,7 @@ impl Planner {
     ) -> Vec<Entry> {
         let (doubtful, certain): (Vec<_>, Vec<_>) = surplus
             .into_iter()
-            .partition(|it| forms.unlisted.contains(&form(&it.name)));
+            .partition(|it| forms.has_unlisted(&it.name));
         if doubtful.is_empty() && forms.twins.is_empty() {
             return certain;
         }

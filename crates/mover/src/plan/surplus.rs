@@ -135,15 +135,14 @@ impl Planner {
         let there = std::mem::take(&mut node.there);
         let seen = std::mem::take(&mut node.seen);
         let forms = std::mem::take(&mut node.forms);
+        let is_overfull = node.is_overfull;
         let Directory { root, path } = directory.clone();
         if not_understood > 0 {
             let message = format!("{not_understood} lines of its listing are not understood");
+            self.doubt(directory, forms, &seen, Vec::new());
             return self.note_failure(root, path, &message);
         }
-        if node.is_overfull {
-            return;
-        }
-        if self.options.purpose == Purpose::Copy {
+        if is_overfull || self.options.purpose == Purpose::Copy {
             self.doubt(directory, forms, &seen, Vec::new());
             return;
         }

@@ -33,6 +33,8 @@ pub(super) struct LocalReader {
     file: Arc<dyn OpenFile>,
     path: Vec<u8>,
     at: u64,
+    /// What it had when it was opened: no more room is needed for it.
+    size_bytes: u64,
     buffer: Vec<u8>,
 }
 
@@ -57,9 +59,10 @@ impl LocalEnd {
         let open = move || {
             let file = files.open(&path)?;
             let is_busy = files.is_being_written(&*file);
-            Ok((file, path, is_busy))
+            let size_bytes = file.stat()?.size_bytes;
+            Ok((file, path, size_bytes, is_busy))
         };
-        let (file, path, is_busy) = on_disk(open, what).await?;
+        let (file, path, size_bytes, is_busy) = on_disk(open, what).await?;
         if is_busy {
             return Err(TaskError::Busy);
         }
@@ -67,6 +70,7 @@ impl LocalEnd {
             file,
             path,
             at,
+            size_bytes,
             buffer: Vec::new(),
         })
     }
@@ -170,7 +174,8 @@ impl LocalReader {
     /// Reads some bytes; 0 at the end.
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
         let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
-        buffer.resize(bytes.len(), 0);
+        let left = usize::try_from(self.size_bytes.saturating_sub(at)).unwrap_or(usize::MAX);
+        buffer.resize(bytes.len().min(left.max(READ_LEAST_BYTES)), 0);
         let read = spawn_blocking(move || {
             let read = file.read_at(&mut buffer, at);
             (buffer, read)
@@ -236,3 +241,6 @@ impl LocalWriter {
         on_disk(move || file.sync(), what).await
     }
 }
+
+/// Bytes of a read beyond what a file had: it may have grown.
+const READ_LEAST_BYTES: usize = 4_096;

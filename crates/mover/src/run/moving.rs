@@ -156,9 +156,12 @@ impl Mover<'_> {
         };
         let mut digits = digits_of(&names.source);
         if matches!(self.destination, End::Local(_)) && job.moving.has_random_parts {
-            let known = match &self.shared.journal {
-                Some(journal) if job.moving.resumes => known(journal, &names.key).await,
-                _ => None,
+            // A small file begins anew in any case.
+            let is_large = file.size_bytes.is_none_or(|it| it >= RESUME_LEAST.bytes());
+            let journal = self.shared.journal.as_ref();
+            let known = match journal.filter(|_| job.moving.resumes && is_large) {
+                Some(journal) => known(journal, &names.key).await,
+                None => None,
             };
             digits = match known {
                 // An earlier version has called it by its source.

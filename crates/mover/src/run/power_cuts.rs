@@ -192,6 +192,16 @@ fn a_source_stays_until_a_copy_of_another_program_is_synced() {
             world.disk.put(&path, content, 1_000_000);
             world.disk.forget_syncs(&path);
         }
+        for folder in ["/there/to/a/b", "/there/to/a", "/there/to"] {
+            if world
+                .disk
+                .files("/there/to")
+                .keys()
+                .any(|it| format!("/there/to{it}").starts_with(folder))
+            {
+                world.disk.forget_syncs(folder);
+            }
+        }
         let (summary, done) = world.run();
         assert_eq!((summary.tally.failed, summary.tally.moved), (0, 0));
         world.disk.restart();

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use super::{end::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
-    disk::{LocalFiles, system::FileSystem},
+    disk::{LocalFiles, Side, system::FileSystem},
     job::{Job, Site},
     journal::Journal,
     names::{local, shown},
@@ -38,16 +38,22 @@ impl Shared {
         system: Arc<dyn FileSystem>,
     ) -> Self {
         let plan = &job.plan;
-        let removes = plan.removes_source && !plan.is_dry_run;
+        let removes_sources = plan.removes_source && !plan.is_dry_run;
         let (sources, destinations) = job.anchors();
         Self {
             source_files: LocalFiles::new(
                 system.clone(),
                 sources,
-                plan.links == Links::Follow,
-                removes,
+                Side::Source {
+                    follows_links: plan.links == Links::Follow,
+                    is_removed: removes_sources,
+                },
             ),
-            destination_files: LocalFiles::new(system, destinations, false, false),
+            destination_files: LocalFiles::new(
+                system,
+                destinations,
+                Side::Destination { removes_sources },
+            ),
             takes_short_names: AtomicBool::new(false),
             job,
             journal: journal.map(Arc::new),
