@@ -150,7 +150,9 @@ impl LocalFiles {
 
     /// The state of a file; `None` where there is none.
     pub(crate) fn stamp(&self, path: &[u8]) -> Option<Stamp> {
-        self.stat(path).ok().flatten().as_ref().map(Stamp::of)
+        let stat = self.stat(path).ok().flatten();
+        let file = stat.filter(|it| it.kind == FileKind::File);
+        file.as_ref().map(Stamp::of)
     }
 
     fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {

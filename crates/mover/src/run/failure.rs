@@ -49,10 +49,10 @@ impl TaskError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Server(error) => error.remedy(),
-            Self::Disk { .. } | Self::Listing(_) => Remedy::GiveUpFile,
+            Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) => Remedy::GiveUpFile,
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed | Self::NoRanges | Self::Busy | Self::Endless(_) => Remedy::Retry,
+            Self::Changed | Self::NoRanges | Self::Busy => Remedy::Retry,
         }
     }
 
@@ -74,7 +74,7 @@ impl TaskError {
 
     /// Whether nothing of what has moved is of use to another attempt.
     pub(super) fn is_anew(&self) -> bool {
-        matches!(self, Self::Changed | Self::NoRanges | Self::Endless(_))
+        matches!(self, Self::Changed | Self::NoRanges)
     }
 
     /// For the plan; `moved_bytes` moved before.

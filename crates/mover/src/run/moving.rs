@@ -102,7 +102,12 @@ impl Mover<'_> {
             }
             Err(error) => {
                 self.leave(&names, journal.as_ref()).await;
-                return Err(error);
+                return Err(match error {
+                    TaskError::Endless(most) if self.has_grown(&names, most).await => {
+                        TaskError::Changed
+                    }
+                    error => error,
+                });
             }
             Ok(copied) => copied,
         };
@@ -121,6 +126,15 @@ impl Mover<'_> {
             modified_unix_s: facts.modified_unix_s,
             proof,
         })
+    }
+
+    /// Whether a source that sends more than it has listed says that it has more now.
+    async fn has_grown(&mut self, names: &Names, most: u64) -> bool {
+        if !self.source.is_usable() {
+            return false;
+        }
+        let now = self.facts_now(names).await;
+        now.is_ok_and(|it| it.size_bytes.is_some_and(|it| it > most))
     }
 
     /// Leaves nothing here with which no later attempt goes on. A gateway's refusal comes when the part is open already.
@@ -205,14 +219,23 @@ impl Mover<'_> {
     }
 
     async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
-        let stamp = self.source.stamp(&names.source).await;
+        if let End::Local(_) = self.source {
+            let stamp = self.source.stamp(&names.source).await;
+            let size_bytes = stamp.map(|it| it.size_bytes);
+            return Ok(Facts {
+                size_bytes,
+                bytes_max: size_bytes,
+                modified_unix_s: stamp.map(|it| it.modified_unix_s),
+                stamp,
+            });
+        }
         let now = self.source.look_for_file(&names.source).await?;
         let size_bytes = now.as_ref().and_then(|it| it.size_bytes);
         Ok(Facts {
             size_bytes,
             bytes_max: size_bytes,
             modified_unix_s: now.and_then(|it| it.modified).map(|it| it.unix_s),
-            stamp,
+            stamp: None,
         })
     }
 
@@ -349,6 +372,7 @@ impl Mover<'_> {
             }
             length += count as u64;
             if let Some(most) = facts.bytes_max.filter(|it| length > *it) {
+                reader.abandon().await;
                 return Err(TaskError::Endless(most));
             }
             writer.write(&bytes[..count]).await?;
