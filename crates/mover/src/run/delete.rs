@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use ftp::listing::Kind;
 
 use super::{
-    end::{End, on_disk},
+    blocking::on_disk,
+    end::End,
     failure::TaskError,
     lane::{Lane, list},
 };

@@ -6,6 +6,7 @@ use ftp::listing::{Entry, Kind};
 use tokio::task::spawn_blocking;
 
 use super::{
+    blocking::on_disk,
     failure::TaskError,
     local::{LocalEnd, LocalReader, LocalWriter},
 };
@@ -445,15 +446,4 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
         Err(ServerError::Refused { .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Does what blocks on a thread of its own.
-pub(super) async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-    what: String,
-) -> Result<T, TaskError> {
-    let done = spawn_blocking(work)
-        .await
-        .expect("disk work does not panic");
-    done.map_err(TaskError::disk(what))
 }

@@ -4,7 +4,7 @@ use std::{io, mem, sync::Arc};
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{end::on_disk, failure::TaskError};
+use super::{blocking::on_disk, failure::TaskError};
 use crate::{
     disk::{
         LocalFiles,

@@ -4,6 +4,7 @@
     reason = "owns lanes, and reads the clock for the plan"
 )]
 
+mod blocking;
 mod browse;
 mod compare;
 mod delete;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::{end::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
+use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
     disk::{LocalFiles, Side, system::FileSystem},
     job::{Job, Site},
