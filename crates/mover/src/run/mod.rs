@@ -152,9 +152,14 @@ async fn run_with(
     if is_interrupted || broken.is_some() {
         lanes.shutdown().await;
         // What has become whole is remembered, and not moved again.
-        while let Ok((lane, event)) = arrived.try_recv() {
-            planner.handle(lane, event, Instant::now());
-        }
+        drop(events);
+        let rest = async {
+            // Also files that have their names, and whose folders are being synced.
+            while let Some((lane, event)) = arrived.recv().await {
+                planner.handle(lane, event, Instant::now());
+            }
+        };
+        let _ = timeout(FAREWELL_PATIENCE, rest).await;
         if broken.is_none() {
             broken = record.drain(&mut planner, &mut tell).await.err();
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::sync::{Semaphore, mpsc};
 
 use super::{failure::TaskError, shared::Shared};
 use crate::{
@@ -16,7 +16,8 @@ pub(super) struct Naming {
     lane: usize,
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<(usize, Event)>,
-    files: JoinSet<()>,
+    /// A place for each file. Those under way end by themselves where the lane is interrupted.
+    places: Arc<Semaphore>,
 }
 
 impl Naming {
@@ -29,7 +30,7 @@ impl Naming {
             lane,
             shared: shared.clone(),
             events,
-            files: JoinSet::new(),
+            places: Arc::new(Semaphore::new(FILES_SYNCED_MAX)),
         }
     }
 
@@ -50,11 +51,10 @@ impl Naming {
         let (Outcome::Moved { .. }, Some(path)) = (&outcome, path) else {
             return tell(Event::Done(id, outcome));
         };
-        if self.files.len() >= FILES_SYNCED_MAX {
-            self.files.join_next().await;
-        }
+        let place = self.places.clone().acquire_owned().await;
         let files = self.shared.destination_files.clone();
-        self.files.spawn(async move {
+        tokio::spawn(async move {
+            let _place = place;
             let what = format!("syncing the directory of {}", shown(&local(&path)));
             tell(
                 match files.named(&path).await.map_err(TaskError::disk(what)) {
@@ -67,7 +67,9 @@ impl Naming {
 
     /// Waits for all.
     pub(super) async fn end(&mut self) {
-        while self.files.join_next().await.is_some() {}
+        let all = u32::try_from(FILES_SYNCED_MAX).expect("a small number");
+        // Nobody closes it.
+        let _ = self.places.acquire_many(all).await;
     }
 }
 
