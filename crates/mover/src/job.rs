@@ -7,6 +7,7 @@ use crate::{
     limit::RateLimit,
     location::{Location, Remote},
     names::{join, local},
+    part_name::{digits_of, part_path},
     plan,
     server::{Dial, Kept},
     sharing::Sharing,
@@ -93,6 +94,8 @@ pub struct Target {
     /// `path` is a directory in any case.
     is_directory: bool,
     found_directory: OnceLock<bool>,
+    /// The roots of source and destination below which this one was found.
+    found_below: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// How files are moved.
@@ -100,6 +103,8 @@ pub struct Target {
 pub struct Moving {
     /// What a file is called until it is whole; `None`: it has its own name from the beginning.
     pub partial_suffix: Option<Vec<u8>>,
+    /// Parts of this machine have names that nobody can foretell. Else they are called as those at a server.
+    pub has_random_parts: bool,
     /// Goes on where an earlier run was interrupted.
     pub resumes: bool,
     /// What is compared once a file has been moved.
@@ -142,6 +147,7 @@ impl Target {
             name_if_file,
             is_directory,
             found_directory: OnceLock::new(),
+            found_below: None,
         }
     }
 
@@ -188,6 +194,18 @@ impl Job {
         self.destination.location(path)
     }
 
+    /// The paths that a user has named, of sources and of destinations: no link below them is followed.
+    pub(crate) fn anchors(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let pairs = self
+            .roots
+            .iter()
+            .map(|root| match &root.destination.found_below {
+                Some(pair) => pair.clone(),
+                None => (root.source.clone(), root.destination.path.clone()),
+            });
+        pairs.unzip()
+    }
+
     /// Leaves these files alone to be moved, each by its root and its path below that.
     ///
     /// # Panics
@@ -197,7 +215,9 @@ impl Job {
             let Some(name) = below.names().last() else {
                 return self.roots[*root].clone();
             };
-            let target = Target::new(self.destination_path(*root, below), name.clone());
+            let mut target = Target::new(self.destination_path(*root, below), name.clone());
+            let above = &self.roots[*root];
+            target.found_below = Some((above.source.clone(), above.destination.path.clone()));
             // What has the file's name was looked at when the file was found.
             target.found(false);
             Root {
@@ -260,21 +280,14 @@ impl Job {
 }
 
 impl Moving {
-    /// What a file is called until it is whole: its name, eight digits that stand for its source, and the suffix. No other
-    /// file has this name, and a part of another source neither.
+    /// What a file is called at a server until it is whole: its name, eight digits that stand for its source, and the suffix. No
+    /// other file has this name, and a part of another source neither. The journal knows parts of this machine by such a name,
+    /// too.
     pub fn partial(&self, source: &[u8], destination: &[u8]) -> Vec<u8> {
         let Some(suffix) = &self.partial_suffix else {
             return destination.to_vec();
         };
-        let mark = format!(".{:08x}", xxhash_rust::xxh3::xxh3_64(source) as u32);
-        let added = [mark.as_bytes(), suffix].concat();
-        let name_at = destination
-            .iter()
-            .rposition(|it| *it == b'/')
-            .map_or(0, |at| at + 1);
-        let room = NAME_BYTES_MAX.saturating_sub(added.len());
-        let end = destination.len().min(name_at + room);
-        [&destination[..end], &added].concat()
+        part_path(destination, digits_of(source), suffix)
     }
 }
 
@@ -282,6 +295,7 @@ impl Default for Moving {
     fn default() -> Self {
         Self {
             partial_suffix: Some(b".part".to_vec()),
+            has_random_parts: true,
             resumes: true,
             verify: Verify::Size,
             rate_max: None,
@@ -289,6 +303,3 @@ impl Default for Moving {
         }
     }
 }
-
-/// Longest name of a file on Linux, and on most servers.
-const NAME_BYTES_MAX: usize = 255;

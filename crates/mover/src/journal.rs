@@ -46,6 +46,9 @@ pub struct Part {
     /// and the start of this machine during which the others were written.
     #[serde(default)]
     pub boot: Option<u64>,
+    /// The digits in the name of the part; `None` for those that stand for its source.
+    #[serde(default)]
+    pub digits: Option<u32>,
 }
 
 /// What is there of a file that comes in pieces.
@@ -55,6 +58,20 @@ struct Done {
     origin: Origin,
     /// Begin and end of each.
     done: Vec<(u64, u64)>,
+    /// The digits in the name of the part; `None` for those that stand for its source.
+    #[serde(default)]
+    digits: Option<u32>,
+}
+
+/// What is known of a file that comes in pieces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// The source.
+    pub origin: Origin,
+    /// What is there.
+    pub done: Vec<Piece>,
+    /// The digits in the name of the part; `None` for those that stand for its source.
+    pub digits: Option<u32>,
 }
 
 impl Part {
@@ -64,6 +81,7 @@ impl Part {
             origin,
             synced_bytes: 0,
             boot,
+            digits: None,
         }
     }
 }
@@ -205,9 +223,19 @@ impl Journal {
     ///
     /// # Errors
     /// That of the file.
-    pub fn begin_pieces(&self, name: &[u8], origin: Origin) -> Result<(), redb::Error> {
+    pub fn begin_pieces(
+        &self,
+        name: &[u8],
+        origin: Origin,
+        digits: Option<u32>,
+    ) -> Result<(), redb::Error> {
         let done = Vec::new();
-        self.write_pieces(name, |_| Some(Done { origin, done }))
+        let begun = Done {
+            origin,
+            done,
+            digits,
+        };
+        self.write_pieces(name, |_| Some(begun))
     }
 
     /// A piece of a file is there, and on the disk. On return this outlives a power cut.
@@ -238,7 +266,7 @@ impl Journal {
     ///
     /// # Errors
     /// That of the file.
-    pub fn pieces(&self, name: &[u8]) -> Result<Option<(Origin, Vec<Piece>)>, redb::Error> {
+    pub fn pieces(&self, name: &[u8]) -> Result<Option<Begun>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PIECES) {
             Ok(table) => table,
@@ -250,7 +278,11 @@ impl Journal {
         Ok(known.map(|it| {
             let pieces = it.done.into_iter();
             let pieces = pieces.map(|(begin, end)| Piece { begin, end });
-            (it.origin, pieces.collect())
+            Begun {
+                origin: it.origin,
+                done: pieces.collect(),
+                digits: it.digits,
+            }
         }))
     }
 
@@ -370,11 +402,18 @@ mod tests {
         let known = || journal.pieces(b"x").expect("read");
         journal.add_piece(b"x", piece(0, 5)).expect("written");
         assert_eq!(known(), None, "it has not begun");
-        journal.begin_pieces(b"x", origin).expect("written");
+        journal
+            .begin_pieces(b"x", origin, Some(7))
+            .expect("written");
         for (begin, end) in [(10, 12), (0, 5), (10, 20)] {
             journal.add_piece(b"x", piece(begin, end)).expect("written");
         }
-        assert_eq!(known(), Some((origin, vec![piece(10, 20), piece(0, 5)])));
+        let begun = Begun {
+            origin,
+            done: vec![piece(10, 20), piece(0, 5)],
+            digits: Some(7),
+        };
+        assert_eq!(known(), Some(begun));
         journal.end_pieces(b"x").expect("written");
         assert_eq!(known(), None);
     }

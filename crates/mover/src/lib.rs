@@ -15,6 +15,7 @@ pub mod limit;
 pub mod location;
 pub mod names;
 pub mod near;
+mod part_name;
 pub mod plan;
 pub mod remedy;
 pub mod run;

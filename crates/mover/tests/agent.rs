@@ -258,6 +258,7 @@ fn a_source_that_was_taken_is_removed_and_one_that_changed_meanwhile_is_not_lost
     write(&aside, b"other");
     let opened = fs::File::options().write(true).open(&aside).expect("there");
     opened.set_modified(time.expect("a time")).expect("set");
+    drop(opened);
     fs::rename(&aside, &file).expect("room");
     wait(
         "the same file is sent again, since somebody put it there again",
@@ -477,3 +478,26 @@ const LAUNCHER: &str = "ln \"$0\" \"$1\" 2>/dev/null || exit 0; shift; exec \"$@
 const LOG: &str = "echo \"$LONGHAUL_PATH\" >> \"$0\"";
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_source_that_is_open_for_writing_is_not_taken() {
+    let mut setting = Setting::new();
+    setting.removes_source = true;
+    let file = setting.world.here("out/a");
+    write(&file, b"the first half");
+    let writer = fs::File::options().append(true).open(&file);
+    let mut writer = writer.expect("it is there");
+    let agent = setting.start(vec![setting.upload()]);
+    let done = setting.world.at_server("out/b");
+    write(&setting.world.here("out/b"), b"closed");
+    wait("another file is taken", || done.exists());
+    assert!(!setting.world.at_server("out/a").exists());
+    std::io::Write::write_all(&mut writer, b", and the second").expect("room");
+    drop(writer);
+    let there = setting.world.at_server("out/a");
+    wait("all of it is taken", || {
+        has(&there, b"the first half, and the second")
+    });
+    wait("the source is gone", || !file.exists());
+    agent.end();
+}

@@ -42,6 +42,8 @@ impl Crew {
         let marks = &task.held.claim.marks;
         // No worker that was lost, and goes on, writes to the parts of another one.
         job.moving.partial_suffix = part_suffix(suffix.as_deref(), marks.last());
+        // The mark is random already, and the next attempt must find them.
+        job.moving.has_random_parts = false;
         let is_first = marks.len() == 1;
         if is_first {
             job.files = Some(batch.files.iter().zip(&files).map(known).collect());

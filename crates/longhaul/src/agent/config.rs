@@ -45,6 +45,8 @@ pub(super) struct JobConfig {
     pub(super) on_file_retries: u32,
     pub(super) keep_history: Duration,
     pub(super) removes_source: bool,
+    /// Takes also what other programs have not completed, by its name.
+    pub(super) takes_partial: bool,
     /// Where the file has it.
     pub(super) at: Place,
 }
@@ -198,6 +200,7 @@ fn check_job(
             message: "remove_source is for jobs with one destination".to_owned(),
         });
     }
+    let takes_partial = flag(keys.remove("take_partial"))?;
     let flags = flags(&keys)?;
     let mut jobs = Vec::new();
     for (number, destination) in destinations.iter().enumerate() {
@@ -217,6 +220,7 @@ fn check_job(
             on_file_retries,
             keep_history,
             removes_source,
+            takes_partial,
             at: place(name_span.clone()),
         };
         jobs.push((name_span.clone(), job));

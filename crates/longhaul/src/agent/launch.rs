@@ -4,9 +4,9 @@
 use std::{
     ffi::OsString,
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     os::unix::process::CommandExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{self, ExitCode},
 };
 
@@ -41,6 +41,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             return ExitCode::from(NOT_STARTED);
         }
     }
+    // After a power cut the mark must be there, as what the command does may be.
+    if let Err(error) = sync_mark(&args.mark) {
+        let _ = fs::remove_file(&args.mark);
+        eprintln!(
+            "longhaul: {} cannot be synced: {error}",
+            args.mark.display()
+        );
+        return ExitCode::from(NOT_STARTED);
+    }
     let program = &args.command[0];
     let error = process::Command::new(program)
         .args(&args.command[1..])
@@ -50,6 +59,21 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     eprintln!("longhaul: {} cannot be started: {error}", program.display());
     ExitCode::from(NOT_STARTED)
 }
+
+/// Has the mark outlive a power cut: its content, and its name in the folder.
+fn sync_mark(mark: &Path) -> io::Result<()> {
+    fs::File::open(mark)?.sync_all()?;
+    let folder = mark.parent().filter(|it| !it.as_os_str().is_empty());
+    fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    // The folder of the marks may be as new as the mark. Those above it may be another user's.
+    for above in mark.ancestors().skip(2).take(FOLDERS_ABOVE) {
+        let _ = fs::File::open(above).and_then(|it| it.sync_all());
+    }
+    Ok(())
+}
+
+/// Folders of the agent's state above that of the marks, and the one that these are in.
+const FOLDERS_ABOVE: usize = 2;
 
 /// As a shell's for a command that it does not find.
 const NOT_STARTED: u8 = 127;

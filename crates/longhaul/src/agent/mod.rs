@@ -256,6 +256,7 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
             }
             let mut job = settings.job(&order);
             job.plan.removes_source = config.removes_source;
+            job.plan.leaves_partial = !config.takes_partial;
             Ok(Making {
                 job,
                 rate_max: order.common.bwlimit.clone(),

@@ -19,7 +19,10 @@ use redb::{
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version};
+use crate::{
+    disk::sync_folder,
+    plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version},
+};
 
 /// The memory of one job.
 #[derive(Debug)]
@@ -147,6 +150,7 @@ impl JobMemory {
         calls: bool,
     ) -> Result<Self, MemoryError> {
         let path = folder.join(format!("{name}.redb"));
+        let is_new = !path.exists();
         // The database may panic over what it finds in a damaged file.
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let memory = Self {
@@ -161,7 +165,18 @@ impl JobMemory {
             begun.map_err(|error| memory.unusable(error))?;
             Ok(memory)
         }));
-        opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))
+        let memory = opened
+            .unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))?;
+        if is_new {
+            // Else a power cut takes all of it.
+            let synced = sync_folder(folder);
+            synced.map_err(|error| memory.unusable(redb::Error::Io(error)))?;
+            for above in folder.ancestors().skip(1).take(2) {
+                // That of another user may not be readable, and has been there for long.
+                let _ = sync_folder(above);
+            }
+        }
+        Ok(memory)
     }
 
     /// Forgets all if the job is another one. The tables are there afterwards.

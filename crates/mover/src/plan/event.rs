@@ -37,7 +37,7 @@ pub enum Outcome {
     Probed(Probe),
     /// Of [`Task::Make`], [`Task::Replace`] and [`Task::MakeAbove`].
     Made,
-    /// Of [`Task::ListDestination`] and [`Task::ListSurplus`].
+    /// Of [`Task::ListDestination`], [`Task::ListSurplus`] and [`Task::ListAgain`].
     Listed(Vec<Entry>),
     /// Of [`Task::ListSource`]; some lines may not have been understood.
     Ended {
@@ -62,6 +62,8 @@ pub enum Outcome {
         /// How it is known that the destination has them.
         proof: Proof,
     },
+    /// Of [`Task::Move`]: a program still writes the file.
+    Unsettled,
     /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
     Split(Vec<Piece>),
     /// Of [`Task::MovePiece`].
@@ -71,7 +73,8 @@ pub enum Outcome {
         /// Whether source and destination have the same content.
         is_equal: bool,
     },
-    /// Of [`Task::LookAgain`]: the file that the destination has now.
+    /// Of [`Task::LookAgain`]: the file that the destination has now. Of [`Task::LookForDirectory`] and
+    /// [`Task::LookForTwin`]: what it has.
     Looked(Option<Entry>),
     /// Of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,

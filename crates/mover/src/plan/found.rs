@@ -10,9 +10,10 @@ use ftp::{
 use super::{
     Planner,
     above::Wanted,
+    alike::{Likeness, is_equivalent},
     compare::{Decision, Difference, compare, decide, what_is_there},
     event::Probe,
-    limits::{DEPTH_MAX, PATH_BYTES_MAX},
+    limits::{DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX},
     memory::Standing,
     note::{Note, Result, Step},
     options::{Links, Purpose},
@@ -22,6 +23,7 @@ use super::{
     tree::Presence,
     version::Version,
 };
+use crate::part_name;
 
 impl Planner {
     pub(super) fn probed(&mut self, root: usize, probe: Probe, now: Instant) {
@@ -41,7 +43,7 @@ impl Planner {
                     modified,
                     link: None,
                 };
-                if let Some(file) = self.choose(file, there.as_ref(), false, now) {
+                if let Some(file) = self.choose(file, there.as_ref(), None, false, now) {
                     self.move_root(file, above);
                 }
             }
@@ -158,6 +160,12 @@ impl Planner {
             if node.is_overfull || node.seen.contains(&entry.name) {
                 continue;
             }
+            if entry.name.len() > NAME_BYTES_MAX {
+                node.is_overfull = true;
+                let message =
+                    format!("a name in the directory is longer than {NAME_BYTES_MAX} bytes");
+                return self.note_failure(directory.root, directory.path, &message);
+            }
             if node.seen.len() == self.limits.entries_max {
                 node.is_overfull = true;
                 let most = self.limits.entries_max;
@@ -172,7 +180,14 @@ impl Planner {
     fn found_one(&mut self, directory: &Directory, entry: Entry, now: Instant) {
         let path = directory.path.join(&entry.name);
         let root = directory.root;
-        let there = self.tree.node(directory).there.get(&entry.name).cloned();
+        if self.options.is_part(&entry) {
+            return self.leave_out(root, path, "the part of a file that is not complete");
+        }
+        if self.options.leaves_partial && is_partial(&entry) {
+            return self.leave_out(root, path, "another program has not completed it");
+        }
+        let node = self.tree.node(directory);
+        let there = node.there.entries.get(&entry.name).cloned();
         if self.is_excluded(&path, &entry) {
             let takes_excluded = self.options.deletion().is_some_and(|it| it.takes_excluded);
             if let Some(there) = there.filter(|_| takes_excluded) {
@@ -180,6 +195,29 @@ impl Planner {
             }
             return self.leave_out(root, path, "a filter");
         }
+        let node = self.tree.node(directory);
+        match node.forms.note(&entry, &node.there) {
+            Likeness::None => self.take_one(directory, entry, there, None, now),
+            Likeness::There(alike) => self.take_one(directory, entry, None, Some(alike), now),
+            Likeness::Twin => {}
+            Likeness::TooMany => {
+                let message = "too many names differ in case, Unicode form or blanks alone";
+                self.note_failure(root, path, message);
+            }
+        }
+    }
+
+    /// Takes an entry of the source. `there` is what the destination lists under its name; `alike`, what may be that.
+    pub(super) fn take_one(
+        &mut self,
+        directory: &Directory,
+        entry: Entry,
+        there: Option<Entry>,
+        alike: Option<Entry>,
+        now: Instant,
+    ) {
+        let path = directory.path.join(&entry.name);
+        let root = directory.root;
         if !is_sendable(&entry.name) {
             let message = format!("the name {:?} has a line break", escape(&entry.name));
             return self.note_failure(root, path, &message);
@@ -202,13 +240,25 @@ impl Planner {
                         _ => None,
                     },
                 };
-                if let Some(file) = self.hold_if_shifted(directory, file, there.as_ref(), now)
-                    && let Some(file) = self.choose(file, there.as_ref(), true, now)
+                let file = match alike {
+                    Some(_) => Some(file),
+                    None => self.hold_if_shifted(directory, file, there.as_ref(), now),
+                };
+                if let Some(file) = file
+                    && let Some(file) = self.choose(file, there.as_ref(), alike, true, now)
                 {
                     self.move_below(directory, file);
                 }
             }
-            Kind::Directory => self.found_directory(Directory { root, path }, there),
+            Kind::Directory => {
+                let is_alike = alike.is_some_and(|it| it.kind == Kind::Directory);
+                let directory = Directory { root, path };
+                if is_alike {
+                    let task = Task::LookForDirectory(directory);
+                    return self.queue.push(Queued::new(task));
+                }
+                self.found_directory(directory, there);
+            }
             Kind::Symlink { .. } if self.options.links == Links::Follow => {
                 self.leave_out(root, path, "a symbolic link to nothing, or in a circle");
             }
@@ -241,16 +291,16 @@ impl Planner {
                 modified: there.modified,
             })
         });
-        let likeness = known.and_then(|it| Likeness::of(&it, &file.version()));
+        let change = known.and_then(|it| TimeChange::of(&it, &file.version()));
         let shifts = &mut self.tree.node(directory).shifts;
-        match likeness {
+        match change {
             None => {}
-            Some(Likeness::Changed) => shifts.note_change(),
-            Some(Likeness::Same) => {
+            Some(TimeChange::Changed) => shifts.note_change(),
+            Some(TimeChange::Same) => {
                 let held = shifts.end();
                 self.choose_held(directory, held);
             }
-            Some(Likeness::Shifted(shift_s)) => {
+            Some(TimeChange::Shifted(shift_s)) => {
                 shifts.hold(Held {
                     file,
                     there: there.cloned(),
@@ -299,13 +349,17 @@ impl Planner {
             file, there, found, ..
         } in held
         {
-            if let Some(file) = self.choose(file, there.as_ref(), true, found) {
+            if let Some(file) = self.choose(file, there.as_ref(), None, true, found) {
                 self.move_below(directory, file);
             }
         }
     }
 
-    fn found_directory(&mut self, directory: Directory, there: Option<Entry>) {
+    pub(super) fn found_directory(&mut self, directory: Directory, there: Option<Entry>) {
+        if self.tree.paths_bytes() > self.limits.paths_bytes_max {
+            let message = "the names of all directories are too long together";
+            return self.note_failure(directory.root, directory.path, message);
+        }
         let most = self.limits.directories_waiting_max;
         if self.queue.directories() >= most {
             let message = format!("more than {most} directories wait to be listed");
@@ -341,10 +395,18 @@ impl Planner {
         &mut self,
         file: File,
         there: Option<&Entry>,
+        alike: Option<Entry>,
         is_below: bool,
         now: Instant,
     ) -> Option<File> {
         self.tally.found += 1;
+        if let Some(alike) = &alike
+            && self.options.is_check()
+        {
+            let task = Task::LookAgain(file, alike.clone());
+            self.queue.push(Queued::new(task));
+            return None;
+        }
         if let Purpose::Check { compares_content } = self.options.purpose {
             self.check(file, there, compares_content);
             return None;
@@ -368,6 +430,11 @@ impl Planner {
         if self.is_unsettled(&file) {
             self.tally.unsettled += 1;
             self.leave_out(file.root, file.path, "it may still be written");
+            return None;
+        }
+        if let Some(alike) = alike {
+            let task = Task::LookAgain(file, alike);
+            self.queue.push(Queued::new(task));
             return None;
         }
         match decide(&file, there, &self.options) {
@@ -409,21 +476,41 @@ impl Planner {
 
     /// The destination, which has listed a file, was looked at again: what it has now.
     pub(super) fn looked_again(&mut self, file: File, listed: &Entry, now: Option<Entry>) {
+        let name = file.path.names().last();
+        let is_listed = name.is_none_or(|it| *it == listed.name);
+        if now.is_some() && !is_listed && !name.is_some_and(|it| is_equivalent(it, &listed.name)) {
+            let message = format!("the destination has it as {:?}", escape(&listed.name));
+            return self.note_failure(file.root, file.path, &message);
+        }
         // Some servers tell a size or a time in listings alone.
         let now = now.map(|now| Entry {
             size_bytes: now.size_bytes.or(listed.size_bytes),
             modified: now.modified.or(listed.modified),
             ..now
         });
+        if let Purpose::Check { compares_content } = self.options.purpose {
+            return self.check(file, now.as_ref(), compares_content);
+        }
         match decide(&file, now.as_ref(), &self.options) {
             Decision::Skip => self.same(file),
             Decision::Move => {
                 let file = self.wanted(file);
-                self.move_now(file);
+                self.move_to_be_made(file);
             }
             Decision::KeepNewer => self.keep_newer(file),
             Decision::Compare => self.compare_content(file),
             Decision::Conflict(kind) => self.conflict(file.root, file.path, &kind),
+        }
+    }
+
+    /// Moves a file whose directory may not be there.
+    fn move_to_be_made(&mut self, file: File) {
+        match file.path.parent() {
+            Some(path) => {
+                let root = file.root;
+                self.move_below(&Directory { root, path }, file);
+            }
+            None => self.move_now(file),
         }
     }
 
@@ -565,7 +652,7 @@ impl Planner {
         self.note_failure(root, path, &message);
     }
 
-    fn leave_out(&mut self, root: usize, path: RelativePath, why: &'static str) {
+    pub(super) fn leave_out(&mut self, root: usize, path: RelativePath, why: &'static str) {
         self.tally.left_out += 1;
         let result = Result::LeftOut(why);
         self.notes.push_back(Note { root, path, result });
@@ -586,6 +673,11 @@ pub(super) fn check_path(
         return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
     }
     Ok(())
+}
+
+/// Whether another program has given a file a name of one that is not complete.
+fn is_partial(entry: &Entry) -> bool {
+    !matches!(entry.kind, Kind::Directory) && part_name::is_partial_of_others(&entry.name)
 }
 
 /// Whether FTP can carry a name.

@@ -5,6 +5,7 @@
 //! files it may have several under way, where the server takes commands ahead.
 
 mod above;
+mod alike;
 mod compare;
 mod event;
 mod found;
@@ -31,6 +32,7 @@ use std::{
 
 use self::{
     above::Above,
+    alike::Doubts,
     lanes::Lanes,
     limits::Limits,
     pieces::{Fate, Pieces},
@@ -40,7 +42,9 @@ use self::{
 };
 pub use self::{
     event::{Action, Event, Failure, Outcome, Probe, Proof},
-    limits::{DEPTH_MAX, ENTRIES_THERE_MAX, PATH_BYTES_MAX, RESUME_LEAST},
+    limits::{
+        DEPTH_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, RESUME_LEAST,
+    },
     memory::{Forgetful, Memory, Standing, Taken},
     note::{Note, Result, Step, Tally},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
@@ -59,6 +63,7 @@ pub struct Planner {
     tree: Tree,
     above: Above,
     surplus: Surplus,
+    doubts: Doubts,
     pieces: Pieces,
     queue: Queue,
     limits: Limits,
@@ -101,6 +106,7 @@ impl Planner {
             tree: Tree::default(),
             above: Above::default(),
             surplus: Surplus::default(),
+            doubts: Doubts::default(),
             pieces: Pieces::default(),
             queue,
             limits: Limits::default(),
@@ -326,7 +332,8 @@ impl Planner {
         if failure.is_anew
             && let Task::Move(file) | Task::Join(file) = &mut queued.task
         {
-            (file.size_bytes, file.modified) = (None, None);
+            // The size that was listed bounds what is taken of a source that states none any more.
+            file.modified = None;
             let file = file.clone();
             if let Task::Join(_) = queued.task {
                 queued.failures = self.pieces.begin_anew(&file);
@@ -383,6 +390,7 @@ impl Planner {
                 let held = self.tree.node(directory).shifts.end();
                 self.choose_held(directory, held);
             }
+            Task::ListAgain(directory) => return self.not_listed_again(directory, message),
             Task::Delete(place) => self.surplus.keep_above(place.root, &place.path),
             Task::RemoveDirectory(directory) => return self.not_removed(directory, message),
             _ => {}
@@ -445,11 +453,13 @@ impl Planner {
                     );
                     self.note(&file, Result::Warning(message));
                 }
-                self.tally.moved += 1;
                 self.pieces.forget(&file);
                 let version = file.version().seen(bytes, modified_unix_s);
-                self.note(&file, Result::Moved(version, proof));
-                self.remove_source(file, version);
+                self.moved(file, version, proof);
+            }
+            (Task::Move(file), Outcome::Unsettled) => {
+                self.tally.unsettled += 1;
+                self.note(&file, Result::LeftOut("it is open for writing"));
             }
             (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces, now),
             (Task::MovePiece(file, _), Outcome::Arrived) => {
@@ -458,6 +468,15 @@ impl Planner {
             }
             (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
                 self.looked_again(file, &listed, now);
+            }
+            (Task::ListAgain(directory), Outcome::Listed(entries)) => {
+                self.listed_again(&directory, entries, now);
+            }
+            (Task::LookForDirectory(directory), Outcome::Looked(there)) => {
+                self.found_directory(directory, there);
+            }
+            (Task::LookForTwin(directory, entry), Outcome::Looked(there)) => {
+                self.looked_for_twin(&directory, entry, there, now);
             }
             (Task::RemoveSource(file, _), Outcome::Deleted) => {
                 self.tally.removed += 1;
@@ -494,7 +513,6 @@ impl Planner {
                 let result = Result::Retried(message.to_owned());
                 self.notes.push_back(Note { root, path, result });
                 let file = File {
-                    size_bytes: None,
                     modified: None,
                     ..file
                 };

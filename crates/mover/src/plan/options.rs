@@ -2,10 +2,11 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use ftp::listing::{Entry, Kind};
 use units::parse_share;
 
 use super::memory::Memory;
-use crate::filter::Filter;
+use crate::{filter::Filter, part_name};
 
 /// What a job is to do, and what it is allowed.
 #[derive(Debug, Clone)]
@@ -30,6 +31,10 @@ pub struct Options {
     pub is_dry_run: bool,
     /// Which files are taken.
     pub filter: Arc<Filter>,
+    /// Leaves out what other programs have not completed, by the names that they give.
+    pub leaves_partial: bool,
+    /// The suffix of parts, where it is another one than `.part`. A part is no file of the source, nor surplus.
+    pub part_suffix: Option<Vec<u8>>,
     /// What earlier runs have taken; `None` remembers nothing.
     pub memory: Option<Arc<dyn Memory>>,
     /// Removes a file at the source once the destination has it.
@@ -106,6 +111,12 @@ impl Options {
         }
     }
 
+    /// Whether an entry is the part of a file that has not been moved to its end.
+    pub(super) fn is_part(&self, entry: &Entry) -> bool {
+        let is_file = !matches!(entry.kind, Kind::Directory);
+        is_file && part_name::is_part(&entry.name, self.part_suffix.as_deref())
+    }
+
     pub(super) fn is_sync(&self) -> bool {
         matches!(self.purpose, Purpose::Sync { .. })
     }
@@ -128,6 +139,8 @@ impl Default for Options {
             makes_empty_directories: false,
             is_dry_run: false,
             filter: Arc::default(),
+            leaves_partial: false,
+            part_suffix: None,
             memory: None,
             removes_source: false,
             follows_growth: false,

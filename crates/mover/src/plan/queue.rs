@@ -39,13 +39,16 @@ impl Queue {
             | Task::MakeAbove { .. }
             | Task::MovePiece(..)
             | Task::Join(_)
-            | Task::ListDestination(_) => {
+            | Task::ListDestination(_)
+            | Task::LookForDirectory(_)
+            | Task::ListAgain(_) => {
                 self.urgent.push_back(queued);
             }
             Task::ListSource(_) | Task::ListSurplus(_) => self.listings.push_back(queued),
             Task::Move(_)
             | Task::Compare(_)
             | Task::LookAgain(..)
+            | Task::LookForTwin(..)
             | Task::Delete(_)
             | Task::RemoveDirectory(_)
             | Task::RemoveSource(..) => {

@@ -32,7 +32,7 @@ pub(super) struct Held {
 
 /// How a file is listed beside the version that is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Likeness {
+pub(super) enum TimeChange {
     /// Its time is the same.
     Same,
     /// Its time has moved by so many seconds, which are quarter hours.
@@ -41,7 +41,7 @@ pub(super) enum Likeness {
     Changed,
 }
 
-impl Likeness {
+impl TimeChange {
     /// `None` where the size is another one too, or where the times do not tell.
     pub(super) fn of(known: &Version, listed: &Version) -> Option<Self> {
         if listed.size_bytes? != known.size_bytes? {
@@ -133,27 +133,27 @@ mod tests {
     #[test]
     fn a_time_moves_by_quarter_hours_or_is_another_one() {
         let likeness = |before, now, precision| {
-            Likeness::of(&version(5, before, precision), &version(5, now, precision))
+            TimeChange::of(&version(5, before, precision), &version(5, now, precision))
         };
         for (before, now, expected) in [
-            (10_000, 10_000, Likeness::Same),
-            (10_000, 13_600, Likeness::Shifted(3600)),
-            (10_000, 6_401, Likeness::Shifted(-3600)),
-            (10_000, 11_800, Likeness::Shifted(1800)),
-            (10_000, 10_900, Likeness::Shifted(900)),
-            (10_000, 10_450, Likeness::Changed),
-            (10_000, 13_603, Likeness::Changed),
-            (10_000, 10_000 + 27 * 3600, Likeness::Changed),
+            (10_000, 10_000, TimeChange::Same),
+            (10_000, 13_600, TimeChange::Shifted(3600)),
+            (10_000, 6_401, TimeChange::Shifted(-3600)),
+            (10_000, 11_800, TimeChange::Shifted(1800)),
+            (10_000, 10_900, TimeChange::Shifted(900)),
+            (10_000, 10_450, TimeChange::Changed),
+            (10_000, 13_603, TimeChange::Changed),
+            (10_000, 10_000 + 27 * 3600, TimeChange::Changed),
         ] {
             let found = likeness(before, now, Precision::Second);
             assert_eq!(found, Some(expected), "{before} to {now}");
         }
         let minutes = likeness(10_020, 13_580, Precision::Minute);
-        assert_eq!(minutes, Some(Likeness::Shifted(3600)));
+        assert_eq!(minutes, Some(TimeChange::Shifted(3600)));
         assert_eq!(likeness(0, 86_400, Precision::Day), None);
         let other_size = version(6, 13_600, Precision::Second);
         let known = version(5, 10_000, Precision::Second);
-        assert_eq!(Likeness::of(&known, &other_size), None);
+        assert_eq!(TimeChange::of(&known, &other_size), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use ftp::listing::{Entry, Kind};
 
 use super::{
     Planner,
+    alike::Listed,
     found::check_path,
     note::{Note, Result, Step},
     options::Purpose,
@@ -51,7 +52,7 @@ impl Surplus {
     }
 
     /// Something in a directory stays, so it and those above it do.
-    fn keep(&mut self, root: usize, path: &RelativePath) {
+    pub(super) fn keep(&mut self, root: usize, path: &RelativePath) {
         let mut next = Some(path.clone());
         while let Some(path) = next {
             next = path.parent();
@@ -90,8 +91,8 @@ impl Planner {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path, &message);
         }
-        let by_name = entries.into_iter().map(|it| (it.name.clone(), it));
-        self.tree.node(&directory).there = by_name.collect();
+        let entries = self.without_parts(&directory, entries);
+        self.tree.node(&directory).there = Listed::new(entries);
         self.queue.push(Queued::new(Task::ListSource(directory)));
     }
 
@@ -100,9 +101,21 @@ impl Planner {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path.clone(), &message);
         }
-        for entry in entries {
+        for entry in self.without_parts(directory, entries) {
             self.surplus_one(directory, entry);
         }
+    }
+
+    /// What a directory of the destination has beside parts of files. Those are no surplus: a run goes on with them.
+    fn without_parts(&mut self, directory: &Directory, mut entries: Vec<Entry>) -> Vec<Entry> {
+        let count = entries.len();
+        entries.retain(|it| !self.options.is_part(it));
+        let parts = count - entries.len();
+        if parts > 0 {
+            self.surplus.there -= parts as u64;
+            self.surplus.keep(directory.root, &directory.path);
+        }
+        entries
     }
 
     fn count_there(&mut self, entries: &[Entry]) -> std::result::Result<(), String> {
@@ -121,18 +134,20 @@ impl Planner {
         let node = self.tree.node(directory);
         let there = std::mem::take(&mut node.there);
         let seen = std::mem::take(&mut node.seen);
+        let forms = std::mem::take(&mut node.forms);
+        let is_overfull = node.is_overfull;
         let Directory { root, path } = directory.clone();
         if not_understood > 0 {
             let message = format!("{not_understood} lines of its listing are not understood");
+            self.doubt(directory, forms, &seen, Vec::new());
             return self.note_failure(root, path, &message);
         }
-        if self.options.purpose == Purpose::Copy || node.is_overfull {
+        if is_overfull || self.options.purpose == Purpose::Copy {
+            self.doubt(directory, forms, &seen, Vec::new());
             return;
         }
-        let mut surplus: Vec<Entry> = there
-            .into_values()
-            .filter(|it| !seen.contains(&it.name))
-            .collect();
+        let entries = there.entries.into_values();
+        let mut surplus: Vec<Entry> = entries.filter(|it| !seen.contains(&it.name)).collect();
         surplus.sort_by(|a, b| a.name.cmp(&b.name));
         if seen.is_empty() && self.is_suspicious(directory, &surplus) {
             let message = format!(
@@ -142,7 +157,7 @@ impl Planner {
             );
             return self.note_failure(root, path, &message);
         }
-        for entry in surplus {
+        for entry in self.doubt(directory, forms, &seen, surplus) {
             self.surplus_one(directory, entry);
         }
     }
@@ -229,7 +244,11 @@ impl Planner {
     pub(super) fn advance(&mut self) {
         while self.is_at_rest() && self.surplus.stage != Stage::Done {
             if self.is_given_up {
+                self.end_doubts("the destination was not listed again");
                 self.end_surplus("it was not removed");
+                return;
+            }
+            if self.ask_doubts() {
                 return;
             }
             match self.surplus.stage {

@@ -114,6 +114,12 @@ pub enum Task {
     ListDestination(Directory),
     /// List a directory at the destination that the source does not have.
     ListSurplus(Directory),
+    /// List a directory at the destination once more, since names in it may not be what they were given.
+    ListAgain(Directory),
+    /// Look whether the destination has a directory, whose name it lists otherwise.
+    LookForDirectory(Directory),
+    /// Look whether the destination has something in a directory that it does not list under its name.
+    LookForTwin(Directory, Entry),
     /// List a directory at the source. Entries are reported as they arrive.
     ListSource(Directory),
     /// Move a file, or say in which pieces it is to be moved.
@@ -151,7 +157,10 @@ impl Task {
             | Self::ListDestination(it)
             | Self::ListSurplus(it)
             | Self::ListSource(it)
+            | Self::ListAgain(it)
+            | Self::LookForDirectory(it)
             | Self::RemoveDirectory(it) => (it.root, it.path.clone()),
+            Self::LookForTwin(it, entry) => (it.root, it.path.join(&entry.name)),
             Self::Move(file)
             | Self::MovePiece(file, _)
             | Self::Join(file)

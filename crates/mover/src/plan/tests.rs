@@ -16,6 +16,7 @@ use rand_pcg::Pcg64Mcg;
 use super::{queue::FILES_AHEAD, *};
 use crate::job::RESUME_LEAST;
 
+mod alike;
 mod bounds;
 mod removal;
 mod shifts;

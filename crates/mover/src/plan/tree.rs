@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ftp::listing::Entry;
-
 use super::{
+    alike::{Forms, Listed},
     shift::Shifts,
     task::{Directory, File, RelativePath},
 };
@@ -27,7 +26,9 @@ pub(super) enum Presence {
 pub(super) struct Node {
     pub(super) presence: Presence,
     /// What the destination has in it, until the source's listing has ended.
-    pub(super) there: HashMap<Vec<u8>, Entry>,
+    pub(super) there: Listed,
+    /// What names of the source's listing look like.
+    pub(super) forms: Forms,
     /// Names that the source's listing has brought: a listing that broke off begins anew.
     pub(super) seen: HashSet<Vec<u8>>,
     /// The source's listing has brought more names than it may.
@@ -46,6 +47,8 @@ pub(super) struct Tree {
     nodes: HashMap<(usize, RelativePath), Node>,
     /// Files that wait for directories.
     held: usize,
+    /// Bytes of the paths of all.
+    paths_bytes: usize,
 }
 
 /// What a change of a directory sets free.
@@ -60,7 +63,8 @@ impl Tree {
     pub(super) fn enter(&mut self, directory: &Directory, presence: Presence) {
         let node = Node {
             presence,
-            there: HashMap::new(),
+            there: Listed::default(),
+            forms: Forms::default(),
             seen: HashSet::new(),
             is_overfull: false,
             shifts: Shifts::default(),
@@ -69,7 +73,13 @@ impl Tree {
             waiting_children: Vec::new(),
         };
         let key = (directory.root, directory.path.clone());
+        self.paths_bytes += key.1.names().iter().map(Vec::len).sum::<usize>();
         self.nodes.insert(key, node);
+    }
+
+    /// Bytes of the paths of all directories.
+    pub(super) fn paths_bytes(&self) -> usize {
+        self.paths_bytes
     }
 
     pub(super) fn has(&self, directory: &Directory) -> bool {

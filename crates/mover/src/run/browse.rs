@@ -11,6 +11,7 @@ use super::{
     lane,
 };
 use crate::{
+    disk::LocalFiles,
     job::Site,
     names::{join, last_name, local, parent, shown},
     server::{Kept, ServerError},
@@ -49,7 +50,7 @@ impl Browser {
     /// # Errors
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
     pub async fn open(site: &Site, kept: Option<Arc<Kept>>) -> Result<Self, BrowseError> {
-        let end = End::open(site, kept.as_deref()).await?;
+        let end = End::open(site, &LocalFiles::without_roots(), kept.as_deref()).await?;
         Ok(Self { end, kept })
     }
 
@@ -92,7 +93,7 @@ impl Browser {
         loop {
             let place = match &mut self.end {
                 End::Remote(session) => session.place_of(at).await?,
-                End::Local => local(at)
+                End::Local(_) => local(at)
                     .canonicalize()
                     .ok()
                     .map(|it| it.into_os_string().into_encoded_bytes()),
@@ -127,10 +128,10 @@ impl Browser {
     pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
         match &mut self.end {
             End::Remote(session) => session.remove_directory(path).await?,
-            End::Local => {
-                let path = local(path);
-                let what = format!("removing the directory {}", shown(&path));
-                on_disk(move || std::fs::remove_dir(&path), what).await?;
+            End::Local(end) => {
+                let (files, path) = (end.files().clone(), path.to_vec());
+                let what = format!("removing the directory {}", shown(&local(&path)));
+                on_disk(move || files.remove_folder(&path), what).await?;
             }
             End::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
         }

@@ -5,11 +5,13 @@ use std::io::ErrorKind;
 use ftp::listing::Kind;
 
 use super::{
-    end::{End, on_disk},
+    blocking::on_disk,
+    end::End,
     failure::TaskError,
     lane::{Lane, list},
 };
 use crate::{
+    disk::Removal,
     job::Job,
     names::{local, parent, shown},
     plan::{Directory, ENTRIES_THERE_MAX, File, Outcome, Place, Version},
@@ -71,10 +73,10 @@ impl Lane {
     ) -> Result<Outcome, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let removed = match &mut self.destination {
-            End::Local => {
-                let path = local(&path);
-                let what = format!("removing the directory {}", shown(&path));
-                on_disk(move || std::fs::remove_dir(&path), what).await
+            End::Local(end) => {
+                let what = format!("removing the directory {}", shown(&local(&path)));
+                let (files, path) = (end.files.clone(), path.clone());
+                on_disk(move || files.remove_folder(&path), what).await
             }
             End::Remote(session) => Ok(session.remove_directory(&path).await?),
             End::Web(_) => Err(ServerError::SourceAlone.into()),
@@ -92,7 +94,30 @@ impl Lane {
         file: &File,
         version: &Version,
     ) -> Result<Outcome, TaskError> {
-        let path = self.shared.job.source_path(file.root, &file.path);
+        let job = &self.shared.job;
+        let path = job.source_path(file.root, &file.path);
+        if let End::Local(end) = &self.destination {
+            let there = job.destination_path(file.root, &file.path);
+            let what = || format!("syncing {}", shown(&local(&there)));
+            let synced = end.files.kept_for_good(&there).await;
+            synced.map_err(|error| TaskError::disk(what())(error))?;
+        }
+        if let End::Local(end) = &self.source {
+            let what = format!("removing {}", shown(&local(&path)));
+            let (files, version) = (end.files.clone(), *version);
+            let remove = move || {
+                files.remove_source(&path, |now| {
+                    version.is_same_as(&Version {
+                        size_bytes: now.size_bytes,
+                        modified: now.modified,
+                    })
+                })
+            };
+            return Ok(match on_disk(remove, what).await? {
+                Removal::Removed => Outcome::Deleted,
+                Removal::Kept => Outcome::Kept,
+            });
+        }
         let Some(now) = self.source.look_for_file(&path).await? else {
             return Ok(Outcome::Deleted);
         };
@@ -133,10 +158,10 @@ fn path_of(job: &Job, place: &Place) -> Vec<u8> {
 
 pub(super) async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskError> {
     match end {
-        End::Local => {
-            let path = local(path);
-            let what = format!("deleting {}", shown(&path));
-            on_disk(move || std::fs::remove_file(&path), what).await
+        End::Local(end) => {
+            let what = format!("deleting {}", shown(&local(path)));
+            let (files, path) = (end.files.clone(), path.to_vec());
+            on_disk(move || files.remove(&path), what).await
         }
         End::Remote(session) => Ok(session.delete(path).await?),
         End::Web(_) => Err(ServerError::SourceAlone.into()),

@@ -1,17 +1,17 @@
 //! One end of a lane: this machine's disk, or a session with a server.
 
-use std::{io::SeekFrom, path::PathBuf};
+use std::{io::ErrorKind, sync::Arc};
 
 use ftp::listing::{Entry, Kind};
-use tokio::{
-    fs::{File, OpenOptions},
-    io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _},
-    task::spawn_blocking,
-};
+use tokio::task::spawn_blocking;
 
-use super::failure::TaskError;
+use super::{
+    blocking::on_disk,
+    failure::TaskError,
+    local::{LocalEnd, LocalReader, LocalWriter},
+};
 use crate::{
-    disk,
+    disk::{LocalFiles, Stamp},
     job::Site,
     names::{local, shown},
     server::{Algorithm, Ended, Facts, Kept, ServerError, Session, Transfer, Verb},
@@ -20,7 +20,7 @@ use crate::{
 
 /// One end of a lane.
 pub(super) enum End {
-    Local,
+    Local(LocalEnd),
     Remote(Box<Session>),
     /// A web server, which is a source alone.
     Web(Box<WebSession>),
@@ -28,22 +28,26 @@ pub(super) enum End {
 
 /// A file that is read.
 pub(super) enum Reader<'a> {
-    Local(File, PathBuf),
+    Local(LocalReader),
     Remote(Transfer<'a>),
     Web(Body<'a>),
 }
 
 /// A file that is written.
 pub(super) enum Writer<'a> {
-    Local(File, PathBuf),
+    Local(LocalWriter),
     Remote(Transfer<'a>),
 }
 
 impl End {
-    /// Connects, or takes a session that was kept.
-    pub(super) async fn open(site: &Site, kept: Option<&Kept>) -> Result<Self, ServerError> {
+    /// Connects, or takes a session that was kept. `files` are this machine's.
+    pub(super) async fn open(
+        site: &Site,
+        files: &Arc<LocalFiles>,
+        kept: Option<&Kept>,
+    ) -> Result<Self, ServerError> {
         let session = match (site, kept) {
-            (Site::Local, _) => return Ok(Self::Local),
+            (Site::Local, _) => return Ok(Self::Local(LocalEnd::new(files.clone()))),
             (Site::Web(dial), _) => return Ok(Self::Web(Box::new(WebSession::open(dial).await?))),
             (Site::Server(dial), Some(kept)) => kept.open(dial).await?,
             (Site::Server(dial), None) => Session::open(dial).await?,
@@ -61,20 +65,21 @@ impl End {
         &mut self,
         paths: &[&[u8]],
     ) -> Result<Vec<Option<Entry>>, TaskError> {
-        if let Self::Remote(session) = self {
-            return Ok(session.look(paths).await?);
-        }
         let mut found = Vec::new();
-        if let Self::Web(session) = self {
-            for path in paths {
-                found.push(session.look(path).await?);
+        match self {
+            Self::Remote(session) => return Ok(session.look(paths).await?),
+            Self::Web(session) => {
+                for path in paths {
+                    found.push(session.look(path).await?);
+                }
             }
-            return Ok(found);
-        }
-        for path in paths {
-            let path = local(path);
-            let what = format!("looking for {}", shown(&path));
-            found.push(on_disk(move || disk::look(&path), what).await?);
+            Self::Local(end) => {
+                for path in paths {
+                    let what = format!("looking for {}", shown(&local(path)));
+                    let (files, path) = (end.files.clone(), path.to_vec());
+                    found.push(on_disk(move || files.look(&path), what).await?);
+                }
+            }
         }
         Ok(found)
     }
@@ -82,7 +87,7 @@ impl End {
     /// What has this path, if it is a file. On a server this takes one round trip.
     pub(super) async fn look_for_file(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
         match self {
-            Self::Local => Ok(Box::pin(self.look(path))
+            Self::Local(_) => Ok(Box::pin(self.look(path))
                 .await?
                 .filter(|it| it.kind == Kind::File)),
             Self::Remote(session) => Ok(session.facts(path).await?.entry()),
@@ -97,10 +102,10 @@ impl End {
         with_parents: bool,
     ) -> Result<(), TaskError> {
         match self {
-            Self::Local => {
-                let path = local(path);
-                let what = format!("making the directory {}", shown(&path));
-                on_disk(move || std::fs::create_dir_all(&path), what).await
+            Self::Local(end) => {
+                let what = format!("making the directory {}", shown(&local(path)));
+                let (files, path) = (end.files.clone(), path.to_vec());
+                on_disk(move || files.make_folder(&path), what).await
             }
             Self::Remote(session) => {
                 if with_parents {
@@ -136,16 +141,7 @@ impl End {
         offset_bytes: u64,
     ) -> Result<Reader<'_>, TaskError> {
         match self {
-            Self::Local => {
-                let path = local(path);
-                let what = || format!("reading {}", shown(&path));
-                let mut file = File::open(&path).await.map_err(TaskError::disk(what()))?;
-                if offset_bytes > 0 {
-                    let sought = file.seek(SeekFrom::Start(offset_bytes)).await;
-                    sought.map_err(TaskError::disk(what()))?;
-                }
-                Ok(Reader::Local(file, path))
-            }
+            Self::Local(end) => Ok(Reader::Local(end.read(path, offset_bytes).await?)),
             Self::Remote(session) => {
                 let transfer = session
                     .transfer(Verb::Retrieve, path, offset_bytes, false)
@@ -156,32 +152,23 @@ impl End {
         }
     }
 
-    /// Opens a file for writing: anew, or from `offset_bytes` on. With `clears`, a server removes what is there before.
+    /// Opens the part of a file for writing: anew, or from `offset_bytes` on. With `is_kept`, a later run may go on with it; a
+    /// server then removes what is there before.
     pub(super) async fn write(
         &mut self,
-        path: &[u8],
+        (part, path): (&[u8], &[u8]),
         offset_bytes: u64,
-        clears: bool,
+        is_kept: bool,
     ) -> Result<Writer<'_>, TaskError> {
         match self {
-            Self::Local => {
-                let path = local(path);
-                let what = || format!("writing {}", shown(&path));
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(offset_bytes == 0);
-                let mut file = options.open(&path).await.map_err(TaskError::disk(what()))?;
-                if offset_bytes > 0 {
-                    file.set_len(offset_bytes)
-                        .await
-                        .map_err(TaskError::disk(what()))?;
-                    let sought = file.seek(SeekFrom::Start(offset_bytes)).await;
-                    sought.map_err(TaskError::disk(what()))?;
-                }
-                Ok(Writer::Local(file, path))
+            Self::Local(end) => {
+                let is_kept = is_kept || offset_bytes > 0;
+                let writer = end.write((part, path), offset_bytes, is_kept).await?;
+                Ok(Writer::Local(writer))
             }
             Self::Remote(session) => {
                 let transfer = session
-                    .transfer(Verb::Store, path, offset_bytes, clears)
+                    .transfer(Verb::Store, part, offset_bytes, is_kept)
                     .await?;
                 Ok(Writer::Remote(transfer))
             }
@@ -192,11 +179,11 @@ impl End {
     /// Removes a file, if it is there.
     pub(super) async fn remove(&mut self, path: &[u8]) -> Result<(), TaskError> {
         match self {
-            Self::Local => {
-                let path = local(path);
-                let what = format!("removing {}", shown(&path));
-                let remove = move || match std::fs::remove_file(&path) {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Self::Local(end) => {
+                let what = format!("removing {}", shown(&local(path)));
+                let (files, path) = (end.files.clone(), path.to_vec());
+                let remove = move || match files.remove(&path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                     result => result,
                 };
                 on_disk(remove, what).await
@@ -218,32 +205,29 @@ impl End {
         modified_unix_s: Option<i64>,
     ) -> Result<bool, TaskError> {
         match self {
-            Self::Local => {
-                let (part, path) = (local(part), local(path));
-                let what = format!("renaming {} to {}", shown(&part), shown(&path));
-                let name = move || {
-                    let file = std::fs::File::options().write(true).open(&part)?;
-                    if let Some(unix_s) = modified_unix_s {
-                        disk::set_modified(&file, unix_s)?;
-                    }
-                    // The content is on the disk before it has the name: not only the process may die.
-                    file.sync_all()?;
-                    if part != path {
-                        std::fs::rename(&part, &path)?;
-                    }
-                    Ok(modified_unix_s.is_some())
-                };
-                on_disk(name, what).await
+            Self::Local(end) => {
+                end.name(part, path, modified_unix_s).await?;
+                Ok(modified_unix_s.is_some())
             }
             Self::Remote(session) => Ok(session.name(part, path, modified_unix_s).await?),
             Self::Web(_) => Err(ServerError::SourceAlone.into()),
         }
     }
 
+    /// The state of a file of this machine.
+    pub(super) async fn stamp(&self, path: &[u8]) -> Option<Stamp> {
+        let Self::Local(end) = self else {
+            return None;
+        };
+        let (files, path) = (end.files.clone(), path.to_vec());
+        let stamp = spawn_blocking(move || files.stamp(&path));
+        stamp.await.expect("disk work does not panic")
+    }
+
     /// Most small files that are of use at a time. For the disk any number is.
     pub(super) fn depth(&self) -> usize {
         match self {
-            Self::Local => usize::MAX,
+            Self::Local(_) => usize::MAX,
             Self::Remote(session) => session.depth(),
             Self::Web(_) => 1,
         }
@@ -252,7 +236,7 @@ impl End {
     /// Whether hashes are made here by `algorithm`.
     pub(super) fn makes(&self, algorithm: Algorithm) -> bool {
         match self {
-            Self::Local => true,
+            Self::Local(_) => true,
             Self::Remote(session) => session.makes(algorithm),
             Self::Web(_) => false,
         }
@@ -265,12 +249,14 @@ impl End {
         algorithm: Algorithm,
     ) -> Result<Option<Vec<u8>>, TaskError> {
         match self {
-            Self::Local => {
-                let path = local(path);
-                let what = format!("reading {}", shown(&path));
-                on_disk(move || algorithm.of_file(&path), what)
-                    .await
-                    .map(Some)
+            Self::Local(end) => {
+                let what = format!("reading {}", shown(&local(path)));
+                let (files, path) = (end.files.clone(), path.to_vec());
+                let hash = move || {
+                    let file = files.open(&path)?;
+                    algorithm.of_content(|bytes, at| file.read_at(bytes, at))
+                };
+                on_disk(hash, what).await.map(Some)
             }
             Self::Remote(session) => Ok(session.hash(path, algorithm).await?),
             Self::Web(_) => Ok(None),
@@ -280,7 +266,7 @@ impl End {
     /// Whether sizes can be asked for here.
     pub(super) fn tells_size(&self) -> bool {
         match self {
-            Self::Local => true,
+            Self::Local(_) => true,
             Self::Remote(session) => session.tells_size(),
             // Not of what is made while it is sent.
             Self::Web(_) => false,
@@ -290,7 +276,7 @@ impl End {
     /// Whether something else can be asked of this end, and the server has not left. A web server is connected with again.
     pub(super) async fn is_ready(&mut self) -> bool {
         match self {
-            Self::Local | Self::Web(_) => true,
+            Self::Local(_) | Self::Web(_) => true,
             Self::Remote(session) => session.is_usable() && session.is_alive(false).await,
         }
     }
@@ -298,7 +284,7 @@ impl End {
     /// Whether something else can be asked of this end: no transfer was left before its end.
     pub(super) fn is_usable(&self) -> bool {
         match self {
-            Self::Local | Self::Web(_) => true,
+            Self::Local(_) | Self::Web(_) => true,
             Self::Remote(session) => session.is_usable(),
         }
     }
@@ -306,7 +292,7 @@ impl End {
     /// Returns when the server ends the connection. The disk never does, and that of a web server is of no account.
     pub(super) async fn until_lost(&mut self) {
         match self {
-            Self::Local | Self::Web(_) => std::future::pending().await,
+            Self::Local(_) | Self::Web(_) => std::future::pending().await,
             Self::Remote(session) => session.until_lost().await,
         }
     }
@@ -314,7 +300,7 @@ impl End {
     /// Takes leave of the server, or keeps the session.
     pub(super) async fn close(self, kept: Option<&Kept>) {
         match (self, kept) {
-            (Self::Local | Self::Web(_), _) => {}
+            (Self::Local(_) | Self::Web(_), _) => {}
             (Self::Remote(session), Some(kept)) => kept.keep(*session).await,
             (Self::Remote(session), None) => session.close().await,
         }
@@ -324,10 +310,7 @@ impl End {
 impl Reader<'_> {
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
         match self {
-            Self::Local(file, path) => {
-                let read = file.read(bytes).await;
-                read.map_err(TaskError::disk(format!("reading {}", shown(path))))
-            }
+            Self::Local(reader) => reader.read(bytes).await,
             Self::Remote(transfer) => Ok(transfer.read(bytes).await?),
             Self::Web(body) => Ok(body.read(bytes).await?),
         }
@@ -370,34 +353,25 @@ impl Reader<'_> {
 impl Writer<'_> {
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), TaskError> {
         match self {
-            Self::Local(file, path) => {
-                let written = file.write_all(bytes).await;
-                written.map_err(TaskError::disk(format!("writing {}", shown(path))))
-            }
+            Self::Local(writer) => writer.write(bytes).await,
             Self::Remote(transfer) => Ok(transfer.write(bytes).await?),
         }
     }
 
     /// Has what was written outlive a power cut; false where that is a server's business.
     pub(super) async fn sync(&mut self) -> Result<bool, TaskError> {
-        let Self::Local(file, path) = self else {
+        let Self::Local(writer) = self else {
             return Ok(false);
         };
-        let synced = async {
-            file.flush().await?;
-            file.sync_data().await
-        };
-        let synced = synced.await;
-        synced.map_err(TaskError::disk(format!("writing {}", shown(path))))?;
+        writer.sync().await?;
         Ok(true)
     }
 
     /// Ends the writing. Returns what a server says of the file, where it has been asked ahead.
     pub(super) async fn finish(self) -> Result<Option<Facts>, TaskError> {
         match self {
-            Self::Local(mut file, path) => {
-                let written = file.flush().await;
-                written.map_err(TaskError::disk(format!("writing {}", shown(&path))))?;
+            Self::Local(mut writer) => {
+                writer.flush().await?;
                 Ok(None)
             }
             Self::Remote(transfer) => Ok(transfer.finish().await?.facts),
@@ -451,7 +425,7 @@ pub(super) async fn compare_hashes(
     (source, destination): (&mut End, &mut End),
     (ours, theirs): (&[u8], &[u8]),
 ) -> Result<Option<bool>, TaskError> {
-    if matches!((&source, &destination), (End::Local, End::Local)) {
+    if matches!((&source, &destination), (End::Local(_), End::Local(_))) {
         return Ok(None);
     }
     let both_make = |it: &Algorithm| source.makes(*it) && destination.makes(*it);
@@ -472,15 +446,4 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
         Err(ServerError::Refused { .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Does what blocks on a thread of its own.
-pub(super) async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-    what: String,
-) -> Result<T, TaskError> {
-    let done = spawn_blocking(work)
-        .await
-        .expect("disk work does not panic");
-    done.map_err(TaskError::disk(what))
 }

@@ -32,6 +32,12 @@ pub(super) enum TaskError {
         "it is a pipe, a device or a socket, and its end is not known: longhaul copy - DST copies standard input"
     )]
     NoFile,
+    /// The source is open for writing, and would be removed.
+    #[error("it is open for writing")]
+    Busy,
+    /// The source has sent more than it has said.
+    #[error("the server sends more than the {0} bytes that it has listed")]
+    Endless(u64),
     /// A listing cannot be relied on.
     #[error("{0}")]
     Listing(String),
@@ -48,10 +54,23 @@ impl TaskError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Server(error) => error.remedy(),
-            Self::Disk { .. } | Self::Listing(_) | Self::NoFile => Remedy::GiveUpFile,
+            Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) | Self::NoFile => {
+                Remedy::GiveUpFile
+            }
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed | Self::NoRanges => Remedy::Retry,
+            Self::Changed | Self::NoRanges | Self::Busy => Remedy::Retry,
+        }
+    }
+
+    /// Whether the name of a part may be too long.
+    pub(super) fn is_of_name(&self) -> bool {
+        match self {
+            Self::Server(ServerError::Refused { command, reply }) => {
+                matches!(*command, "STOR" | "RNFR") && !reply.is_temporary()
+            }
+            Self::Disk { source, .. } => source.kind() == io::ErrorKind::InvalidFilename,
+            _ => false,
         }
     }
 

@@ -12,14 +12,18 @@ use super::{
     end::End,
     failure::{TaskError, with_hint},
     moving::Mover,
+    naming::{FILES_SYNCED_MAX, Naming},
     shared::Shared,
     small::{Backlog, Small},
 };
 use crate::{
-    disk,
+    disk::LocalFiles,
     job::Site,
-    names::{local, parent, shown},
-    plan::{Directory, Event, Failure, File, Links, Outcome, Probe, Task, TaskId},
+    names::{join, local, parent, shown},
+    plan::{
+        Directory, Event, Failure, File, Links, NAME_BYTES_MAX, NAMES_BYTES_MAX, Outcome, Probe,
+        Task, TaskId,
+    },
     server::ServerError,
 };
 
@@ -54,8 +58,8 @@ pub(super) async fn run(
     let kept = job.kept.as_deref();
     let ends = async {
         Ok((
-            End::open(&job.source, kept).await?,
-            End::open(&job.destination, kept).await?,
+            End::open(&job.source, &shared.source_files, kept).await?,
+            End::open(&job.destination, &shared.destination_files, kept).await?,
         ))
     };
     let mut ends = std::pin::pin!(ends);
@@ -82,10 +86,14 @@ pub(super) async fn run(
         depth: lane.depth(),
     });
     let mut backlog = Backlog::new(tasks);
+    let mut naming = Naming::new(number, &shared, events.clone());
     loop {
         let task = tokio::select! {
             task = backlog.next() => task,
-            () = lane.until_lost() => return tell(Event::Lost),
+            () = lane.until_lost() => {
+                naming.end().await;
+                return tell(Event::Lost);
+            }
         };
         let Some((id, task)) = task else {
             break;
@@ -93,12 +101,14 @@ pub(super) async fn run(
         if let Some(small) = lane.small(&tell, (id, &task), &backlog) {
             backlog.put_back(id, task);
             if let Err((id, error)) = small.run(&mut backlog).await {
+                naming.end().await;
                 return tell(Event::Failed(id, error.failure(0)));
             }
             continue;
         }
         let mut moved_bytes = 0;
         let is_probe = matches!(task, Task::Probe { .. });
+        let named = naming.path(&task);
         let performed = {
             let mut performed = std::pin::pin!(lane.perform(id, task, &mut moved_bytes));
             tokio::select! {
@@ -110,10 +120,13 @@ pub(super) async fn run(
             }
         };
         match performed {
-            Ok(outcome) => tell(Event::Done(id, outcome)),
+            Ok(outcome) => naming.done(id, outcome, named).await,
             Err(error) => {
                 let failure = error.failure(moved_bytes);
                 let goes_on = failure.remedy.keeps_connection();
+                if !goes_on {
+                    naming.end().await;
+                }
                 tell(Event::Failed(id, failure));
                 if !goes_on {
                     return;
@@ -121,9 +134,11 @@ pub(super) async fn run(
             }
         }
         if let Err(error) = lane.mend().await {
+            naming.end().await;
             return tell(Event::Refused(refusal(&error)));
         }
     }
+    naming.end().await;
     lane.source.close(kept).await;
     lane.destination.close(kept).await;
 }
@@ -167,7 +182,10 @@ impl Lane {
     /// Most small files that are of use at a time.
     fn depth(&self) -> usize {
         match (&self.source, &self.destination) {
-            (End::Remote(_), End::Remote(_)) | (End::Local, End::Local) => 1,
+            (End::Remote(_), End::Remote(_)) => 1,
+            // The next file begins while the name of the last one is synced.
+            (End::Local(_), End::Local(_)) => FILES_SYNCED_MAX,
+            (source, End::Local(_)) => source.depth().max(FILES_SYNCED_MAX),
             (source, destination) => source.depth().min(destination.depth()),
         }
     }
@@ -184,12 +202,14 @@ impl Lane {
 
     /// Connects again to a server on which a transfer was left before its end.
     async fn mend(&mut self) -> Result<(), ServerError> {
-        let job = &self.shared.job;
+        let shared = &self.shared;
+        let job = &shared.job;
         if !self.source.is_usable() {
-            self.source = End::open(&job.source, None).await?;
+            self.source = End::open(&job.source, &shared.source_files, None).await?;
         }
         if !self.destination.is_usable() {
-            self.destination = End::open(&job.destination, None).await?;
+            let files = &shared.destination_files;
+            self.destination = End::open(&job.destination, files, None).await?;
         }
         Ok(())
     }
@@ -217,8 +237,17 @@ impl Lane {
                 self.destination.make_directory(&path, with_parents).await?;
                 Ok(Outcome::Made)
             }
-            Task::ListDestination(directory) | Task::ListSurplus(directory) => {
-                self.list_destination(&directory).await
+            Task::ListDestination(directory)
+            | Task::ListSurplus(directory)
+            | Task::ListAgain(directory) => self.list_destination(&directory).await,
+            Task::LookForDirectory(directory) => {
+                let path = shared.job.destination_directory(&directory);
+                Ok(Outcome::Looked(self.destination.look(&path).await?))
+            }
+            Task::LookForTwin(directory, entry) => {
+                let path = shared.job.destination_directory(&directory);
+                let there = self.destination.look(&join(&path, &entry.name)).await?;
+                Ok(Outcome::Looked(there))
             }
             Task::ListSource(directory) => self.list_source(id, &directory).await,
             Task::Move(File {
@@ -233,7 +262,10 @@ impl Lane {
                 mover.found = found.map(|it| it.entry);
                 match mover.split(&file).await? {
                     Some(pieces) => Ok(Outcome::Split(pieces)),
-                    None => mover.run(&file).await,
+                    None => match mover.run(&file).await {
+                        Err(TaskError::Busy) => Ok(Outcome::Unsettled),
+                        moved => moved,
+                    },
                 }
             }
             Task::MovePiece(file, piece) => {
@@ -340,18 +372,31 @@ pub(super) async fn list(
 ) -> Result<u64, TaskError> {
     let session = match end {
         End::Remote(session) => session,
-        End::Local => {
-            list_locally(path, follows_links, take).await?;
+        End::Local(end) => {
+            list_locally(end.files.clone(), path, follows_links, take).await?;
             return Ok(0);
         }
         End::Web(_) => return Err(ServerError::SourceAlone.into()),
     };
     let mut lister = session.list(path, now_unix_s()).await?;
     let (mut imprecise, mut links) = (Vec::new(), Vec::new());
+    let mut names_bytes = 0;
     loop {
         let mut entries = lister.next().await?;
         if entries.is_empty() {
             break;
+        }
+        let lengths = entries.iter().map(|it| it.name.len());
+        names_bytes += lengths.clone().sum::<usize>();
+        let too_long = lengths.max().is_some_and(|it| it > NAME_BYTES_MAX);
+        if too_long || names_bytes > NAMES_BYTES_MAX {
+            return Err(TaskError::Listing(match too_long {
+                true => format!("the server lists a name of more than {NAME_BYTES_MAX} bytes"),
+                false => format!(
+                    "the server lists names of more than {} MiB in a directory",
+                    NAMES_BYTES_MAX >> 20
+                ),
+            }));
         }
         if follows_links {
             let is_link = |it: &mut Entry| matches!(it.kind, Kind::Symlink { .. });
@@ -380,15 +425,16 @@ pub(super) async fn list(
 }
 
 async fn list_locally(
+    files: Arc<LocalFiles>,
     path: &[u8],
     follows_links: bool,
     mut take: impl FnMut(Vec<Entry>),
 ) -> Result<(), TaskError> {
-    let path = local(path);
-    let what = format!("listing {}", shown(&path));
+    let what = format!("listing {}", shown(&local(path)));
+    let path = path.to_vec();
     let (batches, mut arrived) = mpsc::channel(BATCHES_WAITING);
     let hand_over = move |entries| batches.blocking_send(entries).is_ok();
-    let listing = spawn_blocking(move || disk::list(&path, follows_links, hand_over));
+    let listing = spawn_blocking(move || files.list(&path, follows_links, hand_over));
     while let Some(entries) = arrived.recv().await {
         take(entries);
     }

@@ -4,14 +4,19 @@
     reason = "owns lanes, and reads the clock for the plan"
 )]
 
+mod blocking;
 mod browse;
 mod compare;
 mod delete;
 mod end;
 mod failure;
 mod lane;
+mod local;
 mod moving;
+mod naming;
 mod pour;
+#[cfg(test)]
+mod power_cuts;
 mod progress;
 mod ranges;
 mod record;
@@ -21,7 +26,7 @@ mod small;
 use std::{
     collections::HashMap,
     future::pending,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -37,8 +42,9 @@ pub use self::{
     pour::pour,
     progress::Progress,
 };
-use self::{ranges::Ranges, record::Record, shared::Shared};
+use self::{record::Record, shared::Shared};
 use crate::{
+    disk::Machine,
     job::Job,
     journal::Journal,
     plan::{Action, Forgetful, Note, Planner, Tally},
@@ -62,22 +68,26 @@ pub async fn run(
     journal: Option<Journal>,
     progress: Arc<Progress>,
     interrupt: impl Future<Output = ()>,
+    tell: impl FnMut(Option<Note>, Tally),
+) -> Summary {
+    let shared = Shared::new(job.into(), journal, progress, Arc::new(Machine));
+    run_with(shared, interrupt, tell).await
+}
+
+async fn run_with(
+    shared: Shared,
+    interrupt: impl Future<Output = ()>,
     mut tell: impl FnMut(Option<Note>, Tally),
 ) -> Summary {
-    let job: Arc<Job> = job.into();
+    let shared = Arc::new(shared);
+    let job = shared.job.clone();
+    let mut options = job.plan.clone();
+    options.part_suffix.clone_from(&job.moving.partial_suffix);
     let mut planner = match &job.files {
-        Some(files) => Planner::of_files(files.clone(), job.plan.clone()),
-        None => Planner::new(job.roots.len(), job.plan.clone()),
+        Some(files) => Planner::of_files(files.clone(), options),
+        None => Planner::new(job.roots.len(), options),
     };
     let record = Record::new(job.plan.memory.clone());
-    let shared = Arc::new(Shared {
-        job,
-        journal: journal.map(Arc::new),
-        progress,
-        is_out_of_reach: AtomicBool::new(false),
-        gives_no_ranges: AtomicBool::new(false),
-        ranges: Ranges::default(),
-    });
     let (events, mut arrived) = mpsc::unbounded_channel();
     let mut lanes = JoinSet::new();
     let mut tasks = HashMap::new();
@@ -144,9 +154,14 @@ pub async fn run(
     if is_interrupted || broken.is_some() {
         lanes.shutdown().await;
         // What has become whole is remembered, and not moved again.
-        while let Ok((lane, event)) = arrived.try_recv() {
-            planner.handle(lane, event, Instant::now());
-        }
+        drop(events);
+        let rest = async {
+            // Also files that have their names, and whose folders are being synced.
+            while let Some((lane, event)) = arrived.recv().await {
+                planner.handle(lane, event, Instant::now());
+            }
+        };
+        let _ = timeout(FAREWELL_PATIENCE, rest).await;
         if broken.is_none() {
             broken = record.drain(&mut planner, &mut tell).await.err();
         }

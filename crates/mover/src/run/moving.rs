@@ -4,7 +4,11 @@ mod growing;
 mod pieces;
 mod spooled;
 
-use std::{io::ErrorKind, sync::Arc, time::Duration};
+use std::{
+    io::ErrorKind,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use ftp::listing::{Entry, Precision};
 use tokio::time::sleep;
@@ -20,6 +24,7 @@ use crate::{
     job::{RESUME_LEAST, Verify},
     journal::{Journal, Origin, Part},
     names::local,
+    part_name::{digits_of, is_long, part_path, random_digits, short_part_path},
     plan::{File, Outcome, Proof},
     server::{self, Ended, ServerError},
 };
@@ -40,13 +45,38 @@ pub(super) struct Mover<'a> {
 /// The names of a file while it is moved.
 struct Names {
     source: Vec<u8>,
+    /// What the journal knows the part by.
+    key: Vec<u8>,
+    /// The digits in the name of the part, where nobody can foretell them.
+    digits: Option<u32>,
     part: Vec<u8>,
     destination: Vec<u8>,
 }
 
 impl Mover<'_> {
+    /// Moves a file. Where its part has too long a name, it is given a shorter one.
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
-        let names = self.names(file);
+        let mut is_short = self.shared.takes_short_names.load(Ordering::Relaxed);
+        loop {
+            let names = self.names(file, is_short).await;
+            let is_long = !is_short && names.part != names.destination && is_long(&names.part);
+            let moved = self.move_as(file, names).await;
+            match &moved {
+                Err(error) if is_long && !self.has_begun && error.is_of_name() => {
+                    is_short = true;
+                }
+                _ => {
+                    // It is the other names that are too long, if this one is no better.
+                    self.shared
+                        .takes_short_names
+                        .fetch_or(is_short && moved.is_ok(), Ordering::Relaxed);
+                    return moved;
+                }
+            }
+        }
+    }
+
+    async fn move_as(&mut self, file: &File, names: Names) -> Result<Outcome, TaskError> {
         let mut facts = self.facts(file, &names).await?;
         let origin = facts.origin();
         let journal = self.journal_for(origin);
@@ -71,7 +101,11 @@ impl Mover<'_> {
         }
         let copied = match copied {
             Err(error @ TaskError::Overlap) => {
-                end(journal.as_ref(), &names.part).await;
+                end(journal.as_ref(), &names.key).await;
+                if names.digits.is_some() {
+                    // Nobody finds it again.
+                    let _ = self.destination.remove(&names.part).await;
+                }
                 return Err(error);
             }
             Err(error) => {
@@ -98,7 +132,7 @@ impl Mover<'_> {
         self.destination
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
-        end(journal.as_ref(), &names.part).await;
+        end(journal.as_ref(), &names.key).await;
         let modified_unix_s = facts.modified_unix_s;
         Ok(match is_grown {
             true => Outcome::Grown {
@@ -116,7 +150,7 @@ impl Mover<'_> {
 
     /// Leaves nothing here with which no later attempt goes on. A gateway's refusal comes when the part is open already.
     async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>, is_hopeless: bool) {
-        if !matches!(self.destination, End::Local) || names.part == names.destination {
+        if !matches!(self.destination, End::Local(_)) || names.part == names.destination {
             return;
         }
         let there = self.destination.look_for_file(&names.part).await;
@@ -124,19 +158,48 @@ impl Mover<'_> {
         if journal.is_none() || length == Some(0) || is_hopeless {
             // What cannot be removed is taken for nothing by the next attempt.
             let _ = self.destination.remove(&names.part).await;
-            end(journal, &names.part).await;
+            end(journal, &names.key).await;
         }
     }
 
-    fn names(&self, file: &File) -> Names {
+    /// The names of a file. On this machine nobody can foretell that of a part: another user of the folder must have made
+    /// nothing there.
+    async fn names(&self, file: &File, is_short: bool) -> Names {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
-        Names {
-            part: job.moving.partial(&source, &destination),
+        let key = job.moving.partial(&source, &destination);
+        let mut names = Names {
+            digits: None,
+            part: key.clone(),
+            key,
             source,
             destination,
+        };
+        let Some(suffix) = &job.moving.partial_suffix else {
+            return names;
+        };
+        let mut digits = digits_of(&names.source);
+        if matches!(self.destination, End::Local(_)) && job.moving.has_random_parts {
+            // A small file begins anew in any case.
+            let is_large = file.size_bytes.is_none_or(|it| it >= RESUME_LEAST.bytes());
+            let journal = self.shared.journal.as_ref();
+            let known = match journal.filter(|_| job.moving.resumes && is_large) {
+                Some(journal) => known(journal, &names.key).await,
+                None => None,
+            };
+            digits = match known {
+                // An earlier version has called it by its source.
+                Some(part) => part.digits.unwrap_or(digits),
+                None => random_digits(),
+            };
+            names.digits = known.is_none_or(|it| it.digits.is_some()).then_some(digits);
         }
+        names.part = match is_short {
+            true => short_part_path(&names.destination, digits, suffix),
+            false => part_path(&names.destination, digits, suffix),
+        };
+        names
     }
 
     /// What the source says of the file now. The listing of a small file is as good.
@@ -156,20 +219,34 @@ impl Mover<'_> {
             .is_some_and(|it| it.precision == Precision::Second);
         match (&*self.source, is_exact) {
             (End::Remote(_) | End::Web(_), true) => Ok(Facts::of(known)),
-            _ => self.facts_now(names).await,
+            _ => {
+                let now = self.facts_now(names).await?;
+                Ok(Facts {
+                    bytes_max: now.size_bytes.or(file.size_bytes),
+                    ..now
+                })
+            }
         }
     }
 
     async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
-        let stamp = match &self.source {
-            End::Local => disk::stamp(&local(&names.source)),
-            End::Remote(_) | End::Web(_) => None,
-        };
+        if let End::Local(_) = self.source {
+            let stamp = self.source.stamp(&names.source).await;
+            let size_bytes = stamp.map(|it| it.size_bytes);
+            return Ok(Facts {
+                size_bytes,
+                bytes_max: size_bytes,
+                modified_unix_s: stamp.map(|it| it.modified_unix_s),
+                stamp,
+            });
+        }
         let now = self.source.look_for_file(&names.source).await?;
+        let size_bytes = now.as_ref().and_then(|it| it.size_bytes);
         Ok(Facts {
-            size_bytes: now.as_ref().and_then(|it| it.size_bytes),
+            size_bytes,
+            bytes_max: size_bytes,
             modified_unix_s: now.and_then(|it| it.modified).map(|it| it.unix_s),
-            stamp,
+            stamp: None,
         })
     }
 
@@ -188,11 +265,11 @@ impl Mover<'_> {
         names: &Names,
         origin: Origin,
     ) -> Result<Overlap, TaskError> {
-        let known = known(journal, &names.part).await;
+        let known = known(journal, &names.key).await;
         if let Some(part) = &known
             && part.origin == origin
         {
-            let is_local = matches!(self.destination, End::Local);
+            let is_local = matches!(self.destination, End::Local(_));
             // What was not on the disk when the power failed may read as zeros.
             let certain_bytes = match !is_local || part.boot == disk::boot() {
                 true => u64::MAX,
@@ -202,7 +279,7 @@ impl Mover<'_> {
         }
         // The journal must not speak for what an earlier job has left under this name.
         if known.is_some() {
-            end(Some(journal), &names.part).await;
+            end(Some(journal), &names.key).await;
         }
         let new = NewPart {
             journal: journal.clone(),
@@ -251,7 +328,7 @@ impl Mover<'_> {
 
     /// The last bytes of a part of this length.
     async fn end_of_part(&mut self, names: &Names, length: u64) -> Result<Vec<u8>, TaskError> {
-        let is_local = matches!(self.destination, End::Local);
+        let is_local = matches!(self.destination, End::Local(_));
         let begin = length - OVERLAP_BYTES;
         let mut reader = self.destination.read(&names.part, begin).await?;
         let mut bytes = vec![0; OVERLAP_BYTES as usize];
@@ -290,8 +367,10 @@ impl Mover<'_> {
             }
         }
         let mut new = overlap.new.as_ref();
-        let (offset, clears) = (overlap.length, overlap.clears(journal));
-        let mut writer = self.destination.write(&names.part, offset, clears).await?;
+        let (offset, is_kept) = (overlap.length, overlap.clears(journal));
+        let (part, path) = (&names.part[..], &names.destination[..]);
+        let writing = self.destination.write((part, path), offset, is_kept);
+        let mut writer = writing.await?;
         if offset > 0 {
             // Where the server refuses this, what is there must not have been touched.
             writer.begun().await?;
@@ -299,7 +378,7 @@ impl Mover<'_> {
         }
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let (mut length, mut synced_bytes) = (overlap.length, overlap.length);
-        let size_max_bytes = facts.size_bytes.filter(|_| !follows).unwrap_or(u64::MAX);
+        let size_max_bytes = facts.bytes_max.filter(|_| !follows).unwrap_or(u64::MAX);
         let mut quiet = Duration::ZERO;
         loop {
             let room = usize::try_from(size_max_bytes.saturating_sub(length));
@@ -337,9 +416,10 @@ impl Mover<'_> {
                 synced_bytes = length;
                 let part = Part {
                     synced_bytes,
+                    digits: names.digits,
                     ..Part::new(origin, disk::boot())
                 };
-                note(journal, &names.part, part).await;
+                note(journal, &names.key, part).await;
             }
         }
         // A server's file that is longer by now is not read to its end.
@@ -408,6 +488,9 @@ impl Mover<'_> {
         let is_same_stamp = follows || facts.stamp.is_none() || facts.stamp == now.stamp;
         let is_same = is_same_size && is_same_time && is_same_stamp && !copied.is_grown;
         let is_grown = !is_same && self.has_grown(names, facts, &now, copied).await?;
+        if copied.is_grown && !is_grown {
+            return Err(TaskError::Endless(bytes));
+        }
         if !is_same && !is_grown {
             return Err(TaskError::Changed);
         }
@@ -488,6 +571,8 @@ struct Copied {
 /// What is known of the source.
 struct Facts {
     size_bytes: Option<u64>,
+    /// Most bytes that are taken: what the source has listed, or says now.
+    bytes_max: Option<u64>,
     modified_unix_s: Option<i64>,
     /// Of a file of this machine.
     stamp: Option<Stamp>,
@@ -498,6 +583,7 @@ impl Facts {
     fn of(facts: server::Facts) -> Self {
         Self {
             size_bytes: facts.size_bytes,
+            bytes_max: facts.size_bytes,
             modified_unix_s: facts.modified.map(|it| it.unix_s),
             stamp: None,
         }
@@ -529,8 +615,11 @@ struct NewPart {
 
 impl NewPart {
     async fn note(&self, names: &Names) {
-        let part = Part::new(self.origin, disk::boot());
-        note(&self.journal, &names.part, part).await;
+        let part = Part {
+            digits: names.digits,
+            ..Part::new(self.origin, disk::boot())
+        };
+        note(&self.journal, &names.key, part).await;
     }
 }
 

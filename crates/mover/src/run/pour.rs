@@ -34,7 +34,7 @@ pub async fn pour(
         return Err(BrowseError::Unusable(message.to_owned()));
     }
     let written = tokio::select! {
-        written = write(&mut end, &part, progress, input) => written,
+        written = write(&mut end, (&part, path), progress, input) => written,
         () = interrupt => Err(TaskError::Listing("interrupted".to_owned())),
     };
     let named = match written {
@@ -63,11 +63,11 @@ pub async fn pour(
 
 async fn write(
     end: &mut End,
-    part: &[u8],
+    (part, path): (&[u8], &[u8]),
     progress: &Progress,
     mut input: impl AsyncRead + Unpin,
 ) -> Result<u64, TaskError> {
-    let mut writer = end.write(part, 0, false).await?;
+    let mut writer = end.write((part, path), 0, false).await?;
     let mut bytes = vec![0; progress.step_bytes()];
     let mut length = 0;
     loop {

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::{end::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
+use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
-    disk,
+    disk::{LocalFiles, Side, system::FileSystem},
     job::{Job, Site},
     journal::Journal,
     names::{local, shown},
-    plan::{Outcome, Proof, RelativePath},
+    plan::{Links, Outcome, Proof, RelativePath},
 };
 
 /// What all lanes of a job share.
@@ -16,6 +16,12 @@ use crate::{
 pub(super) struct Shared {
     pub(super) job: Arc<Job>,
     pub(super) journal: Option<Arc<Journal>>,
+    /// Files of the source, if that is this machine,
+    pub(super) source_files: Arc<LocalFiles>,
+    /// and those of the destination.
+    pub(super) destination_files: Arc<LocalFiles>,
+    /// The destination has refused the long name of a part, and taken a short one.
+    pub(super) takes_short_names: AtomicBool,
     pub(super) progress: Arc<Progress>,
     /// The gateway cannot connect to ports of this machine.
     pub(super) is_out_of_reach: AtomicBool,
@@ -25,6 +31,39 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new(
+        job: Arc<Job>,
+        journal: Option<Journal>,
+        progress: Arc<Progress>,
+        system: Arc<dyn FileSystem>,
+    ) -> Self {
+        let plan = &job.plan;
+        let removes_sources = plan.removes_source && !plan.is_dry_run;
+        let (sources, destinations) = job.anchors();
+        Self {
+            source_files: LocalFiles::new(
+                system.clone(),
+                sources,
+                Side::Source {
+                    follows_links: plan.links == Links::Follow,
+                    is_removed: removes_sources,
+                },
+            ),
+            destination_files: LocalFiles::new(
+                system,
+                destinations,
+                Side::Destination { removes_sources },
+            ),
+            takes_short_names: AtomicBool::new(false),
+            job,
+            journal: journal.map(Arc::new),
+            progress,
+            is_out_of_reach: AtomicBool::new(false),
+            gives_no_ranges: AtomicBool::new(false),
+            ranges: Ranges::default(),
+        }
+    }
+
     /// Makes a symbolic link at the destination, which is on this machine.
     pub(super) async fn make_link(
         &self,
@@ -34,10 +73,10 @@ impl Shared {
     ) -> Result<Outcome, TaskError> {
         let path = self.job.destination_path(root, below);
         let part = self.job.source_path(root, below);
-        let part = local(&self.job.moving.partial(&part, &path));
-        let (target, path) = (local(target), local(&path));
-        let what = format!("making the link {}", shown(&path));
-        on_disk(move || disk::make_link(&target, &part, &path), what).await?;
+        let part = self.job.moving.partial(&part, &path);
+        let what = format!("making the link {}", shown(&local(&path)));
+        let (files, target) = (self.destination_files.clone(), target.to_vec());
+        on_disk(move || files.make_link(&target, &part, &path), what).await?;
         Ok(Outcome::Moved {
             bytes: 0,
             modified_unix_s: None,

@@ -2,9 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    fs::File,
-    io::{self, Read as _, Write as _},
-    path::Path,
+    io,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -20,9 +18,10 @@ use tokio::{
 
 use super::{end::End, failure::TaskError, shared::Shared};
 use crate::{
-    disk::{self, Stamp},
+    disk::{LocalFiles, Stamp},
     job::Verify,
     names::{local, shown},
+    part_name::{digits_of, part_path, random_digits},
     plan::{self, Event, Outcome, Proof, Task, TaskId},
     server::{Ahead, Content, Done, ServerError, Session, Upload, Ways},
 };
@@ -90,8 +89,8 @@ impl<'a> Small<'a> {
         backlog: &Backlog,
     ) -> Option<Self> {
         let (is_upload, session) = match ends {
-            (End::Local, End::Remote(session)) => (true, session),
-            (End::Remote(session), End::Local) => (false, session),
+            (End::Local(_), End::Remote(session)) => (true, session),
+            (End::Remote(session), End::Local(_)) => (false, session),
             _ => return None,
         };
         if !session.takes_ahead() || !is_small(shared, task) || backlog.alone.contains(&id) {
@@ -169,12 +168,15 @@ impl<'a> Small<'a> {
         }
         let destination = job.destination_path(file.root, &file.path);
         let part = job.moving.partial(&source, &destination);
-        let path = local(&source);
-        let what = format!("reading {}", shown(&path));
-        let read = spawn_blocking(move || read(&path)).await;
+        let what = format!("reading {}", shown(&local(&source)));
+        let files = self.shared.source_files.clone();
+        let read = spawn_blocking(move || read(&files, &source)).await;
         let read = read.expect("disk work does not panic");
-        let (content, modified_unix_s) = read.map_err(TaskError::disk(what))?;
-        let content = content.ok_or(TaskError::Changed)?;
+        let (content, modified_unix_s) = match read.map_err(TaskError::disk(what))? {
+            Read::Whole(content, modified_unix_s) => (content, modified_unix_s),
+            Read::Changed => return Err(TaskError::Changed),
+            Read::Busy => return Err(TaskError::Busy),
+        };
         self.shared.progress.moved(content.len()).await;
         file.size_bytes = Some(content.len() as u64);
         file.modified = Some(Modified {
@@ -232,17 +234,31 @@ impl<'a> Small<'a> {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
-        let part = job.moving.partial(&source, &destination);
+        let part = match &job.moving.partial_suffix {
+            Some(suffix) => {
+                let is_random = job.moving.has_random_parts;
+                let digits = if is_random {
+                    random_digits()
+                } else {
+                    digits_of(&source)
+                };
+                part_path(&destination, digits, suffix)
+            }
+            None => destination.clone(),
+        };
         let modified_unix_s = file.modified.map(|it| it.unix_s);
         let (shared, outcome) = (self.shared.clone(), moved(file, self.shared));
         self.writing.spawn(async move {
-            let (part, path) = (local(&part), local(&destination));
-            let what = format!("writing {}", shown(&path));
+            let what = format!("writing {}", shown(&local(&destination)));
             let size_bytes = bytes.len();
+            let (files, path) = (shared.destination_files.clone(), destination.clone());
             let written =
-                spawn_blocking(move || write(&part, &path, &bytes, modified_unix_s)).await;
-            let written = written.expect("disk work does not panic");
+                spawn_blocking(move || write(&files, (&part, &path), &bytes, modified_unix_s));
+            let mut written = written.await.expect("disk work does not panic");
             shared.progress.moved(size_bytes).await;
+            if written.is_ok() {
+                written = shared.destination_files.named(&destination).await;
+            }
             let result = written.map_err(TaskError::disk(what));
             (id, result.map(|()| outcome))
         });
@@ -251,6 +267,7 @@ impl<'a> Small<'a> {
     fn told(&self, id: TaskId, result: Result<Outcome, TaskError>) {
         (self.tell)(match result {
             Ok(outcome) => Event::Done(id, outcome),
+            Err(TaskError::Busy) => Event::Done(id, Outcome::Unsettled),
             Err(error) => Event::Failed(id, error.failure(0)),
         });
     }
@@ -301,34 +318,62 @@ fn is_out_of_reach(error: &ServerError) -> bool {
     }
 }
 
-/// Content and time of a file; no content if it changes meanwhile.
-fn read(path: &Path) -> io::Result<(Option<Vec<u8>>, i64)> {
-    let mut file = File::open(path)?;
-    let before = Stamp::of(&file.metadata()?);
-    let mut content = Vec::with_capacity(usize::try_from(before.size_bytes).unwrap_or_default());
-    (&mut file)
-        .take(before.size_bytes + 1)
-        .read_to_end(&mut content)?;
-    let is_same = Stamp::of(&file.metadata()?) == before;
-    let is_whole = content.len() as u64 == before.size_bytes;
-    Ok((
-        (is_same && is_whole).then_some(content),
-        before.modified_unix_s,
-    ))
+/// What came of reading a file.
+enum Read {
+    /// Content, and time of the last change.
+    Whole(Vec<u8>, i64),
+    /// It changed meanwhile.
+    Changed,
+    /// It is open for writing, and would be removed.
+    Busy,
+}
+
+fn read(files: &LocalFiles, path: &[u8]) -> io::Result<Read> {
+    let file = files.open(path)?;
+    if files.is_being_written(&*file) {
+        return Ok(Read::Busy);
+    }
+    let before = Stamp::of(&file.stat()?);
+    let mut content = vec![0; usize::try_from(before.size_bytes).unwrap_or(usize::MAX)];
+    let mut length = 0;
+    while length < content.len() {
+        match file.read_at(&mut content[length..], length as u64)? {
+            0 => return Ok(Read::Changed),
+            count => length += count,
+        }
+    }
+    let is_whole = file.read_at(&mut [0], length as u64)? == 0;
+    let is_same = Stamp::of(&file.stat()?) == before;
+    Ok(match is_whole && is_same {
+        true => Read::Whole(content, before.modified_unix_s),
+        false => Read::Changed,
+    })
 }
 
 /// Writes a file so that it has its name only when all of it is on the disk.
-fn write(part: &Path, path: &Path, bytes: &[u8], modified_unix_s: Option<i64>) -> io::Result<()> {
-    let mut file = File::create(part)?;
-    file.write_all(bytes)?;
-    if let Some(unix_s) = modified_unix_s {
-        disk::set_modified(&file, unix_s)?;
-    }
-    file.sync_all()?;
-    if part != path {
-        std::fs::rename(part, path)?;
-    }
-    Ok(())
+fn write(
+    files: &LocalFiles,
+    (part, path): (&[u8], &[u8]),
+    bytes: &[u8],
+    modified_unix_s: Option<i64>,
+) -> io::Result<()> {
+    let file = match part == path {
+        true => files.open_in_place(path)?,
+        false => files.create_part(part, path)?,
+    };
+    let written = || {
+        file.write_at(bytes, 0)?;
+        if part == path {
+            file.set_len(bytes.len() as u64)?;
+        }
+        files.name_part(&*file, part, path, modified_unix_s)
+    };
+    written().inspect_err(|_| {
+        if part != path {
+            // No later attempt goes on with it.
+            let _ = files.remove_part(part, &*file);
+        }
+    })
 }
 
 const NO_DATA_CONNECTION: Code = Code(425);

@@ -104,6 +104,9 @@ pub enum ServerError {
         /// Bytes sent.
         expected: u64,
     },
+    /// A file has more bytes than the server has listed.
+    #[error("the server sends more than the {0} bytes that it has listed")]
+    Endless(u64),
     /// A port of ours was named, and nobody came.
     #[error("the gateway did not connect to this machine")]
     Unreached,
@@ -214,7 +217,7 @@ impl ServerError {
             | Self::NoPort(_) => Remedy::Reconnect,
             // 425, 426: the data connection; 450, 451, 452: the file, now.
             Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
-            Self::Short { .. } | Self::Unreached => Remedy::Retry,
+            Self::Short { .. } | Self::Endless(_) | Self::Unreached => Remedy::Retry,
             Self::Http(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
                 Remedy::FewerTransfers
             }

@@ -6,7 +6,10 @@ use ftp::{
     reply::{Class, Code},
 };
 
-use crate::names::join;
+use crate::{
+    names::{join, printable},
+    part_name::{part_path, random_digits},
+};
 
 use super::{
     ServerError, Session,
@@ -61,9 +64,9 @@ impl Session {
             }) if is_name_taken(&reply) => reply,
             result => return result,
         };
-        // Some servers do not replace files by a rename, so the old one steps aside. Where that is refused, too, the
-        // reason is another.
-        let aside = [to, b".old"].concat();
+        // Some servers do not replace files by a rename, so the old one steps aside, under a name that no other file has. Where
+        // that is refused, too, the reason is another.
+        let aside = part_path(to, random_digits(), ASIDE);
         if self.rename_once(to, &aside).await.is_err() {
             return Err(ServerError::Refused {
                 command: "RNTO",
@@ -72,9 +75,19 @@ impl Session {
         }
         let renamed = self.rename_once(from, to).await;
         match renamed {
-            Ok(()) => self.delete(&aside).await,
+            Ok(()) => match self.delete(&aside).await {
+                Err(ServerError::Refused { reply, .. }) => {
+                    let aside = printable(&aside);
+                    tracing::warn!(aside, %reply, "the file that was replaced stays under this name");
+                    Ok(())
+                }
+                deleted => deleted,
+            },
             Err(error) => {
-                self.rename_once(&aside, to).await?;
+                if let Err(reason) = self.rename_once(&aside, to).await {
+                    let (path, aside) = (printable(to), printable(&aside));
+                    tracing::warn!(path, aside, %reason, "the file is under another name now");
+                }
                 Err(error)
             }
         }
@@ -255,6 +268,9 @@ fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     let here: &[u8] = if path.starts_with(b"-") { b"./" } else { b"" };
     [option, here, path].concat()
 }
+
+/// What stands behind the name of a file while another one takes its place.
+const ASIDE: &[u8] = b".old";
 
 /// 550 and 553 may mean that the name is taken.
 fn is_name_taken(reply: &Reply) -> bool {

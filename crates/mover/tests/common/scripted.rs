@@ -57,6 +57,16 @@ pub(crate) struct Manners {
     pub(crate) connects_late: Duration,
     /// It is Pure-FTPd, by its greeting.
     pub(crate) is_pure: bool,
+    /// A rename replaces nothing.
+    pub(crate) keeps_names: bool,
+    /// Longest name that it takes.
+    pub(crate) name_bytes_max: Option<usize>,
+    /// Takes names as text alone.
+    pub(crate) wants_text: bool,
+    /// Blanks at the end of a name become this.
+    pub(crate) blank: Option<char>,
+    /// What it sends of a file has no end.
+    pub(crate) is_endless: bool,
     /// It is a front door, by its greeting and by how it is reached.
     pub(crate) is_gateway: bool,
 }
@@ -227,7 +237,8 @@ impl Connection {
             .read_until(b'\n', &mut line)
             .is_ok_and(|it| it > 0)
         {
-            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\r', '\n']).to_owned();
             line.clear();
             if !connection.obey(&text) {
                 return;
@@ -275,6 +286,10 @@ impl Connection {
             .trim_start_matches("-a ")
             .trim_matches('/')
             .to_owned();
+        let path = match (self.manners.blank, path.strip_suffix(' ')) {
+            (Some(blank), Some(rest)) => format!("{rest}{blank}"),
+            _ => path,
+        };
         let mut state = self.state();
         state.verbs.push(verb.to_owned());
         if let Some(batch) = state.batches.last_mut() {
@@ -330,6 +345,10 @@ impl Connection {
             }
             "RNTO" => {
                 let from = self.from.take().unwrap_or_default();
+                if self.manners.keeps_names && self.state().files.contains_key(&path) {
+                    self.say("553 it is there");
+                    return true;
+                }
                 let file = self.state().files.remove(&from);
                 let is_there = file.is_some();
                 self.state().files.extend(file.map(|it| (path, it)));
@@ -452,6 +471,14 @@ impl Connection {
             self.state().refuses_uploads = refuses - 1;
             return self.say("553 not now");
         }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_too_long = self
+            .manners
+            .name_bytes_max
+            .is_some_and(|it| name.len() > it);
+        if is_too_long || self.manners.wants_text && name.contains('\u{fffd}') {
+            return self.say("553 no such name");
+        }
         if rest > 0 && self.manners.refuses_to_append {
             // From a distance: the client has sent bytes before it knows.
             thread::sleep(Duration::from_millis(50));
@@ -529,6 +556,11 @@ impl Connection {
             *self.state().sent.entry(number).or_default() += chunk.len();
             data.write_all(chunk).is_ok()
         });
+        let mut is_endless = self.manners.is_endless;
+        while is_endless {
+            is_endless = data.write_all(&[b'z'; 65_536]).is_ok();
+            *self.state().sent.entry(number).or_default() += 65_536;
+        }
         drop(data);
         if self.manners.changes.take_if(|it| *it == path).is_some() {
             let file = (b"another content".to_vec(), "20260506070809".to_owned());

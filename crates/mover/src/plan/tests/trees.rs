@@ -30,9 +30,13 @@ pub(super) struct Trees {
     pub(super) strange: BTreeSet<String>,
     /// What somebody puts in a path's place, or nothing, as soon as the destination has listed it.
     pub(super) meanwhile: BTreeMap<String, Option<Thing>>,
+    /// The path under which the destination stores one.
+    pub(super) stored: fn(&Tree, &str) -> String,
     /// A look at a file tells its size alone.
     pub(super) looks_without_time: bool,
     pub(super) looks: u64,
+    /// Listings of the destination.
+    pub(super) listings: u64,
     open: BTreeSet<usize>,
     pub(super) lost: u64,
     pub(super) deleted: Vec<String>,
@@ -73,8 +77,10 @@ impl Trees {
             refused: BTreeSet::new(),
             strange: BTreeSet::new(),
             meanwhile: BTreeMap::new(),
+            stored: |_, path| path.to_owned(),
             looks_without_time: false,
             looks: 0,
+            listings: 0,
             open: BTreeSet::new(),
             lost: 0,
             deleted: Vec::new(),
@@ -155,6 +161,10 @@ impl Trees {
         path: &str,
         now: Instant,
     ) -> std::result::Result<Outcome, Remedy> {
+        let stored = (self.stored)(&self.destination, path);
+        let source = path;
+        let is_of_source = matches!(task, Task::ListSource(_));
+        let path = if is_of_source { path } else { stored.as_str() };
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         Ok(match task {
             Task::Probe { .. } => Outcome::Probed(Probe::Directory {
@@ -170,7 +180,8 @@ impl Trees {
                 let not_understood = u64::from(self.strange.contains(path));
                 Outcome::Ended { not_understood }
             }
-            Task::ListDestination(_) | Task::ListSurplus(_) => {
+            Task::ListDestination(_) | Task::ListSurplus(_) | Task::ListAgain(_) => {
+                self.listings += 1;
                 let entries = children_of(&self.destination, path);
                 let is_in = |it: &str| it.rsplit_once('/').map_or("", |(above, _)| above) == path;
                 for (path, thing) in self.meanwhile.extract_if(.., |it, _| is_in(it)) {
@@ -192,7 +203,7 @@ impl Trees {
                 assert!(there.is_none() || may_be_there, "{path} is new");
                 Outcome::Made
             }
-            Task::Move(_) if is_moved_in_pieces(self.source[path]) => {
+            Task::Move(_) if is_moved_in_pieces(self.source[source]) => {
                 let piece = |begin| Piece {
                     begin,
                     end: begin + 1,
@@ -207,7 +218,8 @@ impl Trees {
                 );
                 assert!(self.is_directory(parent), "{parent} is there");
                 assert!(!self.is_directory(path), "{path} is free");
-                self.destination.insert(path.to_owned(), self.source[path]);
+                self.destination
+                    .insert(path.to_owned(), self.source[source]);
                 self.moved += 1;
                 Outcome::Moved {
                     bytes: 1,
@@ -216,7 +228,7 @@ impl Trees {
                 }
             }
             Task::Compare(_) => Outcome::Compared {
-                is_equal: self.source[path] == self.destination[path],
+                is_equal: self.source[source] == self.destination[path],
             },
             Task::Delete(Place { .. }) => {
                 assert!(!self.is_directory(path), "{path} is no directory");
@@ -232,7 +244,7 @@ impl Trees {
                 self.deleted.push(path.to_owned());
                 Outcome::Deleted
             }
-            Task::LookAgain(..) => {
+            Task::LookAgain(..) | Task::LookForTwin(..) | Task::LookForDirectory(_) => {
                 self.looks += 1;
                 let entries = children_of(&self.destination, parent);
                 let name = path.rsplit('/').next().expect("a name").as_bytes();
@@ -244,7 +256,7 @@ impl Trees {
             }
             Task::RemoveSource(..) => {
                 // Nobody may have heard that it is gone.
-                if let Some(thing) = self.source.remove(path) {
+                if let Some(thing) = self.source.remove(source) {
                     let there = self.destination.get(path);
                     assert_eq!(there, Some(&thing), "{path} is there first");
                 }

@@ -1,16 +1,12 @@
 //! Files that grow while they are read, such as logs: a snapshot of the bytes that they had at the beginning, or all until
 //! they rest.
 
-use std::{os::unix::fs::FileExt as _, path::Path, time::Duration};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Copied, End, Facts, Mover, Names, TaskError};
-use crate::{
-    job::Growing,
-    names::{local, shown},
-    run::end::on_disk,
-};
+use crate::job::Growing;
 
 /// The bytes that were read of a file of this machine.
 #[derive(Clone)]
@@ -32,9 +28,14 @@ impl ReadRange {
         self.hash.update(bytes);
     }
 
-    /// Whether the file still has these bytes, up to `end`.
-    fn is_still_in(&self, path: &Path, end: u64) -> std::io::Result<bool> {
-        let file = std::fs::File::open(path)?;
+    /// Whether the file at `path` of `source` still has these bytes, up to `end`.
+    async fn is_still_in(
+        &self,
+        source: &mut End,
+        path: &[u8],
+        end: u64,
+    ) -> Result<bool, TaskError> {
+        let mut reader = source.read(path, self.begin).await?;
         let mut now = Xxh3::new();
         let mut bytes = vec![0; STEP_BYTES];
         let mut at = self.begin;
@@ -42,7 +43,7 @@ impl ReadRange {
             let room = usize::try_from(end - at)
                 .unwrap_or(usize::MAX)
                 .min(bytes.len());
-            let count = file.read_at(&mut bytes[..room], at)?;
+            let count = reader.read(&mut bytes[..room]).await?;
             if count == 0 {
                 return Ok(false);
             }
@@ -56,13 +57,13 @@ impl ReadRange {
 impl Mover<'_> {
     /// Whether the end of a file of this machine is waited for.
     pub(super) fn follows(&self) -> bool {
-        self.shared.job.moving.growing == Growing::Follow && matches!(self.source, End::Local)
+        self.shared.job.moving.growing == Growing::Follow && matches!(self.source, End::Local(_))
     }
 
     /// Whether the source is longer than what was copied of it, and what was copied is its beginning. `now` is what the
     /// source says since.
     pub(super) async fn has_grown(
-        &self,
+        &mut self,
         names: &Names,
         facts: &Facts,
         now: &Facts,
@@ -72,7 +73,7 @@ impl Mover<'_> {
         if self.follows() {
             return Ok(is_longer);
         }
-        if !matches!(self.source, End::Local) {
+        if !matches!(self.source, End::Local(_)) {
             return Ok(copied.is_grown && (is_longer || now.size_bytes.is_none()));
         }
         let stamps = facts.stamp.zip(now.stamp);
@@ -83,9 +84,8 @@ impl Mover<'_> {
             // Another job has read it.
             return Ok(copied.is_spooled);
         };
-        let (path, end) = (local(&names.source), copied.bytes);
-        let what = format!("reading {}", shown(&path));
-        on_disk(move || read.is_still_in(&path, end), what).await
+        read.is_still_in(self.source, &names.source, copied.bytes)
+            .await
     }
 }
 

@@ -4,24 +4,20 @@
 //! gateway one is enough.
 
 use std::{
-    io::SeekFrom,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use tokio::{
-    fs::{File as OpenFile, OpenOptions},
-    io::{AsyncSeekExt as _, AsyncWriteExt as _},
-};
-
 use super::{Copied, End, Facts, Mover, Names, TaskError, known, on_journal};
 use crate::{
-    disk,
     job::Site,
-    journal::{Journal, Origin},
-    names::{local, shown},
+    journal::{Begun, Journal, Origin},
+    part_name::{PIECES, digits_of, part_path, random_digits},
     plan::{File, Outcome, Piece},
-    run::ranges::{Pace, Range},
+    run::{
+        local::{LocalEnd, LocalWriter},
+        ranges::{Pace, Range},
+    },
 };
 
 impl Mover<'_> {
@@ -30,18 +26,16 @@ impl Mover<'_> {
         &mut self,
         file: &File,
     ) -> Result<Option<Vec<Piece>>, TaskError> {
-        let Some((names, journal)) = self.of_pieces(file) else {
+        let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Ok(None);
         };
         let lanes = self.shared.job.plan.lanes_max;
         let is_large = file.size_bytes.is_some_and(|it| it >= SPLIT_LEAST_BYTES);
-        let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
-        let begun = begun.flatten();
         let gives_ranges = !self.shared.gives_no_ranges.load(Ordering::Relaxed);
         let is_worth_it = gives_ranges && lanes > 1 && self.is_worth_splitting();
         if begun.is_none() && !(is_large && is_worth_it) {
             // Of a file that begins anew there are pieces of what it was.
-            if file.size_bytes.is_none() && disk::stamp(&local(&names.part)).is_some() {
+            if file.modified.is_none() {
                 self.destination.remove(&names.part).await?;
             }
             return Ok(None);
@@ -54,7 +48,7 @@ impl Mover<'_> {
             // What has just been asked shows that.
             return Ok(None);
         }
-        let whole = self.names(file).part;
+        let whole = self.names(file, false).await.key;
         if begun.is_none()
             && known(&journal, &whole)
                 .await
@@ -63,9 +57,10 @@ impl Mover<'_> {
             // It is gone on with as one.
             return Ok(None);
         }
-        let is_there = disk::stamp(&local(&names.part)).map(|it| it.size_bytes);
+        let there = self.destination.stamp(&names.part).await;
+        let is_there = there.map(|it| it.size_bytes) == Some(origin.size_bytes);
         let done = match begun {
-            Some((of, done)) if of == origin && is_there == Some(origin.size_bytes) => done,
+            Some(begun) if begun.origin == origin && is_there => begun.done,
             _ => {
                 if !self.make_room(&names, &journal, origin).await? {
                     return Ok(None);
@@ -75,7 +70,7 @@ impl Mover<'_> {
         };
         let size = origin.size_bytes;
         let pieces = Piece::missing(size, &done, lanes, PIECE_LEAST_BYTES);
-        self.shared.ranges.expect(&names.part, pieces.len());
+        self.shared.ranges.expect(&names.key, pieces.len());
         Ok(Some(pieces))
     }
 
@@ -85,21 +80,18 @@ impl Mover<'_> {
         file: &File,
         piece: Piece,
     ) -> Result<(), TaskError> {
-        let Some((names, journal)) = self.of_pieces(file) else {
-            return Err(TaskError::Changed);
-        };
         let ranges = &self.shared.ranges;
-        ranges.begin_piece(&names.part);
-        // Other lanes may have taken a part of it at an earlier attempt. What they end meanwhile is in the journal.
-        let of_others = ranges.of(&names.part);
-        let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
-        let Some((origin, done)) = begun.flatten() else {
+        let Some(key) = self.pieces_key(file) else {
             return Err(TaskError::Changed);
         };
-        let path = local(&names.part);
-        let what = || format!("writing {}", shown(&path));
-        let opened = OpenOptions::new().write(true).open(&path).await;
-        let mut part = opened.map_err(TaskError::disk(what()))?;
+        ranges.begin_piece(&key);
+        // Other lanes may have taken a part of it at an earlier attempt. What they end meanwhile is in the journal.
+        let of_others = ranges.of(&key);
+        let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
+            return Err(TaskError::Changed);
+        };
+        let Begun { origin, done, .. } = begun;
+        let mut part = self.local_destination()?.open_part(&names.part).await?;
         let within = |it: &Piece| it.begin.max(piece.begin) < it.end.min(piece.end);
         let outside = [
             Piece {
@@ -116,13 +108,13 @@ impl Mover<'_> {
         let mut pace = None;
         for gap in Piece::missing(origin.size_bytes, &there, 1, u64::MAX) {
             self.mend_source().await?;
-            let range = ranges.begin(&names.part, gap, Instant::now());
+            let range = ranges.begin(&names.key, gap, Instant::now());
             pace = Some(
                 self.fetch_range((&names, &journal), &mut part, origin, range)
                     .await?,
             );
         }
-        while let Some(range) = ranges.take(&names.part, pace, Instant::now()) {
+        while let Some(range) = ranges.take(&names.key, pace, Instant::now()) {
             self.mend_source().await?;
             pace = Some(
                 self.fetch_range((&names, &journal), &mut part, origin, range)
@@ -136,11 +128,10 @@ impl Mover<'_> {
     async fn fetch_range(
         &mut self,
         (names, journal): (&Names, &Arc<Journal>),
-        part: &mut OpenFile,
+        part: &mut LocalWriter,
         origin: Origin,
         mut range: Range<'_>,
     ) -> Result<Pace, TaskError> {
-        let what = || format!("writing {}", shown(&local(&names.part)));
         let begin = range.now().begin;
         let mut at = begin;
         let fetched = self.fetch(names, part, origin, &range, &mut at).await;
@@ -152,19 +143,20 @@ impl Mover<'_> {
                 self.shared
                     .gives_no_ranges
                     .fetch_or(matches!(error, TaskError::NoRanges), Ordering::Relaxed);
-                on_journal(journal, &names.part, |journal, part| {
+                on_journal(journal, &names.key, |journal, part| {
                     journal.end_pieces(part)
                 })
                 .await;
+                // Nobody finds it again.
+                let _ = self.destination.remove(&names.part).await;
                 return Err(error);
             }
             _ => {}
         }
         // What has come is not fetched again.
-        part.flush().await.map_err(TaskError::disk(what()))?;
-        part.sync_data().await.map_err(TaskError::disk(what()))?;
+        part.sync().await?;
         if at > begin {
-            note(journal, &names.part, Piece { begin, end: at }).await;
+            note(journal, &names.key, Piece { begin, end: at }).await;
         }
         range.has_come_to(at);
         fetched
@@ -174,23 +166,22 @@ impl Mover<'_> {
     /// ended.
     pub(super) async fn mend_source(&mut self) -> Result<(), TaskError> {
         if !self.source.is_ready().await {
-            *self.source = End::open(&self.shared.job.source, None).await?;
+            let shared = &self.shared;
+            *self.source = End::open(&shared.job.source, &shared.source_files, None).await?;
         }
         Ok(())
     }
 
     /// All pieces are there: compares, and gives the file its name.
     pub(in crate::run) async fn join(&mut self, file: &File) -> Result<Outcome, TaskError> {
-        let Some((names, journal)) = self.of_pieces(file) else {
+        let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
-        let begun = on_journal(&journal, &names.part, |journal, part| journal.pieces(part)).await;
         let is_whole = |done: &[Piece], origin: Origin| {
             let missing = Piece::missing(origin.size_bytes, done, 1, u64::MAX);
             missing.is_empty()
         };
-        let begun = begun.flatten();
-        let origin = begun.and_then(|(origin, done)| is_whole(&done, origin).then_some(origin));
+        let origin = begun.and_then(|it| is_whole(&it.done, it.origin).then_some(it.origin));
         let facts = self.facts_now(&names).await?;
         let joined = match (origin, facts.origin()) {
             (Some(then), Some(now)) if then == now => {
@@ -199,10 +190,13 @@ impl Mover<'_> {
             _ => Err(TaskError::Changed),
         };
         if matches!(joined, Ok(_) | Err(TaskError::Changed | TaskError::Differs)) {
-            on_journal(&journal, &names.part, |journal, part| {
+            on_journal(&journal, &names.key, |journal, part| {
                 journal.end_pieces(part)
             })
             .await;
+        }
+        if matches!(joined, Err(TaskError::Changed | TaskError::Differs)) {
+            let _ = self.destination.remove(&names.part).await;
         }
         joined
     }
@@ -217,26 +211,72 @@ impl Mover<'_> {
         match &*self.source {
             End::Remote(session) => is_direct && session.restarts(),
             End::Web(session) => session.may_take_ranges(),
-            End::Local => false,
+            End::Local(_) => false,
         }
     }
 
-    /// The names of a file that comes in pieces, and the journal, without which no piece is known.
-    fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>)> {
+    /// What the journal and the lanes know the pieces of a file by; `None` where the file is moved as one.
+    fn pieces_key(&self, file: &File) -> Option<Vec<u8>> {
         let job = &self.shared.job;
-        let journal = self.shared.journal.clone().filter(|_| job.moving.resumes)?;
+        let journal = self
+            .shared
+            .journal
+            .as_ref()
+            .filter(|_| job.moving.resumes)?;
         let is_download = matches!(
             (&*self.source, &*self.destination),
-            (End::Remote(_) | End::Web(_), End::Local)
+            (End::Remote(_) | End::Web(_), End::Local(_))
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();
         // Nothing in a part shows whether it was another command that began it.
-        let mark = format!(".{:08x}.pieces", journal.mark());
-        moving.partial_suffix = Some([mark.as_bytes(), suffix.as_slice()].concat());
-        let names = self.names(file);
-        let part = moving.partial(&names.source, &names.destination);
-        Some((Names { part, ..names }, journal))
+        let mark = format!(".{:08x}", journal.mark());
+        moving.partial_suffix = Some([mark.as_bytes(), PIECES, suffix.as_slice()].concat());
+        let source = job.source_path(file.root, &file.path);
+        let destination = job.destination_path(file.root, &file.path);
+        Some(moving.partial(&source, &destination))
+    }
+
+    /// The names of a file that comes in pieces, the journal, without which no piece is known, and what it knows.
+    async fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>, Option<Begun>)> {
+        let key = self.pieces_key(file)?;
+        let job = &self.shared.job;
+        let (journal, suffix) = (
+            self.shared.journal.clone()?,
+            job.moving.partial_suffix.as_ref()?,
+        );
+        let begun = on_journal(&journal, &key, |journal, key| journal.pieces(key)).await;
+        let begun = begun.flatten();
+        let source = job.source_path(file.root, &file.path);
+        let destination = job.destination_path(file.root, &file.path);
+        let digits = match &begun {
+            // An earlier version has called it by its source.
+            Some(begun) => begun.digits,
+            None => Some(match job.moving.has_random_parts {
+                true => random_digits(),
+                false => digits_of(&source),
+            }),
+        };
+        let added = [PIECES, suffix.as_slice()].concat();
+        let part = match digits {
+            Some(digits) => part_path(&destination, digits, &added),
+            None => key.clone(),
+        };
+        let names = Names {
+            source,
+            key,
+            digits,
+            part,
+            destination,
+        };
+        Some((names, journal, begun))
+    }
+
+    fn local_destination(&self) -> Result<&LocalEnd, TaskError> {
+        match &*self.destination {
+            End::Local(end) => Ok(end),
+            End::Remote(_) | End::Web(_) => Err(TaskError::Changed),
+        }
     }
 
     /// Makes a part that is as long as the file, with nothing in it. Returns whether the journal knows of it.
@@ -246,22 +286,19 @@ impl Mover<'_> {
         journal: &Arc<Journal>,
         origin: Origin,
     ) -> Result<bool, TaskError> {
-        let path = local(&names.part);
-        let what = || format!("writing {}", shown(&path));
         // What was there is none any more.
-        self.shared.ranges.forget(&names.part);
-        on_journal(journal, &names.part, |journal, part| {
+        self.shared.ranges.forget(&names.key);
+        on_journal(journal, &names.key, |journal, part| {
             journal.end_pieces(part)
         })
         .await;
-        let made = async {
-            let part = OpenFile::create(&path).await?;
-            part.set_len(origin.size_bytes).await?;
-            part.sync_all().await
-        };
-        made.await.map_err(TaskError::disk(what()))?;
-        let begin = move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin);
-        let is_known = on_journal(journal, &names.part, begin).await.is_some();
+        let ends = (&names.part[..], &names.destination[..]);
+        let making = self.local_destination()?.make_part(ends, origin.size_bytes);
+        making.await?;
+        let digits = names.digits;
+        let begin =
+            move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin, digits);
+        let is_known = on_journal(journal, &names.key, begin).await.is_some();
         if !is_known {
             self.destination.remove(&names.part).await?;
         }
@@ -272,17 +309,15 @@ impl Mover<'_> {
     async fn fetch(
         &mut self,
         names: &Names,
-        part: &mut OpenFile,
+        part: &mut LocalWriter,
         origin: Origin,
         range: &Range<'_>,
         at: &mut u64,
     ) -> Result<Pace, TaskError> {
         let (begin, begun) = (*at, Instant::now());
-        let path = local(&names.part);
-        let what = || format!("writing {}", shown(&path));
         let journal = self.shared.journal.clone();
-        let sought = part.seek(SeekFrom::Start(begin)).await;
-        sought.map_err(TaskError::disk(what()))?;
+        part.flush().await?;
+        part.seek(begin);
         let mut reader = match self.source.read(&names.source, begin).await {
             Err(TaskError::Server(error)) if error.is_of_ranges() => {
                 return Err(TaskError::NoRanges);
@@ -304,8 +339,7 @@ impl Mover<'_> {
                 reader.finish().await?;
                 return Err(TaskError::Changed);
             }
-            let written = part.write_all(&bytes[..count]).await;
-            written.map_err(TaskError::disk(what()))?;
+            part.write(&bytes[..count]).await?;
             *at += count as u64;
             *self.moved_bytes += count as u64;
             self.shared.progress.moved(count).await;
@@ -313,9 +347,8 @@ impl Mover<'_> {
                 && let Some(journal) = &journal
             {
                 noted = Instant::now();
-                part.flush().await.map_err(TaskError::disk(what()))?;
-                part.sync_data().await.map_err(TaskError::disk(what()))?;
-                note(journal, &names.part, Piece { begin, end: *at }).await;
+                part.sync().await?;
+                note(journal, &names.key, Piece { begin, end: *at }).await;
             }
         }
         let pace = Pace::of(*at - begin, begun, Instant::now());

@@ -25,7 +25,7 @@ impl Mover<'_> {
     ) -> Result<Option<Copied>, TaskError> {
         let job = self.shared.job.clone();
         // To look at its overlap, a server would be asked for the file twice.
-        let is_simple = overlap.length == 0 || matches!(self.source, End::Local);
+        let is_simple = overlap.length == 0 || matches!(self.source, End::Local(_));
         let origin = facts
             .origin()
             .filter(|it| it.size_bytes >= RESUME_LEAST.bytes());
@@ -89,7 +89,10 @@ impl Mover<'_> {
         answer: SpoolAnswer,
     ) -> Result<Option<server::Facts>, TaskError> {
         let progress = &self.shared.progress;
-        let mut writer = self.destination.write(&names.part, begin, clears).await?;
+        let mut writer = self
+            .destination
+            .write((&names.part, &names.destination), begin, clears)
+            .await?;
         // One whose server is not there yet would keep the bytes from the others.
         writer.begun().await?;
         self.has_begun = true;

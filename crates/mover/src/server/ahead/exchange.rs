@@ -354,7 +354,7 @@ async fn give(dial: DataDial, meeting: Meeting, content: &[u8]) -> Moved {
     Ok(Vec::new())
 }
 
-/// Reads a file that has `expected_bytes`. One byte more shows that it has changed; what is beyond is not read.
+/// Reads a file that has `expected_bytes`. One byte more ends the reading: it has changed, or has no end.
 async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
     let stall_max = dial.stall_max();
     let mut leg = open(&dial, meeting).await?;
@@ -371,8 +371,10 @@ async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
             let _ = timeout(stall_max, leg.shutdown()).await;
             return Ok(bytes);
         }
-        let room = bytes_max.saturating_sub(bytes.len());
-        bytes.extend_from_slice(&buffer[..count.min(room)]);
+        bytes.extend_from_slice(&buffer[..count.min(bytes_max - bytes.len())]);
+        if bytes.len() == bytes_max {
+            return Err(ServerError::Endless(expected_bytes));
+        }
     }
 }
 

@@ -1,0 +1,439 @@
+//! A file system in memory that fails and loses power, for tests.
+//!
+//! What was not synced may or may not outlive a power cut: of a folder, the first of its changes do; of a file, some blocks.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{self, ErrorKind},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+use super::system::{Access, FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat};
+
+/// The file system.
+#[derive(Debug, Clone)]
+pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
+
+#[derive(Debug)]
+struct Disk {
+    nodes: HashMap<u64, Node>,
+    next: u64,
+    /// Operations until the power fails.
+    until_cut: u64,
+    /// One in so many operations fails; 0: none.
+    one_fails_in: u32,
+    random: Pcg64Mcg,
+    folder_syncs: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    kind: FileKind,
+    data: Vec<u8>,
+    synced_data: Vec<u8>,
+    names: BTreeMap<Vec<u8>, u64>,
+    synced_names: BTreeMap<Vec<u8>, u64>,
+    changes: Vec<BTreeMap<Vec<u8>, u64>>,
+    modified_unix_s: i64,
+    mode: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Handle {
+    disk: FaultyDisk,
+    id: u64,
+}
+
+impl FaultyDisk {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut disk = Disk {
+            nodes: HashMap::new(),
+            next: ROOT,
+            until_cut: u64::MAX,
+            one_fails_in: 0,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            folder_syncs: 0,
+        };
+        disk.make(FileKind::Folder);
+        Self(Arc::new(Mutex::new(disk)))
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().expect("nobody panics with it")
+    }
+
+    /// Writes a file, and the folders above it, so that all of it outlives a power cut.
+    pub(crate) fn put(&self, path: &str, bytes: &[u8], modified_unix_s: i64) {
+        let mut disk = self.disk();
+        let mut at = ROOT;
+        let names: Vec<_> = path.split('/').filter(|it| !it.is_empty()).collect();
+        for (number, name) in names.iter().enumerate() {
+            let kind = match number + 1 == names.len() && modified_unix_s != FOLDER {
+                true => FileKind::File,
+                false => FileKind::Folder,
+            };
+            let name = name.as_bytes().to_vec();
+            let known = disk.nodes[&at].names.get(&name).copied();
+            let id = known.unwrap_or_else(|| disk.make(kind));
+            let above = disk.node(at);
+            above.names.insert(name.clone(), id);
+            above.synced_names.insert(name, id);
+            at = id;
+        }
+        let file = disk.node(at);
+        file.data = bytes.to_vec();
+        file.synced_data = bytes.to_vec();
+        file.modified_unix_s = modified_unix_s;
+    }
+
+    /// Has nothing of a file outlive a power cut for certain.
+    pub(crate) fn forget_syncs(&self, path: &str) {
+        let mut disk = self.disk();
+        let (above, name) = path.rsplit_once('/').expect("a path from the root");
+        let above = disk.find(ROOT, above.as_bytes()).expect("it is there");
+        let file = disk.find(above, name.as_bytes()).expect("it is there");
+        disk.node(file).synced_data.clear();
+        disk.node(above).synced_names.remove(name.as_bytes());
+    }
+
+    /// Makes a folder that outlives a power cut.
+    pub(crate) fn put_folder(&self, path: &str) {
+        self.put(path, b"", FOLDER);
+    }
+
+    /// Has the power fail after so many operations.
+    pub(crate) fn cut_after(&self, operations: u64) {
+        self.disk().until_cut = operations;
+    }
+
+    /// Has one in so many operations fail.
+    pub(crate) fn fail_one_in(&self, operations: u32) {
+        self.disk().one_fails_in = operations;
+    }
+
+    pub(crate) fn folder_syncs(&self) -> u64 {
+        self.disk().folder_syncs
+    }
+
+    /// Starts again after a power cut: what was not synced is there, or not.
+    pub(crate) fn restart(&self) {
+        let mut disk = self.disk();
+        let disk = &mut *disk;
+        for node in disk.nodes.values_mut() {
+            let kept = disk.random.random_range(0..=node.changes.len());
+            if kept > 0 {
+                node.synced_names = node.changes[kept - 1].clone();
+            }
+            node.changes.clear();
+            node.names = node.synced_names.clone();
+            if node.data != node.synced_data {
+                let length = disk.random.random_range(0..=node.data.len());
+                for (number, block) in node.data.chunks_mut(BLOCK_BYTES).enumerate() {
+                    if disk.random.random_range(0..2) == 0 {
+                        let before = node.synced_data.get(number * BLOCK_BYTES..);
+                        let before = before.unwrap_or_default();
+                        for (at, byte) in block.iter_mut().enumerate() {
+                            *byte = before.get(at).copied().unwrap_or(0);
+                        }
+                    }
+                }
+                node.data.truncate(length);
+                node.synced_data = node.data.clone();
+            }
+        }
+        disk.until_cut = u64::MAX;
+        disk.one_fails_in = 0;
+    }
+
+    /// All files below a folder.
+    pub(crate) fn files(&self, folder: &str) -> BTreeMap<String, Vec<u8>> {
+        let disk = self.disk();
+        let mut found = BTreeMap::new();
+        let mut folders = Vec::new();
+        folders.extend(
+            disk.find(ROOT, folder.as_bytes())
+                .ok()
+                .map(|it| (String::new(), it)),
+        );
+        while let Some((path, id)) = folders.pop() {
+            for (name, id) in &disk.nodes[&id].names {
+                let path = format!("{path}/{}", String::from_utf8_lossy(name));
+                match disk.nodes[id].kind {
+                    FileKind::Folder => folders.push((path, *id)),
+                    _ => drop(found.insert(path, disk.nodes[id].data.clone())),
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Disk {
+    fn make(&mut self, kind: FileKind) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let node = Node {
+            kind,
+            data: Vec::new(),
+            synced_data: Vec::new(),
+            names: BTreeMap::new(),
+            synced_names: BTreeMap::new(),
+            changes: Vec::new(),
+            modified_unix_s: 0,
+            mode: 0o644,
+        };
+        self.nodes.insert(id, node);
+        id
+    }
+
+    fn node(&mut self, id: u64) -> &mut Node {
+        self.nodes.get_mut(&id).expect("handles are of nodes")
+    }
+
+    /// Counts an operation, and fails if it is the time.
+    fn operate(&mut self) -> io::Result<()> {
+        if self.until_cut == 0 {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        self.until_cut -= 1;
+        if self.one_fails_in > 0 && self.random.random_range(0..self.one_fails_in) == 0 {
+            let number = if self.random.random_range(0..2) == 0 {
+                EIO
+            } else {
+                ENOSPC
+            };
+            return Err(io::Error::from_raw_os_error(number));
+        }
+        Ok(())
+    }
+
+    fn find(&self, from: u64, path: &[u8]) -> io::Result<u64> {
+        let names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
+        let mut at = from;
+        for name in names {
+            at = *self.nodes[&at].names.get(name).ok_or(ErrorKind::NotFound)?;
+        }
+        Ok(at)
+    }
+
+    fn stat(&self, id: u64) -> Stat {
+        let node = &self.nodes[&id];
+        Stat {
+            kind: node.kind,
+            device: 1,
+            inode: id,
+            size_bytes: node.data.len() as u64,
+            modified_unix_s: node.modified_unix_s,
+            modified_ns: 0,
+            access: Access {
+                mode: node.mode,
+                user: 0,
+                group: 0,
+            },
+            names: 1,
+        }
+    }
+
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut BTreeMap<Vec<u8>, u64>)) {
+        let folder = self.node(id);
+        change(&mut folder.names);
+        let names = folder.names.clone();
+        folder.changes.push(names);
+    }
+}
+
+impl FileSystem for FaultyDisk {
+    fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>> {
+        let id = self.disk().find(ROOT, path)?;
+        let disk = self.clone();
+        Ok(Arc::new(Handle { disk, id }))
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        let disk = self.disk();
+        Ok(disk.stat(disk.find(ROOT, path)?))
+    }
+
+    fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(path.to_vec())
+    }
+}
+
+impl Folder for Handle {
+    fn folder(&self, below: &[u8], _: Links) -> io::Result<Arc<dyn Folder>> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        let id = disk.find(self.id, below)?;
+        let disk = self.disk.clone();
+        Ok(Arc::new(Self { disk, id }))
+    }
+
+    fn stat(&self, name: &[u8], _: Links) -> io::Result<Stat> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        Ok(disk.stat(disk.find(self.id, name)?))
+    }
+
+    fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        let known = disk.find(self.id, name);
+        let id = match (opening, known) {
+            (Opening::New { .. }, Ok(_)) => return Err(ErrorKind::AlreadyExists.into()),
+            (_, Ok(id)) => id,
+            (Opening::New { .. } | Opening::InPlace, Err(_)) => {
+                let id = disk.make(FileKind::File);
+                disk.change(self.id, |it| {
+                    it.insert(name.to_vec(), id);
+                });
+                id
+            }
+            (_, Err(error)) => return Err(error),
+        };
+        let disk = self.disk.clone();
+        Ok(Arc::new(Self { disk, id }))
+    }
+
+    fn list(&self, take: &mut dyn FnMut(Vec<u8>) -> io::Result<bool>) -> io::Result<()> {
+        let names: Vec<_> = {
+            let mut disk = self.disk.disk();
+            disk.operate()?;
+            disk.nodes[&self.id].names.keys().cloned().collect()
+        };
+        for name in names {
+            if !take(name)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_link(&self, _: &[u8]) -> io::Result<Vec<u8>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn make_folder(&self, name: &[u8]) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        if disk.find(self.id, name).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let id = disk.make(FileKind::Folder);
+        disk.change(self.id, |it| {
+            it.insert(name.to_vec(), id);
+        });
+        Ok(())
+    }
+
+    fn make_link(&self, _: &[u8], _: &[u8]) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        let id = disk.find(self.id, from)?;
+        disk.change(self.id, |it| {
+            it.remove(from);
+            it.insert(to.to_vec(), id);
+        });
+        Ok(())
+    }
+
+    fn remove_file(&self, name: &[u8]) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        disk.find(self.id, name)?;
+        disk.change(self.id, |it| {
+            it.remove(name);
+        });
+        Ok(())
+    }
+
+    fn remove_folder(&self, name: &[u8]) -> io::Result<()> {
+        self.remove_file(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        disk.folder_syncs += 1;
+        let folder = disk.node(self.id);
+        folder.synced_names = folder.names.clone();
+        folder.changes.clear();
+        Ok(())
+    }
+}
+
+impl OpenFile for Handle {
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(self.disk.disk().stat(self.id))
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        let data = &disk.nodes[&self.id].data;
+        let rest = data.get(offset_bytes as usize..).unwrap_or_default();
+        let count = rest.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        let data = &mut disk.node(self.id).data;
+        let end = offset_bytes as usize + bytes.len();
+        data.resize(data.len().max(end), 0);
+        data[offset_bytes as usize..end].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        disk.node(self.id).data.resize(bytes as usize, 0);
+        Ok(())
+    }
+
+    fn set_modified(&self, unix_s: i64) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        disk.node(self.id).modified_unix_s = unix_s;
+        Ok(())
+    }
+
+    fn set_access(&self, access: Access) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        disk.node(self.id).mode = access.mode;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.operate()?;
+        let file = disk.node(self.id);
+        file.synced_data = file.data.clone();
+        Ok(())
+    }
+
+    fn is_being_written(&self) -> Option<bool> {
+        Some(false)
+    }
+}
+
+const ROOT: u64 = 1;
+
+/// Marks a folder among files that are put.
+const FOLDER: i64 = i64::MIN;
+
+const BLOCK_BYTES: usize = 4_096;
+
+const EIO: i32 = 5;
+
+const ENOSPC: i32 = 28;

@@ -1,0 +1,339 @@
+//! The file system of this machine, by descriptors.
+
+use std::{
+    ffi::OsStr,
+    fs::{File, FileTimes, Permissions},
+    io::{self, ErrorKind},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{
+            ffi::{OsStrExt as _, OsStringExt as _},
+            fs::{FileExt as _, PermissionsExt as _, fchown},
+        },
+    },
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+use super::{
+    lease,
+    system::{Access, FileKind, FileSystem, Folder, Links, OpenFile, Opening, PERMISSIONS, Stat},
+};
+
+/// The file system of this machine.
+#[derive(Debug)]
+pub(crate) struct Machine;
+
+#[derive(Debug)]
+struct MachineFolder(OwnedFd);
+
+#[derive(Debug)]
+struct MachineFile(File);
+
+impl FileSystem for Machine {
+    fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>> {
+        let folder = fs::openat(CWD, or_here(path), FOLDER, Mode::empty())?;
+        Ok(Arc::new(MachineFolder(folder)))
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        std::fs::metadata(path_of(path))
+            .as_ref()
+            .map(Stat::of)
+            .map_err(copied)
+    }
+
+    fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let path = std::fs::canonicalize(path_of(path))?;
+        Ok(path.into_os_string().into_vec())
+    }
+}
+
+impl Folder for MachineFolder {
+    fn folder(&self, below: &[u8], links: Links) -> io::Result<Arc<dyn Folder>> {
+        let folder = match links {
+            Links::Follow => fs::openat(&self.0, or_here(below), FOLDER, Mode::empty())?,
+            Links::Refuse => beneath(&self.0, below)?,
+        };
+        Ok(Arc::new(Self(folder)))
+    }
+
+    fn stat(&self, name: &[u8], links: Links) -> io::Result<Stat> {
+        let flags = match links {
+            Links::Follow => AtFlags::empty(),
+            Links::Refuse => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        Ok(stat_of(&fs::statat(&self.0, name, flags)?))
+    }
+
+    fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>> {
+        // A pipe with nobody at its other end must not hold us up.
+        let common = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let everybody = Mode::from_raw_mode(0o666);
+        let (flags, mode) = match opening {
+            Opening::Read(Links::Follow) => (OFlags::RDONLY, Mode::empty()),
+            Opening::Read(Links::Refuse) => (OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty()),
+            Opening::New { is_private } => (
+                OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
+                if is_private {
+                    Mode::RUSR | Mode::WUSR
+                } else {
+                    everybody
+                },
+            ),
+            Opening::Write => (OFlags::RDWR | OFlags::NOFOLLOW, Mode::empty()),
+            Opening::InPlace => (
+                OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW,
+                everybody,
+            ),
+        };
+        let file = fs::openat(&self.0, name, flags | common, mode).map_err(of_link)?;
+        Ok(Arc::new(MachineFile(file.into())))
+    }
+
+    fn list(&self, take: &mut dyn FnMut(Vec<u8>) -> io::Result<bool>) -> io::Result<()> {
+        for entry in fs::Dir::read_from(self.readable()?)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && !take(name.to_vec())? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
+    }
+
+    fn make_folder(&self, name: &[u8]) -> io::Result<()> {
+        Ok(fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o777))?)
+    }
+
+    fn make_link(&self, target: &[u8], name: &[u8]) -> io::Result<()> {
+        Ok(fs::symlinkat(target, &self.0, name)?)
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        Ok(fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
+    fn remove_file(&self, name: &[u8]) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    fn remove_folder(&self, name: &[u8]) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let folder = match self.readable() {
+            Ok(folder) => folder,
+            // A folder into which one may only put files cannot be synced.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match fs::fsync(folder) {
+            // Some file systems cannot sync folders.
+            Err(Errno::INVAL | Errno::ROFS | Errno::NOTSUP) => Ok(()),
+            synced => Ok(synced?),
+        }
+    }
+}
+
+impl MachineFolder {
+    /// The same folder, to be read. To pass through one takes less permission.
+    fn readable(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(fs::openat(&self.0, ".", flags, Mode::empty())?)
+    }
+}
+
+impl OpenFile for MachineFile {
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.metadata().as_ref().map(Stat::of).map_err(copied)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        loop {
+            match self.0.read_at(bytes, offset_bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset_bytes)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn set_modified(&self, unix_s: i64) -> io::Result<()> {
+        let since = Duration::from_secs(unix_s.unsigned_abs());
+        let time = if unix_s >= 0 {
+            SystemTime::UNIX_EPOCH.checked_add(since)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_sub(since)
+        };
+        let time = time.ok_or(ErrorKind::InvalidInput)?;
+        self.0.set_times(FileTimes::new().set_modified(time))
+    }
+
+    fn set_access(&self, access: Access) -> io::Result<()> {
+        let now = self.stat()?.access;
+        let mut mode = access.mode & PERMISSIONS;
+        if (now.user, now.group) != (access.user, access.group) {
+            let has_owner = fchown(&self.0, Some(access.user), Some(access.group)).is_ok();
+            let has_group = has_owner
+                || now.group == access.group
+                || fchown(&self.0, None, Some(access.group)).is_ok();
+            if !has_group {
+                // Another group gets what everybody may.
+                mode = mode & !0o070 | mode & (mode & 0o007) << 3;
+            }
+        }
+        self.0.set_permissions(Permissions::from_mode(mode))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn is_being_written(&self) -> Option<bool> {
+        lease::is_being_written(&self.0)
+    }
+}
+
+/// Opens a folder below another one; no link on the way is followed, and `..` leads nowhere.
+fn beneath(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
+    if has_openat2() {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        for _ in 0..ATTEMPTS_MAX {
+            match fs::openat2(folder, or_here(below), FOLDER, Mode::empty(), resolve) {
+                // A rename elsewhere in the tree was in the way.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                opened => return opened.map_err(of_link),
+            }
+        }
+    }
+    by_names(folder, below)
+}
+
+/// The same, name by name, for kernels without `openat2`.
+fn by_names(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
+    let mut folder = folder.as_fd().try_clone_to_owned()?;
+    for name in below.split(|it| *it == b'/') {
+        match name {
+            b"" | b"." => continue,
+            b".." => return Err(of_link(Errno::XDEV)),
+            _ => {}
+        }
+        let flags = FOLDER | OFlags::NOFOLLOW;
+        folder = fs::openat(&folder, name, flags, Mode::empty()).map_err(of_link)?;
+    }
+    Ok(folder)
+}
+
+/// Whether the kernel, and whatever filters calls to it, has `openat2`.
+fn has_openat2() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| fs::openat2(CWD, ".", FOLDER, Mode::empty(), ResolveFlags::empty()).is_ok())
+}
+
+/// Names the link where one was refused.
+fn of_link(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP | Errno::XDEV => {
+            io::Error::other("there is a symbolic link on the way, which is not followed")
+        }
+        error => error.into(),
+    }
+}
+
+fn stat_of(stat: &fs::Stat) -> Stat {
+    Stat {
+        kind: match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Folder,
+            FileType::Symlink => FileKind::Link,
+            _ => FileKind::Other,
+        },
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
+        modified_unix_s: stat.st_mtime,
+        modified_ns: i64::try_from(stat.st_mtime_nsec).unwrap_or_default(),
+        access: Access {
+            mode: stat.st_mode & PERMISSIONS,
+            user: stat.st_uid,
+            group: stat.st_gid,
+        },
+        #[allow(
+            clippy::useless_conversion,
+            reason = "the type differs between processors"
+        )]
+        names: u64::from(stat.st_nlink),
+    }
+}
+
+fn path_of(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(or_here(path)))
+}
+
+/// The empty path is the working directory.
+fn or_here(path: &[u8]) -> &[u8] {
+    match path {
+        b"" => b".",
+        path => path,
+    }
+}
+
+/// An error of the system that was borrowed.
+fn copied(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => error.kind().into(),
+    }
+}
+
+/// A folder that names are resolved from.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Renames elsewhere may disturb `openat2` for a while; then names are resolved one by one.
+const ATTEMPTS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_resolved_alike_with_and_without_openat2() {
+        let folder = tempfile::tempdir().expect("room");
+        std::fs::create_dir_all(folder.path().join("a/b")).expect("room");
+        std::os::unix::fs::symlink("b", folder.path().join("a/inside")).expect("room");
+        std::os::unix::fs::symlink("/", folder.path().join("a/outside")).expect("room");
+        let path = folder.path().as_os_str().as_bytes();
+        let root = fs::openat(CWD, path, FOLDER, Mode::empty()).expect("a folder");
+        for (below, is_open) in [
+            ("a/b", true),
+            ("a/./b", true),
+            ("a/inside", false),
+            ("a/outside/etc", false),
+            ("../..", false),
+            ("a/missing", false),
+        ] {
+            for open in [beneath, by_names] {
+                assert_eq!(open(&root, below.as_bytes()).is_ok(), is_open, "{below}");
+            }
+        }
+    }
+}

@@ -1,0 +1,632 @@
+//! Files of this machine: listings, parts, and what is known of a file.
+//!
+//! Paths below a job's roots are resolved from a descriptor of the root, and no link below it is followed, unless the job
+//! follows the links of its source. A root itself is what a user has named: links may lead to it. What is under way has a
+//! name of its own, which is made anew and never opened if it is a link.
+
+#[cfg(test)]
+pub(crate) mod faulty;
+mod lease;
+mod machine;
+mod syncs;
+pub(crate) mod system;
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::{self, ErrorKind},
+    path::Path,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use ftp::listing::{Entry, Kind, Modified, Precision};
+use tokio::task::spawn_blocking;
+
+pub(crate) use self::machine::Machine;
+use self::{
+    syncs::Syncs,
+    system::{FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat},
+};
+use crate::names::{join, last_name, local, parent};
+
+/// One side of a job, if that is this machine: the files below some roots.
+#[derive(Debug)]
+pub(crate) struct LocalFiles {
+    system: Arc<dyn FileSystem>,
+    roots: HashMap<Vec<u8>, LocalRoot>,
+    /// Links below the roots are followed to read, and never to write or to remove.
+    links: Links,
+    /// Files that were read, of a job that removes them afterwards.
+    read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
+    /// Files that were given their names, and synced, of a job that then removes their sources.
+    synced: Option<Mutex<HashSet<Vec<u8>>>>,
+    syncs: Arc<Syncs>,
+    /// Folders whose own names were synced, or will be with the next file.
+    folders: Mutex<HashSet<Vec<u8>>>,
+}
+
+/// Which side of a job files are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// They are read.
+    Source {
+        /// Links below the roots lead to files.
+        follows_links: bool,
+        /// What was taken is removed.
+        is_removed: bool,
+    },
+    /// They are written.
+    Destination {
+        /// The sources of what was written are removed.
+        removes_sources: bool,
+    },
+}
+
+/// A root, as it was when it was first used.
+#[derive(Debug, Default)]
+struct LocalRoot {
+    folder: OnceLock<Arc<dyn Folder>>,
+    file: OnceLock<(Arc<dyn Folder>, Vec<u8>)>,
+}
+
+/// Where a path is: a name in an open folder.
+struct Place {
+    folder: Arc<dyn Folder>,
+    name: Vec<u8>,
+}
+
+/// What tells one state of a file of this machine from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) modified_unix_s: i64,
+    pub(crate) modified_ns: i64,
+}
+
+/// What became of a source that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// It is gone.
+    Removed,
+    /// It is another file now, or somebody writes to it.
+    Kept,
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.device,
+            inode: stat.inode,
+            size_bytes: stat.size_bytes,
+            modified_unix_s: stat.modified_unix_s,
+            modified_ns: stat.modified_ns,
+        }
+    }
+
+    /// Whether the same file is longer `now`.
+    pub(crate) fn has_grown(&self, now: &Self) -> bool {
+        (self.device, self.inode) == (now.device, now.inode) && self.size_bytes < now.size_bytes
+    }
+}
+
+impl LocalFiles {
+    /// Files below `roots`.
+    pub(crate) fn new(
+        system: Arc<dyn FileSystem>,
+        roots: impl IntoIterator<Item = Vec<u8>>,
+        side: Side,
+    ) -> Arc<Self> {
+        let (follows_links, removes_read, removes_sources) = match side {
+            Side::Source {
+                follows_links,
+                is_removed,
+            } => (follows_links, is_removed, false),
+            Side::Destination { removes_sources } => (false, false, removes_sources),
+        };
+        Arc::new(Self {
+            system,
+            roots: roots
+                .into_iter()
+                .map(|it| (it, LocalRoot::default()))
+                .collect(),
+            links: match follows_links {
+                true => Links::Follow,
+                false => Links::Refuse,
+            },
+            read: removes_read.then(Mutex::default),
+            synced: removes_sources.then(Mutex::default),
+            syncs: Arc::default(),
+            folders: Mutex::default(),
+        })
+    }
+
+    /// Files of this machine without a job.
+    pub(crate) fn without_roots() -> Arc<Self> {
+        let side = Side::Destination {
+            removes_sources: false,
+        };
+        Self::new(Arc::new(Machine), [], side)
+    }
+
+    /// What a path is; `None` where nothing is. A link that is a root is followed.
+    pub(crate) fn look(&self, path: &[u8]) -> io::Result<Option<Entry>> {
+        Ok(self.stat(path)?.map(|it| entry(b"", &it)))
+    }
+
+    /// The state of a file; `None` where there is none.
+    pub(crate) fn stamp(&self, path: &[u8]) -> Option<Stamp> {
+        let stat = self.stat(path).ok().flatten();
+        let file = stat.filter(|it| it.kind == FileKind::File);
+        file.as_ref().map(Stamp::of)
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        let found = match self.below_root(path) {
+            None => self.system.stat(path),
+            Some(_) => self
+                .place(path, self.links)
+                .and_then(|it| it.folder.stat(&it.name, self.links)),
+        };
+        match found {
+            Ok(stat) => Ok(Some(stat)),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a file for reading.
+    pub(crate) fn open(&self, path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
+        let place = self.source_place(path)?;
+        let file = place.folder.open(&place.name, Opening::Read(self.links))?;
+        let stat = file.stat()?;
+        if stat.kind != FileKind::File {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        if let Some(read) = &self.read {
+            let mut read = read.lock().expect("nobody panics with it");
+            read.insert(path.to_vec(), Stamp::of(&stat));
+        }
+        Ok(file)
+    }
+
+    /// Whether a file is open for writing, where that matters: a job that removes it would take its rest away.
+    pub(crate) fn is_being_written(&self, file: &dyn OpenFile) -> bool {
+        self.read.is_some() && file.is_being_written() == Some(true)
+    }
+
+    /// Hands the entries of a directory to `take`, some at a time, until it says that it wants no more. With `follows_links`
+    /// a symbolic link is what it leads to, unless that is nothing, or a directory above it.
+    ///
+    /// # Errors
+    /// Those of the file system. A file that vanishes meanwhile is none.
+    pub(crate) fn list(
+        &self,
+        path: &[u8],
+        follows_links: bool,
+        mut take: impl FnMut(Vec<Entry>) -> bool,
+    ) -> io::Result<()> {
+        let folder = self.folder(path, self.links)?;
+        let mut entries = Vec::new();
+        folder.list(&mut |name| {
+            let stat = match folder.stat(&name, Links::Refuse) {
+                Ok(stat) => stat,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+                Err(error) => return Err(error),
+            };
+            let mut found = entry(&name, &stat);
+            if stat.kind == FileKind::Link {
+                let led_to = || self.led_to(path, &*folder, &name);
+                match follows_links.then(led_to).flatten() {
+                    Some(stat) => found = entry(&name, &stat),
+                    None => {
+                        let target = folder.read_link(&name).ok();
+                        found.kind = Kind::Symlink { target };
+                    }
+                }
+            }
+            entries.push(found);
+            Ok(entries.len() < ENTRIES_AT_ONCE || take(std::mem::take(&mut entries)))
+        })?;
+        take(entries);
+        Ok(())
+    }
+
+    /// What a link in `directory` leads to; `None` for nothing, and for a directory that the link is in.
+    fn led_to(&self, directory: &[u8], folder: &dyn Folder, name: &[u8]) -> Option<Stat> {
+        let stat = folder.stat(name, Links::Follow).ok()?;
+        if stat.kind == FileKind::Folder {
+            let target = local(&self.system.canonical(&join(directory, name)).ok()?);
+            // Also those above that were reached by a link themselves.
+            let directory = local(directory);
+            let mut above = directory.ancestors().filter_map(|it| {
+                let path = it.as_os_str().as_encoded_bytes();
+                self.system.canonical(path).ok().map(|it| local(&it))
+            });
+            if above.any(|it| it.starts_with(&target)) {
+                return None;
+            }
+        }
+        Some(stat)
+    }
+
+    /// Makes a directory. Those above it are made as well where a user has named them.
+    pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
+        if self.below_root(path).is_some() {
+            let place = self.place(path, Links::Refuse)?;
+            return match place.folder.make_folder(&place.name) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    let there = place.folder.stat(&place.name, Links::Refuse)?;
+                    if there.kind == FileKind::Folder {
+                        Ok(())
+                    } else {
+                        Err(error)
+                    }
+                }
+                made => {
+                    self.syncs.changed(parent(path).unwrap_or_default());
+                    made
+                }
+            };
+        }
+        match self.system.open_folder(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => return opened.map(drop),
+        }
+        let above = parent(path).unwrap_or_default();
+        if !above.is_empty() {
+            self.make_folder(above)?;
+        }
+        let folder = self.system.open_folder(above)?;
+        match folder.make_folder(&last_name(path)) {
+            // A link to nothing is no folder either.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.system.open_folder(path).map(drop)
+            }
+            made => {
+                self.syncs.changed(above);
+                made
+            }
+        }
+    }
+
+    /// Makes the part of a file that is to have the name `path`. What was there under the part's name goes.
+    pub(crate) fn create_part(&self, part: &[u8], path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
+        let place = self.place(part, Links::Refuse)?;
+        // What replaces a file is readable by no more people from its first byte on.
+        let opening = Opening::New {
+            is_private: place
+                .folder
+                .stat(&last_name(path), Links::Refuse)
+                .is_ok_and(|it| it.kind == FileKind::File),
+        };
+        match place.folder.open(&place.name, opening) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                place.folder.remove_file(&place.name)?;
+                place.folder.open(&place.name, opening)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a part that was made before.
+    pub(crate) fn open_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
+        let place = self.place(part, Links::Refuse)?;
+        let file = place.folder.open(&place.name, Opening::Write)?;
+        let stat = file.stat()?;
+        // Another name of the file may be anywhere.
+        if stat.kind != FileKind::File || stat.names > 1 {
+            return Err(io::Error::other("the part was replaced by something else"));
+        }
+        Ok(file)
+    }
+
+    /// Opens a file that has its own name from the beginning.
+    pub(crate) fn open_in_place(&self, path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
+        let place = match self.below_root(path) {
+            Some(_) => self.place(path, Links::Refuse)?,
+            None => self.source_place(path)?,
+        };
+        let file = place.folder.open(&place.name, Opening::InPlace)?;
+        self.syncs.changed(parent(path).unwrap_or_default());
+        Ok(file)
+    }
+
+    /// Gives a part that is complete its time, what the file in its place had of permissions, and its name. On return the
+    /// content outlives a power cut; the name does once [`named`](Self::named) has returned.
+    pub(crate) fn name_part(
+        &self,
+        file: &dyn OpenFile,
+        part: &[u8],
+        path: &[u8],
+        modified_unix_s: Option<i64>,
+    ) -> io::Result<()> {
+        let place = self.place(part, Links::Refuse)?;
+        if part != path {
+            match place.folder.stat(&last_name(path), Links::Refuse) {
+                Ok(replaced) if replaced.kind == FileKind::File => {
+                    file.set_access(replaced.access)?;
+                }
+                _ => {}
+            }
+        }
+        if let Some(unix_s) = modified_unix_s {
+            file.set_modified(unix_s)?;
+        }
+        // The content is on the disk before it has the name: not only the process may die.
+        file.sync()?;
+        if part != path {
+            place.folder.rename(&place.name, &last_name(path))?;
+        }
+        Ok(())
+    }
+
+    /// Returns once the name of a file outlives a power cut.
+    pub(crate) async fn named(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
+        let files = self.clone();
+        let sync = move |folder: &[u8]| files.folder(folder, Links::Refuse)?.sync();
+        self.note_folders(path);
+        self.syncs
+            .done(parent(path).unwrap_or_default(), sync)
+            .await?;
+        if let Some(synced) = &self.synced {
+            let mut synced = synced.lock().expect("nobody panics with it");
+            synced.insert(path.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Has the folders above a file be synced, each once: who made them, and whether that is on the disk, is not known.
+    fn note_folders(&self, path: &[u8]) {
+        let mut folders = self.folders.lock().expect("nobody panics with it");
+        let mut folder = parent(path);
+        while let Some(path) =
+            folder.filter(|it| self.below_root(it).is_some() || self.roots.contains_key(*it))
+        {
+            if !folders.insert(path.to_vec()) {
+                break;
+            }
+            folder = parent(path);
+            self.syncs.changed(folder.unwrap_or_default());
+        }
+    }
+
+    /// Returns once a file outlives a power cut, whoever has written it. Then its source may be removed.
+    pub(crate) async fn kept_for_good(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
+        if let Some(synced) = &self.synced
+            && synced.lock().expect("nobody panics with it").remove(path)
+        {
+            return Ok(());
+        }
+        let (files, ours) = (self.clone(), path.to_vec());
+        let sync = move || match files.open(&ours) {
+            Ok(file) => file.sync().map(|()| true),
+            // What was taken before may have gone on since.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        };
+        let is_there = spawn_blocking(sync)
+            .await
+            .expect("disk work does not panic")?;
+        if is_there {
+            self.named(path).await?;
+            // It is asked for once.
+            if let Some(synced) = &self.synced {
+                synced.lock().expect("nobody panics with it").remove(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a part that is still this file.
+    pub(crate) fn remove_part(&self, part: &[u8], file: &dyn OpenFile) -> io::Result<()> {
+        let place = self.place(part, Links::Refuse)?;
+        let (ours, there) = (file.stat()?, place.folder.stat(&place.name, Links::Refuse)?);
+        match (ours.device, ours.inode) == (there.device, there.inode) {
+            true => place.folder.remove_file(&place.name),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes what has this path and is no directory.
+    pub(crate) fn remove(&self, path: &[u8]) -> io::Result<()> {
+        let place = self.place(path, Links::Refuse)?;
+        place.folder.remove_file(&place.name)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_folder(&self, path: &[u8]) -> io::Result<()> {
+        let place = self.place(path, Links::Refuse)?;
+        place.folder.remove_folder(&place.name)
+    }
+
+    /// Removes a source if it is the file that was read, and nobody writes to it. `is_taken` judges one that an earlier run
+    /// has read.
+    pub(crate) fn remove_source(
+        &self,
+        path: &[u8],
+        is_taken: impl FnOnce(&Entry) -> bool,
+    ) -> io::Result<Removal> {
+        let stamp = self.read.as_ref().and_then(|read| {
+            let mut read = read.lock().expect("nobody panics with it");
+            read.remove(path)
+        });
+        let found = self.place_of_source(path, Links::Refuse).and_then(|place| {
+            let stat = place.folder.stat(&place.name, Links::Refuse)?;
+            Ok((place, stat))
+        });
+        let (place, stat) = match found {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removal::Removed),
+            // It was read through a link that the job follows.
+            Err(_) if self.links == Links::Follow => return Ok(Removal::Kept),
+            Err(error) => return Err(error),
+        };
+        let is_same = match stamp {
+            Some(stamp) => stamp == Stamp::of(&stat),
+            None => is_taken(&entry(b"", &stat)),
+        };
+        if !is_same || stat.kind != FileKind::File {
+            return Ok(Removal::Kept);
+        }
+        // One that may not be read cannot be asked. Nor can it have been read.
+        if let Ok(file) = place.folder.open(&place.name, Opening::Read(Links::Refuse)) {
+            let now = file.stat()?;
+            let is_other = Stamp::of(&now) != Stamp::of(&stat);
+            if is_other || file.is_being_written() == Some(true) {
+                return Ok(Removal::Kept);
+            }
+        }
+        place.folder.remove_file(&place.name)?;
+        Ok(Removal::Removed)
+    }
+
+    /// Makes a symbolic link, in the place of another one if there is one.
+    pub(crate) fn make_link(&self, target: &[u8], part: &[u8], path: &[u8]) -> io::Result<()> {
+        let place = self.place(part, Links::Refuse)?;
+        match place.folder.remove_file(&place.name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        place.folder.make_link(target, &place.name)?;
+        if part != path {
+            place.folder.rename(&place.name, &last_name(path))?;
+        }
+        Ok(())
+    }
+
+    /// The root that a path is below, and the rest of the path; `None` for a root itself and for what is below none.
+    fn below_root<'a>(&'a self, path: &'a [u8]) -> Option<(&'a [u8], &'a LocalRoot, &'a [u8])> {
+        let slashes = (0..path.len()).rev().filter(|at| path[*at] == b'/');
+        let ends = slashes.flat_map(|at| [at + 1, at]);
+        let is_relative = !path.starts_with(b"/") && !path.is_empty();
+        let mut ends = ends.chain(is_relative.then_some(0));
+        ends.find_map(|end| {
+            let (above, rest) = path.split_at(end);
+            let rest = &rest[rest.iter().take_while(|it| **it == b'/').count()..];
+            let root = self.roots.get(above)?;
+            (!rest.is_empty()).then_some((above, root, rest))
+        })
+    }
+
+    /// The open folder in which a path is. Where the path is below no root, a user has named that folder.
+    fn place(&self, path: &[u8], links: Links) -> io::Result<Place> {
+        let Some((root_path, root, rest)) = self.below_root(path) else {
+            let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
+            let name = last_name(path);
+            return Ok(Place { folder, name });
+        };
+        let folder = self.root_folder(root_path, root)?;
+        Ok(Place {
+            folder: match parent(rest) {
+                None => folder,
+                Some(above) => folder.folder(above, links)?,
+            },
+            name: last_name(rest),
+        })
+    }
+
+    /// The same for what is read: a link that is a root leads to the file.
+    fn source_place(&self, path: &[u8]) -> io::Result<Place> {
+        self.place_of_source(path, self.links)
+    }
+
+    fn place_of_source(&self, path: &[u8], links: Links) -> io::Result<Place> {
+        if self.below_root(path).is_some() {
+            return self.place(path, links);
+        }
+        let root = self.roots.get(path);
+        if let Some((folder, name)) = root.and_then(|it| it.file.get()) {
+            return Ok(Place {
+                folder: folder.clone(),
+                name: name.clone(),
+            });
+        }
+        let mut place = self.place(path, links)?;
+        let is_link = |stat: &Stat| stat.kind == FileKind::Link;
+        if place
+            .folder
+            .stat(&place.name, Links::Refuse)
+            .is_ok_and(|it| is_link(&it))
+        {
+            let target = self.system.canonical(path)?;
+            place = Place {
+                folder: self
+                    .system
+                    .open_folder(parent(&target).unwrap_or_default())?,
+                name: last_name(&target),
+            };
+        }
+        if let Some(root) = root {
+            // Another lane has seen the same.
+            let _ = root.file.set((place.folder.clone(), place.name.clone()));
+        }
+        Ok(place)
+    }
+
+    fn root_folder(&self, path: &[u8], root: &LocalRoot) -> io::Result<Arc<dyn Folder>> {
+        if let Some(folder) = root.folder.get() {
+            return Ok(folder.clone());
+        }
+        let folder = self.system.open_folder(path)?;
+        Ok(root.folder.get_or_init(|| folder).clone())
+    }
+
+    /// Opens a directory.
+    fn folder(&self, path: &[u8], links: Links) -> io::Result<Arc<dyn Folder>> {
+        if let Some((root_path, root, rest)) = self.below_root(path) {
+            return self.root_folder(root_path, root)?.folder(rest, links);
+        }
+        match self.roots.get(path) {
+            Some(root) => self.root_folder(path, root),
+            None => self.system.open_folder(path),
+        }
+    }
+}
+
+/// Whether a file of this size is larger than the whole file system of `path`. Its part would keep the disk full for good.
+pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let found = nix::sys::statvfs::statvfs(folder.unwrap_or(Path::new(".")));
+    found.is_ok_and(|it| it.blocks() * it.fragment_size() < size_bytes)
+}
+
+/// Names the time since this machine was started.
+pub(crate) fn boot() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u64::from_str_radix(text.replace('-', "").get(..16)?, 16).ok()
+}
+
+/// Has the names in a folder of our own state outlive a power cut.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    Machine
+        .open_folder(path.as_os_str().as_encoded_bytes())?
+        .sync()
+}
+
+fn entry(name: &[u8], stat: &Stat) -> Entry {
+    let is_file = stat.kind == FileKind::File;
+    Entry {
+        name: name.to_vec(),
+        size_bytes: is_file.then_some(stat.size_bytes),
+        kind: match stat.kind {
+            FileKind::File => Kind::File,
+            FileKind::Folder => Kind::Directory,
+            FileKind::Link => Kind::Symlink { target: None },
+            FileKind::Other => Kind::Other,
+        },
+        modified: Some(Modified {
+            unix_s: stat.modified_unix_s,
+            precision: Precision::Second,
+        }),
+    }
+}
+
+const ENTRIES_AT_ONCE: usize = 1_000;

@@ -1,0 +1,160 @@
+//! What the mover asks of a file system. The machine's own implementation is `machine`; tests have one that fails and loses
+//! power.
+//!
+//! Names are resolved from open folders, so that no link that appears meanwhile leads elsewhere.
+
+use std::{fmt::Debug, fs::Metadata, io, os::unix::fs::MetadataExt as _, sync::Arc};
+
+/// A file system. Links in paths that a user names are followed.
+pub(crate) trait FileSystem: Debug + Send + Sync {
+    /// Opens a folder.
+    fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>>;
+
+    /// What a path leads to.
+    fn stat(&self, path: &[u8]) -> io::Result<Stat>;
+
+    /// The path without links, `.` and `..`.
+    fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>>;
+}
+
+/// An open folder. Except with [`Links::Follow`], nothing follows a link.
+pub(crate) trait Folder: Debug + Send + Sync {
+    /// Opens a folder below this one: names with slashes in between.
+    fn folder(&self, below: &[u8], links: Links) -> io::Result<Arc<dyn Folder>>;
+
+    /// What has a name in this folder.
+    fn stat(&self, name: &[u8], links: Links) -> io::Result<Stat>;
+
+    /// Opens a file of this folder.
+    fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>>;
+
+    /// Hands the names in this folder to `take`, until it returns false.
+    fn list(&self, take: &mut dyn FnMut(Vec<u8>) -> io::Result<bool>) -> io::Result<()>;
+
+    /// What a link leads to.
+    fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// Makes a folder.
+    fn make_folder(&self, name: &[u8]) -> io::Result<()>;
+
+    /// Makes a link.
+    fn make_link(&self, target: &[u8], name: &[u8]) -> io::Result<()>;
+
+    /// Renames a file of this folder. A file with the new name is replaced.
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()>;
+
+    /// Removes what is no folder.
+    fn remove_file(&self, name: &[u8]) -> io::Result<()>;
+
+    /// Removes an empty folder.
+    fn remove_folder(&self, name: &[u8]) -> io::Result<()>;
+
+    /// Has the names in this folder outlive a power cut.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub(crate) trait OpenFile: Debug + Send + Sync {
+    /// What the file is now.
+    fn stat(&self) -> io::Result<Stat>;
+
+    /// Reads from an offset; 0 at the end.
+    fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
+
+    /// Writes all bytes at an offset.
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()>;
+
+    /// Cuts or extends the file.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// Sets the time of the last change.
+    fn set_modified(&self, unix_s: i64) -> io::Result<()>;
+
+    /// Gives the file an owner and a group, where the system permits that, and permissions.
+    fn set_access(&self, access: Access) -> io::Result<()>;
+
+    /// Has the content outlive a power cut.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Whether any process has the file open for writing; `None` where the system cannot say.
+    fn is_being_written(&self) -> Option<bool>;
+}
+
+/// Whether links are followed below a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    Refuse,
+    Follow,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// To be read.
+    Read(Links),
+    /// To be written; it must not be there. A private one is readable by its owner alone.
+    New { is_private: bool },
+    /// To be written; it is there.
+    Write,
+    /// To be written, whether it is there or not.
+    InPlace,
+}
+
+/// Permissions, owner and group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) mode: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    File,
+    Folder,
+    Link,
+    Other,
+}
+
+/// What the system knows of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) kind: FileKind,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) modified_unix_s: i64,
+    pub(crate) modified_ns: i64,
+    pub(crate) access: Access,
+    /// Names of the file.
+    pub(crate) names: u64,
+}
+
+impl Stat {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let kind = metadata.file_type();
+        Self {
+            kind: match kind {
+                it if it.is_file() => FileKind::File,
+                it if it.is_dir() => FileKind::Folder,
+                it if it.is_symlink() => FileKind::Link,
+                _ => FileKind::Other,
+            },
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size_bytes: metadata.len(),
+            modified_unix_s: metadata.mtime(),
+            modified_ns: metadata.mtime_nsec(),
+            access: Access {
+                mode: metadata.mode() & PERMISSIONS,
+                user: metadata.uid(),
+                group: metadata.gid(),
+            },
+            names: metadata.nlink(),
+        }
+    }
+}
+
+/// Permissions of owner, group and others. A file with new content does not run as its owner.
+pub(super) const PERMISSIONS: u32 = 0o777;

@@ -1,0 +1,147 @@
+//! What files are called until they are whole, and how such names are recognised.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A path for the part of a file: the path, eight digits and the suffix. A long name is cut at a character.
+pub(crate) fn part_path(path: &[u8], digits: u32, suffix: &[u8]) -> Vec<u8> {
+    with_room(path, digits, suffix, NAME_BYTES_MAX)
+}
+
+/// The same for a server or a disk that takes no long names.
+pub(crate) fn short_part_path(path: &[u8], digits: u32, suffix: &[u8]) -> Vec<u8> {
+    with_room(path, digits, suffix, SHORT_NAME_BYTES_MAX)
+}
+
+/// Whether a part has a name that a shorter one may do for.
+pub(crate) fn is_long(part: &[u8]) -> bool {
+    name_of(part).len() > SHORT_NAME_BYTES_MAX
+}
+
+/// Digits that stand for a source.
+pub(crate) fn digits_of(source: &[u8]) -> u32 {
+    xxh3_64(source) as u32
+}
+
+/// Digits that nobody can foretell.
+pub(crate) fn random_digits() -> u32 {
+    let mut bytes = [0; 4];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random numbers");
+    u32::from_le_bytes(bytes)
+}
+
+/// Whether a name is that of a part of ours: digits and `.part`, or the job's own suffix.
+pub(crate) fn is_part(name: &[u8], suffix: Option<&[u8]>) -> bool {
+    let own = suffix.filter(|it| !it.is_empty());
+    let stems = [Some(SUFFIX), own].into_iter().flatten();
+    let mut stems = stems.filter_map(|it| name.strip_suffix(it));
+    stems.any(|stem| {
+        let stem = stem.strip_suffix(PIECES).unwrap_or(stem);
+        // Workers have a mark of their own behind the digits.
+        let stem = without_digits(stem, 10).unwrap_or(stem);
+        without_digits(stem, 8).is_some_and(|it| !it.is_empty())
+    })
+}
+
+/// What is in front of a dot and so many digits.
+fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
+    let (rest, digits) = name.split_at_checked(name.len().checked_sub(count)?)?;
+    let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+    rest.strip_suffix(b".")
+        .filter(|_| digits.iter().all(is_digit))
+}
+
+/// Whether another program gives such names to files that are not complete, or to its own copies.
+pub(crate) fn is_partial_of_others(name: &[u8]) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_marked = OTHERS
+        .iter()
+        .any(|it| lower.ends_with(it) && lower.len() > it.len());
+    is_marked || name.ends_with(b"~") || lower.starts_with(b".syncthing.")
+}
+
+fn with_room(path: &[u8], digits: u32, suffix: &[u8], name_bytes_max: usize) -> Vec<u8> {
+    let added = [format!(".{digits:08x}").as_bytes(), suffix].concat();
+    let name_at = path.len() - name_of(path).len();
+    let room = name_bytes_max.saturating_sub(added.len());
+    let mut end = path.len().min(name_at + room);
+    if end < path.len() {
+        // Behind a cut character a server takes the name for no text. A character has four bytes at most.
+        let is_inside = |at: usize| path[at] & 0b1100_0000 == 0b1000_0000;
+        let begin = (end.saturating_sub(3).max(name_at)..=end)
+            .rev()
+            .find(|it| !is_inside(*it));
+        end = begin.unwrap_or(end);
+    }
+    [&path[..end], &added].concat()
+}
+
+fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|it| *it == b'/').next().unwrap_or_default()
+}
+
+/// What stands behind a part that several connections fetch.
+pub(crate) const PIECES: &[u8] = b".pieces";
+
+const SUFFIX: &[u8] = b".part";
+
+/// Suffixes by which other programs mark files that are not complete: WinSCP, browsers, torrent programs, aria2, lftp, rclone
+/// and editors.
+const OTHERS: [&[u8]; 14] = [
+    b".filepart",
+    b".crdownload",
+    b".part",
+    b".partial",
+    b".download",
+    b".opdownload",
+    b".!ut",
+    b".!qb",
+    b".!bt",
+    b".bc!",
+    b".aria2",
+    b".xltd",
+    b".swp",
+    b".lftp-pget-status",
+];
+
+/// Longest name of a file on Linux, and on most servers.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A name that also old servers and encrypting file systems take.
+const SHORT_NAME_BYTES_MAX: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        let name = "漢".repeat(84);
+        let part = part_path(format!("d/{name}").as_bytes(), 7, b".part");
+        let text = String::from_utf8(part).expect("text");
+        assert!(text.ends_with("漢.00000007.part"), "{text}");
+        assert!(text.len() - 2 <= NAME_BYTES_MAX && text.len() > 240);
+        // A name that is no text is cut anywhere.
+        let part = part_path(&[0xbf; 300], 7, b".part");
+        assert_eq!(part.len(), NAME_BYTES_MAX);
+        let short = short_part_path(b"a/film", 7, b".part");
+        assert_eq!(short, b"a/film.00000007.part");
+    }
+
+    #[test]
+    fn parts_are_recognised_by_their_form() {
+        for (name, is_ours) in [
+            ("film.0123abcd.part", true),
+            ("film.0123abcd.pieces.part", true),
+            ("film.89abcdef.0123abcd.pieces.part", true),
+            ("film.0123abcd.0123456789.part", true),
+            ("film.0123abcd.x", true),
+            ("film.part", false),
+            ("film.0123abc.part", false),
+            ("film.0123ABCD.part", false),
+            (".0123abcd.part", false),
+            ("film.0123abcd.party", false),
+        ] {
+            assert_eq!(is_part(name.as_bytes(), Some(b".x")), is_ours, "{name}");
+        }
+    }
+}

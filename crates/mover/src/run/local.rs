@@ -1,0 +1,246 @@
+//! This machine as one end of a lane: files that are read and parts that are written.
+
+use std::{io, mem, sync::Arc};
+
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::{blocking::on_disk, failure::TaskError};
+use crate::{
+    disk::{
+        LocalFiles,
+        system::{FileKind, OpenFile},
+    },
+    names::{local, shown},
+};
+
+/// This machine as one end of a lane.
+pub(super) struct LocalEnd {
+    pub(super) files: Arc<LocalFiles>,
+    /// The part that was written last, until it has its name.
+    part: Option<OpenPart>,
+}
+
+/// A part that is open. One that no later run goes on with goes when its lane ends.
+struct OpenPart {
+    files: Arc<LocalFiles>,
+    path: Vec<u8>,
+    file: Arc<dyn OpenFile>,
+    is_kept: bool,
+}
+
+/// A file that is read.
+pub(super) struct LocalReader {
+    file: Arc<dyn OpenFile>,
+    path: Vec<u8>,
+    at: u64,
+    /// What it had when it was opened: no more room is needed for it.
+    size_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+/// A part that is written: one write is under way while the next bytes come.
+pub(super) struct LocalWriter {
+    file: Arc<dyn OpenFile>,
+    path: Vec<u8>,
+    at: u64,
+    writing: Option<JoinHandle<(Vec<u8>, io::Result<()>)>>,
+    buffer: Vec<u8>,
+}
+
+impl LocalEnd {
+    pub(super) fn new(files: Arc<LocalFiles>) -> Self {
+        Self { files, part: None }
+    }
+
+    /// Opens a file for reading.
+    pub(super) async fn read(&self, path: &[u8], at: u64) -> Result<LocalReader, TaskError> {
+        let what = format!("reading {}", shown(&local(path)));
+        let (files, path) = (self.files.clone(), path.to_vec());
+        let open = move || {
+            let file = files.open(&path)?;
+            let is_busy = files.is_being_written(&*file);
+            let size_bytes = file.stat()?.size_bytes;
+            Ok((file, path, size_bytes, is_busy))
+        };
+        let (file, path, size_bytes, is_busy) = on_disk(open, what).await?;
+        if is_busy {
+            return Err(TaskError::Busy);
+        }
+        Ok(LocalReader {
+            file,
+            path,
+            at,
+            size_bytes,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Opens the part of a file, which has the file's own name where it is written in place.
+    pub(super) async fn write(
+        &mut self,
+        (part, path): (&[u8], &[u8]),
+        at: u64,
+        is_kept: bool,
+    ) -> Result<LocalWriter, TaskError> {
+        let what = format!("writing {}", shown(&local(part)));
+        let is_in_place = part == path;
+        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        let ours = part.clone();
+        let open = move || {
+            let file = match at {
+                _ if is_in_place => files.open_in_place(&part)?,
+                0 => files.create_part(&part, &path)?,
+                _ => files.open_part(&part)?,
+            };
+            // A device has no length.
+            if file.stat()?.kind == FileKind::File {
+                file.set_len(at)?;
+            }
+            Ok(file)
+        };
+        let file = on_disk(open, what).await?;
+        self.part = Some(OpenPart {
+            files: self.files.clone(),
+            path: ours.clone(),
+            file: file.clone(),
+            is_kept: is_kept || is_in_place,
+        });
+        Ok(LocalWriter::new(file, ours, at))
+    }
+
+    /// Makes a part that later runs go on with, of a length with nothing in it.
+    pub(super) async fn make_part(
+        &self,
+        (part, path): (&[u8], &[u8]),
+        size_bytes: u64,
+    ) -> Result<(), TaskError> {
+        let what = format!("writing {}", shown(&local(part)));
+        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        let make = move || {
+            let file = files.create_part(&part, &path)?;
+            file.set_len(size_bytes)?;
+            file.sync()
+        };
+        on_disk(make, what).await
+    }
+
+    /// Opens such a part.
+    pub(super) async fn open_part(&self, part: &[u8]) -> Result<LocalWriter, TaskError> {
+        let what = format!("writing {}", shown(&local(part)));
+        let (files, part) = (self.files.clone(), part.to_vec());
+        let open = move || Ok((files.open_part(&part)?, part));
+        let (file, part) = on_disk(open, what).await?;
+        Ok(LocalWriter::new(file, part, 0))
+    }
+
+    /// Gives a part that is complete its time and its name.
+    pub(super) async fn name(
+        &mut self,
+        part: &[u8],
+        path: &[u8],
+        modified_unix_s: Option<i64>,
+    ) -> Result<(), TaskError> {
+        let (from, to) = (local(part), local(path));
+        let what = format!("renaming {} to {}", shown(&from), shown(&to));
+        let open = self.part.as_ref().filter(|it| it.path == part);
+        let open = open.map(|it| it.file.clone());
+        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        let name = move || {
+            let file = match open {
+                Some(file) => file,
+                None => files.open_part(&part)?,
+            };
+            files.name_part(&*file, &part, &path, modified_unix_s)
+        };
+        on_disk(name, what).await?;
+        if let Some(part) = &mut self.part {
+            part.is_kept = true;
+        }
+        self.part = None;
+        Ok(())
+    }
+}
+
+impl Drop for OpenPart {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // It may be gone, or another one may have its name.
+            let _ = self.files.remove_part(&self.path, &*self.file);
+        }
+    }
+}
+
+impl LocalReader {
+    /// Reads some bytes; 0 at the end.
+    pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
+        let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
+        let left = usize::try_from(self.size_bytes.saturating_sub(at)).unwrap_or(usize::MAX);
+        buffer.resize(bytes.len().min(left.max(READ_LEAST_BYTES)), 0);
+        let read = spawn_blocking(move || {
+            let read = file.read_at(&mut buffer, at);
+            (buffer, read)
+        });
+        let (buffer, read) = read.await.expect("disk work does not panic");
+        self.buffer = buffer;
+        let what = || format!("reading {}", shown(&local(&self.path)));
+        let count = read.map_err(|error| TaskError::disk(what())(error))?;
+        bytes[..count].copy_from_slice(&self.buffer[..count]);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl LocalWriter {
+    fn new(file: Arc<dyn OpenFile>, path: Vec<u8>, at: u64) -> Self {
+        Self {
+            file,
+            path,
+            at,
+            writing: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Has the next bytes be written at this offset.
+    pub(super) fn seek(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    /// Writes bytes. That they cannot be written may show at the next call.
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), TaskError> {
+        self.flush().await?;
+        let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        self.at += bytes.len() as u64;
+        self.writing = Some(spawn_blocking(move || {
+            let written = file.write_at(&buffer, at);
+            (buffer, written)
+        }));
+        Ok(())
+    }
+
+    /// Waits until all is written.
+    pub(super) async fn flush(&mut self) -> Result<(), TaskError> {
+        let Some(writing) = self.writing.take() else {
+            return Ok(());
+        };
+        let (buffer, written) = writing.await.expect("disk work does not panic");
+        self.buffer = buffer;
+        written.map_err(TaskError::disk(format!(
+            "writing {}",
+            shown(&local(&self.path))
+        )))
+    }
+
+    /// Has what was written outlive a power cut.
+    pub(super) async fn sync(&mut self) -> Result<(), TaskError> {
+        self.flush().await?;
+        let what = format!("writing {}", shown(&local(&self.path)));
+        let file = self.file.clone();
+        on_disk(move || file.sync(), what).await
+    }
+}
+
+/// Bytes of a read beyond what a file had: it may have grown.
+const READ_LEAST_BYTES: usize = 4_096;

@@ -1,0 +1,77 @@
+//! Files of a lane that have their names, and are done once these outlive a power cut. The lane goes on meanwhile.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{failure::TaskError, shared::Shared};
+use crate::{
+    job::Site,
+    names::{local, shown},
+    plan::{Event, Outcome, Task, TaskId},
+};
+
+/// The files whose names are being synced.
+pub(super) struct Naming {
+    lane: usize,
+    shared: Arc<Shared>,
+    events: mpsc::UnboundedSender<(usize, Event)>,
+    /// A place for each file. Those under way end by themselves where the lane is interrupted.
+    places: Arc<Semaphore>,
+}
+
+impl Naming {
+    pub(super) fn new(
+        lane: usize,
+        shared: &Arc<Shared>,
+        events: mpsc::UnboundedSender<(usize, Event)>,
+    ) -> Self {
+        Self {
+            lane,
+            shared: shared.clone(),
+            events,
+            places: Arc::new(Semaphore::new(FILES_SYNCED_MAX)),
+        }
+    }
+
+    /// The path of this machine that a task gives a name to.
+    pub(super) fn path(&self, task: &Task) -> Option<Vec<u8>> {
+        let job = &self.shared.job;
+        let (Site::Local, Task::Move(file) | Task::Join(file)) = (&job.destination, task) else {
+            return None;
+        };
+        Some(job.destination_path(file.root, &file.path))
+    }
+
+    /// A task is done: at once, or when the name that it has given is synced.
+    pub(super) async fn done(&mut self, id: TaskId, outcome: Outcome, path: Option<Vec<u8>>) {
+        let (lane, events) = (self.lane, self.events.clone());
+        // The plan has ended where nobody listens any more.
+        let tell = move |event| drop(events.send((lane, event)));
+        let (Outcome::Moved { .. }, Some(path)) = (&outcome, path) else {
+            return tell(Event::Done(id, outcome));
+        };
+        let place = self.places.clone().acquire_owned().await;
+        let files = self.shared.destination_files.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let what = format!("syncing the directory of {}", shown(&local(&path)));
+            tell(
+                match files.named(&path).await.map_err(TaskError::disk(what)) {
+                    Ok(()) => Event::Done(id, outcome),
+                    Err(error) => Event::Failed(id, error.failure(0)),
+                },
+            );
+        });
+    }
+
+    /// Waits for all.
+    pub(super) async fn end(&mut self) {
+        let all = u32::try_from(FILES_SYNCED_MAX).expect("a small number");
+        // Nobody closes it.
+        let _ = self.places.acquire_many(all).await;
+    }
+}
+
+/// Files of a lane whose names are synced together.
+pub(super) const FILES_SYNCED_MAX: usize = 64;

@@ -1,0 +1,210 @@
+//! Power cuts, full disks and read errors while a job moves files and removes their sources.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+use super::{Progress, Summary, run_with, shared::Shared};
+use crate::{
+    disk::faulty::FaultyDisk,
+    job::{Job, Moving, Root, Site, Target, Verify},
+    plan::{Note, Options, Purpose, Result as Became},
+};
+
+/// A tree to be moved, older files in its way, and what became of them.
+struct World {
+    disk: FaultyDisk,
+    sources: BTreeMap<String, Vec<u8>>,
+    replaced: BTreeMap<String, Vec<u8>>,
+    verify: Verify,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let disk = FaultyDisk::new(seed ^ 0x5eed);
+        let mut sources = BTreeMap::new();
+        let mut replaced = BTreeMap::new();
+        disk.put_folder("/from");
+        disk.put_folder("/there");
+        for number in 0..random.random_range(1..8) {
+            let folder = ["", "/a", "/a/b", "/c"][random.random_range(0..4)];
+            let path = format!("{folder}/{number}");
+            let length = random.random_range(0..20_000);
+            let content: Vec<u8> = (0..length).map(|_| random.random_range(1..=255)).collect();
+            disk.put(&format!("/from{path}"), &content, 1_000_000);
+            if random.random_range(0..3) == 0 {
+                let old = vec![b'o'; random.random_range(0..9_000)];
+                disk.put(&format!("/there/to{path}"), &old, 5);
+                replaced.insert(path.clone(), old);
+            }
+            sources.insert(path, content);
+        }
+        Self {
+            disk,
+            sources,
+            replaced,
+            verify: [Verify::None, Verify::Size, Verify::ReadBack][random.random_range(0..3)],
+        }
+    }
+
+    /// Moves the tree. Returns what was reported as done.
+    fn run(&self) -> (Summary, Vec<String>) {
+        let target = Target::new(b"/there/to".to_vec(), b"from".to_vec());
+        let job = Job {
+            source: Site::Local,
+            destination: Site::Local,
+            roots: vec![Root {
+                source: b"/from".to_vec(),
+                destination: target,
+            }],
+            files: None,
+            plan: Options {
+                purpose: Purpose::Copy,
+                removes_source: true,
+                retries: 0,
+                ..Options::default()
+            },
+            moving: Moving {
+                verify: self.verify,
+                ..Moving::default()
+            },
+            sharing: None,
+            kept: None,
+        };
+        let system = Arc::new(self.disk.clone());
+        let shared = Shared::new(Arc::new(job), None, Arc::new(Progress::new(None)), system);
+        let mut done = Vec::new();
+        let tell = |note: Option<Note>, _| {
+            if let Some(Note {
+                path,
+                result: Became::Moved(..) | Became::Same(_),
+                ..
+            }) = note
+            {
+                done.push(format!("/{path}"));
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let summary = runtime.block_on(run_with(shared, std::future::pending(), tell));
+        (summary, done)
+    }
+
+    /// What was done is there, no source is gone without its copy, and no file is half of each.
+    fn check(&self, done: &[String], seed: u64) {
+        let (from, to) = (self.disk.files("/from"), self.disk.files("/there/to"));
+        for path in done {
+            let there = to.get(path);
+            assert_eq!(
+                there,
+                Some(&self.sources[path]),
+                "seed {seed}: {path} is lost"
+            );
+        }
+        for (path, content) in &self.sources {
+            let there = to.get(path);
+            let is_moved = there == Some(content);
+            let is_old = there == self.replaced.get(path);
+            assert!(is_moved || is_old, "seed {seed}: {path} is half of each");
+            let is_source = from.get(path) == Some(content);
+            assert!(is_moved || is_source, "seed {seed}: {path} is gone");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_power_cuts_lose_nothing_that_was_done() {
+    let (mut cut_short, mut with_some_done) = (0, 0);
+    for seed in 0..1_000 {
+        let world = World::new(seed);
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let most = 60 * world.sources.len() as u64;
+        world.disk.cut_after(random.random_range(0..most));
+        let (summary, done) = world.run();
+        if summary.tally.failed > 0 {
+            cut_short += 1;
+            with_some_done += usize::from(!done.is_empty());
+        }
+        world.disk.restart();
+        world.check(&done, seed);
+        // Another run brings the rest.
+        let (summary, _) = world.run();
+        assert_eq!(summary.tally.failed, 0, "seed {seed}");
+        let all: Vec<_> = world.sources.keys().cloned().collect();
+        world.check(&all, seed);
+        assert_eq!(world.disk.files("/from").len(), 0, "seed {seed}");
+    }
+    assert!(cut_short > 300, "{cut_short} cuts hit a run");
+    assert!(
+        with_some_done > 100,
+        "{with_some_done} hit one that had done something"
+    );
+}
+
+#[test]
+fn disks_that_are_full_or_fail_lose_nothing_that_was_done() {
+    let mut failed = 0;
+    for seed in 0..300 {
+        let world = World::new(seed);
+        world.disk.fail_one_in(30);
+        let (summary, done) = world.run();
+        failed += usize::from(summary.tally.failed > 0);
+        world.disk.restart();
+        world.check(&done, seed);
+        let (summary, _) = world.run();
+        assert_eq!(summary.tally.failed, 0, "seed {seed}");
+    }
+    assert!(failed > 100, "{failed} runs met an error");
+}
+
+#[test]
+fn a_folder_is_synced_once_for_many_files() {
+    let world = World {
+        disk: FaultyDisk::new(1),
+        sources: BTreeMap::new(),
+        replaced: BTreeMap::new(),
+        verify: Verify::None,
+    };
+    for number in 0..200 {
+        world.disk.put(&format!("/from/{number}"), b"x", 7);
+    }
+    world.disk.put_folder("/there");
+    let (summary, done) = world.run();
+    assert_eq!((summary.tally.failed, done.len()), (0, 200));
+    assert!(
+        world.disk.folder_syncs() < 200,
+        "{}",
+        world.disk.folder_syncs()
+    );
+}
+
+#[test]
+fn a_source_stays_until_a_copy_of_another_program_is_synced() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        world.replaced.clear();
+        for (path, content) in &world.sources {
+            let path = format!("/there/to{path}");
+            world.disk.put(&path, content, 1_000_000);
+            world.disk.forget_syncs(&path);
+        }
+        for folder in ["/there/to/a/b", "/there/to/a", "/there/to"] {
+            if world
+                .disk
+                .files("/there/to")
+                .keys()
+                .any(|it| format!("/there/to{it}").starts_with(folder))
+            {
+                world.disk.forget_syncs(folder);
+            }
+        }
+        let (summary, done) = world.run();
+        assert_eq!((summary.tally.failed, summary.tally.moved), (0, 0));
+        world.disk.restart();
+        world.check(&done, seed);
+    }
+}
