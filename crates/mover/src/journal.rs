@@ -10,7 +10,7 @@ use std::{
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Piece;
+use crate::{part_name::names_of_key, plan::Piece};
 
 /// The parts of one job.
 #[derive(Debug)]
@@ -95,6 +95,22 @@ impl Drop for Journal {
     }
 }
 
+/// A part that an interrupted run has left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftPart {
+    /// What the journal knows it by.
+    pub key: Vec<u8>,
+    /// The paths that it may have at the destination: where names must be short, the second one.
+    pub names: Vec<Vec<u8>>,
+}
+
+/// The digits in the name of a part, in either kind of record.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    digits: Option<u32>,
+}
+
 /// A journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -156,13 +172,13 @@ impl Journal {
         self
     }
 
-    /// The parts that are left, by the names that they have at the destination.
+    /// The parts that are left at the destination.
     ///
     /// # Errors
     /// That of the file.
-    pub fn left(&self) -> Result<Vec<Vec<u8>>, redb::Error> {
+    pub fn left(&self) -> Result<Vec<LeftPart>, redb::Error> {
         let transaction = self.database.begin_read()?;
-        let mut names = Vec::new();
+        let mut left = Vec::new();
         for table in [PARTS, PIECES] {
             let table = match transaction.open_table(table) {
                 Ok(table) => table,
@@ -170,10 +186,16 @@ impl Journal {
                 Err(error) => return Err(error.into()),
             };
             for entry in table.iter()? {
-                names.push(entry?.0.value().to_vec());
+                let (key, value) = entry?;
+                let named: Option<Named> = serde_json::from_slice(value.value()).ok();
+                let digits = named.and_then(|it| it.digits);
+                left.push(LeftPart {
+                    key: key.value().to_vec(),
+                    names: names_of_key(key.value(), digits),
+                });
             }
         }
-        Ok(names)
+        Ok(left)
     }
 
     /// Tells the parts of this job from those of others.
@@ -376,13 +398,14 @@ mod tests {
         let journal = open();
         journal.begin(b"x.part", part).expect("written");
         journal
-            .begin_pieces(b"y.part", part.origin)
+            .begin_pieces(b"y.part", part.origin, None)
             .expect("written");
         drop(journal);
         assert_eq!(files(), 1);
         let journal = open();
         let left = journal.left().expect("read");
-        assert_eq!(left, [b"x.part".to_vec(), b"y.part".to_vec()]);
+        let keys: Vec<_> = left.into_iter().map(|it| it.key).collect();
+        assert_eq!(keys, [b"x.part".to_vec(), b"y.part".to_vec()]);
         journal.end(b"x.part").expect("written");
         journal.end_pieces(b"y.part").expect("written");
         drop(journal);

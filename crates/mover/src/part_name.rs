@@ -17,6 +17,24 @@ pub(crate) fn is_long(part: &[u8]) -> bool {
     name_of(part).len() > SHORT_NAME_BYTES_MAX
 }
 
+/// The paths that a part may have which the journal knows by `key`, with `digits` of its own: the usual one, and the one
+/// where names must be short.
+pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
+    let name_at = key.len() - name_of(key).len();
+    let mut places = (name_at..key.len()).rev();
+    let Some(at) = places.find(|at| without_digits(&key[name_at..*at], 8).is_some()) else {
+        return vec![key.to_vec()];
+    };
+    let known = std::str::from_utf8(&key[at - 8..at]).expect("these are digits");
+    let digits = digits.unwrap_or_else(|| u32::from_str_radix(known, 16).expect("so are they"));
+    let (stem, suffix) = (&key[..at - 9], &key[at..]);
+    let mut names = vec![part_path(stem, digits, suffix)];
+    if is_long(&names[0]) {
+        names.push(short_part_path(stem, digits, suffix));
+    }
+    names
+}
+
 /// Digits that stand for a source.
 pub(crate) fn digits_of(source: &[u8]) -> u32 {
     xxh3_64(source) as u32
@@ -125,6 +143,19 @@ mod tests {
         assert_eq!(part.len(), NAME_BYTES_MAX);
         let short = short_part_path(b"a/film", 7, b".part");
         assert_eq!(short, b"a/film.00000007.part");
+    }
+
+    #[test]
+    fn a_key_and_digits_give_the_names_of_a_part() {
+        let key = part_path(b"d.0123abcd/film", 7, b".part");
+        assert_eq!(names_of_key(&key, None), std::slice::from_ref(&key));
+        let other = b"d.0123abcd/film.00000009.part".to_vec();
+        assert_eq!(names_of_key(&key, Some(9)), [other]);
+        assert_eq!(names_of_key(b"x.part", Some(9)), [b"x.part".to_vec()]);
+        let path = [&b"d/"[..], &[b'x'; 300]].concat();
+        let names = names_of_key(&part_path(&path, 7, b".part"), Some(9));
+        assert_eq!(names[0], part_path(&path, 9, b".part"));
+        assert_eq!(names[1], short_part_path(&path, 9, b".part"));
     }
 
     #[test]

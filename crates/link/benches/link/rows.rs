@@ -122,6 +122,19 @@ fn rows() -> Vec<Row> {
         );
         add(name, trial, None, matrix::required(loss), None);
     }
+    // Jitter of a shared access line, without and with overtaking.
+    for in_order in [false, true] {
+        let rtt = Duration::from_millis(110);
+        let trial = Trial::symmetric(BitRate::mbit(270), rtt, 0.0).with(|path| {
+            path.jitter = Jitter {
+                spread: Duration::from_millis(6),
+                in_order,
+            };
+        });
+        let order = if in_order { "in order" } else { "any order" };
+        let name = format!("110 ms, 270 Mbit/s, 6 ms of jitter, {order}");
+        add(name, trial, None, 0.95, None);
+    }
     rows
 }
 

@@ -29,13 +29,13 @@ const STREAMS_MAX: u32 = 4096;
 pub(super) const FLOOR_SHARE: u64 = 4;
 /// This fraction (one over it) is left to a connection however much others of the same peer take.
 const BESIDE_SHARE: u64 = 16;
-/// Sixteenths of the memory in the pool of streams that the peer opens: with 1 GiB the first stream has 128 MiB, which
+/// Sixteenths of the memory in the pool of streams that the peer opens: with 1 GiB the first stream has 160 MiB, which
 /// fill 1 Gbit/s over 1 s until its window moves ...
-const PEER_POOL_SIXTEENTHS: u64 = 4;
+const PEER_POOL_SIXTEENTHS: u64 = 5;
 /// ... in the pool of streams that we open ...
 const OWN_POOL_SIXTEENTHS: u64 = 2;
 /// ... and for the least windows and for growth.
-const REST_SIXTEENTHS: u64 = 6;
+const REST_SIXTEENTHS: u64 = 5;
 /// Streams of this fraction (one over it) of all that the peer may open can begin at once without taking from what
 /// windows have grown by.
 const BURST_SHARE: u64 = 6;

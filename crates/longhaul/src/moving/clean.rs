@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use mover::{journal::Journal, run::Browser};
+use mover::{
+    journal::{Journal, LeftPart},
+    run::Browser,
+};
 
 use super::{Order, Settings, open_journal, settings::ask_passwords};
 use crate::{output, way::start_near};
@@ -54,10 +57,14 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     Ok(())
 }
 
-async fn remove(browser: &mut Browser, journal: &Journal, part: &[u8]) -> anyhow::Result<()> {
-    if browser.look(part).await?.is_some() {
-        browser.delete(part).await?;
+async fn remove(browser: &mut Browser, journal: &Journal, part: &LeftPart) -> anyhow::Result<()> {
+    for name in &part.names {
+        if browser.look(name).await?.is_some() {
+            browser.delete(name).await?;
+        }
     }
-    let ended = journal.end(part).and_then(|()| journal.end_pieces(part));
+    let ended = journal
+        .end(&part.key)
+        .and_then(|()| journal.end_pieces(&part.key));
     ended.context("the journal cannot be written")
 }

@@ -165,8 +165,8 @@ impl JobMemory {
             begun.map_err(|error| memory.unusable(error))?;
             Ok(memory)
         }));
-        let memory = opened
-            .unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))?;
+        let memory =
+            opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))?;
         if is_new {
             // Else a power cut takes all of it.
             let synced = sync_folder(folder);

@@ -18,7 +18,7 @@ use super::{
     note::{Note, Result, Step},
     options::{Links, Purpose},
     queue::Queued,
-    shift::{Held, Likeness, described},
+    shift::{Held, TimeChange, described},
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
     version::Version,

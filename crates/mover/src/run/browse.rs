@@ -4,12 +4,7 @@ use std::{io, sync::Arc};
 
 use ftp::listing::Entry;
 
-use super::{
-    delete::delete_file,
-    end::{End, on_disk},
-    failure::TaskError,
-    lane,
-};
+use super::{blocking::on_disk, delete::delete_file, end::End, failure::TaskError, lane};
 use crate::{
     disk::LocalFiles,
     job::Site,
@@ -129,7 +124,7 @@ impl Browser {
         match &mut self.end {
             End::Remote(session) => session.remove_directory(path).await?,
             End::Local(end) => {
-                let (files, path) = (end.files().clone(), path.to_vec());
+                let (files, path) = (end.files.clone(), path.to_vec());
                 let what = format!("removing the directory {}", shown(&local(&path)));
                 on_disk(move || files.remove_folder(&path), what).await?;
             }

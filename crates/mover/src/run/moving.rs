@@ -353,7 +353,7 @@ impl Mover<'_> {
         if let Some(copied) = self.copy_by_spool(names, overlap, facts, journal).await? {
             return Ok(copied);
         }
-        let (follows, is_local) = (self.follows(), matches!(self.source, End::Local));
+        let (follows, is_local) = (self.follows(), matches!(self.source, End::Local(_)));
         let mut read = (is_local && !follows).then(|| ReadRange::from(overlap.length));
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
         if !reader.is_of(facts.size_bytes, facts.modified_unix_s) {

@@ -6,6 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::{browse::BrowseError, end::End, failure::TaskError, progress::Progress};
 use crate::{
+    disk::LocalFiles,
     job::{Moving, Site},
     server::ServerError,
 };
@@ -26,7 +27,8 @@ pub async fn pour(
     // Tells the part from those of other processes.
     let source = format!("-{}", std::process::id());
     let part = moving.partial(source.as_bytes(), path);
-    let mut end = End::open(site, None).await?;
+    let files = LocalFiles::without_roots();
+    let mut end = End::open(site, &files, None).await?;
     let there = end.look(path).await?;
     if there.is_some_and(|it| it.kind == Kind::Directory) {
         let message =
@@ -50,7 +52,7 @@ pub async fn pour(
             // The connection may be in the midst of the upload.
             drop(end);
             if part != path
-                && let Ok(mut end) = End::open(site, None).await
+                && let Ok(mut end) = End::open(site, &files, None).await
             {
                 // A server that keeps it has said why before.
                 let _ = end.remove(&part).await;
