@@ -27,9 +27,9 @@ use std::{
 
 use nix::{
     libc::{O_DIRECTORY, O_PATH},
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
     unistd::{User, geteuid},
 };
-use rustix::net::sockopt::socket_peercred;
 
 /// A process at the other end of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,10 +118,11 @@ pub fn connect(path: &Path, key_file: Option<&Path>) -> io::Result<UnixStream> {
 
 /// The process at the other end.
 pub(crate) fn process_behind(socket: impl AsFd) -> io::Result<Process> {
-    let credentials = socket_peercred(socket)?;
+    // The kernel tells 0 for a process of another namespace.
+    let credentials = getsockopt(&socket, PeerCredentials)?;
     Ok(Process {
-        pid: credentials.pid.as_raw_nonzero().get(),
-        uid: credentials.uid.as_raw(),
+        pid: credentials.pid(),
+        uid: credentials.uid(),
     })
 }
 

@@ -37,6 +37,13 @@ impl KnownServers {
             // Each is found out again when it is asked next.
             servers.clear();
         }
+        let known = servers
+            .get(server)
+            .map_or_else(ServerTraits::default, |it| it.0);
+        let traits = ServerTraits {
+            dislikes_questions: known.dislikes_questions || traits.dislikes_questions,
+            lacks_passive: known.lacks_passive || traits.lacks_passive,
+        };
         servers.insert(server.clone(), (traits, now));
     }
 

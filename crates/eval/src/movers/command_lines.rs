@@ -51,10 +51,10 @@ impl Order<'_> {
         let mut arguments = texts(["copy", "--transfers"]);
         arguments.push(self.threads.to_string());
         arguments.extend_from_slice(way);
-        // A directory becomes the destination, and a file goes into it.
+        // What is in the directory goes into the destination, and so does a file.
         arguments.push(match self.single() {
             Some(name) => self.url(name),
-            None => format!("ftp://{}/{}", self.server, self.folder),
+            None => format!("ftp://{}/{}/", self.server, self.folder),
         });
         arguments.push(format!("{}/", self.into.display()));
         arguments
@@ -215,7 +215,7 @@ mod tests {
         let [copy, lftp, rclone, aria2, wget, curl] = &lines;
         let both = "ftp://10.0.0.2:21/film/0.bin ftp://10.0.0.2:21/film/1.bin";
         for (line, end) in [
-            (copy, "--transfers 8 ftp://10.0.0.2:21/film /tmp/into/"),
+            (copy, "--transfers 8 ftp://10.0.0.2:21/film/ /tmp/into/"),
             (lftp, "mirror --parallel=8 film /tmp/into"),
             (rclone, "AAAA:film /tmp/into"),
             (aria2, &*format!("-x 1 -s 1 -j 8 -Z {both}")),

@@ -215,7 +215,10 @@ impl Session {
                     continue;
                 }
                 // RFC 959: while a transfer runs, the end is an abort.
-                read = self.control.read_if(self.near.wants_client(), self.near.is_transferring()) => {
+                read = self.control.read_if(
+                    self.near.wants_client(),
+                    self.near.is_transferring() && !self.near.is_half_closed(),
+                ) => {
                     self.has_spoken = true;
                     match read {
                         Ok(true) => {}
@@ -226,7 +229,7 @@ impl Session {
                         Err(_) => self.near.handle(Input::ClientClosed),
                     }
                 }
-                () = sleep_until(half_closed_at + HALF_CLOSED_TIMEOUT), if self.near.is_half_closed() => {
+                () = sleep_until(half_closed_at + HALF_CLOSED_TIMEOUT), if self.near.is_half_closed() && !self.near.is_transferring() => {
                     self.near.handle(Input::LimitReached("the server has not answered in time"));
                 }
                 peer = unheard(&mut self.unheard) => {

@@ -362,15 +362,13 @@ impl Connection {
                 return BUFFERED_MIN
                     .saturating_sub(stream.send.buffered_bytes() + stream.send.excess_bytes());
             }
-            Class::Bulk => {
-                let share = share.min(
-                    stream
-                        .send
-                        .credit_bytes()
-                        .saturating_add(UNSENT_BEYOND_CREDIT),
-                );
-                stream.send.unsent_max().map_or(share, |max| max.min(share))
-            }
+            Class::Bulk => match stream.send.unsent_max() {
+                Some(max) => max.min(share),
+                None => {
+                    let credit = stream.send.credit_bytes();
+                    share.min(credit.saturating_add(UNSENT_BEYOND_CREDIT))
+                }
+            },
         };
         unsent_max.saturating_sub(stream.send.unsent_bytes() + stream.send.excess_bytes())
     }

@@ -14,6 +14,8 @@ pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// The first stream takes this part (one over it) of a full pool. With a larger part, a fuller pool would have less
 /// left behind the next stream, and a sender that missed an announcement would assume too much.
 const FIRST_SHARE: u64 = 2;
+/// No share is larger, whatever a peer says: 24 GB.
+const SHARE_MAX: u64 = 1 << 24;
 /// Streams remembered until the receiver's next announcement: as many as a receiver allows at once.
 const OPENED_MAX: usize = 4096;
 
@@ -142,6 +144,8 @@ pub(crate) struct PeerPool {
     /// Counts of the bulk streams that we have opened since. The newest announcement may have been made
     /// before the receiver knew of them.
     opened: VecDeque<u32>,
+    /// Free slots that the newest announcement has named, until the next stream takes them.
+    announced: Option<u64>,
 }
 
 impl PeerPool {
@@ -151,11 +155,13 @@ impl PeerPool {
             pool: CreditPool::new(pool_size(first_window)),
             from: 0,
             opened: VecDeque::new(),
+            announced: None,
         }
     }
 
     /// The window of a new bulk stream, the `count`th stream of ours.
     pub(crate) fn take(&mut self, count: u32) -> u64 {
+        self.apply_announcement();
         if self.opened.len() == OPENED_MAX {
             self.opened.pop_front();
         }
@@ -176,7 +182,16 @@ impl PeerPool {
         {
             self.opened.pop_front();
         }
-        self.pool.free = announcement.free.min(self.pool.size);
+        self.announced = Some(announcement.free.min(self.pool.size));
+    }
+
+    /// Takes the shares of streams opened meanwhile off what was announced. A peer may announce as often as it likes, so
+    /// that waits for the next stream.
+    fn apply_announcement(&mut self) {
+        let Some(free) = self.announced.take() else {
+            return;
+        };
+        self.pool.free = free;
         for _ in 0..self.opened.len() {
             if self.pool.take().taken == 0 {
                 break;
@@ -187,7 +202,7 @@ impl PeerPool {
 
 /// Size of the pool whose first stream may use `first_window` slots.
 fn pool_size(first_window: u64) -> u64 {
-    let first_share = first_window.saturating_sub(WINDOW_FLOOR);
+    let first_share = first_window.saturating_sub(WINDOW_FLOOR).min(SHARE_MAX);
     first_share.saturating_mul(FIRST_SHARE)
 }
 
@@ -258,6 +273,7 @@ mod tests {
                     }
                     _ => {}
                 }
+                sender.apply_announcement();
                 let all = assumed.iter().sum::<u64>() + sender.pool.free();
                 prop_assert!(all <= size, "{all} of {size}");
             }

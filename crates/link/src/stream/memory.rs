@@ -33,9 +33,9 @@ const BESIDE_SHARE: u64 = 16;
 /// fill 1 Gbit/s over 1 s until its window moves ...
 const PEER_POOL_SIXTEENTHS: u64 = 5;
 /// ... in the pool of streams that we open ...
-const OWN_POOL_SIXTEENTHS: u64 = 2;
+const OWN_POOL_SIXTEENTHS: u64 = 1;
 /// ... and for the least windows and for growth.
-const REST_SIXTEENTHS: u64 = 5;
+const REST_SIXTEENTHS: u64 = 6;
 /// Streams of this fraction (one over it) of all that the peer may open can begin at once without taking from what
 /// windows have grown by.
 const BURST_SHARE: u64 = 6;

@@ -201,6 +201,10 @@ impl OpenFile for MachineFile {
                 mode = mode & !0o070 | mode & (mode & 0o007) << 3;
             }
         }
+        // Where the mount decides, a change would be refused, also one to what it is.
+        if now.mode & PERMISSIONS == mode {
+            return Ok(());
+        }
         self.0.set_permissions(Permissions::from_mode(mode))
     }
 

@@ -466,10 +466,9 @@ impl LocalFiles {
             Err(_) if self.links == Links::Follow => return Ok(Removal::Kept),
             Err(error) => return Err(error),
         };
-        let is_same = match stamp {
-            Some(stamp) => stamp == Stamp::of(&stat),
-            None => is_taken(&entry(b"", &stat)),
-        };
+        // One that has grown since is not what was taken, although it is what was read last.
+        let is_read = stamp.is_none_or(|it| it == Stamp::of(&stat));
+        let is_same = is_read && is_taken(&entry(b"", &stat));
         if !is_same || stat.kind != FileKind::File {
             return Ok(Removal::Kept);
         }

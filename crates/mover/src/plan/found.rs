@@ -277,12 +277,16 @@ impl Planner {
         there: Option<&Entry>,
         now: Instant,
     ) -> Option<File> {
-        let has_times = !self.options.is_check() && !self.options.compares_content;
+        // A listing of this machine has no zone.
+        let has_zone = self.options.source_has_zone || self.options.destination_has_zone;
+        let has_times = has_zone && !self.options.is_check() && !self.options.compares_content;
         if !has_times || file.link.is_some() || self.tree.node(directory).shifts.is_over() {
             return Some(file);
         }
         let memory = self.options.memory.as_ref();
-        let taken = memory.and_then(|it| it.taken(&file.path));
+        let taken = memory
+            .filter(|_| self.options.source_has_zone && !self.removes_sources())
+            .and_then(|it| it.taken(&file.path));
         let known = taken.or_else(|| {
             // A source is removed only if the destination has it with its time.
             let there = there.filter(|it| it.kind == Kind::File && !self.removes_sources())?;
@@ -325,7 +329,8 @@ impl Planner {
         let Some(shift_s) = shift_s else { return };
         if self.shift_s.replace(shift_s) != Some(shift_s) {
             let message = format!(
-                "the times of {} files have moved by {}, and their sizes are the same: the server's time zone has changed,                  and none of them is taken again",
+                "the times of {} files have moved by {}, and their sizes are the same: the server's time zone has changed, \
+                 and none of them is taken again",
                 shifted.len(),
                 described(shift_s)
             );

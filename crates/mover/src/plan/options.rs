@@ -21,6 +21,10 @@ pub struct Options {
     pub keeps_newer: bool,
     /// Of files with the same size the content is compared, not the time.
     pub compares_content: bool,
+    /// The source lists times of a server, whose zone may change.
+    pub source_has_zone: bool,
+    /// The destination lists times of a server.
+    pub destination_has_zone: bool,
     /// What becomes of symbolic links below a source.
     pub links: Links,
     /// A file that was changed within so many seconds before the job began may still be written, and is left out.
@@ -134,6 +138,8 @@ impl Default for Options {
             retries: 5,
             keeps_newer: false,
             compares_content: false,
+            source_has_zone: true,
+            destination_has_zone: true,
             links: Links::Skip,
             settle_s: 0,
             makes_empty_directories: false,

@@ -45,7 +45,7 @@ pub use self::{
 use self::{record::Record, shared::Shared};
 use crate::{
     disk::Machine,
-    job::Job,
+    job::{Job, Site},
     journal::Journal,
     plan::{Action, Forgetful, Note, Planner, Tally},
 };
@@ -83,6 +83,8 @@ async fn run_with(
     let job = shared.job.clone();
     let mut options = job.plan.clone();
     options.part_suffix.clone_from(&job.moving.partial_suffix);
+    options.source_has_zone = matches!(job.source, Site::Server(_));
+    options.destination_has_zone = matches!(job.destination, Site::Server(_));
     let mut planner = match &job.files {
         Some(files) => Planner::of_files(files.clone(), options),
         None => Planner::new(job.roots.len(), options),

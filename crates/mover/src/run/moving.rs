@@ -467,8 +467,8 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         }
         let verify = self.shared.job.moving.verify;
-        if verify == Verify::None {
-            return Ok((Proof::None, copied.is_grown));
+        if verify == Verify::None && !copied.is_grown {
+            return Ok((Proof::None, false));
         }
         if copied.is_grown {
             self.mend_source().await?;
@@ -490,6 +490,9 @@ impl Mover<'_> {
         let is_grown = !is_same && self.has_grown(names, facts, &now, copied).await?;
         if copied.is_grown && !is_grown {
             return Err(TaskError::Endless(bytes));
+        }
+        if verify == Verify::None {
+            return Ok((Proof::None, true));
         }
         if !is_same && !is_grown {
             return Err(TaskError::Changed);

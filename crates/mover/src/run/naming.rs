@@ -48,7 +48,7 @@ impl Naming {
         let (lane, events) = (self.lane, self.events.clone());
         // The plan has ended where nobody listens any more.
         let tell = move |event| drop(events.send((lane, event)));
-        let (Outcome::Moved { .. }, Some(path)) = (&outcome, path) else {
+        let (Outcome::Moved { .. } | Outcome::Grown { .. }, Some(path)) = (&outcome, path) else {
             return tell(Event::Done(id, outcome));
         };
         let place = self.places.clone().acquire_owned().await;

@@ -8,6 +8,7 @@ use super::{browse::BrowseError, end::End, failure::TaskError, progress::Progres
 use crate::{
     disk::LocalFiles,
     job::{Moving, Site},
+    names::{local, shown},
     server::ServerError,
 };
 
@@ -30,6 +31,10 @@ pub async fn pour(
     let files = LocalFiles::without_roots();
     let mut end = End::open(site, &files, None).await?;
     let there = end.look(path).await?;
+    if there.as_ref().is_some_and(|it| it.kind == Kind::Other) {
+        let message = "the destination is neither a file nor a directory";
+        return Err(BrowseError::Unusable(message.to_owned()));
+    }
     if there.is_some_and(|it| it.kind == Kind::Directory) {
         let message =
             "the destination is a directory: standard input has no name, so name the file";
@@ -40,7 +45,7 @@ pub async fn pour(
         () = interrupt => Err(TaskError::Listing("interrupted".to_owned())),
     };
     let named = match written {
-        Ok(bytes) => end.name(&part, path, None).await.map(|_| bytes),
+        Ok(bytes) => name(&mut end, &part, path).await.map(|()| bytes),
         Err(error) => Err(error),
     };
     match named {
@@ -61,6 +66,17 @@ pub async fn pour(
             Err(error.into())
         }
     }
+}
+
+/// Gives the part its name, which then outlives a power cut.
+async fn name(end: &mut End, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
+    end.name(part, path, None).await?;
+    if let End::Local(local_end) = end {
+        let what = format!("syncing the directory of {}", shown(&local(path)));
+        let named = local_end.files.named(path).await;
+        named.map_err(TaskError::disk(what))?;
+    }
+    Ok(())
 }
 
 async fn write(

@@ -47,6 +47,9 @@ impl NearSession {
 
     /// RFC 959: while a transfer runs, the end is an abort. Else what the client has sent before it is answered first.
     pub(super) fn client_ended(&mut self) {
+        if self.client_ended {
+            return;
+        }
         if self.is_transferring() || self.tls_step != TlsStep::None {
             return self.client_closed();
         }

@@ -190,6 +190,7 @@ fn repeats_cost_nothing_for_streams_of_which_everything_has_arrived() {
     let send = |streams: &mut Streams, slots: u64| {
         let number = bulk(streams);
         let stream = streams.get(number).expect("it is open");
+        stream.send.set_credit(slots);
         stream.send.write(vec![1; 1000 * slots as usize].into());
         let chunks = (0..slots).map(|_| streams.take_new(number, 1000, &mut Vec::new()));
         chunks.collect::<Vec<_>>()

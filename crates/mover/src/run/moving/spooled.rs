@@ -112,10 +112,14 @@ impl Mover<'_> {
         writer.write(&at.to_be_bytes()).await?;
         let mut bytes = vec![0; progress.step_bytes()];
         loop {
-            if at > end {
+            if !matches!(reader, super::Reader::Local(_))
+                && at == end
+                && reader.read(&mut bytes).await? > 0
+            {
+                reader.abandon().await;
                 return Err(TaskError::Changed);
             }
-            // A file that grows is longer by now.
+            // A file of this machine that grows is longer by now.
             let room = usize::try_from(end - at).unwrap_or(usize::MAX);
             let room = room.min(bytes.len());
             let count = reader.read(&mut bytes[..room]).await?;
