@@ -1,4 +1,4 @@
-//! Credit of streams whose reader has not shown yet that it reads: a pool that each new stream takes a share of.
+//! Initial credit of new streams: a pool that each of them takes a share of.
 //!
 //! In: streams that begin and end. Out: the window that a new stream begins with. Sender and receiver run the
 //! same arithmetic, so a new stream needs no credit frame before its first packet.
@@ -14,8 +14,8 @@ pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// The first stream takes this part (one over it) of a full pool. With a larger part, a fuller pool would have less
 /// left behind the next stream, and a sender that missed an announcement would assume too much.
 const FIRST_SHARE: u64 = 2;
-/// No share is larger, whatever a peer says: 24 GB.
-const SHARE_MAX: u64 = 1 << 24;
+/// Largest pool of peer-opened streams in slots, 48 GB. Sender and receiver must apply the same bound.
+pub(crate) const POOL_MAX: u64 = 1 << 25;
 /// Streams remembered until the receiver's next announcement: as many as a receiver allows at once.
 const OPENED_MAX: usize = 4096;
 
@@ -36,7 +36,7 @@ pub(crate) struct Share {
 }
 
 impl CreditPool {
-    /// A pool of `slots` slots, or a few less: the first share must tell the size.
+    /// Makes a full pool of `slots` slots, rounded down so that the first share determines the size.
     pub(crate) fn new(slots: u64) -> Self {
         let size = slots / FIRST_SHARE * FIRST_SHARE;
         Self { size, free: size }
@@ -84,7 +84,7 @@ impl CreditPool {
     }
 }
 
-/// The receiver's pool as its peer knows it: what the next streams that the peer opens begin with.
+/// The receiver's pool for streams that the peer opens.
 #[derive(Debug)]
 pub(crate) struct AnnouncedPool {
     pool: CreditPool,
@@ -135,7 +135,7 @@ impl AnnouncedPool {
     }
 }
 
-/// The peer's pool, as its announcements tell: the credit that streams of ours begin with.
+/// The sender's copy of the peer's pool: initial credit of the streams that we open.
 #[derive(Debug)]
 pub(crate) struct PeerPool {
     pool: CreditPool,
@@ -202,7 +202,9 @@ impl PeerPool {
 
 /// Size of the pool whose first stream may use `first_window` slots.
 fn pool_size(first_window: u64) -> u64 {
-    let first_share = first_window.saturating_sub(WINDOW_FLOOR).min(SHARE_MAX);
+    let first_share = first_window
+        .saturating_sub(WINDOW_FLOOR)
+        .min(POOL_MAX / FIRST_SHARE);
     first_share.saturating_mul(FIRST_SHARE)
 }
 

@@ -5,7 +5,8 @@
 //! memory allows. Both directions share one bound, and a quarter is kept for each. A window is promised here;
 //! the receiving half enforces it.
 //!
-//! Three parts of the memory are for receiving, and credit never exceeds them:
+//! Three parts of the memory are for receiving. Credit exceeds them only by the least windows of streams beyond those
+//! for which room to begin is kept:
 //!
 //! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares unasked;
 //! - a pool for the streams that we open, whose peer learns its share by a credit frame. Windows that grow may use half of
@@ -19,7 +20,9 @@ use units::ByteCount;
 
 use super::{
     SLOT_SIZE,
-    credit_pool::{AnnouncedPool, Announcement, CreditPool, PeerPool, Share, WINDOW_FLOOR},
+    credit_pool::{
+        AnnouncedPool, Announcement, CreditPool, POOL_MAX, PeerPool, Share, WINDOW_FLOOR,
+    },
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
@@ -265,7 +268,7 @@ fn slots(bytes: u64) -> u64 {
 
 /// Slots in the pool of streams that the peer opens.
 fn peer_pool_size(memory_max: u64) -> u64 {
-    slots(memory_max / 16 * PEER_POOL_SIXTEENTHS)
+    slots(memory_max / 16 * PEER_POOL_SIXTEENTHS).min(POOL_MAX)
 }
 
 /// Slots that the first bulk stream may use at once on a new connection whose receiver has `memory_max`
