@@ -6,7 +6,7 @@
     reason = "plays the program around the gateways"
 )]
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
 use gateway::{
     config::Config,
@@ -62,7 +62,7 @@ fn start(
     let (orders, ordered) = tokio::sync::mpsc::channel(1);
     let reloads = Reloads {
         orders: ordered,
-        load: Box::new(move || Config::parse(&text, &path)),
+        load: Arc::new(move || Config::parse(&text, &path)),
         taken: Box::new(|_| {}),
         set_log: None,
         program: None,

@@ -5,6 +5,7 @@
 )]
 
 use std::{
+    collections::HashSet,
     fmt,
     future::Future,
     io,
@@ -280,11 +281,13 @@ pub async fn run(
         }
         let mut remaining = reloader.remaining_peers();
         let report = older_report(registry.clone());
-        let orders = successor.orders.take();
+        let (orders, files) = (successor.orders.take(), reloader.peer_files());
         side_tasks.spawn(async move {
             if let Some(orders) = orders {
-                orders.obey(report, |keys| remaining.keep(keys)).await;
+                let keep = |keys: &HashSet<_>| remaining.keep(&|key| keys.contains(key));
+                orders.obey(report, keep).await;
             }
+            files.follow(|may_stay| remaining.keep(may_stay)).await;
         });
         reloader.doors().leave_to_successor().await;
         link.retire();

@@ -139,6 +139,11 @@ pub enum RegisterError {
     },
 }
 
+/// The text of a register cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RegisterTextError(String);
+
 /// A change that is not made.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwanted<E> {
@@ -166,10 +171,46 @@ impl Register {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => return Err(io_error(path, source)),
         };
-        toml::from_str(&text).map_err(|error: toml::de::Error| RegisterError::Wrong {
+        Self::parse(&text).map_err(|RegisterTextError(message)| RegisterError::Wrong {
             path: path.to_owned(),
-            message: error.to_string().trim_end().replace('`', "\""),
+            message,
         })
+    }
+
+    /// Reads the text of a register.
+    ///
+    /// # Errors
+    /// [`RegisterTextError`] with line and column of what is wrong.
+    pub fn parse(text: &str) -> Result<Self, RegisterTextError> {
+        let parsed = toml::from_str::<Self>(text)
+            .map_err(|error| RegisterTextError(error.to_string().trim_end().replace('`', "\"")))?;
+        #[cfg(fuzz_canary)]
+        assert!(
+            !parsed.peers.iter().any(|it| it.since_unix_s % 64 == 37),
+            "canary: in the reader of registers"
+        );
+        Ok(parsed)
+    }
+
+    /// Returns the text that [`parse`](Self::parse) reads back.
+    ///
+    /// # Errors
+    /// If a time is later than TOML can say.
+    pub fn print(&self) -> io::Result<String> {
+        toml::to_string(self).map_err(io::Error::other)
+    }
+
+    /// Keys of removed peers, with the times of their removal in Unix seconds, from the text of a register that another
+    /// version may have written. Entries that cannot be read are left out.
+    pub fn removals(text: &str) -> Vec<(PublicKey, u64)> {
+        let table: toml::Table = toml::from_str(text).unwrap_or_default();
+        let entries = table.get("dismissed").and_then(toml::Value::as_array);
+        let removals = entries.into_iter().flatten().filter_map(|entry| {
+            let key = entry.get("public_key")?.as_str()?.parse().ok()?;
+            let since_unix_s = entry.get("since_unix_s")?.as_integer()?;
+            Some((key, u64::try_from(since_unix_s).ok()?))
+        });
+        removals.collect()
     }
 
     /// Changes a register as a whole or not at all, after anybody else who is about to. Invites that ended more than a day
@@ -301,7 +342,7 @@ impl Register {
     }
 
     fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
-        let body = toml::to_string(self).map_err(io::Error::other)?;
+        let body = self.print()?;
         let new = path.with_added_extension("new");
         // Left by one who was killed here.
         let _ = fs::remove_file(&new);

@@ -6,7 +6,7 @@
 
 mod plan;
 
-use std::{collections::HashSet, fmt, net::SocketAddr, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use link::{Link, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -19,13 +19,14 @@ use crate::{
     audit,
     config::{Config, ConfigError},
     doors::{DoorError, Doors},
+    register::Register,
     shared::Shared,
     transfer_log::{self, Opened},
-    upgrade::Program,
+    upgrade::{PeerFiles, Program},
 };
 
 /// Reads the configuration again.
-pub type Load = Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+pub type Load = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
 /// Has the process log what a filter lets through until the next reload, or says what is wrong with the filter.
 pub type SetLog = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -50,7 +51,7 @@ impl Reloads {
         let same = config.clone();
         let reloads = Self {
             orders: ordered,
-            load: Box::new(move || Ok(same.clone())),
+            load: Arc::new(move || Ok(same.clone())),
             taken: Box::new(|_| {}),
             set_log: None,
             program: None,
@@ -197,6 +198,12 @@ impl Reloader {
         }
     }
 
+    /// The files by which this process finds removed peers if the other one dies.
+    pub(crate) fn peer_files(&self) -> PeerFiles {
+        let register = Register::path(&self.config().key_file);
+        PeerFiles::new(self.reloads.load.clone(), register)
+    }
+
     async fn reload(&mut self, cause: Cause) -> Outcome {
         let outcome = match self.take_on(cause).await {
             Ok((taken, needs_restart)) => Outcome {
@@ -263,12 +270,12 @@ pub(crate) struct RemainingPeers {
 }
 
 impl RemainingPeers {
-    /// Dismisses all peers and keys that are not among `keys`, with all that they have open.
-    pub(crate) fn keep(&mut self, keys: &HashSet<PublicKey>) {
+    /// Dismisses all peers and keys that may not stay, with all that they have open.
+    pub(crate) fn keep(&mut self, may_stay: &dyn Fn(&PublicKey) -> bool) {
         let mut dismissed = Vec::new();
         for known in &mut self.known {
             let count = known.link.public_keys.len();
-            known.link.public_keys.retain(|key| keys.contains(key));
+            known.link.public_keys.retain(may_stay);
             if known.link.public_keys.len() < count {
                 dismissed.push(known.link.name.clone());
             }

@@ -223,7 +223,7 @@ fn serve(
         let file = file.to_owned();
         let reloads = daemon::Reloads {
             orders: orders()?,
-            load: Box::new(move || Config::load(&file)),
+            load: Arc::new(move || Config::load(&file)),
             taken: Box::new(|config| logging::follow(config.log_level)),
             set_log: Some(Arc::new(logging::set)),
             program,

@@ -49,13 +49,17 @@ impl Gateway {
     }
 
     fn restart(&mut self) {
+        self.start_process();
+        self.wait_for_peer();
+    }
+
+    fn start_process(&mut self) {
         let mut program = Command::new(&self.program);
         program.args(["gateway", "--config", &self.side.config()]);
         let child = program.stderr(Stdio::null()).spawn();
         let mut child = child.expect("the program");
         self.pids.push(child.id() as i32);
         thread::spawn(move || child.wait());
-        self.wait_for_peer();
     }
 
     /// Waits until it answers, and where it has a peer, that does.
@@ -441,6 +445,44 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
         .write_all(b"x")
         .and_then(|()| stream.read_exact(&mut came));
     assert!(answered.is_err(), "it was let in");
+}
+
+/// A service manager starts a gateway that has no channel to the processes of the one that died.
+#[test]
+fn a_removed_peer_ends_in_processes_whose_successor_has_died() {
+    for is_restarted in [false, true] {
+        let mut pair = Pair::new(&format!("upgrade-orphan-{is_restarted}"));
+        let (mut held, _) = pair.connect();
+        let status = pair.far.side.status().expect("it answers");
+        let name = status["peers"][0]["name"].as_str().expect("a name");
+        let name = name.to_owned();
+        pair.far.succeed();
+        echo(&mut held, 10_000);
+        let died = pair.far.pid();
+        kill(Pid::from_raw(died), Signal::SIGKILL).expect("it runs");
+        echo(&mut held, 10_000);
+        if is_restarted {
+            // The orphan still has the old address.
+            let config = pair.far.side.config();
+            let text = fs::read_to_string(&config).expect("it was written");
+            let link = pair.far.side.link.to_string();
+            let moved = text.replacen(&link, &free().to_string(), 1);
+            assert_ne!(moved, text, "the address was there");
+            fs::write(&config, moved).expect("room");
+            pair.far.start_process();
+            pair.far.side.wait("an answer", |_| true);
+            assert_ne!(pair.far.pid(), died);
+        }
+        let removed = pair.far.side.run(&["peer", "rm"], &[&name, "--now"], "");
+        printed(&removed);
+        let said = String::from_utf8_lossy(&removed.stderr);
+        assert_eq!(said.contains("the gateway knows"), is_restarted, "{said}");
+        let mut came = [0];
+        match held.read(&mut came) {
+            Ok(count) => assert_eq!(count, 0, "it goes on"),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "it goes on"),
+        }
+    }
 }
 
 /// Whichever of the two processes is killed in the midst of it.

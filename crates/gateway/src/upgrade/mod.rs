@@ -14,12 +14,13 @@
 //! ```
 //!
 //! Until Done the old process is the gateway: when the new one fails, dies or is late, the old one says Abandoned and goes on.
-//! Afterwards `older` keeps the old one informed of removed peers.
+//! Afterwards `older` keeps the old one informed of removed peers. If the new one dies, `peer_files` does.
 //! When the old one dies, which its end of the channel tells, the new one goes on with what it has.
 
 mod channel;
 mod message;
 mod older;
+mod peer_files;
 mod predecessor;
 mod program;
 mod successor;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::{
     message::PassThroughClients,
     older::OlderProcesses,
+    peer_files::PeerFiles,
     predecessor::{admin_https_name, admin_name, admin_socket_name},
     successor::{Handing, Successor, hand_over},
 };

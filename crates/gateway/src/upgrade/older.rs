@@ -146,7 +146,8 @@ impl SuccessorOrders {
         Ok((orders, theirs))
     }
 
-    /// Reports once a second what `report` returns, and passes on the keys of the peers that there are, until dropped.
+    /// Reports once a second what `report` returns, and passes on the keys of the peers that there are. Returns when no
+    /// process is left that could send any.
     pub(crate) async fn obey(
         mut self,
         report: impl Fn() -> OlderProcess,
@@ -210,7 +211,8 @@ pub(super) fn named<'a>(
         .collect()
 }
 
-fn keys_of(config: &Config) -> Vec<PublicKey> {
+/// The keys of all peers.
+pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
     let peers = config.peers.iter().zip(&config.link.peers);
     // Those that were removed are known here, so that they can hear it.
     let peers = peers.filter(|(peer, _)| peer.origin != Origin::Dismissed);

@@ -100,7 +100,7 @@ impl Gateway {
         let (read, path) = (file.clone(), folder.join("test.toml"));
         let reloads = Reloads {
             orders: received,
-            load: Box::new(move || Config::parse(&read.lock().expect("a text"), &path)),
+            load: Arc::new(move || Config::parse(&read.lock().expect("a text"), &path)),
             taken: Box::new(|_| {}),
             set_log: None,
             program: None,
