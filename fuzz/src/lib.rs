@@ -11,6 +11,8 @@
 mod ftp_answers;
 pub mod ftp_lines;
 pub mod ftp_sessions;
+pub mod gateway_invites;
+pub mod gateway_register;
 pub mod gateway_wire;
 pub mod link_datagrams;
 pub mod link_frames;
@@ -136,6 +138,16 @@ mod tests {
     #[test]
     fn variations_of_gateway_messages_are_read_or_refused() {
         exercise(&gateway_wire::seeds(), 20_000, gateway_wire::run);
+    }
+
+    #[test]
+    fn variations_of_invites_are_read_or_refused() {
+        exercise(&gateway_invites::seeds(), 20_000, gateway_invites::run);
+    }
+
+    #[test]
+    fn variations_of_registers_are_read_or_refused_and_keep_removed_peers_out() {
+        exercise(&gateway_register::seeds(), 5_000, gateway_register::run);
     }
 
     #[test]

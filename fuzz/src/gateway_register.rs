@@ -1,0 +1,133 @@
+//! The register of a gateway: any text is a register or is refused, one that is read is printed and read back, and no order of
+//! changes lets a removed peer in again.
+
+use gateway::register::{DismissedPeer, Enrolled, INVITES_MAX, OpenInvite, Register};
+use link::PublicKey;
+
+use crate::Tape;
+
+/// A time of the changes, in Unix seconds.
+const NOW_UNIX_S: u64 = 1_800_000_000;
+/// Changes to one register.
+const CHANGES_MAX: usize = 24;
+
+/// The changes behind their length, and the text.
+pub fn run(data: &[u8]) {
+    let mut tape = Tape::new(data);
+    let changes = tape.slice();
+    let text = String::from_utf8_lossy(&data[(1 + changes.len()).min(data.len())..]);
+    let removals = Register::removals(&text);
+    let Ok(mut register) = Register::parse(&text) else {
+        return;
+    };
+    let dismissed = register.dismissed.iter();
+    let dismissed: Vec<_> = dismissed.map(|it| (it.public_key, it.since_unix_s)).collect();
+    assert_eq!(removals, dismissed, "both readers agree");
+    check_text(&register);
+    let mut tape = Tape::new(changes);
+    for _ in 0..CHANGES_MAX {
+        if tape.is_over() {
+            break;
+        }
+        change(&mut register, &mut tape);
+    }
+    check_text(&register);
+}
+
+fn check_text(register: &Register) {
+    let text = register.print().expect("its times came from TOML");
+    assert_eq!(Register::parse(&text).as_ref(), Ok(register));
+}
+
+fn change(register: &mut Register, tape: &mut Tape<'_>) {
+    let kind = tape.byte() % 5;
+    let (one, other) = (key(register, tape), key(register, tape));
+    match kind {
+        0 => {
+            let count = register.peers.len();
+            let enrolled = register.enrol(one, (other, "site"), (&[], None), NOW_UNIX_S);
+            let is_new = matches!(enrolled, Ok((_, true)));
+            assert_eq!(register.peers.len(), count + usize::from(is_new));
+            if let Ok((name, _)) = enrolled {
+                assert!(register.peers.iter().any(|it| it.name == name));
+            }
+        }
+        1 => {
+            register.dismiss("", &[other], NOW_UNIX_S);
+            assert!(register.peers.iter().all(|it| it.public_key != other));
+            let used: Vec<_> = register.invites.iter().map(|it| it.public_key).collect();
+            let mut later = register.clone();
+            for invite in used {
+                let was_used = |it: &OpenInvite| it.public_key == invite && it.used_by == Some(other);
+                // The first invite with a key is the one that counts.
+                let first = register.invites.iter().find(|it| it.public_key == invite);
+                if first.is_some_and(was_used) {
+                    let again = later.enrol(invite, (other, "site"), (&[], None), NOW_UNIX_S);
+                    assert!(again.is_err(), "a removed peer is in again");
+                }
+            }
+        }
+        2 => {
+            register.withdraw_invites();
+            let enrolled = register.enrol(one, (other, "site"), (&[], None), NOW_UNIX_S);
+            assert!(enrolled.is_err(), "a withdrawn invite is used");
+        }
+        3 => {
+            let invite = OpenInvite {
+                name: None,
+                serves: Vec::new(),
+                public_key: one,
+                expires_unix_s: NOW_UNIX_S + u64::from(tape.byte()),
+                used_by: None,
+                withdrawn: false,
+            };
+            let is_open = |it: &&OpenInvite| it.is_open(NOW_UNIX_S);
+            let open_count = register.invites.iter().filter(is_open).count();
+            let added = register.invite(invite, NOW_UNIX_S);
+            assert_eq!(added.is_ok(), open_count < INVITES_MAX);
+        }
+        _ => register.withdraw(other),
+    }
+}
+
+/// A key of the register, or another one.
+fn key(register: &Register, tape: &mut Tape<'_>) -> PublicKey {
+    let mut keys = vec![PublicKey([1; 32]), PublicKey([2; 32])];
+    keys.extend(register.peers.iter().map(|it| it.public_key));
+    keys.extend(register.invites.iter().map(|it| it.public_key));
+    keys.extend(register.invites.iter().filter_map(|it| it.used_by));
+    keys[tape.below(keys.len())]
+}
+
+/// An empty register, one of each entry, and several of each.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let peer = |number: u8| Enrolled {
+        name: format!("site-{number}"),
+        public_key: PublicKey([number; 32]),
+        endpoint: (number % 2 == 0).then(|| "far.example:4810".to_owned()),
+        serves: vec!["*.example".to_owned()],
+        since_unix_s: 1_700_000_000,
+    };
+    let invite = |number: u8| OpenInvite {
+        name: (number % 2 == 0).then(|| "oslo".to_owned()),
+        serves: Vec::new(),
+        public_key: PublicKey([100 + number; 32]),
+        expires_unix_s: NOW_UNIX_S + 60,
+        used_by: (number % 3 == 0).then(|| PublicKey([number; 32])),
+        withdrawn: number % 5 == 4,
+    };
+    let dismissed = |number: u8| DismissedPeer {
+        public_key: PublicKey([200 + number; 32]),
+        since_unix_s: NOW_UNIX_S - 60,
+    };
+    let changes: Vec<u8> = (0..48).collect();
+    let registers = [0, 1, 6].map(|count: u8| Register {
+        endpoint: (count > 0).then(|| "192.0.2.1:4810".to_owned()),
+        peers: (0..count).map(peer).collect(),
+        invites: (0..count).map(invite).collect(),
+        dismissed: (0..count).map(dismissed).collect(),
+    });
+    let texts = registers.iter().map(|it| it.print().expect("proper times"));
+    let seeds = texts.map(|text| [&[changes.len() as u8], &changes[..], text.as_bytes()].concat());
+    seeds.collect()
+}
