@@ -143,6 +143,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             answered: false,
         },
         NearMessage::Abandon(transfer),
+        NearMessage::Waiting(transfer, Limit::Client),
     ];
     let tag = Tag {
         command: Some(id),

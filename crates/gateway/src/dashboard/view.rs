@@ -168,7 +168,9 @@ impl Limit {
             return Self::RateMax;
         }
         let moved = |limit: &str| -> u64 {
-            let transfers = transfers.iter().filter(|it| it.limit == limit);
+            // "WAN or server" counts as the former.
+            let name = |it: &TransferStatus| it.limit.split(' ').next() == Some(limit);
+            let transfers = transfers.iter().filter(|it| name(it));
             transfers.map(|it| it.bits_per_s).sum()
         };
         let all = [Self::Wan, Self::Client, Self::Server];

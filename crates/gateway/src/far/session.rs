@@ -320,6 +320,12 @@ impl Session<'_> {
                     answered,
                 })?,
                 NearMessage::Abandon(transfer) => self.far.handle(Input::Abandon(transfer))?,
+                NearMessage::Waiting(transfer, limit) => {
+                    let open = self.data.get(&transfer);
+                    if let Some(open) = open.and_then(|it| it.transfer.upgrade()) {
+                        open.told(limit);
+                    }
+                }
             }
         }
         Ok(())

@@ -26,13 +26,13 @@ use link::{PeerId, RecvStream, SendStream};
 use tokio::{
     net::TcpStream,
     sync::mpsc,
-    time::{Instant, Interval, sleep_until, timeout},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
 
 use self::{
     data_connections::Data,
-    far_half::{Far, next_message, unheard},
+    far_half::{Far, TELL_INTERVAL, next_message, unheard},
 };
 use super::{bypass, data::ClientLeg, named_target::without_target};
 use crate::{
@@ -181,6 +181,8 @@ impl Session {
         let limits = shared.config.limits;
         let mut active = Instant::now();
         let mut half_closed_at = active;
+        let mut ticks = interval(TELL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         self.drain().await;
         while !self.closing && !self.is_passing {
             if self.near.wants_client()
@@ -239,6 +241,11 @@ impl Session {
                     self.far_said(message);
                 }
                 Some((id, event)) = from_data.recv() => self.data_said(id, event),
+                _ = ticks.tick(), if !self.data.is_empty() => {
+                    self.tell_limits().await;
+                    // Reports are no sign of life of the client.
+                    continue;
+                }
                 () = shared.cut_short() => {
                     self.near.handle(Input::LinkLost("this gateway is shutting down"));
                 }

@@ -314,8 +314,11 @@ impl Entry {
         };
         let sample = *lock(&self.sample);
         let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
-            (Some(Limit::Wan), Some(told)) => Some(told),
-            (limit, _) => limit,
+            (Some(Limit::Wan), Some(told)) => limit_name(told),
+            // The other gateway has said nothing of its side, and says nothing of forwards.
+            (Some(Limit::Wan), None) if self.near => "WAN or server",
+            (Some(Limit::Wan), None) => "WAN or client",
+            (limit, _) => limit.map_or("", limit_name),
         };
         let (up, down) = self.up_and_down();
         TransferStatus {
@@ -333,7 +336,7 @@ impl Entry {
             wan_bytes: wan_bytes(&self.tally.seen(), up + down),
             bits_per_s: sample.bits_per_s,
             age_s: (now - self.started).as_secs_f64(),
-            limit: limit.map_or("", limit_name).to_owned(),
+            limit: limit.to_owned(),
         }
     }
 }

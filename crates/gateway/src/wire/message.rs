@@ -123,6 +123,8 @@ pub enum NearMessage {
     },
     /// A data connection was abandoned.
     Abandon(TransferId),
+    /// The bottleneck of a transfer at the near gateway.
+    Waiting(TransferId, Limit),
 }
 
 /// From the far side, on the stream of an FTP session.
@@ -373,6 +375,11 @@ impl Wire for NearMessage {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 3
             }
+            Self::Waiting(transfer, limit) => {
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_limit(body, *limit);
+                4
+            }
         }
     }
 
@@ -396,6 +403,7 @@ impl Wire for NearMessage {
                 answered: reader.flag()?,
             },
             3 => Self::Abandon(TransferId(reader.u32()?)),
+            4 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
         reader.end(message)

@@ -1,4 +1,4 @@
-//! What the far gateway reports of a transfer while it goes on.
+//! What gateways report to each other of a transfer while it goes on.
 
 use super::{WireError, body::Reader};
 

@@ -107,6 +107,7 @@ fn every_message_reads_back() {
             answered: true,
         },
         NearMessage::Abandon(transfer),
+        NearMessage::Waiting(transfer, Limit::Client),
     ] {
         round_trip(&message);
     }

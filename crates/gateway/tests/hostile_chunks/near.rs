@@ -85,6 +85,7 @@ impl Victim {
                 }
                 NearMessage::Command { id, line, .. } => self.refuse(&mut session, id, &line),
                 NearMessage::Abandon(_) => panic!("abandoned"),
+                NearMessage::Waiting(..) => {}
             }
         };
         let client_data = connect(passive_port(&client.line()));
@@ -97,6 +98,7 @@ impl Victim {
                     break;
                 }
                 NearMessage::Command { id, line, .. } => self.refuse(&mut session, id, &line),
+                NearMessage::Waiting(..) => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -233,6 +233,17 @@ impl Session {
         Ok(())
     }
 
+    /// Reports the bottleneck of each transfer of this session to the far gateway.
+    pub(super) async fn tell_limits(&mut self) {
+        let transfers = self.data.iter();
+        let limits =
+            transfers.filter_map(|(&id, data)| Some((id, data.transfer.as_ref()?.limit()?)));
+        let limits: Vec<_> = limits.collect();
+        for (id, limit) in limits {
+            self.tell_far(&NearMessage::Waiting(id, limit)).await;
+        }
+    }
+
     pub(super) async fn tell_far(&mut self, message: &NearMessage) {
         let Some(far) = &mut self.far else { return };
         if let Err(error) = far.send.write(encode(message)).await {
@@ -305,6 +316,9 @@ pub(super) async fn next_message(
         }
     }
 }
+
+/// Interval of reports of a transfer's bottleneck to the far gateway.
+pub(super) const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
