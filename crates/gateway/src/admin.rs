@@ -3,8 +3,8 @@
 //! those who have shown a token. The address with TLS has what can be looked at and the dashboard, both for those alone whom the
 //! dashboard lets in.
 //!
-//! Orders, `POST /reload`, `POST /upgrade` and `POST /log`, are taken at the admin socket alone (`local`), which has everything
-//! else, too.
+//! Orders, `POST /reload`, `POST /upgrade` and `POST /log`, are taken at the admin socket alone, whose processes `local` judges. It has
+//! everything else, too.
 //!
 //! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
@@ -35,7 +35,7 @@ use tokio::{
 use tracing::warn;
 
 pub(crate) use self::https::Https;
-use self::{bounded::BoundedListener, https::Handshakes, local::LocalListener};
+use self::{bounded::BoundedListener, https::Handshakes};
 use crate::{
     audit,
     dashboard::{Client, Dashboard},
@@ -146,7 +146,7 @@ pub(crate) async fn serve(
         match socket {
             Some(socket) => {
                 let service = at_socket.into_make_service_with_connect_info::<Client>();
-                axum::serve(LocalListener::new(socket), service).await
+                axum::serve(BoundedListener::at_socket(socket), service).await
             }
             None => std::future::pending().await,
         }
@@ -203,7 +203,7 @@ async fn serve_at(
     });
     let router = router.layer(middleware::from_fn_with_state(guard, check_host));
     let service = router.into_make_service_with_connect_info::<Client>();
-    axum::serve(BoundedListener::new(listener, tls)?, service).await
+    axum::serve(BoundedListener::at_address(listener, tls)?, service).await
 }
 
 async fn reload(

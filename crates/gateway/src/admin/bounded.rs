@@ -1,5 +1,6 @@
-//! A listener that hands out so many connections at once, each of which ends when it does nothing for too long. Without TLS, where
-//! all come from this machine, a newcomer gets the place of the connection that needs it least.
+//! A listener of the admin interface, at a TCP address or at the admin socket, with a bound on its connections. Each connection ends
+//! when it does nothing for too long. Without TLS, where all come from this machine, a newcomer gets the place of the connection that
+//! needs it least. Each listener has places of its own.
 //!
 //! A deadline stands from the beginning, and only what this side writes moves it. So a request that comes byte by byte
 //! is as late as one that does not come at all. A client that takes nothing of an answer has less time: it may have opened
@@ -10,9 +11,10 @@
 )]
 
 use std::{
+    fmt,
     future::Future,
     io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -26,7 +28,7 @@ use axum::{
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::JoinSet,
     time::{Instant, Sleep, sleep},
 };
@@ -34,6 +36,7 @@ use tracing::debug;
 
 use super::{
     https::Handshakes,
+    local,
     places::{Place, Places},
 };
 use crate::{dashboard::Client, tls::Leg};
@@ -41,20 +44,42 @@ use crate::{dashboard::Client, tls::Leg};
 /// A listener with a bound on its connections.
 #[derive(Debug)]
 pub(super) struct BoundedListener {
-    listener: TcpListener,
-    at: SocketAddr,
+    source: Source,
     places: Places,
-    /// `None`: there is no TLS.
-    tls: Option<Arc<Handshakes>>,
-    /// Those under way, each in its place.
+    /// Handshakes under way, each in its place.
     shaking: JoinSet<Option<Bounded>>,
 }
+
+/// Where connections come from.
+#[derive(Debug)]
+enum Source {
+    Tcp {
+        listener: TcpListener,
+        at: SocketAddr,
+        /// `None`: there is no TLS.
+        tls: Option<Arc<Handshakes>>,
+    },
+    /// The admin socket.
+    Socket(UnixListener),
+}
+
+/// A connection that was accepted.
+enum Accepted {
+    Tcp(TcpStream),
+    /// Of a process that may give orders.
+    Process(UnixStream),
+}
+
+/// The bytes of a connection, below its bounds.
+trait Connection: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Connection for T {}
 
 /// A connection with a deadline, and its place.
 #[derive(Debug)]
 pub(super) struct Bounded {
     /// The deadline is above TLS: what TLS writes by itself, because a client asks for it, moves nothing.
-    stream: Leg,
+    stream: Box<dyn Connection>,
     client: Client,
     late: Pin<Box<Sleep>>,
     /// The client has not taken what was last written.
@@ -63,21 +88,34 @@ pub(super) struct Bounded {
 }
 
 impl BoundedListener {
+    /// The listener of a TCP address.
+    ///
     /// # Errors
     /// If the socket has no address.
-    pub(super) fn new(listener: TcpListener, tls: Option<Arc<Handshakes>>) -> io::Result<Self> {
+    pub(super) fn at_address(
+        listener: TcpListener,
+        tls: Option<Arc<Handshakes>>,
+    ) -> io::Result<Self> {
         // Without TLS only programs of this machine come, or those that a proxy lets through.
         let per_client_max = match &tls {
             Some(_) => CONNECTIONS_PER_CLIENT_MAX,
             None => CONNECTIONS_MAX,
         };
+        let at = listener.local_addr()?;
         Ok(Self {
-            at: listener.local_addr()?,
-            listener,
+            source: Source::Tcp { listener, at, tls },
             places: Places::new(CONNECTIONS_MAX, per_client_max),
-            tls,
             shaking: JoinSet::new(),
         })
+    }
+
+    /// The listener of the admin socket, for processes that may give orders.
+    pub(super) fn at_socket(listener: UnixListener) -> Self {
+        Self {
+            source: Source::Socket(listener),
+            places: Places::new(CONNECTIONS_MAX, CONNECTIONS_MAX),
+            shaking: JoinSet::new(),
+        }
     }
 }
 
@@ -87,8 +125,8 @@ impl Listener for BoundedListener {
 
     async fn accept(&mut self) -> (Bounded, SocketAddr) {
         loop {
-            let (stream, address, place) = tokio::select! {
-                accepted = accept(&mut self.listener, &self.places, self.tls.is_some()) => accepted,
+            let (accepted, mut client, place) = tokio::select! {
+                accepted = self.source.accept(&self.places) => accepted,
                 Some(shaken) = self.shaking.join_next() => match shaken {
                     Ok(Some(connection)) => {
                         let address = connection.client.address;
@@ -97,49 +135,79 @@ impl Listener for BoundedListener {
                     _ => continue,
                 },
             };
+            let address = client.address;
+            let stream = match accepted {
+                Accepted::Process(stream) => {
+                    let connection = Bounded::new(stream, client, place, ORDER_TIMEOUT);
+                    return (connection, address);
+                }
+                Accepted::Tcp(stream) => stream,
+            };
             // What waits for a client that does not read shall not be much.
             let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
             if let Err(error) = bounded.and_then(|()| stream.set_nodelay(true)) {
                 debug!(%error, "socket options");
             }
-            let mut client = Client::new(address, self.at, self.tls.is_some());
-            let Some(tls) = self.tls.clone() else {
-                let connection = Bounded::new(Leg::plain(stream), client, place);
+            let Some(tls) = self.source.tls() else {
+                let connection = Bounded::new(Leg::plain(stream), client, place, REQUEST_PATIENCE);
                 return (connection, address);
             };
             self.shaking.spawn(async move {
                 let (stream, shown) = tls.take(stream, address).await?;
                 client.certificates = shown.into();
-                Some(Bounded::new(stream, client, place))
+                Some(Bounded::new(stream, client, place, REQUEST_PATIENCE))
             });
         }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.at)
+        Ok(match &self.source {
+            Source::Tcp { at, .. } => *at,
+            Source::Socket(_) => NOWHERE,
+        })
     }
 }
 
-/// The next connection: with `waits` once there is a place for it, otherwise at once, if need be in the place of another one.
-async fn accept(
-    listener: &mut TcpListener,
-    places: &Places,
-    waits: bool,
-) -> (TcpStream, SocketAddr, Place) {
-    let mut free = None;
-    loop {
-        if waits && free.is_none() {
-            free = Some(places.free().await);
+impl Source {
+    fn tls(&self) -> Option<Arc<Handshakes>> {
+        match self {
+            Self::Tcp { tls, .. } => tls.clone(),
+            Self::Socket(_) => None,
         }
-        // It waits where the process is out of descriptors.
-        let (stream, client) = Listener::accept(listener).await;
-        let place = match free.take() {
-            Some(free) => free,
-            None => places.take().await,
-        };
-        match places.give(place, client.ip()) {
-            Some(place) => return (stream, client, place),
-            None => debug!(%client, "too many connections of one client"),
+    }
+
+    /// The next connection with its place. With TLS it is accepted once there is a place for it, otherwise at once, if need be in
+    /// the place of another one.
+    async fn accept(&mut self, places: &Places) -> (Accepted, Client, Place) {
+        let mut free = None;
+        loop {
+            if self.tls().is_some() && free.is_none() {
+                free = Some(places.free().await);
+            }
+            let (accepted, client) = match self {
+                Self::Tcp { listener, at, tls } => {
+                    // It waits where the process is out of descriptors.
+                    let (stream, address) = Listener::accept(listener).await;
+                    let client = Client::new(address, *at, tls.is_some());
+                    (Accepted::Tcp(stream), client)
+                }
+                Self::Socket(listener) => {
+                    let (stream, process) = local::accept(listener).await;
+                    let client = Client {
+                        process: Some(process),
+                        ..Client::new(NOWHERE, NOWHERE, false)
+                    };
+                    (Accepted::Process(stream), client)
+                }
+            };
+            let place = match free.take() {
+                Some(free) => free,
+                None => places.take().await,
+            };
+            match places.give(place, client.address.ip()) {
+                Some(place) => return (accepted, client, place),
+                None => debug!(client = %client.address, "too many connections of one client"),
+            }
         }
     }
 }
@@ -151,11 +219,17 @@ impl Connected<IncomingStream<'_, BoundedListener>> for Client {
 }
 
 impl Bounded {
-    fn new(stream: Leg, client: Client, place: Place) -> Self {
+    /// A connection that ends unless it is answered within `timeout`.
+    fn new(
+        stream: impl Connection + 'static,
+        client: Client,
+        place: Place,
+        timeout: Duration,
+    ) -> Self {
         Self {
-            stream,
+            stream: Box::new(stream),
             client,
-            late: Box::pin(sleep(REQUEST_PATIENCE)),
+            late: Box::pin(sleep(timeout)),
             is_blocked: false,
             place,
         }
@@ -253,6 +327,12 @@ const CONNECTIONS_PER_CLIENT_MAX: usize = 16;
 /// Time for the first request: that of a few lost packets.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time for an order of a process of this machine, and for its execution: a chunk store may have to be removed.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The address of processes that have none.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 /// Time for a client to take some of an answer: that of a few lost packets.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -268,7 +348,7 @@ mod tests {
         ClientConfig, RootCertStore,
         pki_types::{CertificateDer, pem::PemObject},
     };
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::{TlsConnector, client::TlsStream};
 
     use super::*;
@@ -296,8 +376,49 @@ mod tests {
     async fn a_client_that_takes_nothing_is_cut_off() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("a bound socket");
-        let mut listener = BoundedListener::new(listener, None).expect("a bound socket");
+        let mut listener = BoundedListener::at_address(listener, None).expect("a bound socket");
         let (client, (served, _)) = tokio::join!(TcpStream::connect(at), listener.accept());
+        expect_cut_off(served).await;
+        drop(client);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_says_nothing_keeps_nobody_from_the_admin_socket() {
+        let name = format!("longhaul-bounded-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // One of an earlier test with the same number.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("room");
+        let mut listener = BoundedListener::at_socket(listener);
+        let mut idle = Vec::new();
+        let mut served = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            idle.push(UnixStream::connect(&path).await.expect("it listens"));
+            served.push(listener.accept().await.0);
+        }
+        let process = served[0].client.process.expect("the kernel knows");
+        assert_eq!(process.pid as u32, std::process::id());
+        let newcomer = UnixStream::connect(&path).await.expect("it listens");
+        let ends_when_its_place_goes = async {
+            let mut byte = [0];
+            let error = served[0].read(&mut byte).await;
+            assert_eq!(error.expect_err("it ends").kind(), io::ErrorKind::TimedOut);
+            drop(served.remove(0));
+        };
+        let both = async { tokio::join!(listener.accept(), ends_when_its_place_goes) };
+        let accepted = tokio::time::timeout(Duration::from_secs(20), both).await;
+        accepted.expect("the newcomer is served");
+        drop(newcomer);
+        std::fs::remove_file(&path).expect("it is there");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_takes_nothing_is_cut_off() {
+        let (client, served) = UnixStream::pair().expect("sockets");
+        let places = Places::new(1, 1);
+        let place = places.give(places.free().await, NOWHERE.ip());
+        let client_of = Client::new(NOWHERE, NOWHERE, false);
+        let served = Bounded::new(served, client_of, place.expect("the first"), ORDER_TIMEOUT);
         expect_cut_off(served).await;
         drop(client);
     }
@@ -345,7 +466,7 @@ mod tests {
         let places = Places::new(1, 1);
         let place = places.give(places.free().await, address.ip());
         let place = place.expect("the first");
-        let served = Bounded::new(both.1.expect("TLS"), client, place);
+        let served = Bounded::new(both.1.expect("TLS"), client, place, REQUEST_PATIENCE);
         (both.0.expect("TLS"), served)
     }
 }
