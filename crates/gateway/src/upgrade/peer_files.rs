@@ -10,6 +10,7 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,7 +19,13 @@ use tokio::{task::spawn_blocking, time::interval};
 use tracing::{info, warn};
 
 use super::older::keys_of;
-use crate::{register::Register, reload::Load};
+use crate::{
+    config::{Config, ConfigError},
+    register::Register,
+};
+
+/// Reads the configuration.
+type Load = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
 /// The files that say which peers there are.
 pub(crate) struct PeerFiles {
@@ -105,10 +112,7 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::config::Config;
 
     fn key(seed: u8) -> PublicKey {
         PublicKey([seed; 32])
