@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use crate::plan::RESUME_LEAST;
 use crate::{
+    fence::Fence,
     limit::RateLimit,
     location::{Location, Remote},
     names::{join, local},
@@ -33,6 +34,8 @@ pub struct Job {
     pub sharing: Option<Arc<Sharing>>,
     /// Where sessions come from and go to; `None`: they are this job's alone.
     pub kept: Option<Arc<Kept>>,
+    /// Is asked before each step that cannot be undone. `None`: no other process takes the job over.
+    pub fence: Option<Fence>,
 }
 
 /// A place with files.

@@ -8,6 +8,7 @@ pub mod agent;
 pub mod command;
 pub mod credentials;
 mod disk;
+pub mod fence;
 pub mod filter;
 pub mod job;
 pub mod journal;

@@ -35,6 +35,7 @@ fn copy(from: &Path, to: &Path) -> Job {
         moving: Moving::default(),
         sharing: None,
         kept: None,
+        fence: None,
     }
 }
 

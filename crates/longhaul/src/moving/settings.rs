@@ -270,6 +270,7 @@ impl Settings {
                 ..order.writing.map(moving).unwrap_or_default()
             },
             sharing: self.sharing,
+            fence: None,
             kept: None,
         }
     }

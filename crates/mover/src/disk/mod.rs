@@ -26,7 +26,10 @@ use self::{
     syncs::Syncs,
     system::{FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat},
 };
-use crate::names::{join, last_name, local, parent};
+use crate::{
+    fence::Fence,
+    names::{join, last_name, local, parent},
+};
 
 /// One side of a job, if that is this machine: the files below some roots.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct LocalFiles {
     read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
     /// Files that were given their names, and synced, of a job that then removes their sources.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
+    /// Is asked before files get their names, and before sources are removed.
+    fence: Option<Fence>,
     syncs: Arc<Syncs>,
     /// Folders whose own names were synced, or will be with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
@@ -116,6 +121,7 @@ impl LocalFiles {
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
         side: Side,
+        fence: Option<Fence>,
     ) -> Arc<Self> {
         let (follows_links, removes_read, removes_sources) = match side {
             Side::Source {
@@ -136,6 +142,7 @@ impl LocalFiles {
             },
             read: removes_read.then(Mutex::default),
             synced: removes_sources.then(Mutex::default),
+            fence,
             syncs: Arc::default(),
             folders: Mutex::default(),
         })
@@ -146,7 +153,7 @@ impl LocalFiles {
         let side = Side::Destination {
             removes_sources: false,
         };
-        Self::new(Arc::new(Machine), [], side)
+        Self::new(Arc::new(Machine), [], side, None)
     }
 
     /// What a path is; `None` where nothing is. A link that is a root is followed.
@@ -360,9 +367,15 @@ impl LocalFiles {
         // The content is on the disk before it has the name: not only the process may die.
         file.sync()?;
         if part != path {
+            self.pass_fence()?;
             place.folder.rename(&place.name, &last_name(path))?;
         }
         Ok(())
+    }
+
+    /// Returns if the job may change something that cannot be undone.
+    fn pass_fence(&self) -> io::Result<()> {
+        self.fence.as_ref().map_or(Ok(()), Fence::pass_blocking)
     }
 
     /// Returns once the name of a file outlives a power cut.
@@ -480,6 +493,7 @@ impl LocalFiles {
                 return Ok(Removal::Kept);
             }
         }
+        self.pass_fence()?;
         place.folder.remove_file(&place.name)?;
         Ok(Removal::Removed)
     }
@@ -493,6 +507,7 @@ impl LocalFiles {
         }
         place.folder.make_link(target, &place.name)?;
         if part != path {
+            self.pass_fence()?;
             place.folder.rename(&place.name, &last_name(path))?;
         }
         Ok(())

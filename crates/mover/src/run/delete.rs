@@ -129,6 +129,7 @@ impl Lane {
         if !version.is_same_as(&now) {
             return Ok(Outcome::Kept);
         }
+        self.shared.pass_fence_of(&self.source).await?;
         delete_file(&mut self.source, &path).await?;
         Ok(Outcome::Deleted)
     }

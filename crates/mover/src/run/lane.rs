@@ -278,10 +278,19 @@ impl Lane {
                 self.destination.make_directory(&path, true).await?;
                 Ok(Outcome::Made)
             }
-            Task::Replace(directory) => self.replace(&directory).await,
+            Task::Replace(directory) => {
+                shared.pass_fence().await?;
+                self.replace(&directory).await
+            }
             Task::Compare(file) => self.compare(&file).await,
-            Task::Delete(place) => self.delete(&place).await,
-            Task::RemoveDirectory(directory) => self.remove_directory(&directory).await,
+            Task::Delete(place) => {
+                shared.pass_fence().await?;
+                self.delete(&place).await
+            }
+            Task::RemoveDirectory(directory) => {
+                shared.pass_fence().await?;
+                self.remove_directory(&directory).await
+            }
             Task::LookAgain(file, _) => {
                 let path = shared.job.destination_path(file.root, &file.path);
                 let there = self.destination.look_for_file(&path).await?;

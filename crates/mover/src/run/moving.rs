@@ -129,6 +129,7 @@ impl Mover<'_> {
             Proof::Link if copied.is_spooled => Proof::Size,
             proof => proof,
         };
+        self.shared.pass_fence_of(self.destination).await?;
         self.destination
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;

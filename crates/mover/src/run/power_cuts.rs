@@ -72,6 +72,7 @@ impl World {
             },
             sharing: None,
             kept: None,
+            fence: None,
         };
         let system = Arc::new(self.disk.clone());
         let shared = Shared::new(Arc::new(job), None, Arc::new(Progress::new(None)), system);

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
+use super::{blocking::on_disk, end::End, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
     disk::{LocalFiles, Side, system::FileSystem},
+    fence::Fenced,
     job::{Job, Site},
     journal::Journal,
     names::{local, shown},
     plan::{Links, Outcome, Proof, RelativePath},
+    server::ServerError,
 };
 
 /// What all lanes of a job share.
@@ -40,6 +42,7 @@ impl Shared {
         let plan = &job.plan;
         let removes_sources = plan.removes_source && !plan.is_dry_run;
         let (sources, destinations) = job.anchors();
+        let fence = job.fence.clone();
         Self {
             source_files: LocalFiles::new(
                 system.clone(),
@@ -48,11 +51,13 @@ impl Shared {
                     follows_links: plan.links == Links::Follow,
                     is_removed: removes_sources,
                 },
+                fence.clone(),
             ),
             destination_files: LocalFiles::new(
                 system,
                 destinations,
                 Side::Destination { removes_sources },
+                fence,
             ),
             takes_short_names: AtomicBool::new(false),
             job,
@@ -82,6 +87,22 @@ impl Shared {
             modified_unix_s: None,
             proof: Proof::None,
         })
+    }
+
+    /// Returns if the job may take a step that cannot be undone.
+    pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
+        match &self.job.fence {
+            Some(fence) if !fence.allows().await => Err(ServerError::from(Fenced).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same before a rename or the removal of a source. Files of this machine ask by themselves.
+    pub(super) async fn pass_fence_of(&self, end: &End) -> Result<(), TaskError> {
+        match end {
+            End::Local(_) => Ok(()),
+            End::Remote(_) | End::Web(_) => self.pass_fence().await,
+        }
     }
 
     /// What the comparison of sizes proves: between gateways the link compares hashes of what each stream carries.

@@ -102,7 +102,8 @@ impl<'a> Small<'a> {
             shared,
             tell,
             is_upload,
-            ahead: Ahead::new(session, ways, ports_max(shared.job.plan.lanes_max)),
+            ahead: Ahead::new(session, ways, ports_max(shared.job.plan.lanes_max))
+                .behind(shared.job.fence.clone()),
             files: HashMap::new(),
             writing: JoinSet::new(),
             is_ending: false,

@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use ftp::client::{Reply, ReplyError, UnsendableError};
 use hyper::StatusCode;
 
-use crate::remedy::Remedy;
+use crate::{fence::Fenced, remedy::Remedy};
 
 /// Work with a server failed.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +113,9 @@ pub enum ServerError {
     /// No byte moved for a long time.
     #[error("no data moved for {} s", .0.as_secs())]
     Stalled(Duration),
+    /// Another process has taken the work over.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
     /// A web server refuses.
     #[error("the server answered {0}")]
     Http(StatusCode),
@@ -223,7 +226,9 @@ impl ServerError {
             }
             Self::Http(status) if status.is_server_error() => Remedy::Retry,
             Self::Http(StatusCode::REQUEST_TIMEOUT) => Remedy::Retry,
-            Self::Http(_) | Self::Led(_) | Self::NoRange | Self::SourceAlone => Remedy::GiveUpFile,
+            Self::Http(_) | Self::Led(_) | Self::NoRange | Self::SourceAlone | Self::Fenced(_) => {
+                Remedy::GiveUpFile
+            }
             // 530 in the midst of a session: the log-in was lost.
             Self::Refused { reply, .. } if reply.code().0 == 530 => Remedy::Reconnect,
             Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => Remedy::GiveUpFile,

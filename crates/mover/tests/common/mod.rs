@@ -218,6 +218,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
         moving: Moving::default(),
         sharing: None,
         kept: None,
+        fence: None,
     }
 }
 

@@ -378,6 +378,7 @@ impl Mover<'_> {
             read: None,
         };
         let (proof, _) = self.check(names, facts, &copied).await?;
+        self.shared.pass_fence_of(self.destination).await?;
         let named = self
             .destination
             .name(&names.part, &names.destination, facts.modified_unix_s);

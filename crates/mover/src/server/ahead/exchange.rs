@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::{MEETING_PATIENCE, ports::Port};
+use crate::fence::Fenced;
 use crate::server::{
     ServerError, Session, Verb,
     control::Sent,
@@ -72,7 +73,24 @@ pub(super) struct Exchange {
     data: Data,
     content: Vec<u8>,
     names: Option<Names>,
+    /// Whether the rename may be asked for.
+    pub(super) clearance: Clearance,
     renaming: Option<[Question; 2]>,
+}
+
+/// Whether a rename may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clearance {
+    /// There is no fence.
+    Unneeded,
+    /// The upload is not complete.
+    Missing,
+    /// The upload is complete.
+    Due,
+    /// The fence was asked after the upload was complete.
+    Asked,
+    Given,
+    Refused,
 }
 
 /// Part and final name of an upload.
@@ -155,6 +173,7 @@ impl Exchange {
             data: Data::Waiting,
             content: Vec::new(),
             names: None,
+            clearance: Clearance::Unneeded,
             renaming: None,
         })
     }
@@ -172,9 +191,10 @@ impl Exchange {
         self.ours
     }
 
-    /// Whether the file is moving: no rename has been asked for.
+    /// Whether the file is moving: no rename has been asked for, and none is due.
     pub(super) fn moves(&self) -> bool {
-        self.renaming.is_none()
+        let is_due = matches!(self.clearance, Clearance::Due | Clearance::Asked);
+        self.renaming.is_none() && !is_due
     }
 
     /// Begins the data connection, where the server comes to us.
@@ -281,6 +301,15 @@ impl Exchange {
                 has_time: self.has_time(session),
             }));
         };
+        match self.clearance {
+            Clearance::Unneeded | Clearance::Given => {}
+            Clearance::Refused => return Some(Err(Fenced.into())),
+            Clearance::Missing => {
+                self.clearance = Clearance::Due;
+                return None;
+            }
+            Clearance::Due | Clearance::Asked => return None,
+        }
         let commands = [("RNFR", &names.part), ("RNTO", &names.destination)];
         let mut sent = Vec::new();
         for (verb, path) in commands {

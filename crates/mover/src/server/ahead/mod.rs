@@ -13,10 +13,11 @@ use tokio::{task::JoinSet, time::Instant};
 
 pub use self::exchange::{Content, Done, Upload};
 use self::{
-    exchange::{Exchange, Moved},
+    exchange::{Clearance, Exchange, Moved},
     ports::Port,
 };
 use super::{ServerError, Session};
+use crate::fence::Fence;
 
 /// Files under way on a session.
 pub struct Ahead<'a> {
@@ -27,6 +28,10 @@ pub struct Ahead<'a> {
     exchanges: VecDeque<Exchange>,
     /// Data connections, and the exchanges that they are of.
     moving: JoinSet<(u64, Moved)>,
+    /// Is asked before each rename.
+    fence: Option<Fence>,
+    /// The question that is being answered, for all files that were complete when it was asked.
+    asking: JoinSet<bool>,
     /// When the server last said something, or data ended.
     heard_at: Instant,
 }
@@ -77,8 +82,16 @@ impl<'a> Ahead<'a> {
             ports_max: ports_max.min(FILES_TO_GATEWAY_MAX),
             exchanges: VecDeque::new(),
             moving: JoinSet::new(),
+            fence: None,
+            asking: JoinSet::new(),
             heard_at: Instant::now(),
         }
+    }
+
+    /// Asks `fence` before each rename.
+    pub fn behind(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
     }
 
     /// Whether another file of `bytes` may be begun.
@@ -114,7 +127,10 @@ impl<'a> Ahead<'a> {
     /// [`ServerError`] if a path cannot be sent, or no port can be opened.
     pub async fn store(&mut self, id: u64, upload: Upload) -> Result<(), ServerError> {
         let port = self.port().await?;
-        let exchange = Exchange::store(self.session, port, id, upload).await?;
+        let mut exchange = Exchange::store(self.session, port, id, upload).await?;
+        if self.fence.is_some() {
+            exchange.clearance = Clearance::Missing;
+        }
         self.begin(exchange)
     }
 
@@ -166,6 +182,7 @@ impl<'a> Ahead<'a> {
             if ended.is_some() || self.moving_count() < moving_count {
                 return Ok(ended);
             }
+            self.ask();
             let Some(first) = self.exchanges.front().map(Exchange::id) else {
                 std::future::pending::<()>().await;
                 continue;
@@ -182,11 +199,37 @@ impl<'a> Ahead<'a> {
                         exchange.moved(moved);
                     }
                 }
-                () = tokio::time::sleep_until(silent) => {
+                Some(answered) = self.asking.join_next() => {
+                    let clearance = match answered {
+                        Ok(true) => Clearance::Given,
+                        _ => Clearance::Refused,
+                    };
+                    let asked = |it: &&mut Exchange| it.clearance == Clearance::Asked;
+                    for exchange in self.exchanges.iter_mut().filter(asked) {
+                        exchange.clearance = clearance;
+                    }
+                }
+                () = tokio::time::sleep_until(silent), if self.asking.is_empty() => {
                     return Err((first, ServerError::Stalled(patience)));
                 }
             }
             self.heard_at = Instant::now();
+        }
+    }
+
+    /// Asks for all files that are complete. One that becomes so meanwhile waits for the next question.
+    fn ask(&mut self) {
+        let due = |it: &&mut Exchange| it.clearance == Clearance::Due;
+        let Some(fence) = self.fence.clone().filter(|_| self.asking.is_empty()) else {
+            return;
+        };
+        let mut is_due = false;
+        for exchange in self.exchanges.iter_mut().filter(due) {
+            exchange.clearance = Clearance::Asked;
+            is_due = true;
+        }
+        if is_due {
+            self.asking.spawn(async move { fence.allows().await });
         }
     }
 
