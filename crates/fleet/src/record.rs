@@ -310,6 +310,27 @@ mod tests {
     }
 
     #[test]
+    fn clocks_that_jump_change_nothing_but_times() {
+        let run = |times: [i64; 4]| {
+            let mut record = record();
+            record.submitted_unix_s = times[0];
+            record.begin_listing(11);
+            record.batch_done(1, 0, moved(3), times[1]);
+            record.listed(1, 3, wanted(5), None, times[2]);
+            assert_eq!(record.state(), State::Running);
+            record.batch_dead(1, 1, times[3]);
+            record.batch_done(1, 2, moved(1), times[1]);
+            assert!(record.ended_unix_s.is_some());
+            (record.submitted_unix_s, record.ended_unix_s) = (0, None);
+            record
+        };
+        let usual = run([100, 101, 102, 103]);
+        for jumped in [[100, 5, -7, 1], [i64::MAX, 0, i64::MIN, 5]] {
+            assert_eq!(run(jumped), usual, "{jumped:?}");
+        }
+    }
+
+    #[test]
     fn what_comes_twice_counts_once() {
         let mut record = record();
         record.begin_listing(1);

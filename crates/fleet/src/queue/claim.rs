@@ -23,7 +23,7 @@ pub struct Claim {
 }
 
 /// A claim that this worker has.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Held {
     /// Tells the work from all other work.
     pub key: String,

@@ -399,7 +399,7 @@ fn checked(job: &str) -> Result<&str, QueueError> {
 }
 
 /// A worker that says nothing for so long has lost its work to another one.
-pub(crate) const ACK_WAIT: Duration = Duration::from_secs(60);
+const ACK_WAIT: Duration = Duration::from_secs(60);
 
 const CONSUMER: &str = "workers";
 

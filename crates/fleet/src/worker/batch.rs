@@ -1,6 +1,6 @@
 //! Moves the files of a batch.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use ftp::listing::{Modified, Precision};
 use mover::{
@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     message::{Batch, BatchFile, Message},
-    queue::ACK_WAIT,
     record::Counts,
 };
 
@@ -44,6 +43,7 @@ impl Crew {
         job.moving.partial_suffix = part_suffix(suffix.as_deref(), marks.last());
         // The mark is random already, and the next attempt must find them.
         job.moving.has_random_parts = false;
+        job.fence = Some(self.fence(task));
         let is_first = marks.len() == 1;
         if is_first {
             job.files = Some(batch.files.iter().zip(&files).map(known).collect());
@@ -62,8 +62,10 @@ impl Crew {
         let progress = Arc::new(self.progress.beside());
         let (ours, interrupt) = (job.clone(), task.stopped());
         let summary = run::run(ours, None, progress.clone(), interrupt, tell).await;
-        let stop = task.why().filter(|_| summary.is_interrupted);
         let failure = failures.reason(&summary);
+        // Files that were about to get their names when the work was broken off have failed.
+        let is_broken_off = summary.is_interrupted || failure.is_some();
+        let stop = task.why().filter(|_| is_broken_off);
         // Where this worker ends, the next attempt deletes its parts.
         if stop != Some(Stop::Ending) {
             if stop.is_some() || failure.is_some() {
@@ -125,7 +127,8 @@ impl Crew {
             browser.close().await;
             Ok::<(), run::BrowseError>(())
         };
-        match timeout(SWEEP_PATIENCE, all).await {
+        // A worker that says nothing for the whole time has lost its work.
+        match timeout(self.ack_wait / 2, all).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = chain(&error), "old parts stay"),
             Err(_) => tracing::warn!("old parts stay: the server is slow"),
@@ -167,6 +170,3 @@ fn part_suffix(suffix: Option<&[u8]>, mark: Option<&String>) -> Option<Vec<u8>> 
     let (suffix, mark) = (suffix?, mark?);
     Some([b".", mark.as_bytes(), suffix].concat())
 }
-
-/// Half of the time after which a worker that says nothing has lost its work.
-const SWEEP_PATIENCE: Duration = Duration::from_secs(ACK_WAIT.as_secs() / 2);

@@ -1,18 +1,19 @@
-//! Says that work goes on, and has it broken off where it is not wanted any more.
+//! Says that work goes on, has it broken off where it is not wanted any more, and keeps a worker whose claim is gone from
+//! changes that cannot be undone.
 
-use std::{convert::Infallible, future::pending, time::Duration};
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use async_nats::jetstream::AckKind;
+use mover::{fence::Fence, run::chain};
 use tokio::{
     sync::watch,
-    time::{Instant, Interval, MissedTickBehavior, interval_at},
+    time::{Instant, Interval, MissedTickBehavior, interval_at, sleep},
 };
 
 use super::{
-    Crew,
+    Crew, PAUSE,
     task::{Stop, Task},
 };
-use crate::queue::ACK_WAIT;
 
 impl Crew {
     /// Tells the server again and again that the work goes on, and `stop` why it is to be broken off.
@@ -29,9 +30,40 @@ impl Crew {
         pending().await
     }
 
+    /// A fence that asks the server for the claim before each step. While the server cannot be asked, the step waits: another
+    /// worker may have the work by then. Work that is broken off takes no step any more.
+    pub(super) fn fence(&self, task: &Task<'_>) -> Fence {
+        let (queue, held) = (self.queue.clone(), Arc::new(task.held.clone()));
+        let stopped = task.stopped.clone();
+        Fence::new(move || {
+            let (queue, held, mut stopped) = (queue.clone(), held.clone(), stopped.clone());
+            let holds = async move {
+                loop {
+                    match queue.holds(&held).await {
+                        Ok(holds) => return holds,
+                        Err(error) => {
+                            let (work, error) = (&held.key, chain(&error));
+                            tracing::warn!(work, error, "a file waits for its name");
+                        }
+                    }
+                    sleep(PAUSE).await;
+                }
+            };
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    // The sender is gone with the work.
+                    _ = stopped.wait_for(Option::is_some) => false,
+                    holds = holds => holds,
+                }
+            })
+        })
+    }
+
     /// Says that the work goes on.
     async fn say(&self, task: &Task<'_>) {
-        let mut ticks = ticks(SAY_EVERY);
+        // Two of three times the server may not hear it.
+        let mut ticks = ticks(self.ack_wait / 3);
         loop {
             ticks.tick().await;
             if task.why() == Some(Stop::Lost) {
@@ -78,6 +110,3 @@ fn tell(stop: &watch::Sender<Option<Stop>>, why: Stop) {
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Two of three times the server may not hear it.
-const SAY_EVERY: Duration = Duration::from_secs(ACK_WAIT.as_secs() / 3);

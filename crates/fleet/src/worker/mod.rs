@@ -55,6 +55,8 @@ struct Crew {
     progress: Progress,
     /// Sessions, from batch to batch.
     kept: Arc<Kept>,
+    /// A worker that says nothing for so long has lost its work.
+    ack_wait: Duration,
     is_ending: watch::Receiver<bool>,
     /// Held by the slot that makes again what the server has lost.
     restoring: Mutex<()>,
@@ -80,6 +82,8 @@ pub async fn run(
         worker,
         queue,
         kept: Arc::default(),
+        // Another version, or an operator, may have made the consumer.
+        ack_wait: consumer.cached_info().config.ack_wait.max(ACK_WAIT_MIN),
         is_ending,
         restoring: Mutex::default(),
     });
@@ -331,6 +335,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Before a message is tried again whose job cannot be read.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// With less, a worker would do nothing but say that its work goes on.
+const ACK_WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// In the place of a job, where a message cannot be read.
 const UNREADABLE: &str = "unreadable";
