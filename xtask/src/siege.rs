@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What a hostile local user or peer tries, and the test that shows that it fails: package, target, name.
-const ATTEMPTS: [(&str, [&str; 3]); 16] = [
+const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: give orders at the admin address",
         ["gateway", "reload", "only_programs_of_our_user_may_reload"],
@@ -93,6 +93,14 @@ const ATTEMPTS: [(&str, [&str; 3]); 16] = [
             "a_removed_peer_ends_in_all_earlier_processes",
         ],
     ),
+    (
+        "peer: go on in a process whose successor has died",
+        [
+            "longhaul",
+            "upgrade",
+            "a_removed_peer_ends_in_processes_whose_successor",
+        ],
+    ),
 ];
 
 /// Runs the tests of all attempts, and prints a table.
@@ -164,6 +172,15 @@ enum Siege {
     },
     /// Lets up to 2,000 readers of a link stall beside a healthy transfer and a dialogue
     Stalled,
+    /// Cuts off, suspends and kills workers of a fleet at random while they share a job, and looks at each file afterwards
+    Fleet {
+        /// Number of jobs
+        #[arg(long, default_value_t = 20)]
+        cases: u64,
+        /// Seed of the first job; each further one has the next number
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Puts a hostile local user and a hostile peer beside a gateway: the tests of what each must not get
     Local,
     /// Ends FTP transfers in nine ways, and compares what the client, the transfer log and the metrics count
@@ -202,6 +219,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
                 .env("SIEGE_SEED", seed.to_string())
                 .env("SIEGE_SECONDS", "6")
                 .env("SIEGE_MBIT", "80");
+            command
+        }
+        Siege::Fleet { cases, seed } => {
+            let line =
+                "test -p longhaul --all-features --test fleet_faults random_faults -- --nocapture";
+            let mut command = cargo(line.split(' '));
+            command
+                .env("SIEGE_CASES", cases.to_string())
+                .env("SIEGE_SEED", seed.to_string());
             command
         }
         Siege::TransferLog { rounds } => {

@@ -4,174 +4,18 @@
 mod common;
 
 use std::{
-    collections::BTreeMap,
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use common::assert_ends;
-
-/// Longer than a lost worker keeps its work.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// A server of NATS, workers, and a folder.
-struct World {
-    folder: tempfile::TempDir,
-    url: String,
-    running: BTreeMap<String, Child>,
-}
-
-impl World {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("room");
-        let mut world = Self {
-            folder,
-            url: String::new(),
-            running: BTreeMap::new(),
-        };
-        world.start_nats("-1");
-        world
-    }
-
-    fn start_nats(&mut self, port: &str) {
-        let ports = self.path("ports");
-        // A server that was killed has left its own.
-        let _ = fs::remove_dir_all(&ports);
-        fs::create_dir(&ports).expect("room");
-        let nats = Command::new("nats-server")
-            .args(["-a", "127.0.0.1", "-p", port, "-js", "-sd"])
-            .arg(self.path("nats"))
-            .arg("--ports_file_dir")
-            .arg(&ports)
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nats-server: cargo xtask test installs it");
-        self.running.insert("nats".to_owned(), nats);
-        let written = || {
-            let file = fs::read_dir(&ports).ok()?.next()?.ok()?.path();
-            fs::read_to_string(file)
-                .ok()
-                .filter(|it| it.contains("nats://"))
-        };
-        wait("the server of NATS listens", || written().is_some());
-        let text = written().expect("it listens");
-        let begin = text.find("nats://").expect("a URL");
-        let end = text[begin..].find('"').expect("a quote") + begin;
-        self.url = text[begin..end].to_owned();
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    fn jobs(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-        command
-            .arg("jobs")
-            .args(arguments)
-            .env("LONGHAUL_NATS", &self.url)
-            .env("HOME", self.folder.path())
-            .env_remove("XDG_STATE_HOME");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.jobs(arguments).output().expect("the program")
-    }
-
-    /// What a command prints that succeeds.
-    #[track_caller]
-    fn printed(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
-        String::from_utf8(output.stdout).expect("text")
-    }
-
-    #[track_caller]
-    fn submit(&self, arguments: &[&str]) -> String {
-        let arguments = [&["submit"], arguments].concat();
-        self.printed(&arguments).trim().to_owned()
-    }
-
-    fn start_worker(&mut self, name: &str, more: &[&str]) {
-        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("room");
-        let mut command = self.jobs(&[&["worker", "--name", name], more].concat());
-        let worker = command.stderr(log).spawn().expect("the program");
-        self.running.insert(name.to_owned(), worker);
-    }
-
-    fn kill(&mut self, name: &str) {
-        let mut child = self.running.remove(name).expect("it runs");
-        child.kill().expect("it runs");
-        child.wait().expect("it ends");
-    }
-
-    fn show(&self, job: &str) -> String {
-        self.printed(&["show", "--json", job])
-    }
-
-    #[track_caller]
-    fn wait_for(&self, job: &str, state: &str) {
-        let wanted = format!("\"state\":\"{state}\"");
-        wait(state, || self.show(job).contains(&wanted));
-    }
-
-    /// Writes files into a folder.
-    fn write(&self, folder: &str, count: usize) {
-        for number in 0..count {
-            let path = self.path(folder).join(format!("{}/f{number}", number % 7));
-            fs::create_dir_all(path.parent().expect("a folder")).expect("room");
-            fs::write(path, format!("{number}").repeat(number)).expect("room");
-        }
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        for child in self.running.values_mut() {
-            // It may have ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-#[track_caller]
-fn wait(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
-        sleep(Duration::from_millis(50));
-    }
-}
-
-/// Files by their paths, with their content.
-fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                waiting.push(path);
-            } else {
-                let below = path.strip_prefix(folder).expect("it is below").to_owned();
-                files.insert(below, fs::read(&path).expect("it is there"));
-            }
-        }
-    }
-    files
-}
+use common::{
+    assert_ends,
+    pool::{World, tree, wait},
+};
 
 #[test]
 fn workers_share_the_files_of_a_job() {

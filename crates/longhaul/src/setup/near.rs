@@ -67,15 +67,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         None => ask("FTP server behind the far gateway, HOST:PORT [none: clients name it]")?,
         Some(target) => Some(target.clone()),
     };
+    let (mut document, key_file) = places.open(TITLE)?;
     let listen = match args.listen {
         None => {
-            let usual = usual_listen();
+            let own = document.values("ftp", "listen")?;
+            let (usual, why) = usual_listen(&own, can_bind);
+            if let Some(why) = why {
+                eprintln!("{why}");
+            }
             let question = format!("Address for FTP clients [{usual}]");
             ask(&question)?.unwrap_or(usual)
         }
         Some(listen) => listen,
     };
-    let (mut document, key_file) = places.open(TITLE)?;
     add(
         &mut document,
         &invite,
@@ -200,16 +204,39 @@ fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::
     }
 }
 
-/// The port that clients use by themselves, unless somebody has it.
-#[allow(clippy::disallowed_methods, reason = "looks whether a port is free")]
-fn usual_listen() -> SocketAddr {
-    let ftp = SocketAddr::from(([0, 0, 0, 0], 21));
-    match TcpListener::bind(ftp) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            SocketAddr::from(([0, 0, 0, 0], 2121))
-        }
-        _ => ftp,
+/// Returns the port that clients use by themselves, or another one and the reason. `own` are the addresses of listeners that
+/// the configuration has already.
+fn usual_listen(
+    own: &[String],
+    bind: impl FnOnce(SocketAddr) -> io::Result<()>,
+) -> (SocketAddr, Option<String>) {
+    let ftp = SocketAddr::from(([0, 0, 0, 0], FTP_PORT));
+    let other = SocketAddr::from(([0, 0, 0, 0], OTHER_PORT));
+    if own.contains(&ftp.to_string()) {
+        return (ftp, None);
     }
+    let (why, cure) = match bind(ftp).map_err(|error| error.kind()) {
+        Err(io::ErrorKind::AddrInUse) => (
+            "another program listens there",
+            "find the program by \"ss -ltnp sport = :21\" and stop it",
+        ),
+        Err(io::ErrorKind::PermissionDenied) => (
+            "this user may not listen there",
+            "run this command as root, or allow the program ports below 1024 by \"setcap \
+             cap_net_bind_service=+ep /usr/bin/longhaul\"",
+        ),
+        _ => return (ftp, None),
+    };
+    let text = format!(
+        "Port {FTP_PORT} is not free: {why}. The suggestion is port {OTHER_PORT}, which clients must be given. To have \
+         port {FTP_PORT}, {cure}, then use --listen {ftp}"
+    );
+    (other, Some(text))
+}
+
+#[allow(clippy::disallowed_methods, reason = "looks whether a port is free")]
+fn can_bind(address: SocketAddr) -> io::Result<()> {
+    TcpListener::bind(address).map(drop)
 }
 
 fn own_name(args: &Args) -> anyhow::Result<String> {
@@ -273,6 +300,10 @@ const PRIVATE: [&str; 6] = [
     "fc00::/7",
 ];
 
+/// The port of FTP (RFC 959), and the one that is suggested where it is taken.
+const FTP_PORT: u16 = 21;
+const OTHER_PORT: u16 = 2121;
+
 const UP_PATIENCE: Duration = Duration::from_secs(15);
 
 const TITLE: &str = "\
@@ -282,6 +313,31 @@ const TITLE: &str = "\
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_is_not_free_is_named_with_its_cure() {
+        let ftp = SocketAddr::from(([0, 0, 0, 0], 21));
+        assert_eq!(usual_listen(&[], |_| Ok(())), (ftp, None));
+        for (kind, cure) in [
+            (io::ErrorKind::AddrInUse, "stop it"),
+            (io::ErrorKind::PermissionDenied, "as root"),
+        ] {
+            let (listen, why) = usual_listen(&[], |at| {
+                assert_eq!(at, ftp);
+                Err(kind.into())
+            });
+            let why = why.expect("a reason");
+            assert_eq!(listen.port(), 2121);
+            assert!(why.contains("Port 21 is not free"), "{why}");
+            assert!(
+                why.contains(cure) && why.contains("--listen 0.0.0.0:21"),
+                "{why}"
+            );
+            // The listener is this gateway's own.
+            let own = ["0.0.0.0:21".to_owned()];
+            assert_eq!(usual_listen(&own, |_| Err(kind.into())), (ftp, None));
+        }
+    }
 
     #[test]
     fn a_second_setup_adds_nothing_to_the_first() {

@@ -5,6 +5,7 @@
     reason = "each test file uses a part; tests run programs"
 )]
 
+pub(crate) mod pool;
 pub(crate) mod side;
 
 use std::{
