@@ -141,7 +141,7 @@ fn draw_transfers(frame: &mut Frame<'_>, area: Rect, view: &View) {
         Constraint::Length(10),
         Constraint::Length(10),
         Constraint::Length(13),
-        Constraint::Length(8),
+        Constraint::Length(13),
         Constraint::Length(8),
     ];
     let titles = [
