@@ -222,8 +222,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::Fleet { cases, seed } => {
-            let line =
-                "test -p longhaul --all-features --test fleet_faults random_faults -- --nocapture";
+            let line = "test -p longhaul --all-features --test fleet_faults -- --nocapture";
             let mut command = cargo(line.split(' '));
             command
                 .env("SIEGE_CASES", cases.to_string())

@@ -255,7 +255,8 @@ impl Cluster {
 #[test]
 fn a_job_goes_on_while_a_cluster_of_nats_loses_its_leader() {
     let mut world = World::new();
-    world.write_equal("from", CLUSTER_FILES, 6_000);
+    let (leaders, files) = if is_siege() { (3, 400) } else { (1, 90) };
+    world.write_equal("from", files, 6_000);
     let cluster = Cluster::start(&mut world);
     let ends = [world.text("from"), world.text("to")];
     let submit = ["submit", "--nats-replicas", "3", &ends[0], &ends[1]];
@@ -275,7 +276,7 @@ fn a_job_goes_on_while_a_cluster_of_nats_loses_its_leader() {
         let more = ["--nats-replicas", "3", "--slots", "1", "--bwlimit", "400k"];
         world.start_worker(name, &more);
     }
-    for _ in 0..2 {
+    for _ in 0..leaders {
         let before = world.moved();
         wait("files have moved", || world.moved() > before);
         let mut leader = None;
@@ -286,7 +287,7 @@ fn a_job_goes_on_while_a_cluster_of_nats_loses_its_leader() {
         let leader = leader.expect("it was found");
         world.kill(&format!("nats-{leader}"));
         let moved = world.moved();
-        assert!(moved < CLUSTER_FILES, "it is in the midst of the job");
+        assert!(moved < files, "it is in the midst of the job");
         sleep(Duration::from_secs(1));
         cluster.start_server(&mut world, leader);
     }
@@ -294,8 +295,10 @@ fn a_job_goes_on_while_a_cluster_of_nats_loses_its_leader() {
     assert!(tree(&world.path("to")) == tree(&world.path("from")));
 }
 
-/// Files of the job that a cluster keeps: some seconds of work.
-const CLUSTER_FILES: usize = 120;
+/// Whether there is time for more than a test has.
+fn is_siege() -> bool {
+    env::var_os("SIEGE_CASES").is_some()
+}
 
 /// Random numbers, the same for the same seed.
 struct Random(u64);
@@ -326,11 +329,7 @@ fn one_job_with_random_faults(seed: u64) {
     const WORKERS: [&str; 3] = ["one", "two", "three"];
     let mut random = Random(seed);
     let mut world = World::new();
-    // A siege has time.
-    let (files, rounds) = match env::var_os("SIEGE_CASES") {
-        Some(_) => (150, 6),
-        None => (75, 3),
-    };
+    let (files, rounds) = if is_siege() { (150, 6) } else { (75, 2) };
     world.write_equal("from", files, 4_000);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&["--transfers", "2", &ends[0], &ends[1]]);
