@@ -50,7 +50,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let label = "a".repeat(60);
     let longest = format!("{label}.{label}.{label}.{label}:65535");
     assert!(Host::parse(&longest[..243]).is_ok(), "a proper host");
-    let endpoints = ["far.example:4810", "192.0.2.1:4810", "[2001:db8::1]:21", &longest];
+    let endpoints = [
+        "far.example:4810",
+        "192.0.2.1:4810",
+        "[2001:db8::1]:21",
+        &longest,
+    ];
     let mut seeds: Vec<_> = endpoints.iter().map(|it| it.as_bytes().to_vec()).collect();
     let lines = endpoints.iter().map(|it| invite(it).to_string());
     seeds.extend(lines.map(String::into_bytes));

@@ -21,7 +21,9 @@ pub fn run(data: &[u8]) {
         return;
     };
     let dismissed = register.dismissed.iter();
-    let dismissed: Vec<_> = dismissed.map(|it| (it.public_key, it.since_unix_s)).collect();
+    let dismissed: Vec<_> = dismissed
+        .map(|it| (it.public_key, it.since_unix_s))
+        .collect();
     assert_eq!(removals, dismissed, "both readers agree");
     check_text(&register);
     let mut tape = Tape::new(changes);
@@ -58,7 +60,8 @@ fn change(register: &mut Register, tape: &mut Tape<'_>) {
             let used: Vec<_> = register.invites.iter().map(|it| it.public_key).collect();
             let mut later = register.clone();
             for invite in used {
-                let was_used = |it: &OpenInvite| it.public_key == invite && it.used_by == Some(other);
+                let was_used =
+                    |it: &OpenInvite| it.public_key == invite && it.used_by == Some(other);
                 // The first invite with a key is the one that counts.
                 let first = register.invites.iter().find(|it| it.public_key == invite);
                 if first.is_some_and(was_used) {
@@ -104,16 +107,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let peer = |number: u8| Enrolled {
         name: format!("site-{number}"),
         public_key: PublicKey([number; 32]),
-        endpoint: (number % 2 == 0).then(|| "far.example:4810".to_owned()),
+        endpoint: number
+            .is_multiple_of(2)
+            .then(|| "far.example:4810".to_owned()),
         serves: vec!["*.example".to_owned()],
         since_unix_s: 1_700_000_000,
     };
     let invite = |number: u8| OpenInvite {
-        name: (number % 2 == 0).then(|| "oslo".to_owned()),
+        name: number.is_multiple_of(2).then(|| "oslo".to_owned()),
         serves: Vec::new(),
         public_key: PublicKey([100 + number; 32]),
         expires_unix_s: NOW_UNIX_S + 60,
-        used_by: (number % 3 == 0).then(|| PublicKey([number; 32])),
+        used_by: number.is_multiple_of(3).then_some(PublicKey([number; 32])),
         withdrawn: number % 5 == 4,
     };
     let dismissed = |number: u8| DismissedPeer {
