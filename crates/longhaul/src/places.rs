@@ -164,7 +164,8 @@ fn key_file_of(text: &str, file: &Path) -> Option<PathBuf> {
 /// That of the file system.
 pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
     let make = || -> io::Result<()> {
-        if path.is_dir() {
+        // The folder of a bare file name is the present one.
+        if path.as_os_str().is_empty() || path.is_dir() {
             return Ok(());
         }
         if let Some(above) = path.parent() {

@@ -18,6 +18,20 @@ use common::side::{PATIENCE, Side, assert_refused, is_up, printed};
 use serde_json::Value;
 
 #[test]
+fn a_configuration_without_a_folder_is_written_to_the_present_one() {
+    let side = Side::new("bare");
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    program
+        .current_dir(side.folder.path("."))
+        .args(["setup", "far", "--config", "bare.toml", "--state", "state"])
+        .args(["--endpoint", "192.0.2.1:4810", "--allow", "127.0.0.1:1"])
+        .arg("--no-start");
+    printed(&program.output().expect("the program"));
+    let written = fs::read_to_string(side.folder.path("bare.toml")).expect("written");
+    assert!(written.contains("allow = [\"127.0.0.1:1\"]"), "{written}");
+}
+
+#[test]
 fn two_gateways_join_by_an_invite_and_carry_a_session() {
     let (far, near) = (Side::new("far"), Side::new("near"));
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
