@@ -60,9 +60,44 @@ fn a_silent_server_is_given_up_on_for_questions_only() {
     let world = World::start();
     let (mut client, mut server) = logged_in(&world);
     client.send("CWD a");
+    server.expect("REST 0");
+    server.send("350 from there");
     server.expect("CWD a");
     server.send("250 there");
     client.expect("250 there");
+}
+
+#[test]
+fn a_late_answer_to_a_question_is_not_the_reply_to_the_clients_command() {
+    let world = World::start();
+    let (mut client, mut server) = logged_in(&world);
+    client.send("SYST");
+    client.send("NOOP");
+    server.expect("REST 0");
+    server.send("215 late");
+    server.send("350 from there");
+    for (command, reply) in [("SYST", "215 UNIX"), ("NOOP", "200 ok")] {
+        server.expect(command);
+        server.send(reply);
+        client.expect(reply);
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_more_is_logged_in_to_again() {
+    let world = World::start();
+    let (mut client, server) = logged_in(&world);
+    client.send("CWD a");
+    let mut again = world.accept();
+    again.send("220 ready");
+    again.expect("USER joe");
+    again.send("230 in");
+    again.expect("PASS x");
+    again.send("230 in");
+    again.expect("CWD a");
+    again.send("250 there");
+    client.expect("250 there");
+    drop(server);
 }
 
 #[test]

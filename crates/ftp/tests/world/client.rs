@@ -2,7 +2,12 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{carrier::End, channel::Rng, conn::Conn, server::PORT_MIN};
+use crate::{
+    carrier::End,
+    channel::Rng,
+    conn::Conn,
+    server::{PORT_MIN, question_answer},
+};
 
 /// What a command is, as far as its reply goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +24,8 @@ pub(crate) enum Kind {
 struct Sent {
     number: u32,
     kind: Kind,
+    /// The one answer that it may have, where it is a question.
+    answer: Option<&'static str>,
 }
 
 /// What a client means to do with one transfer.
@@ -149,6 +156,7 @@ impl Client {
         self.outstanding.push_back(Sent {
             number: self.numbered,
             kind,
+            answer: question_answer(line),
         });
         self.numbered
     }
@@ -207,6 +215,13 @@ impl Client {
             }
             return self.complain(format!("a reply to nothing: {line}"));
         };
+        if self.outstanding[index]
+            .answer
+            .is_some_and(|it| it != line && line != FAREWELL)
+        {
+            let sent = &self.outstanding[index];
+            return self.complain(format!("{sent:?} is answered by {line}"));
+        }
         if let Some(complaint) = self.out_of_order(index) {
             return self.complain(format!("{complaint} by {line}"));
         }
@@ -333,8 +348,8 @@ impl Client {
         self.transfers_left -= 1;
         if rng.chance(20) {
             // A spare line end, what some servers split, a mode that is not offered, and a question.
-            for line in ["", "NOOP x\rDELE #", "MODE B", "SYST"] {
-                if rng.chance(50) {
+            for line in ["", "NOOP x\rDELE #", "MODE B", "SYST", "FEAT", "PWD"] {
+                if rng.chance(40) {
                     match line {
                         "" => self.out.push_back(String::new()),
                         line => _ = self.send(Kind::Plain, line),
@@ -502,6 +517,9 @@ fn is_over(conn: &Conn, is_upload: bool) -> bool {
             seen.saw_end
         }
 }
+
+/// The last word of a server that leaves at a question.
+const FAREWELL: &str = "221 bye";
 
 /// What a success must mean.
 fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<String> {

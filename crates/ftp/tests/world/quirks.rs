@@ -1,5 +1,7 @@
 //! What a server does that the standards do not have.
 
+use std::time::Duration;
+
 use crate::channel::Rng;
 
 /// Deviations of one server. Most servers have none.
@@ -19,6 +21,8 @@ pub(crate) struct Quirks {
     pub(crate) skips_empty: bool,
     /// It never answers `XYZZY`.
     pub(crate) is_silent: bool,
+    /// It does not know `REST`.
+    pub(crate) has_no_offsets: bool,
 }
 
 /// The answer to `SYST`, `FEAT` or `PWD`.
@@ -27,6 +31,10 @@ pub(crate) enum AtQuestion {
     #[default]
     Answers,
     Silent(&'static str),
+    /// It answers after a time, and reads nothing meanwhile.
+    Late(&'static str, Duration),
+    /// It answers after a time, and other commands before.
+    LateAside(&'static str, Duration),
     /// It says a farewell, or nothing, and leaves.
     Leaves(&'static str, Option<&'static str>),
 }
@@ -73,19 +81,32 @@ impl Quirks {
         let prot_needs_login = may(5, 50);
         let (has_other_form, has_no_passive) = (may(6, 60), may(7, 20));
         // The client's next command follows a repeated log-in at once.
-        let greets_twice = may(8, 20) && !leaves;
+        let greets_twice = may(8, 20);
         let skips_empty = may(9, 30);
         let is_silent = may(10, 5);
+        let (is_late, has_no_offsets) = (may(11, 20), may(12, 30));
         let subject = rng.pick(&["SYST", "FEAT", "PWD"]);
-        Self {
-            at_question: match (is_silent_at_question, leaves) {
-                (_, true) => {
-                    let farewell = rng.pick(&[None, Some("221 bye"), Some("421 bye")]);
-                    AtQuestion::Leaves(subject, farewell)
+        let at_question = match (is_silent_at_question, leaves, is_late) {
+            (_, true, _) => {
+                let farewell = rng.pick(&[None, Some("221 bye"), Some("421 bye")]);
+                AtQuestion::Leaves(subject, farewell)
+            }
+            (true, ..) => AtQuestion::Silent(subject),
+            (.., true) => {
+                let seconds = rng.pick(&[1, 3, 5, 8, 10, 40, 400]);
+                let delay = Duration::from_secs(seconds) + rng.time(200);
+                // An answer out of order can be told from others by a code of its own only, and behind a complete reply.
+                let can_be_told = subject != "FEAT" && !has_no_offsets && !ends_with_other_code;
+                match rng.chance(20) && can_be_told {
+                    true => AtQuestion::LateAside(subject, delay),
+                    false => AtQuestion::Late(subject, delay),
                 }
-                (true, _) => AtQuestion::Silent(subject),
-                _ => AtQuestion::Answers,
-            },
+            }
+            _ => AtQuestion::Answers,
+        };
+        let greets_twice = greets_twice && at_question == AtQuestion::Answers;
+        Self {
+            at_question,
             ends_with_other_code,
             abort: match (is_single, is_unknown) {
                 (true, _) => AtAbort::Single,
@@ -105,9 +126,10 @@ impl Quirks {
             greets_twice,
             skips_empty,
             is_silent,
+            has_no_offsets,
         }
     }
 }
 
 /// All kinds.
-const KINDS: u64 = (1 << 11) - 1;
+const KINDS: u64 = (1 << 13) - 1;

@@ -73,6 +73,10 @@ pub(crate) struct Server {
     prepared: Option<Port>,
     busy: Option<Busy>,
     wake: Option<Duration>,
+    /// Answers that come late, and when.
+    late: VecDeque<(Duration, String)>,
+    /// It reads nothing before.
+    busy_until: Option<Duration>,
     /// When it gives the data connection up that it waits for.
     impatient_at: Option<Duration>,
     numbered: u32,
@@ -111,6 +115,8 @@ impl Server {
             prepared: None,
             busy: None,
             wake: None,
+            late: VecDeque::new(),
+            busy_until: None,
             impatient_at: None,
             numbered: 0,
             listeners: BTreeMap::new(),
@@ -119,7 +125,11 @@ impl Server {
 
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         let impatient_at = self.impatient_at.filter(|_| self.busy.is_some());
-        let times = [self.wake, impatient_at].into_iter().flatten();
+        let late = self.late.iter().map(|(at, _)| *at);
+        let times = [self.wake, impatient_at, self.busy_until]
+            .into_iter()
+            .flatten()
+            .chain(late);
         times.filter(|at| *at > now).min()
     }
 
@@ -134,6 +144,8 @@ impl Server {
         self.has_left = false;
         self.is_logged_in = false;
         self.wake = None;
+        self.late.clear();
+        self.busy_until = None;
     }
 
     fn conn(&self, port: Port) -> Option<u32> {
@@ -165,6 +177,13 @@ impl Server {
         if self.wake.is_some_and(|at| at <= now) {
             self.wake = None;
         }
+        if let Some((_, line)) = self.late.pop_front_if(|(at, _)| *at <= now) {
+            self.say(line);
+            return true;
+        }
+        if self.busy_until.is_some_and(|at| at <= now) {
+            self.busy_until = None;
+        }
         if self.move_data(now, rng, conns) {
             return true;
         }
@@ -173,7 +192,7 @@ impl Server {
             .as_ref()
             .is_some_and(|b| b.ending == Ending::Skips);
         let is_free = self.busy.is_none() || !self.is_serial && !is_skipping;
-        let may_read = self.wake.is_none() && is_free;
+        let may_read = self.wake.is_none() && self.busy_until.is_none() && is_free;
         if !may_read || self.lines.is_empty() {
             return false;
         }
@@ -198,6 +217,14 @@ impl Server {
         }
         match self.quirks.at_question {
             AtQuestion::Silent(subject) if subject == verb => return,
+            AtQuestion::Late(subject, delay) | AtQuestion::LateAside(subject, delay)
+                if subject == verb =>
+            {
+                let is_aside = matches!(self.quirks.at_question, AtQuestion::LateAside(..));
+                self.busy_until = (!is_aside).then_some(now + delay);
+                let answer = question_answer(verb).unwrap_or_default();
+                return self.late.push_back((now + delay, answer.to_owned()));
+            }
             AtQuestion::Leaves(subject, farewell) if subject == verb => {
                 self.out.extend(farewell.map(str::to_owned));
                 self.has_left = true;
@@ -272,10 +299,12 @@ impl Server {
                 };
                 self.say(format!("230 {number} in{again}"));
             }
-            "SYST" => self.say("215 UNIX"),
-            "FEAT" => self.say("211 none"),
-            "PWD" => self.say("257 \"/\""),
-            _ => self.say(format!("200 {number} ok")),
+            "REST" if self.quirks.has_no_offsets => self.say("502 no offsets"),
+            "REST" => self.say("350 from there"),
+            _ => match question_answer(verb) {
+                Some(answer) => self.say(answer),
+                None => self.say(format!("200 {number} ok")),
+            },
         }
     }
 
@@ -494,6 +523,16 @@ impl Busy {
             _ => self.size_bytes,
         }
     }
+}
+
+/// The answer to a question that gateways ask ahead.
+pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
+    Some(match verb {
+        "SYST" => "215 UNIX",
+        "FEAT" => "211 none",
+        "PWD" => "257 \"/\"",
+        _ => return None,
+    })
 }
 
 /// As long as vsftpd waits.

@@ -85,7 +85,7 @@ pub(super) async fn again(
     Ok(control)
 }
 
-/// Connects again to a server that has ended a session; with `tls` where that is implicit.
+/// Connects again to a server for the same session; with `tls` where that is implicit.
 ///
 /// # Errors
 /// Those of the connection and of the handshake.

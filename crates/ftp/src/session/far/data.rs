@@ -15,6 +15,7 @@ use crate::{
 impl FarSession {
     pub(super) fn ask_data(&mut self, id: CommandId, transfer: TransferId, answered: bool) {
         self.abort_prepared();
+        self.log_in.end();
         match self.manner.data {
             DataWay::Passive => {
                 let is_v6 = self.manner.server_is_v6;

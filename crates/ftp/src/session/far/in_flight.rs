@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use super::{
     greeting::Greeting,
+    log_in::Step,
+    overdue::{MARKER_CODE, Marker},
     port_request::PortRequest,
     prefetch::{Cause, Question},
     reply_buffer::ReplyBuffer,
@@ -51,8 +53,10 @@ pub(super) enum Expect {
     Type(ReplyBuffer, bool),
     /// A question that the client has not asked.
     Question(Question),
+    /// The same, not answered in time, and the marker that has followed it.
+    Marker(Marker),
     /// A step of the log-in, repeated on another connection.
-    Repeated,
+    Repeated(Step),
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
     Late(Late),
     Transfer {
@@ -62,11 +66,25 @@ pub(super) enum Expect {
     },
 }
 
+impl Expect {
+    /// The lines of a reply that is not relayed as it comes.
+    pub(super) fn held_mut(&mut self) -> Option<&mut ReplyBuffer> {
+        match self {
+            Self::Question(question) => Some(&mut question.held),
+            Self::DataPort(asked) => Some(&mut asked.held),
+            Self::Type(held, _) | Self::Protection(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
 /// An answer that the session has stopped waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// The one to a question.
+    /// The one to a question. At most one for each subject.
     Answer(Subject),
+    /// The one to a marker.
+    Marker,
     /// The one to a transfer that has been aborted.
     Transfer,
     /// The one to an `ABOR`.
@@ -78,15 +96,18 @@ impl Late {
     ///
     /// Servers answer in order, so the next reply is the late one or there is none.
     fn is_answered_by(self, code: Code, next: Option<&Entry>) -> bool {
+        match self {
+            Self::Answer(subject) => return code == subject.answer_code(),
+            Self::Marker => return code == MARKER_CODE,
+            Self::Transfer | Self::Abort if code.0 == 421 => return false,
+            Self::Transfer | Self::Abort => {}
+        }
         let Some(next) = next else {
             return true;
         };
         let is_refusal = matches!(code.0, 500 | 502) && NEVER_UNKNOWN.contains(&next.verb.as_str());
         match self {
-            Self::Answer(subject) => {
-                let asks_again = Subject::of(&next.verb) == Some(subject);
-                code == subject.answer_code() && !asks_again || is_refusal
-            }
+            Self::Answer(_) | Self::Marker => false,
             Self::Transfer => {
                 let is_transfer = matches!(next.expect, Expect::Transfer { .. });
                 matches!(code.0, 226 | 425 | 426 | 450..=452) && !is_transfer || is_refusal
@@ -104,6 +125,18 @@ impl Late {
 impl Entry {
     fn is_late(&self) -> bool {
         matches!(self.expect, Expect::Late(_))
+    }
+
+    /// Whether `code`, the one of a question's or of a marker's answer, may be the code of this command's reply.
+    fn may_share(&self, code: Code) -> bool {
+        let verbs: &[&str] = match code.0 {
+            211 => &["FEAT", "HELP", "LANG", "OPTS", "SITE", "STAT"],
+            215 => &["SYST"],
+            257 => &["MKD", "PWD", "XMKD", "XPWD"],
+            350 => &["REST", "RNFR"],
+            _ => &[],
+        };
+        !self.is_late() && verbs.contains(&self.verb.as_str())
     }
 }
 
@@ -137,6 +170,25 @@ impl InFlight {
         let entry = self.entries.iter_mut().find(|entry| !entry.is_late())?;
         entry.expect = Expect::Late(late);
         entry.id.take()
+    }
+
+    /// A marker follows the question that is the oldest entry. Returns the question's subject.
+    pub(super) fn mark_question(&mut self) -> Option<Subject> {
+        let entry = self.entries.iter_mut().find(|entry| !entry.is_late())?;
+        let Expect::Question(question) = &entry.expect else {
+            return None;
+        };
+        let (subject, marker) = (question.subject, Marker::behind(question));
+        entry.expect = Expect::Marker(marker);
+        Some(subject)
+    }
+
+    /// From now on this answer is dropped if it comes.
+    pub(super) fn drop_late(&mut self, late: Late) {
+        let is_it = |entry: &Entry| matches!(entry.expect, Expect::Late(it) if it == late);
+        if !self.entries.iter().any(is_it) {
+            self.push(None, "", Expect::Late(late));
+        }
     }
 
     /// Takes the oldest entry whose answer is waited for.
@@ -218,9 +270,16 @@ impl InFlight {
         let mut at = 0;
         self.entries.retain(|entry| {
             at += 1;
-            at > index || !entry.is_late()
+            let is_passed = matches!(entry.expect, Expect::Late(Late::Transfer | Late::Abort));
+            at > index || !is_passed
         });
         Some((index - (before - self.entries.len()), entry))
+    }
+
+    /// Whether an entry before the place waits for its answer.
+    pub(super) fn is_passed_over(&self, place: usize) -> bool {
+        let mut before = self.entries.iter().take(place);
+        before.any(|entry| !entry.is_late())
     }
 
     /// Another reply to the same command follows.
@@ -230,11 +289,10 @@ impl InFlight {
 
     /// The client has sent another command: to it a `1yz` reply was the last.
     pub(super) fn drop_begun(&mut self) {
-        let is_open = self.answering.is_some();
-        if !is_open
-            && matches!(self.entries.front(), Some(entry) if matches!(entry.expect, Expect::Begun))
-        {
-            self.entries.pop_front();
+        let is_begun =
+            matches!(self.awaited(), Some(entry) if matches!(entry.expect, Expect::Begun));
+        if self.answering.is_none() && is_begun {
+            self.take_awaited();
         }
     }
 
@@ -257,11 +315,16 @@ impl InFlight {
         let late = self.entries.iter().take_while(|entry| entry.is_late());
         let first = late.count();
         let next = self.entries.get(first);
+        let is_shared = self.entries.iter().any(|entry| entry.may_share(code));
         let is_it = |entry: &Entry| match entry.expect {
+            Expect::Late(Late::Answer(_) | Late::Marker) if is_shared => false,
             Expect::Late(late) => late.is_answered_by(code, next),
             _ => false,
         };
-        if let Some(late) = self.entries.iter().take(first).position(is_it) {
+        let is_marked = matches!(next, Some(entry) if matches!(entry.expect, Expect::Marker(_)));
+        if let Some(late) = self.entries.iter().take(first).position(is_it)
+            && !is_marked
+        {
             return Some(late);
         }
         match &next?.expect {
@@ -275,6 +338,7 @@ impl InFlight {
                 Some(first + 1)
             }
             Expect::Question(question) if question.is_stray(code) => None,
+            Expect::Marker(marker) if marker.is_stray(code) => None,
             // Another reply to the log-in.
             Expect::DataPort(_)
             | Expect::Type(_, true)

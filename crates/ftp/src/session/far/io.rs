@@ -116,7 +116,7 @@ pub enum Output {
     },
     /// Tell the near half that the server leaves a command unanswered.
     LeftUnanswered(CommandId),
-    /// Leave the server, which has ended the session without being asked to, and connect to it again.
+    /// Leave the server, whose replies the session cannot tell apart or which has left, and connect to it again.
     Reconnect,
     /// Remember this of the server, for [`Manner::known`] of later sessions.
     Learned(ServerTraits),
@@ -158,7 +158,7 @@ pub struct Manner {
 /// What sessions learn of a server that keeps no closer to the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerTraits {
-    /// It leaves questions that are asked ahead unanswered, or ends the session at them.
+    /// It leaves questions that are asked ahead unanswered, answers them late, or ends the session at them.
     pub dislikes_questions: bool,
     /// It refuses `PASV` and `EPSV`, and takes `PORT` or `EPRT`.
     pub lacks_passive: bool,

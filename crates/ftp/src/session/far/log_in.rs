@@ -1,9 +1,9 @@
-//! The commands by which the client has logged in. A server that ends the session at a question which the client has not
-//! asked is connected again, and gets them again.
+//! The commands by which the client has logged in. A server that is left at a question which the client has not asked is
+//! connected again, and gets them again.
 
 use std::collections::VecDeque;
 
-use crate::command::{Command, Kind};
+use crate::command::Command;
 
 #[derive(Debug)]
 pub(super) enum LogIn {
@@ -15,17 +15,50 @@ pub(super) enum LogIn {
     Past,
 }
 
+/// A step of the repeated log-in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Without its success there is no session.
+    Needed,
+    /// The server may have refused it the first time.
+    Optional,
+}
+
+impl Step {
+    /// The step that sends this verb.
+    pub(super) fn of(verb: &str) -> Self {
+        match ACCOUNT.contains(&verb) {
+            true => Self::Needed,
+            false => Self::Optional,
+        }
+    }
+}
+
 impl LogIn {
     /// Takes note of a command that the server is sent.
     pub(super) fn record(&mut self, line: &[u8]) {
         let Self::Recorded(lines) = self else {
             return;
         };
-        let kind = Command::parse(line).kind();
-        let is_repeatable = matches!(kind, Kind::User | Kind::Pass | Kind::Other | Kind::Type);
-        if is_repeatable && lines.len() < LINES_MAX {
+        let command = Command::parse(line);
+        let verb = command.verb();
+        if CHANGES_NOTHING.contains(&verb) {
+            return;
+        }
+        if verb == "USER" {
+            // An earlier account has no meaning any more.
+            lines.retain(|line| !ACCOUNT.contains(&Command::parse(line).verb()));
+        }
+        if REPEATABLE.contains(&verb) && lines.len() < LINES_MAX {
             lines.push(line.to_vec());
         } else {
+            *self = Self::Past;
+        }
+    }
+
+    /// The client has asked for what cannot be repeated.
+    pub(super) fn end(&mut self) {
+        if self.is_recorded() {
             *self = Self::Past;
         }
     }
@@ -59,6 +92,17 @@ impl LogIn {
         line
     }
 }
+
+/// Commands that name an account.
+const ACCOUNT: [&str; 3] = ["USER", "PASS", "ACCT"];
+
+/// Commands whose repetition brings a new connection to the state of the first.
+const REPEATABLE: [&str; 8] = [
+    "USER", "PASS", "ACCT", "HOST", "CLNT", "LANG", "OPTS", "TYPE",
+];
+
+/// Commands that leave the state of a connection as it is.
+const CHANGES_NOTHING: [&str; 7] = ["NOOP", "SYST", "FEAT", "PWD", "XPWD", "HELP", "STAT"];
 
 /// Commands of a log-in: `HOST`, `CLNT`, `OPTS`, `USER`, `PASS`, `ACCT`, and some more.
 const LINES_MAX: usize = 16;

@@ -11,6 +11,7 @@ mod greeting;
 mod in_flight;
 mod io;
 mod log_in;
+mod overdue;
 mod port_request;
 mod prefetch;
 mod prepared;
@@ -38,7 +39,7 @@ use self::{
     reply_buffer::ReplyBuffer,
 };
 use super::{
-    CommandId, Stage, Subject, Tag, TransferId,
+    CommandId, Stage, Tag, TransferId,
     data::far::{Event, Order},
     refusal,
 };
@@ -262,39 +263,6 @@ impl FarSession {
         self.send_line(line);
     }
 
-    /// Leaves a server that ends the session at a question which the client has not asked, and logs in again.
-    fn reconnect(&mut self, subject: Subject) {
-        self.dislikes(subject);
-        self.log_in.repeat();
-        let (id, verb, expect) = (None, String::new(), Expect::Repeated);
-        self.in_flight = InFlight::greeting(Entry { id, verb, expect });
-        self.protection = Protection::new(self.manner.tls);
-        self.doubtful = None;
-        self.abort_prepared();
-        self.out.push_back(Output::Reconnect);
-    }
-
-    /// The server has answered a step of the repeated log-in.
-    fn repeated(&mut self, code: Code) {
-        match code.class() {
-            Class::Failed => self.server_closed(),
-            _ if self.protection.is_done() => self.repeat(),
-            _ => {
-                let next = self.protection.greeted();
-                self.protect(next);
-            }
-        }
-    }
-
-    /// Sends the next step of the repeated log-in.
-    fn repeat(&mut self) {
-        if let Some(line) = self.log_in.next() {
-            let verb = Command::parse(&line).verb().to_owned();
-            self.in_flight.push(None, &verb, Expect::Repeated);
-            self.send_line(line);
-        }
-    }
-
     /// Sends what may be sent now.
     fn advance(&mut self) {
         self.send_waiting();
@@ -370,10 +338,6 @@ impl FarSession {
         let command = Command::parse(&line);
         if let Some(text) = refusal(&command) {
             return self.answer(id, None, text);
-        }
-        if self.is_logged_in {
-            // The log-in is complete, and nothing is asked any more that the client has not asked.
-            self.log_in = LogIn::Past;
         }
         self.log_in.record(&line);
         match SpoolRequest::of(&command) {
@@ -489,8 +453,7 @@ impl FarSession {
 
     fn server_closed(&mut self) {
         self.end_doubtful();
-        if let Some(question) = self.ended_at_question() {
-            let subject = question.subject;
+        if let Some(subject) = self.repeatable_question() {
             return self.reconnect(subject);
         }
         self.server_gone = true;

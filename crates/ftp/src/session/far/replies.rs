@@ -2,7 +2,8 @@
 
 use super::{
     CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
-    ReplyBuffer, Stage, Tag, TransferId, in_flight::stage_of,
+    ReplyBuffer, Stage, Tag, TransferId,
+    in_flight::{Late, stage_of},
 };
 use crate::reply::{Class, Code, Place, leading_code};
 
@@ -155,8 +156,12 @@ impl FarSession {
                 question.is_farewell = true;
                 &mut question.held
             }
-            // Without the log-in that follows, a repetition has failed.
-            Some(Expect::Repeated) => return code.class() != Class::Failed,
+            Some(Expect::Marker(marker)) => {
+                marker.is_farewell = is_farewell;
+                return repeats || code.0 != 421;
+            }
+            // The client hears of a log-in that fails this time by the end of the session.
+            Some(Expect::Repeated(_)) => return code.0 != 421,
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             Some(Expect::Type(_, false)) => return false,
@@ -196,11 +201,20 @@ impl FarSession {
     }
 
     pub(super) fn reply_ended(&mut self, code: Code) {
-        let Some((index, Entry { id, verb, expect })) = self.in_flight.reply_ended() else {
+        let Some((index, entry)) = self.in_flight.reply_ended() else {
             return;
         };
+        let Entry {
+            id,
+            verb,
+            mut expect,
+        } = entry;
         let is_preliminary = stage_of(code) == Stage::Preliminary;
-        if index > 0
+        if is_preliminary && let Some(held) = expect.held_mut() {
+            *held = ReplyBuffer::default();
+            return self.in_flight.keep(index, Entry { id, verb, expect });
+        }
+        if self.in_flight.is_passed_over(index)
             && !is_preliminary
             && let Some(id) = self.in_flight.pass_abort()
         {
@@ -269,9 +283,12 @@ impl FarSession {
                 self.prefetched(question, code);
                 None
             }
-            Expect::Repeated if is_preliminary => Some(expect),
-            Expect::Repeated => {
-                self.repeated(code);
+            Expect::Marker(_) | Expect::Repeated(_) | Expect::Late(_) if is_preliminary => {
+                Some(expect)
+            }
+            Expect::Marker(marker) => self.marker_heard(marker, code),
+            Expect::Repeated(step) => {
+                self.repeated(step, code);
                 None
             }
             Expect::Late(_) => None,
@@ -321,11 +338,15 @@ impl FarSession {
 
     fn prefetched(&mut self, question: Question, code: Code) {
         let is_answer = question.is_answer(code);
-        if !is_answer && code.class() == Class::Completed {
+        if !is_answer && code.class() != Class::Failed {
             // Its codes are not those of the standard, so a stray reply cannot be told from an answer.
             self.prefetch.stop();
         }
         let subject = question.subject;
+        if !is_answer {
+            // It may follow.
+            self.in_flight.drop_late(Late::Answer(subject));
+        }
         let answer = question.held.into_text().filter(|_| is_answer);
         let last = self.prefetch.is_done();
         self.out.push_back(Output::Prefetched {

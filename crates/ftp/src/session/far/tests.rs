@@ -1,5 +1,6 @@
 mod active;
 mod fast;
+mod late;
 mod spool;
 mod tls;
 mod transfers;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::{
     FarSession, Output, Wait,
     in_flight::{Entry, Expect, Late},
-    prefetch::Question,
 };
-use crate::session::{Stage, Subject, Tag};
+use crate::session::{Stage, Tag};
 
 impl FarSession {
     /// What the session waits for; `None` while it waits for nothing that the server owes.
@@ -32,6 +31,7 @@ impl FarSession {
     fn time_for(&self, entry: &Entry) -> Option<(Duration, bool)> {
         Some(match entry.expect {
             Expect::Question(_) => (QUESTION_TIMEOUT, false),
+            Expect::Marker(_) if self.log_in.is_recorded() => (MARKER_TIMEOUT, false),
             Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
             Expect::Abort => (ABORT_TIMEOUT, false),
             // The data connection has timeouts of its own.
@@ -52,11 +52,11 @@ impl FarSession {
         let has_abort = self.in_flight.has_abort();
         match self.in_flight.awaited().map(|entry| &entry.expect) {
             None => {}
-            Some(Expect::Question(question)) => {
-                let subject = question.subject;
-                self.in_flight.stop_waiting(Late::Answer(subject));
-                self.dislikes(subject);
-            }
+            Some(Expect::Question(question)) if !question.is_farewell => self.mark_question(),
+            Some(Expect::Question(_) | Expect::Marker(_)) => match self.repeatable_question() {
+                Some(subject) => self.reconnect(subject),
+                None => self.give_server_up(),
+            },
             Some(Expect::Abort) => self.abort_unanswered(),
             Some(Expect::Transfer { transfer, .. }) if has_abort => {
                 let transfer = *transfer;
@@ -118,30 +118,14 @@ impl FarSession {
         }
         self.server_closed();
     }
-
-    /// The server is asked nothing ahead any more.
-    pub(super) fn dislikes(&mut self, subject: Subject) {
-        self.prefetch.stop();
-        self.traits.dislikes_questions = true;
-        self.out.push_back(Output::Learned(self.traits));
-        self.out.push_back(Output::Prefetched {
-            subject,
-            answer: None,
-            last: true,
-        });
-    }
-
-    /// Whether the server has ended the session at a question that can be left out on another connection.
-    pub(super) fn ended_at_question(&self) -> Option<&Question> {
-        match &self.in_flight.awaited()?.expect {
-            Expect::Question(question) if self.log_in.is_recorded() => Some(question),
-            _ => None,
-        }
-    }
 }
 
 /// Time for the answer to a question that the client has not asked. Its own commands wait meanwhile.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for the reply to the command behind such a question. Logging in again costs little, and clients wait for half a
+/// minute at least.
+const MARKER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time after which a line in doubt was the last of its reply.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! Other connections to the same server: for another version of TLS, and after a server has ended a session that can be
-//! begun again.
+//! Other connections to the same server: for another version of TLS, and at a question asked ahead that ends a session or
+//! leaves it in doubt.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Connects again to a server that has ended the session.
+    /// Leaves the server and connects to it again.
     pub(super) async fn reconnect(&mut self) -> Result<(), SessionError> {
-        info!(server = %self.server, "connecting again: the server ended the session at a question");
+        info!(server = %self.server, "connecting again: a question asked ahead has had no answer");
         let tls = self.tls.as_deref().filter(|_| self.is_tls_implicit);
         let name = self.target.host.to_string();
         let input = match connect::reconnect(self.server, tls, &name).await {

@@ -32,8 +32,9 @@ fn a_question_without_an_answer_is_given_up_and_the_server_asked_no_more() {
     assert!(seconds <= 5, "a client waits meanwhile: {seconds} s");
     assert_eq!(
         out,
-        ["learned no questions", "System None true", "< TYPE I"]
+        ["learned no questions", "System None true", "< REST 0"]
     );
+    assert_eq!(server(&mut far, "350 from there"), ["< TYPE I"]);
     assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
     client(&mut far, 4, "CWD a");
     assert_eq!(server(&mut far, "250 ok"), ["> 250 ok"], "no PWD follows");
@@ -46,13 +47,57 @@ fn a_late_answer_to_a_question_answers_no_command() {
         client(&mut far, 3, "TYPE I");
         silence(&mut far);
         assert!(server(&mut far, late).is_empty(), "{late}");
+        assert_eq!(server(&mut far, "502 no REST"), ["< TYPE I"], "{late}");
         assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
     }
     let mut far = asked();
     silence(&mut far);
+    server(&mut far, "350 from there");
     assert!(server(&mut far, "215 UNIX").is_empty());
     assert_eq!(client(&mut far, 3, "SYST"), ["< SYST"]);
     assert_eq!(server(&mut far, "215 UNIX"), ["> 215 UNIX"]);
+}
+
+#[test]
+fn a_server_whose_replies_do_not_tell_is_logged_in_to_again() {
+    for replies in [&[][..], &["500 what"], &["200 well"], &["221 goodbye"]] {
+        let mut far = asked();
+        assert!(client(&mut far, 3, "CWD a").is_empty());
+        silence(&mut far);
+        for line in replies {
+            assert!(server(&mut far, line).is_empty(), "{line}");
+        }
+        assert_eq!(silence(&mut far).1, ["reconnect"]);
+        assert!(reconnected(&mut far).is_empty());
+        assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+        assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
+        assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
+        assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
+    }
+}
+
+#[test]
+fn only_what_a_log_in_needs_has_to_succeed_again() {
+    let mut far = fast();
+    client(&mut far, 1, "FEAT");
+    server(&mut far, "500 what");
+    client(&mut far, 2, "OPTS UTF8 ON");
+    server(&mut far, "501 no");
+    client(&mut far, 3, "USER eve");
+    server(&mut far, "530 no");
+    client(&mut far, 4, "USER joe");
+    assert_eq!(server(&mut far, "230 in"), ["> 230 in", "< SYST"]);
+    client(&mut far, 5, "NOOP");
+    closed_by_server(&mut far);
+    reconnected(&mut far);
+    assert_eq!(server(&mut far, "220 ready"), ["< OPTS UTF8 ON"]);
+    assert_eq!(server(&mut far, "501 no"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "230 in"), ["< NOOP"]);
+    let mut far = asked();
+    closed_by_server(&mut far);
+    reconnected(&mut far);
+    server(&mut far, "220 ready");
+    assert_eq!(server(&mut far, "530 too many"), ["close"]);
 }
 
 #[test]

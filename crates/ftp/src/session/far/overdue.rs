@@ -1,0 +1,141 @@
+//! Questions asked ahead that the server does not answer in time.
+//!
+//! Servers answer in order. A marker follows such a question: a command whose reply answers no question. What comes until
+//! then tells a server that is slow from one that leaves the question unanswered. Where it does not tell, the session
+//! leaves the server and logs in again. So no late answer is taken for that to another command.
+
+use super::{
+    Class, Code, Entry, Expect, FarSession, InFlight, Output, Protection, Question,
+    in_flight::Late, log_in::Step,
+};
+use crate::{command::Command, session::Subject};
+
+/// A question without an answer in time, and the marker behind it.
+#[derive(Debug)]
+pub(super) struct Marker {
+    subject: Subject,
+    /// The question has been answered; the next reply is the marker's.
+    is_answered: bool,
+    /// A refusal has come: of the question or of the marker.
+    is_refused: bool,
+    /// The server has taken its leave.
+    pub(super) is_farewell: bool,
+}
+
+impl Marker {
+    pub(super) fn behind(question: &Question) -> Self {
+        Self {
+            subject: question.subject,
+            is_answered: false,
+            is_refused: false,
+            is_farewell: false,
+        }
+    }
+
+    /// Whether a reply with `code` is another one to the log-in.
+    pub(super) fn is_stray(&self, code: Code) -> bool {
+        matches!(code.0, 220 | 230 | 232)
+    }
+
+    /// Takes note of a reply. Returns whether it is the marker's own, so that nothing is due any more.
+    fn heard(&mut self, code: Code) -> bool {
+        if code == MARKER_CODE || self.is_answered {
+            return true;
+        }
+        self.is_answered = code == self.subject.answer_code();
+        let was_refused = self.is_refused;
+        self.is_refused |= code.class() == Class::Failed;
+        was_refused && code.class() == Class::Failed
+    }
+}
+
+impl FarSession {
+    /// Sends the marker behind the question that has not been answered.
+    pub(super) fn mark_question(&mut self) {
+        if let Some(subject) = self.in_flight.mark_question() {
+            self.dislikes(subject);
+            self.send_line(MARKER.to_vec());
+        }
+    }
+
+    /// A reply has come while the marker's is due. Returns what to expect next.
+    pub(super) fn marker_heard(&mut self, mut marker: Marker, code: Code) -> Option<Expect> {
+        if marker.is_farewell || !marker.heard(code) {
+            return Some(Expect::Marker(marker));
+        }
+        // A server that answers out of order may still send the other one.
+        if !marker.is_answered {
+            self.in_flight.drop_late(Late::Answer(marker.subject));
+        }
+        if code != MARKER_CODE {
+            self.in_flight.drop_late(Late::Marker);
+        }
+        None
+    }
+
+    /// The server is asked nothing ahead any more.
+    fn dislikes(&mut self, subject: Subject) {
+        if self.traits.dislikes_questions {
+            return;
+        }
+        self.prefetch.stop();
+        self.traits.dislikes_questions = true;
+        self.out.push_back(Output::Learned(self.traits));
+        self.out.push_back(Output::Prefetched {
+            subject,
+            answer: None,
+            last: true,
+        });
+    }
+
+    /// The question that is not the client's and at which the session can leave the server.
+    pub(super) fn repeatable_question(&self) -> Option<Subject> {
+        let subject = match &self.in_flight.awaited()?.expect {
+            Expect::Question(question) => question.subject,
+            Expect::Marker(marker) => marker.subject,
+            _ => return None,
+        };
+        self.log_in.is_recorded().then_some(subject)
+    }
+
+    /// Leaves a server at a question that the client has not asked, and logs in again.
+    pub(super) fn reconnect(&mut self, subject: Subject) {
+        self.dislikes(subject);
+        self.log_in.repeat();
+        let (id, verb, expect) = (None, String::new(), Expect::Repeated(Step::Needed));
+        self.in_flight = InFlight::greeting(Entry { id, verb, expect });
+        self.protection = Protection::new(self.manner.tls);
+        self.doubtful = None;
+        self.abort_prepared();
+        self.out.push_back(Output::Reconnect);
+    }
+
+    /// The server has answered a step of the repeated log-in.
+    pub(super) fn repeated(&mut self, step: Step, code: Code) {
+        let is_refused = code.class() == Class::Failed;
+        if code.0 == 421 || is_refused && step == Step::Needed {
+            self.server_closed();
+        } else if self.protection.is_done() {
+            self.repeat();
+        } else {
+            let next = self.protection.greeted();
+            self.protect(next);
+        }
+    }
+
+    /// Sends the next step of the repeated log-in.
+    pub(super) fn repeat(&mut self) {
+        if let Some(line) = self.log_in.next() {
+            let verb = Command::parse(&line).verb().to_owned();
+            let expect = Expect::Repeated(Step::of(&verb));
+            self.in_flight.push(None, &verb, expect);
+            self.send_line(line);
+        }
+    }
+}
+
+/// The marker. It changes nothing: transfers begin at this offset anyway.
+const MARKER: &[u8] = b"REST 0";
+
+/// Code of the marker's reply, unless it is refused (RFC 3659 section 5.1). No question has such an answer.
+pub(super) const MARKER_CODE: Code = Code(350);

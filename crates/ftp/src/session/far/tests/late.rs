@@ -1,0 +1,305 @@
+//! Answers that come late, in virtual time: none is the reply to another command, and none stops the session.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::*;
+
+/// How a server answers the questions that it is slow to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delay {
+    /// It reads nothing meanwhile.
+    InOrder(Duration),
+    /// It goes on with other commands meanwhile.
+    Aside(Duration),
+    Never,
+}
+
+/// A server that keeps a script, and its session.
+struct Script {
+    far: FarSession,
+    now: Duration,
+    /// What the server says, and when.
+    due: VecDeque<(Duration, String)>,
+    /// When the server reads the next command.
+    free_at: Duration,
+    slow: &'static str,
+    delay: Delay,
+    /// So many of its slow answers come at once.
+    prompt: usize,
+    takes_marker: bool,
+    wait: Option<(Wait, Duration)>,
+    /// The final replies, by command.
+    replies: Vec<(Option<u32>, u16, Duration)>,
+    connections: usize,
+    is_closed: bool,
+}
+
+impl Script {
+    fn new(slow: &'static str, delay: Delay, takes_marker: bool) -> Self {
+        let mut script = Self {
+            far: fast_session(),
+            now: Duration::ZERO,
+            due: VecDeque::new(),
+            free_at: Duration::ZERO,
+            slow,
+            delay,
+            prompt: 0,
+            takes_marker,
+            wait: None,
+            replies: Vec::new(),
+            connections: 1,
+            is_closed: false,
+        };
+        script.client(1, "USER joe");
+        script.client(2, "PASS x");
+        script
+    }
+
+    fn client(&mut self, id: u32, line: &str) {
+        let input = match line {
+            "PASV" => Input::AskData {
+                id: CommandId(id),
+                transfer: TransferId(id),
+                answered: false,
+            },
+            line => Input::Command {
+                id: CommandId(id),
+                line: line.as_bytes(),
+                synch: false,
+                answered: false,
+            },
+        };
+        self.handle(input);
+    }
+
+    fn handle(&mut self, input: Input<'_>) {
+        self.far.handle(input).expect("no limit is hit");
+        while let Some(output) = self.far.poll() {
+            match output {
+                Output::ToServer { line, .. } => self.command(&String::from_utf8_lossy(&line)),
+                Output::Reply { tag, .. } if tag.last && tag.stage == Stage::Final => {
+                    let id = tag.command.map(|id| id.0);
+                    self.replies.push((id, tag.code, self.now));
+                }
+                Output::DataReady(id) => self.replies.push((Some(id.0), 227, self.now)),
+                Output::Reconnect => {
+                    self.connections += 1;
+                    self.due = VecDeque::from([(self.now, "220 again".to_owned())]);
+                    self.free_at = self.now;
+                    self.handle(Input::Reconnected);
+                }
+                Output::Close => self.is_closed = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// The server gets a command.
+    fn command(&mut self, line: &str) {
+        let verb = line.split(' ').next().unwrap_or_default();
+        let at = self.now.max(self.free_at);
+        let is_slow = verb == self.slow && self.prompt == 0;
+        if verb == self.slow {
+            self.prompt = self.prompt.saturating_sub(1);
+        }
+        let (at, free_at) = match self.delay {
+            _ if !is_slow => (at, at),
+            Delay::InOrder(delay) => (at + delay, at + delay),
+            Delay::Aside(delay) => (at + delay, at),
+            Delay::Never => return,
+        };
+        self.free_at = free_at;
+        let answer = match verb {
+            "USER" => "331 password",
+            "PASS" => "230 in",
+            "SYST" => "215 UNIX",
+            "FEAT" => "211 none",
+            "PWD" => "257 \"/\"",
+            "CWD" => "250 there",
+            "PASV" => "227 ok (1,2,3,4,4,1)",
+            "RETR" => "550 none",
+            "REST" if self.takes_marker => "350 from there",
+            "REST" => "502 no",
+            _ => "200 ok",
+        };
+        let behind = self.due.iter().filter(|(due, _)| *due <= at).count();
+        self.due.insert(behind, (at, answer.to_owned()));
+    }
+
+    /// Runs until nothing is due, or until `end`.
+    fn run(&mut self, end: Duration) {
+        while !self.is_closed {
+            self.wait = self.far.wait().map(|wait| match self.wait {
+                Some((before, since)) if before.number == wait.number => (wait, since),
+                _ => (wait, self.now),
+            });
+            let due = self.due.front().map(|(at, _)| *at);
+            let over = self.wait.map(|(wait, since)| since + wait.time);
+            let Some(next) = due.into_iter().chain(over).min().filter(|at| *at <= end) else {
+                break;
+            };
+            self.now = next;
+            if due == Some(next) {
+                if let Some((_, line)) = self.due.pop_front() {
+                    self.handle(Input::ServerLine(line.as_bytes()));
+                }
+            } else {
+                self.handle(Input::WaitedInVain);
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// The code of the reply to a command, and when it came.
+    fn reply_to(&self, id: u32) -> Option<(u16, Duration)> {
+        let is_it = |reply: &&(Option<u32>, u16, Duration)| reply.0 == Some(id);
+        let reply = self.replies.iter().find(is_it)?;
+        Some((reply.1, reply.2))
+    }
+
+    fn context(&self) -> String {
+        format!(
+            "{} {:?}, marker {}: {:?}, {} connections, closed {}",
+            self.slow,
+            self.delay,
+            self.takes_marker,
+            self.replies,
+            self.connections,
+            self.is_closed
+        )
+    }
+}
+
+fn fast_session() -> FarSession {
+    with(Manner {
+        mode: Mode::Fast,
+        ..STRICT
+    })
+}
+
+const COMMANDS: [(&str, u16); 7] = [
+    ("SYST", 215),
+    ("FEAT", 211),
+    ("PWD", 257),
+    ("PASV", 227),
+    ("NOOP", 200),
+    ("CWD a", 250),
+    ("RETR a", 550),
+];
+
+fn delays() -> impl Iterator<Item = Delay> {
+    let times = [2_900, 3_100, 5_000, 7_900, 8_100, 10_000, 40_000].map(Duration::from_millis);
+    let in_order = times.map(Delay::InOrder);
+    in_order.into_iter().chain([Delay::Never])
+}
+
+/// No command has the reply to another one, and each has one in time. What the server itself leaves unanswered ends the
+/// session.
+fn check(script: &Script, commands: &[(u32, &str, u16)], max: Duration) {
+    let context = script.context();
+    for (id, line, code) in commands {
+        let count = script.replies.iter().filter(|it| it.0 == Some(*id)).count();
+        assert!(count <= 1, "{line} is answered {count} times: {context}");
+        match script.reply_to(*id) {
+            Some((reply, at)) => {
+                assert!(reply == *code || reply == 421, "{line}: {reply}, {context}");
+                assert!(at <= max, "{line} at {at:?}: {context}");
+            }
+            None => assert!(script.is_closed, "{line}: {context}"),
+        }
+    }
+    let strays = script
+        .replies
+        .iter()
+        .filter(|it| it.0.is_none() && it.1 != 421);
+    assert_eq!(strays.count(), 0, "{context}");
+}
+
+#[test]
+fn a_late_answer_to_a_question_is_the_reply_to_no_command() {
+    for (slow, delay) in ["SYST", "FEAT", "PWD"]
+        .into_iter()
+        .flat_map(|slow| delays().map(move |delay| (slow, delay)))
+    {
+        for (takes_marker, (line, code)) in [true, false]
+            .into_iter()
+            .flat_map(|takes| COMMANDS.map(|command| (takes, command)))
+        {
+            for at in [0, 4, 120].map(Duration::from_secs) {
+                let mut script = Script::new(slow, delay, takes_marker);
+                script.run(at);
+                script.client(3, line);
+                script.client(4, "NOOP");
+                script.run(Duration::from_secs(3600));
+                let max = at + Duration::from_secs(310);
+                check(&script, &[(3, line, code), (4, "NOOP", 200)], max);
+                let is_own = line == slow && delay == Delay::Never;
+                assert_eq!(script.is_closed, is_own, "{line}: {}", script.context());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_question_that_is_never_answered_holds_commands_up_for_some_seconds_only() {
+    for (slow, takes_marker) in [("SYST", true), ("FEAT", false), ("PWD", true)] {
+        let mut script = Script::new(slow, Delay::Never, takes_marker);
+        script.client(3, "NOOP");
+        script.run(Duration::from_secs(60));
+        let (code, at) = script.reply_to(3).expect("a reply");
+        assert_eq!(code, 200);
+        assert!(at <= Duration::from_secs(9), "{at:?}");
+        // Whoever takes the marker keeps its connection.
+        assert_eq!(script.connections, if takes_marker { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
+    for (delay, takes_marker) in delays().flat_map(|delay| [(delay, true), (delay, false)]) {
+        for (line, code) in COMMANDS {
+            let mut script = Script::new("PWD", delay, takes_marker);
+            // The first answer, that behind the log-in, comes at once.
+            script.prompt = 1;
+            script.client(3, "CWD a");
+            script.client(4, line);
+            script.client(5, "NOOP");
+            script.run(Duration::from_secs(3600));
+            let commands = [(3, "CWD a", 250), (4, line, code), (5, "NOOP", 200)];
+            check(&script, &commands, Duration::from_secs(610));
+            assert_eq!(script.connections, 1);
+            if delay == Delay::Never && takes_marker && line != "PWD" && line != "CWD a" {
+                assert!(!script.is_closed, "{line}: {}", script.context());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
+    for slow in ["SYST", "FEAT", "PWD"] {
+        for (seconds, (line, code)) in [4, 10, 40]
+            .into_iter()
+            .flat_map(|seconds| COMMANDS.map(|command| (seconds, command)))
+        {
+            let mut script = Script::new(slow, Delay::Aside(Duration::from_secs(seconds)), true);
+            script.client(3, line);
+            script.client(4, "NOOP");
+            script.run(Duration::from_secs(seconds));
+            script.client(5, "NOOP");
+            script.run(Duration::from_secs(600));
+            let commands = [(3, line, code), (4, "NOOP", 200), (5, "NOOP", 200)];
+            check(&script, &commands, Duration::from_secs(600));
+            assert!(!script.is_closed);
+        }
+    }
+}
+
+#[test]
+fn a_preliminary_reply_to_what_is_not_relayed_is_not_the_answer() {
+    let mut far = session();
+    pasv(&mut far, 1, 1);
+    assert!(server(&mut far, "150 wait").is_empty());
+    let agreed = ["connect 1 1025", "ready 1"];
+    assert_eq!(server(&mut far, "227 ok (1,2,3,4,4,1)"), agreed);
+}
