@@ -15,15 +15,7 @@ use common::{Control, World, accept, connect, expect_reset, passive_port, patter
 
 /// A client that has logged in; the server has been asked what clients ask.
 fn logged_in(world: &World) -> (Control, Control) {
-    let (mut client, mut server) = world.session();
-    client.send("USER joe");
-    server.expect("USER joe");
-    server.send("331 password");
-    client.expect("331 password");
-    client.send("PASS x");
-    server.expect("PASS x");
-    server.send("230 in");
-    client.expect("230 in");
+    let (client, mut server) = world.logged_in();
     for (question, answer) in [
         ("SYST", "215 UNIX Type: L8"),
         ("FEAT", "211-Features\r\n AUTH TLS\r\n MDTM\r\n211 End"),

@@ -14,16 +14,8 @@ use std::{
 use common::{Control, World, accept, connect, passive_port, read_all};
 
 /// A client that has logged in; the server has been asked `SYST`.
-fn logged_in(world: &World) -> (Control, Control) {
-    let (mut client, mut server) = world.session();
-    client.send("USER joe");
-    server.expect("USER joe");
-    server.send("331 password");
-    client.expect("331 password");
-    client.send("PASS x");
-    server.expect("PASS x");
-    server.send("230 in");
-    client.expect("230 in");
+fn asked(world: &World) -> (Control, Control) {
+    let (client, mut server) = world.logged_in();
     server.expect("SYST");
     (client, server)
 }
@@ -31,7 +23,7 @@ fn logged_in(world: &World) -> (Control, Control) {
 #[test]
 fn a_server_that_leaves_at_a_question_is_logged_in_to_again_and_asked_no_more() {
     let world = World::start();
-    let (mut client, mut server) = logged_in(&world);
+    let (mut client, mut server) = asked(&world);
     client.send("CWD a");
     server.send("221 goodbye");
     drop(server);
@@ -58,7 +50,7 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again_and_asked_no_more() 
 #[test]
 fn a_silent_server_is_given_up_on_for_questions_only() {
     let world = World::start();
-    let (mut client, mut server) = logged_in(&world);
+    let (mut client, mut server) = asked(&world);
     client.send("CWD a");
     server.expect("REST 0");
     server.send("350 from there");
@@ -70,7 +62,7 @@ fn a_silent_server_is_given_up_on_for_questions_only() {
 #[test]
 fn a_late_answer_to_a_question_is_not_the_reply_to_the_clients_command() {
     let world = World::start();
-    let (mut client, mut server) = logged_in(&world);
+    let (mut client, mut server) = asked(&world);
     client.send("SYST");
     client.send("NOOP");
     server.expect("REST 0");
@@ -86,7 +78,7 @@ fn a_late_answer_to_a_question_is_not_the_reply_to_the_clients_command() {
 #[test]
 fn a_server_that_says_nothing_more_is_logged_in_to_again() {
     let world = World::start();
-    let (mut client, server) = logged_in(&world);
+    let (mut client, server) = asked(&world);
     client.send("CWD a");
     let mut again = world.accept();
     again.send("220 ready");

@@ -288,7 +288,19 @@ impl World {
         (client, server)
     }
 
-    /// The same, with a data connection set up by PASV.
+    /// A client that has logged in to the scripted server.
+    pub fn logged_in(&self) -> (Control, Control) {
+        let (mut client, mut server) = self.session();
+        for (command, reply) in [("USER joe", "331 password"), ("PASS x", "230 in")] {
+            client.send(command);
+            server.expect(command);
+            server.send(reply);
+            client.expect(reply);
+        }
+        (client, server)
+    }
+
+    /// A client that has been greeted, with a data connection set up by PASV.
     pub fn prepared(&self) -> Prepared {
         let (mut client, mut server) = self.session();
         let (client_data, server_data) = passive(&mut client, &mut server);
