@@ -183,7 +183,6 @@ pub async fn run(
         registry: registry.clone(),
         usage: Usage::new(config.limits),
         pairing: Arc::default(),
-        tls13_only: Arc::default(),
         known_servers: Arc::default(),
         truncations: Arc::default(),
         spools: config.spool.clone().map(Spools::new),

@@ -1,5 +1,5 @@
-//! What sessions have learned of servers that keep no closer to the standards. The next session of the same server begins with
-//! it. An entry expires, since servers change.
+//! What sessions have learned of servers that differ from others. The next session of the same server begins with it. What has
+//! been learned expires, since servers change.
 
 use std::{
     collections::HashMap,
@@ -7,56 +7,82 @@ use std::{
     time::Duration,
 };
 
-use ftp::session::far::ServerTraits;
+use ftp::session::far::{Lesson, ServerTraits};
 use tokio::time::Instant;
 
 use crate::target::Endpoint;
 
-/// Traits of servers, and when they were learned.
+/// One way in which a server differs from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Trait {
+    /// [`ServerTraits::dislikes_questions`].
+    DislikesQuestions,
+    /// [`ServerTraits::lacks_passive`].
+    LacksPassive,
+    /// It takes TLS 1.3 only, and not TLS 1.2, which a server is offered first.
+    LacksTls12,
+}
+
+/// Traits of servers, and when each was learned.
 #[derive(Debug, Default)]
-pub(crate) struct KnownServers(Mutex<HashMap<Endpoint, (ServerTraits, Instant)>>);
+pub(crate) struct KnownServers(Mutex<HashMap<(Endpoint, Trait), Instant>>);
 
 impl KnownServers {
-    /// What is known of a server.
-    pub(crate) fn traits(&self, server: &Endpoint, now: Instant) -> ServerTraits {
-        let mut servers = self.lock();
-        let Some((traits, at)) = servers.get(server).copied() else {
-            return ServerTraits::default();
-        };
-        if now.saturating_duration_since(at) < KEPT {
-            return traits;
+    /// Whether a server is known for a trait.
+    pub(crate) fn has(&self, server: &Endpoint, which: Trait, now: Instant) -> bool {
+        let mut traits = self.lock();
+        let key = (server.clone(), which);
+        let learned_at = traits.get(&key).copied();
+        let is_fresh = learned_at.is_some_and(|at| now.saturating_duration_since(at) < KEPT);
+        if learned_at.is_some() && !is_fresh {
+            traits.remove(&key);
         }
-        servers.remove(server);
-        ServerTraits::default()
+        is_fresh
     }
 
-    /// Remembers what a session has learned.
-    pub(crate) fn learn(&self, server: &Endpoint, traits: ServerTraits, now: Instant) {
-        let mut servers = self.lock();
-        if servers.len() >= SERVERS_MAX && !servers.contains_key(server) {
-            // Each is found out again when it is asked next.
-            servers.clear();
+    /// What an FTP session begins with.
+    pub(crate) fn ftp(&self, server: &Endpoint, now: Instant) -> ServerTraits {
+        ServerTraits {
+            dislikes_questions: self.has(server, Trait::DislikesQuestions, now),
+            lacks_passive: self.has(server, Trait::LacksPassive, now),
         }
-        let known = servers
-            .get(server)
-            .map_or_else(ServerTraits::default, |it| it.0);
-        let traits = ServerTraits {
-            dislikes_questions: known.dislikes_questions || traits.dislikes_questions,
-            lacks_passive: known.lacks_passive || traits.lacks_passive,
-        };
-        servers.insert(server.clone(), (traits, now));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, (ServerTraits, Instant)>> {
+    /// Remembers a trait.
+    pub(crate) fn learn(&self, server: &Endpoint, which: Trait, now: Instant) {
+        let mut traits = self.lock();
+        let key = (server.clone(), which);
+        if traits.len() >= TRAITS_MAX && !traits.contains_key(&key) {
+            // It is found out again when its server is asked next.
+            let oldest = traits.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                traits.remove(&oldest);
+            }
+        }
+        traits.insert(key, now);
+    }
+
+    /// Remembers what an FTP session has learned.
+    pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: Lesson, now: Instant) {
+        match lesson {
+            Lesson::DislikesQuestions => self.learn(server, Trait::DislikesQuestions, now),
+            Lesson::LacksPassive(true) => self.learn(server, Trait::LacksPassive, now),
+            Lesson::LacksPassive(false) => {
+                self.lock().remove(&(server.clone(), Trait::LacksPassive));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Endpoint, Trait), Instant>> {
         // Nothing here panics halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Servers in memory.
-const SERVERS_MAX: usize = 1024;
+/// Traits in memory.
+const TRAITS_MAX: usize = 1024;
 
-/// Time for which one is: finding it out again costs a client some seconds at most.
+/// Time for which one is: finding it out again costs a client a connection, or some seconds at most.
 const KEPT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
@@ -64,27 +90,47 @@ mod tests {
     use super::*;
     use crate::target::Host;
 
-    #[test]
-    fn a_server_is_known_for_an_hour_and_their_number_is_bounded() {
-        let (servers, now) = (KnownServers::default(), Instant::now());
-        let server = |port| Endpoint {
+    fn server(port: u16) -> Endpoint {
+        Endpoint {
             host: Host::parse("192.0.2.1").expect("an address"),
             port,
-        };
-        let traits = ServerTraits {
-            lacks_passive: true,
-            ..ServerTraits::default()
-        };
-        servers.learn(&server(21), traits, now);
-        assert_eq!(servers.traits(&server(21), now), traits);
-        assert_eq!(servers.traits(&server(22), now), ServerTraits::default());
-        assert_eq!(
-            servers.traits(&server(21), now + KEPT),
-            ServerTraits::default()
-        );
-        for port in 1..5_000 {
-            servers.learn(&server(port), traits, now);
         }
-        assert!(servers.lock().len() <= SERVERS_MAX);
+    }
+
+    #[test]
+    fn a_trait_is_known_for_an_hour_and_belongs_to_its_server() {
+        let (servers, now) = (KnownServers::default(), Instant::now());
+        servers.learn(&server(21), Trait::LacksTls12, now);
+        let later = now + KEPT - Duration::from_secs(1);
+        servers.learn_ftp(&server(21), Lesson::DislikesQuestions, later);
+        assert!(servers.has(&server(21), Trait::LacksTls12, later));
+        assert!(!servers.has(&server(22), Trait::LacksTls12, later));
+        assert!(!servers.has(&server(21), Trait::LacksTls12, now + KEPT));
+        let traits = servers.ftp(&server(21), now + KEPT);
+        assert!(traits.dislikes_questions && !traits.lacks_passive);
+        assert_eq!(servers.lock().len(), 1);
+    }
+
+    #[test]
+    fn a_trait_that_was_wrong_is_forgotten_alone() {
+        let (servers, now) = (KnownServers::default(), Instant::now());
+        servers.learn_ftp(&server(21), Lesson::DislikesQuestions, now);
+        servers.learn_ftp(&server(21), Lesson::LacksPassive(true), now);
+        assert!(servers.ftp(&server(21), now).lacks_passive);
+        servers.learn_ftp(&server(21), Lesson::LacksPassive(false), now);
+        let traits = servers.ftp(&server(21), now);
+        assert!(traits.dislikes_questions && !traits.lacks_passive);
+    }
+
+    #[test]
+    fn the_oldest_traits_make_room() {
+        let (servers, now) = (KnownServers::default(), Instant::now());
+        for port in 1..2_000 {
+            let at = now + Duration::from_millis(port.into());
+            servers.learn(&server(port), Trait::LacksPassive, at);
+        }
+        assert_eq!(servers.lock().len(), TRAITS_MAX);
+        assert!(!servers.has(&server(1), Trait::LacksPassive, now));
+        assert!(servers.has(&server(1_999), Trait::LacksPassive, now));
     }
 }

@@ -127,6 +127,26 @@ fn a_server_without_pasv_connects() {
 }
 
 #[test]
+fn one_users_refused_pasv_changes_nothing_for_other_sessions() {
+    let world = World::start_with("", "mode = \"strict\"");
+    for _ in 0..2 {
+        let (mut client, mut server) = world.session();
+        client.send("PASV");
+        server.expect("PASV");
+        server.send("550 not you");
+        server.expect("EPSV");
+        server.send("550 not you");
+        assert!(server.line().starts_with("PORT "));
+        server.send("200 ok");
+        client.expect_code("227 ");
+        client.send("QUIT");
+        server.expect("QUIT");
+        server.send("221 bye");
+        client.expect("221 bye");
+    }
+}
+
+#[test]
 fn what_was_sent_before_a_half_close_is_answered() {
     let world = World::start();
     let (mut client, mut server) = world.session();

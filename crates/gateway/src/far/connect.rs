@@ -15,6 +15,7 @@ use tracing::info;
 use super::{dial, opened::Opened};
 use crate::{
     control::Control,
+    known_servers::Trait,
     shared::Shared,
     socket,
     tls::{self, Connector, Kind, Leg},
@@ -31,10 +32,10 @@ pub(super) async fn connect(
     let Some(tls) = &opened.tls else {
         return Ok((Leg::plain(stream), None));
     };
-    let connector = if shared.tls13_only.contains(&opened.target, Instant::now()) {
-        Connector::new(tls)
-    } else {
-        Connector::new_tls12(tls)
+    let known = &shared.known_servers;
+    let connector = match known.has(&opened.target, Trait::LacksTls12, Instant::now()) {
+        true => Connector::new(tls),
+        false => Connector::new_tls12(tls),
     };
     let connector = connector.map_err(|error| (530, format!("no TLS with the server: {error}")))?;
     if tls.mode == tls::Mode::Explicit {
@@ -55,7 +56,7 @@ pub(super) async fn connect(
     let leg = connector.connect(stream, &name, Kind::Control).await;
     let leg = leg.map_err(|error| no_tls(&error))?;
     if leg.is_tls13() {
-        shared.tls13_only.insert(&opened.target, Instant::now());
+        known.learn(&opened.target, Trait::LacksTls12, Instant::now());
     }
     Ok((leg, Some(Arc::new(connector))))
 }

@@ -139,7 +139,7 @@ async fn run(
         Some((id, line)) => Opening::ConsumeGreeting { id, line },
     };
     let (events, from_data) = mpsc::unbounded_channel();
-    let known = shared.known_servers.traits(&opened.target, Instant::now());
+    let known = shared.known_servers.ftp(&opened.target, Instant::now());
     let mut session = Session {
         shared,
         peer: opened.peer,
@@ -376,10 +376,10 @@ impl Session<'_> {
                     self.tell_near(&FarMessage::LeftUnanswered(id)).await?;
                 }
                 Output::Reconnect => self.reconnect().await?,
-                Output::Learned(traits) => {
-                    info!(?traits, "learned of the server");
+                Output::Learned(lesson) => {
+                    info!(?lesson, "learned of the server");
                     let known = &self.shared.known_servers;
-                    known.learn(&self.target, traits, Instant::now());
+                    known.learn_ftp(&self.target, lesson, Instant::now());
                 }
                 Output::Refuse(text) => self.refuse(530, text).await?,
                 Output::Close => self.closing = true,

@@ -22,7 +22,6 @@ mod session_tickets;
 mod sessions;
 mod short_chain;
 mod tcp;
-mod tls13_only;
 mod verifier;
 
 use std::{io, sync::Arc, time::Duration};
@@ -40,7 +39,6 @@ pub use roots::RootsError;
 pub(crate) use roots::{read as read_roots, read_cas};
 pub use rules::{Rules, Version};
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
-pub(crate) use tls13_only::Tls13Only;
 
 /// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,10 @@ impl FarSession {
         self.abort_prepared();
         self.log_in.end();
         match self.manner.data {
+            DataWay::Passive if self.substitute.is_first_choice() => {
+                self.substitute.begin(transfer, true);
+                self.listen(Some(id), transfer, answered);
+            }
             DataWay::Passive => {
                 let is_v6 = self.manner.server_is_v6;
                 self.send_ask(Some(id), PortRequest::passive(transfer, answered, is_v6));
@@ -37,12 +41,7 @@ impl FarSession {
         match at {
             Some(at) => {
                 self.connections.opened(transfer);
-                let asked = PortRequest::active(transfer, answered, at);
-                let asked = match self.manner.data {
-                    DataWay::Passive => asked.in_place_of_passive(),
-                    DataWay::Active => asked,
-                };
-                self.send_ask(id, asked);
+                self.send_ask(id, PortRequest::active(transfer, answered, at));
             }
             None => {
                 let text = "425 gateway: no port to listen on beside the server";
@@ -76,7 +75,7 @@ impl FarSession {
         code: Code,
     ) -> Option<Expect> {
         let (transfer, answered) = (asked.transfer, asked.answered);
-        let (is_active, is_substitute) = (asked.is_active(), asked.is_in_place_of_passive());
+        let is_active = asked.is_active();
         match asked.ended(code) {
             PortAnswer::Port(port) => {
                 self.connections.opened(transfer);
@@ -84,20 +83,20 @@ impl FarSession {
                 self.agreed(id, transfer, answered);
             }
             PortAnswer::Connects => {
-                if is_substitute {
-                    self.manner.data = DataWay::Active;
-                    self.traits.lacks_passive = true;
-                    self.out.push_back(Output::Learned(self.traits));
-                }
+                self.substitute.agreed(transfer);
                 self.agreed(id, transfer, answered);
             }
-            PortAnswer::NoPassive => self.listen(id, transfer, answered),
+            PortAnswer::NoPassive { is_unknown } => {
+                self.substitute.begin(transfer, is_unknown);
+                self.listen(id, transfer, answered);
+            }
             PortAnswer::Again(asked) => {
                 self.send_line(asked.line());
                 return Some(Expect::DataPort(asked));
             }
             PortAnswer::Refused(held) => {
                 self.unlisten(transfer, is_active);
+                self.substitute_failed(transfer);
                 if answered {
                     let reply = held.quoted();
                     let text = format!("425 gateway: the server offers no data port: {reply}");
@@ -122,6 +121,16 @@ impl FarSession {
             Some(id) if !answered => Output::DataReady(id),
             _ => Output::Taken,
         });
+    }
+
+    pub(super) fn substitute_succeeded(&mut self, transfer: TransferId) {
+        let lesson = self.substitute.succeeded(transfer);
+        self.out.extend(lesson.map(Output::Learned));
+    }
+
+    pub(super) fn substitute_failed(&mut self, transfer: TransferId) {
+        let lesson = self.substitute.failed(transfer);
+        self.out.extend(lesson.map(Output::Learned));
     }
 
     fn unlisten(&mut self, transfer: TransferId, is_active: bool) {

@@ -119,7 +119,7 @@ pub enum Output {
     /// Leave the server, whose replies the session cannot tell apart or which has left, and connect to it again.
     Reconnect,
     /// Remember this of the server, for [`Manner::known`] of later sessions.
-    Learned(ServerTraits),
+    Learned(Lesson),
     /// Tell the near half why there will be no session.
     Refuse(String),
     /// Close the server's control connection. Nothing follows.
@@ -162,6 +162,15 @@ pub struct ServerTraits {
     pub dislikes_questions: bool,
     /// It refuses `PASV` and `EPSV`, and takes `PORT` or `EPRT`.
     pub lacks_passive: bool,
+}
+
+/// What a session has learned of its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lesson {
+    /// [`ServerTraits::dislikes_questions`].
+    DislikesQuestions,
+    /// [`ServerTraits::lacks_passive`], or no longer.
+    LacksPassive(bool),
 }
 
 /// What a session waits for.

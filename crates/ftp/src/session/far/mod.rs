@@ -19,9 +19,12 @@ mod protection;
 mod queue;
 mod replies;
 mod reply_buffer;
+mod substitute;
 mod waits;
 
-pub use io::{DataWay, Input, Manner, Opening, Output, ServerTraits, TooManyCommands, Wait};
+pub use io::{
+    DataWay, Input, Lesson, Manner, Opening, Output, ServerTraits, TooManyCommands, Wait,
+};
 pub use protection::ServerTls;
 pub use waits::{LONG_REPLY_TIMEOUT, REPLY_TIMEOUT};
 
@@ -37,6 +40,7 @@ use self::{
     protection::{Next, Protection},
     queue::{Queue, Request},
     reply_buffer::ReplyBuffer,
+    substitute::Substitute,
 };
 use super::{
     CommandId, Stage, Tag, TransferId,
@@ -80,8 +84,9 @@ pub struct FarSession {
     /// A command after whose answer the server may have forgotten `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
     connections: Connections,
-    /// What is known of the server.
-    traits: ServerTraits,
+    /// The server is asked nothing ahead.
+    dislikes_questions: bool,
+    substitute: Substitute,
     log_in: LogIn,
     /// A line that may be the last of its reply.
     doubtful: Option<(Vec<u8>, Place)>,
@@ -94,19 +99,16 @@ pub struct FarSession {
 
 impl FarSession {
     /// A session with a server that has just been connected.
-    pub fn new(opening: Opening, mut manner: Manner) -> Self {
+    pub fn new(opening: Opening, manner: Manner) -> Self {
         let (id, expect) = match opening {
             Opening::RelayGreeting => (None, Expect::Greeted),
             Opening::ConsumeGreeting { id, line } => {
                 (Some(id), Expect::Greeting(Greeting::new(line)))
             }
         };
-        let traits = manner.known;
-        if traits.lacks_passive {
-            manner.data = DataWay::Active;
-        }
+        let known = manner.known;
         let mut prefetch = Prefetch::new(manner.mode);
-        if traits.dislikes_questions {
+        if known.dislikes_questions {
             prefetch.stop();
         }
         let verb = String::new();
@@ -129,7 +131,8 @@ impl FarSession {
             has_account: false,
             forgets_protection: None,
             connections: Connections::default(),
-            traits,
+            dislikes_questions: known.dislikes_questions,
+            substitute: Substitute::new(known.lacks_passive),
             log_in: LogIn::Recorded(Vec::new()),
             doubtful: None,
             heard: 0,
@@ -439,6 +442,10 @@ impl FarSession {
     fn data_said(&mut self, transfer: TransferId, event: Event) {
         if event == Event::Refused {
             self.prepared.refused(transfer);
+            // Of a transfer that has been answered the server need not connect.
+            if self.in_flight.transfers().any(|it| it == transfer) {
+                self.substitute_failed(transfer);
+            }
         }
         let ended = self.connections.on_event(transfer, event);
         self.report_upload(transfer, ended);

@@ -5,7 +5,7 @@
 //! leaves the server and logs in again. So no late answer is taken for that to another command.
 
 use super::{
-    Class, Code, Entry, Expect, FarSession, InFlight, Output, Protection, Question,
+    Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection, Question,
     in_flight::Late, log_in::Step,
 };
 use crate::{command::Command, session::Subject};
@@ -75,12 +75,12 @@ impl FarSession {
 
     /// The server is asked nothing ahead any more.
     fn dislikes(&mut self, subject: Subject) {
-        if self.traits.dislikes_questions {
+        if std::mem::replace(&mut self.dislikes_questions, true) {
             return;
         }
         self.prefetch.stop();
-        self.traits.dislikes_questions = true;
-        self.out.push_back(Output::Learned(self.traits));
+        let lesson = Lesson::DislikesQuestions;
+        self.out.push_back(Output::Learned(lesson));
         self.out.push_back(Output::Prefetched {
             subject,
             answer: None,

@@ -18,8 +18,8 @@ pub(super) struct PortRequest {
     asked: Ask,
     /// The form to try when the server refuses this one.
     other: Option<Ask>,
-    /// The server has refused to open a port itself.
-    in_place_of_passive: bool,
+    /// The server does not know what it has been asked so far.
+    is_unknown: bool,
     pub(super) held: ReplyBuffer,
 }
 
@@ -39,7 +39,10 @@ pub(super) enum PortAnswer {
     /// Ask again in the other form.
     Again(PortRequest),
     /// The server opens no port in any form: listen for its connection.
-    NoPassive,
+    NoPassive {
+        /// It knows none of the forms.
+        is_unknown: bool,
+    },
     /// Relay these lines.
     Refused(ReplyBuffer),
     /// No refusal, and no port either.
@@ -68,19 +71,6 @@ impl PortRequest {
         Self::new(transfer, answered, Ask::Active(asked, at), other)
     }
 
-    /// The same, after the server has refused to open a port itself.
-    pub(super) fn in_place_of_passive(self) -> Self {
-        Self {
-            in_place_of_passive: true,
-            ..self
-        }
-    }
-
-    /// Whether the server connects although it was to open a port.
-    pub(super) fn is_in_place_of_passive(&self) -> bool {
-        self.in_place_of_passive
-    }
-
     /// Whether the gateway listens for the server.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.asked, Ask::Active(..))
@@ -102,7 +92,7 @@ impl PortRequest {
             answered,
             asked,
             other,
-            in_place_of_passive: false,
+            is_unknown: true,
             held: ReplyBuffer::default(),
         }
     }
@@ -132,12 +122,13 @@ impl PortRequest {
         }
         // Before a log-in, each form is refused so.
         let is_refused = code.0 / 100 == 5 && !matches!(code.0, 530 | 532);
+        let is_unknown = self.is_unknown && matches!(code.0, 500 | 502);
         match (self.other, self.asked) {
             (Some(other), _) if is_refused || has_agreed => PortAnswer::Again(Self {
-                in_place_of_passive: self.in_place_of_passive,
+                is_unknown,
                 ..Self::new(self.transfer, self.answered, other, None)
             }),
-            (_, Ask::Passive(_)) if is_refused => PortAnswer::NoPassive,
+            (_, Ask::Passive(_)) if is_refused => PortAnswer::NoPassive { is_unknown },
             _ if code.class() == Class::Failed => PortAnswer::Refused(self.held),
             _ => PortAnswer::Unreadable,
         }

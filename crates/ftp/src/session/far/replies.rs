@@ -62,6 +62,11 @@ impl FarSession {
             let (command, transfer) = self.answered_by(code);
             if let (Some(transfer), Stage::Final) = (transfer, stage_of(code)) {
                 let succeeded = code.class() == Class::Completed;
+                match code.0 {
+                    425 => self.substitute_failed(transfer),
+                    _ if succeeded && place.last => self.substitute_succeeded(transfer),
+                    _ => {}
+                }
                 let worth = self.connections.answered(transfer, succeeded);
                 self.report_upload(transfer, worth);
             }

@@ -2,6 +2,7 @@ mod active;
 mod fast;
 mod late;
 mod spool;
+mod substitute;
 mod tls;
 mod transfers;
 mod unanswered;
@@ -72,19 +73,10 @@ fn drain(far: &mut FarSession) -> Vec<String> {
             Output::Taken => "taken".to_owned(),
             Output::LeftUnanswered(id) => format!("unanswered {}", id.0),
             Output::Reconnect => "reconnect".to_owned(),
-            Output::Learned(traits) => format!(
-                "learned{}{}",
-                if traits.dislikes_questions {
-                    " no questions"
-                } else {
-                    ""
-                },
-                if traits.lacks_passive {
-                    " no passive"
-                } else {
-                    ""
-                }
-            ),
+            Output::Learned(lesson) => match lesson {
+                Lesson::DislikesQuestions => "learned no questions".to_owned(),
+                Lesson::LacksPassive(lacks) => format!("learned no passive: {lacks}"),
+            },
             Output::Connect { transfer, port } => format!("connect {} {port}", transfer.0),
             Output::Close => "close".to_owned(),
         });

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::{Session, SessionError};
-use crate::{control::Control, far::connect, tls::Connector};
+use crate::{control::Control, far::connect, known_servers::Trait, tls::Connector};
 
 impl Session<'_> {
     /// Goes on with another connection to the same server, as far as the first had come.
@@ -20,7 +20,8 @@ impl Session<'_> {
             self.local = local;
         }
         if self.control.is_tls13() {
-            self.shared.tls13_only.insert(&self.target, Instant::now());
+            let known = &self.shared.known_servers;
+            known.learn(&self.target, Trait::LacksTls12, Instant::now());
         }
         self.tls = Some(Arc::new(tls));
         Ok(())

@@ -324,25 +324,6 @@ fn each_word_of_the_server_begins_the_wait_anew() {
 }
 
 #[test]
-fn where_pasv_and_epsv_are_refused_the_server_connects() {
-    let mut far = session();
-    assert_eq!(pasv(&mut far, 1, 1), ["< PASV"]);
-    assert_eq!(server(&mut far, "550 no"), ["< EPSV"]);
-    assert_eq!(server(&mut far, "502 no"), ["listen 1"]);
-    let at = Some("10.0.0.9:1025".parse().expect("an address"));
-    far.handle(Input::Listening(at)).expect("no limit is hit");
-    assert_eq!(drain(&mut far), ["< PORT 10,0,0,9,4,1"]);
-    assert_eq!(
-        server(&mut far, "200 ok"),
-        ["learned no passive", "ready 1"]
-    );
-    client(&mut far, 2, "LIST");
-    server(&mut far, "150 go");
-    server(&mut far, "226 done");
-    assert_eq!(pasv(&mut far, 3, 2), ["listen 2"], "it is not asked again");
-}
-
-#[test]
 fn where_no_form_is_taken_the_refusal_is_relayed() {
     let mut far = session();
     pasv(&mut far, 1, 1);
@@ -356,18 +337,6 @@ fn where_no_form_is_taken_the_refusal_is_relayed() {
     let mut far = session();
     pasv(&mut far, 1, 1);
     assert_eq!(server(&mut far, "530 log in"), ["> 530 log in"]);
-}
-
-#[test]
-fn a_server_known_to_lack_pasv_is_not_asked_for_it() {
-    let mut far = with(Manner {
-        known: ServerTraits {
-            lacks_passive: true,
-            ..ServerTraits::default()
-        },
-        ..STRICT
-    });
-    assert_eq!(pasv(&mut far, 1, 1), ["listen 1"]);
 }
 
 #[test]
