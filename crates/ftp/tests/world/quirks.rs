@@ -35,6 +35,8 @@ pub(crate) enum AtQuestion {
     Late(&'static str, Duration),
     /// It answers after a time, and other commands before.
     LateAside(&'static str, Duration),
+    /// It answers twice.
+    Twice(&'static str),
     /// It says a farewell, or nothing, and leaves.
     Leaves(&'static str, Option<&'static str>),
 }
@@ -85,6 +87,7 @@ impl Quirks {
         let skips_empty = may(9, 30);
         let is_silent = may(10, 5);
         let (is_late, has_no_offsets) = (may(11, 20), may(12, 30));
+        let is_double = may(13, 10);
         let subject = rng.pick(&["SYST", "FEAT", "PWD"]);
         let at_question = match (is_silent_at_question, leaves, is_late) {
             (_, true, _) => {
@@ -102,6 +105,7 @@ impl Quirks {
                     false => AtQuestion::Late(subject, delay),
                 }
             }
+            _ if is_double => AtQuestion::Twice(subject),
             _ => AtQuestion::Answers,
         };
         let greets_twice = greets_twice && at_question == AtQuestion::Answers;
@@ -132,4 +136,4 @@ impl Quirks {
 }
 
 /// All kinds.
-const KINDS: u64 = (1 << 13) - 1;
+const KINDS: u64 = (1 << 14) - 1;

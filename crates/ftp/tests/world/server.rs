@@ -217,6 +217,9 @@ impl Server {
         }
         match self.quirks.at_question {
             AtQuestion::Silent(subject) if subject == verb => return,
+            AtQuestion::Twice(subject) if subject == verb => {
+                self.say(question_answer(verb).unwrap_or_default());
+            }
             AtQuestion::Late(subject, delay) | AtQuestion::LateAside(subject, delay)
                 if subject == verb =>
             {

@@ -134,13 +134,19 @@ impl World {
             local: GATEWAY,
             client: CLIENT,
         };
+        let client = Client::new(&mut rng);
+        let mut server = Server::new(&mut rng);
+        if let (Mode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
+            // Each reply of the server's is one of the client's.
+            server.quirks.at_question = AtQuestion::Answers;
+        }
         Self {
             now: Duration::ZERO,
             planted,
             delay_ms,
             conns: BTreeMap::new(),
-            client: Client::new(&mut rng),
-            server: Server::new(&mut rng),
+            client,
+            server,
             near: NearSession::new(setup),
             far: FarSession::new(far::Opening::RelayGreeting, manner),
             near_closed: false,

@@ -81,9 +81,9 @@ impl Expect {
 /// An answer that the session has stopped waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// The one to a question. At most one for each subject.
+    /// Any further one to a question. At most one entry for each subject, which stays.
     Answer(Subject),
-    /// The one to a marker.
+    /// Any further one to a marker. The entry stays.
     Marker,
     /// The one to a transfer that has been aborted.
     Transfer,
@@ -132,11 +132,12 @@ impl Entry {
         let verbs: &[&str] = match code.0 {
             211 => &["FEAT", "HELP", "LANG", "OPTS", "SITE", "STAT"],
             215 => &["SYST"],
-            257 => &["MKD", "PWD", "XMKD", "XPWD"],
+            257 => &["MKD", "PWD", "SITE", "XMKD", "XPWD"],
             350 => &["REST", "RNFR"],
             _ => &[],
         };
-        !self.is_late() && verbs.contains(&self.verb.as_str())
+        let verb = self.verb.as_str();
+        !self.is_late() && (verbs.contains(&verb) || !CODES_KNOWN.contains(&verb))
     }
 }
 
@@ -183,7 +184,7 @@ impl InFlight {
         Some(subject)
     }
 
-    /// From now on this answer is dropped if it comes.
+    /// From now on this answer is dropped whenever it comes, unless a command may have it.
     pub(super) fn drop_late(&mut self, late: Late) {
         let is_it = |entry: &Entry| matches!(entry.expect, Expect::Late(it) if it == late);
         if !self.entries.iter().any(is_it) {
@@ -357,6 +358,14 @@ impl InFlight {
 fn may_answer_abort(code: Code) -> bool {
     code.class() != Class::Completed || matches!(code.0, 225 | 226 | 250)
 }
+
+/// Commands whose replies have no other codes than those of the standards, as far as questions have them.
+const CODES_KNOWN: [&str; 42] = [
+    "ABOR", "ACCT", "ALLO", "APPE", "CDUP", "CLNT", "CWD", "DELE", "EPRT", "EPSV", "FEAT", "LIST",
+    "MDTM", "MFMT", "MKD", "MLSD", "MODE", "NLST", "NOOP", "PASS", "PASV", "PORT", "PWD", "QUIT",
+    "REIN", "REST", "RETR", "RMD", "RNFR", "RNTO", "SIZE", "STOR", "STOU", "STRU", "SYST", "TYPE",
+    "USER", "XCUP", "XCWD", "XMKD", "XPWD", "XRMD",
+];
 
 /// Commands that every server knows.
 const NEVER_UNKNOWN: [&str; 7] = ["CWD", "NOOP", "RETR", "STOR", "TYPE", "USER", "PASS"];

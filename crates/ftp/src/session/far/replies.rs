@@ -296,7 +296,8 @@ impl FarSession {
                 self.repeated(step, code);
                 None
             }
-            Expect::Late(_) => None,
+            Expect::Late(Late::Answer(_) | Late::Marker) => Some(expect),
+            Expect::Late(Late::Transfer | Late::Abort) => None,
         };
         if let Some(expect) = then {
             self.in_flight.keep(index, Entry { id, verb, expect });
@@ -348,10 +349,8 @@ impl FarSession {
             self.prefetch.stop();
         }
         let subject = question.subject;
-        if !is_answer {
-            // It may follow.
-            self.in_flight.drop_late(Late::Answer(subject));
-        }
+        // It may follow, or come twice.
+        self.in_flight.drop_late(Late::Answer(subject));
         let answer = question.held.into_text().filter(|_| is_answer);
         let last = self.prefetch.is_done();
         self.out.push_back(Output::Prefetched {

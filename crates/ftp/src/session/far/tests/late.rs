@@ -12,6 +12,8 @@ enum Delay {
     /// It goes on with other commands meanwhile.
     Aside(Duration),
     Never,
+    /// It answers twice.
+    Twice,
 }
 
 /// A server that keeps a script, and its session.
@@ -106,6 +108,7 @@ impl Script {
             _ if !is_slow => (at, at),
             Delay::InOrder(delay) => (at + delay, at + delay),
             Delay::Aside(delay) => (at + delay, at),
+            Delay::Twice => (at, at),
             Delay::Never => return,
         };
         self.free_at = free_at;
@@ -124,6 +127,9 @@ impl Script {
         };
         let behind = self.due.iter().filter(|(due, _)| *due <= at).count();
         self.due.insert(behind, (at, answer.to_owned()));
+        if is_slow && self.delay == Delay::Twice {
+            self.due.insert(behind + 1, (at, answer.to_owned()));
+        }
     }
 
     /// Runs until nothing is due, or until `end`.
@@ -291,6 +297,41 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
             let commands = [(3, line, code), (4, "NOOP", 200), (5, "NOOP", 200)];
             check(&script, &commands, Duration::from_secs(600));
             assert!(!script.is_closed);
+        }
+    }
+}
+
+#[test]
+fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
+    for slow in ["SYST", "FEAT", "PWD"] {
+        for (line, code) in COMMANDS {
+            let mut script = Script::new(slow, Delay::Twice, true);
+            script.client(3, line);
+            script.client(4, "NOOP");
+            script.run(Duration::from_secs(60));
+            let commands = [(3, line, code), (4, "NOOP", 200)];
+            check(&script, &commands, Duration::from_secs(60));
+            assert!(!script.is_closed);
+        }
+    }
+}
+
+#[test]
+fn a_code_of_a_question_is_left_to_commands_that_may_have_it() {
+    for (line, reply) in [
+        ("MKD a", "257 \"/a\" made"),
+        ("SITE MKDIR a", "257 \"/a\" made"),
+        ("STAT", "211 all well"),
+        ("HELP", "211 help"),
+        ("XYZZY", "215 magic"),
+        ("RNFR a", "350 go on"),
+        ("REST 5", "350 from there"),
+    ] {
+        let mut script = Script::new("SYST", Delay::Never, true);
+        script.run(Duration::from_secs(60));
+        for id in [3, 4] {
+            assert_eq!(client(&mut script.far, id, line), [format!("< {line}")]);
+            assert_eq!(server(&mut script.far, reply), [format!("> {reply}")]);
         }
     }
 }
