@@ -228,15 +228,15 @@ impl Settings {
             [one] => !order.enters_destination || !enters(one, &self.destination),
             _ => false,
         };
+        let to = root_path(&self.destination);
         let roots = self.sources.iter().map(|source| {
-            let (path, name) = (source.path(), source.name());
-            let target = self.destination.path();
+            let name = source.name();
             let target = match becomes_destination {
-                true => target,
-                false => join(&target, &name),
+                true => to.clone(),
+                false => join(&to, &name),
             };
             Root {
-                source: path,
+                source: root_path(source),
                 destination: Target::new(target, name),
             }
         });
@@ -388,19 +388,10 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A location in the one spelling that all its spellings have in common. The last name of a local path is not followed.
+/// A location in the one spelling that all its spellings have in common.
 fn canonical(location: &Location) -> String {
     match location {
-        Location::Local(path) => {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            let path = match (path.parent(), path.file_name()) {
-                (Some(above), Some(name)) => {
-                    resolved(above).map_or(path.clone(), |it| it.join(name))
-                }
-                _ => path,
-            };
-            path.to_string_lossy().into_owned()
-        }
+        Location::Local(path) => resolved_root(path).to_string_lossy().into_owned(),
         Location::Remote(remote) => {
             let names = remote.path.split(|it| *it == b'/');
             let names: Vec<&[u8]> = names.filter(|it| !matches!(*it, b"" | b".")).collect();
@@ -414,6 +405,32 @@ fn canonical(location: &Location) -> String {
             let path = [root, &names.join(&b'/')].concat();
             Remote { server, path }.to_string()
         }
+    }
+}
+
+/// The path of a root. Files of this machine, their parts and what the journal knows of them have one path however the root
+/// is spelled. A slash at its end says what a name is, and stays.
+fn root_path(location: &Location) -> Vec<u8> {
+    let typed = location.path();
+    let Location::Local(path) = location else {
+        return typed;
+    };
+    let mut path = resolved_root(path).into_os_string().into_encoded_bytes();
+    if typed.ends_with(b"/") && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path
+}
+
+/// A path of this machine in its one spelling: absolute, and without links. The last name alone may be a link to a file.
+fn resolved_root(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if path.is_dir() {
+        return path.canonicalize().unwrap_or(path);
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) => resolved(above).map_or(path.clone(), |it| it.join(name)),
+        _ => path,
     }
 }
 
@@ -505,6 +522,56 @@ mod tests {
         ] {
             assert_ne!(name(line), one, "{line}");
         }
+    }
+
+    #[test]
+    fn roots_of_this_machine_have_one_path_however_they_are_spelled() {
+        let folder = tempfile::tempdir().expect("room");
+        let here = folder.path().canonicalize().expect("a folder");
+        std::fs::create_dir_all(here.join("from/below")).expect("room");
+        std::fs::create_dir(here.join("to")).expect("room");
+        std::fs::write(here.join("file"), b"x").expect("room");
+        for (link, target) in [("link", "to"), ("name", "file"), ("above", ".")] {
+            std::os::unix::fs::symlink(target, here.join(link)).expect("room");
+        }
+        let roots = |from: &str, to: &str| {
+            let here = here.display();
+            let line = format!("{here}/{from} {here}/{to}");
+            let line = Line::parse_from(["copy"].into_iter().chain(line.split(' ')));
+            let orders = line.copy.orders().expect("it has a destination");
+            let job = Settings::read(&orders[0])
+                .expect("it is right")
+                .job(&orders[0]);
+            let root = &job.roots[0];
+            let below = |path: &[u8]| {
+                let path = join(path, b"x");
+                let path = String::from_utf8(path).expect("text");
+                path.replace(&format!("{here}/"), "")
+            };
+            (below(&root.source), below(root.destination.directory()))
+        };
+        let one = ("from/x".to_owned(), "to/x".to_owned());
+        for (from, to) in [
+            ("from", "to"),
+            ("from/", "./to"),
+            ("./from/", "to//"),
+            ("from/below/../", "link"),
+            ("above/from", "above//link/"),
+        ] {
+            assert_eq!(
+                roots(from, to),
+                (one.0.clone(), one.1.clone()),
+                "{from} {to}"
+            );
+        }
+        // What is not there yet, and a link to a file, keep their last name.
+        assert_eq!(roots("from", "above/new").1, "new/x");
+        assert_eq!(roots("above/name", "to").0, "name/x");
+        let working = std::env::current_dir().expect("a folder");
+        let relative = root_path(&Location::Local("./src/".into()));
+        let relative = String::from_utf8(relative).expect("text");
+        let expected = working.canonicalize().expect("there").join("src/");
+        assert_eq!(relative, expected.display().to_string());
     }
 
     #[test]
