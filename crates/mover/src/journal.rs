@@ -4,19 +4,32 @@
 
 use std::{
     io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 
-use crate::{part_name::names_of_key, plan::Piece};
+use crate::{
+    disk::{
+        Machine,
+        store::{open_state_folder, open_store},
+        system::{FileSystem, Folder},
+    },
+    names::{last_name, local},
+    part_name::names_of_key,
+    plan::Piece,
+};
 
 /// The parts of one job.
 #[derive(Debug)]
 pub struct Journal {
     database: Database,
-    path: PathBuf,
+    folder: Arc<dyn Folder>,
+    /// The file, in the folder.
+    name: Vec<u8>,
     mark: u32,
     /// The file goes with the journal if no part is left.
     is_one_off: bool,
@@ -90,7 +103,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         if self.is_one_off && self.left().is_ok_and(|it| it.is_empty()) {
             // One that stays is found empty by the next run.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.folder.remove_file(&self.name);
         }
     }
 }
@@ -144,18 +157,29 @@ impl Journal {
     /// # Errors
     /// [`JournalError`] if the job runs already, or the file cannot be used.
     pub fn open(folder: &Path, job: &str) -> Result<Self, JournalError> {
-        std::fs::create_dir_all(folder).map_err(|source| JournalError::Folder {
-            path: folder.to_owned(),
+        Self::open_on(&Machine, folder.as_os_str().as_bytes(), job)
+    }
+
+    /// The same on any file system.
+    pub(crate) fn open_on(
+        system: &dyn FileSystem,
+        folder_path: &[u8],
+        job: &str,
+    ) -> Result<Self, JournalError> {
+        let hash = xxhash_rust::xxh3::xxh3_128(job.as_bytes());
+        let path = local(folder_path).join(format!("{hash:032x}.redb"));
+        let name = last_name(path.as_os_str().as_bytes());
+        let folder = open_state_folder(system, folder_path);
+        let folder = folder.map_err(|source| JournalError::Folder {
+            path: local(folder_path),
             source,
         })?;
-        let name = xxhash_rust::xxh3::xxh3_128(job.as_bytes());
-        let path = folder.join(format!("{name:032x}.redb"));
-        let mark = name as u32;
-        match Database::create(&path) {
+        match open_store(&*folder, &name) {
             Ok(database) => Ok(Self {
                 database,
-                path,
-                mark,
+                folder,
+                name,
+                mark: hash as u32,
                 is_one_off: false,
             }),
             Err(DatabaseError::DatabaseAlreadyOpen) => Err(JournalError::Running(path)),
@@ -331,13 +355,14 @@ impl Journal {
         Ok(transaction.commit()?)
     }
 
-    /// A part is none any more.
+    /// A part is none any more, and a file does not come in pieces.
     ///
     /// # Errors
     /// That of the file.
     pub fn end(&self, part: &[u8]) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         transaction.open_table(PARTS)?.remove(part)?;
+        transaction.open_table(PIECES)?.remove(part)?;
         Ok(transaction.commit()?)
     }
 }

@@ -4,11 +4,12 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{self, ErrorKind},
     os::unix::process::CommandExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{self, ExitCode},
 };
+
+use mover::agent::mark_called;
 
 /// Become a command, once for a mark
 ///
@@ -30,25 +31,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    // Of two processes one makes the link, and none does after the call.
-    match fs::hard_link(&args.facts, &args.mark) {
-        Ok(()) => {}
-        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
-            return ExitCode::SUCCESS;
-        }
+    match mark_called(&args.facts, &args.mark) {
+        Ok(true) => {}
+        Ok(false) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("longhaul: {} cannot be made: {error}", args.mark.display());
             return ExitCode::from(NOT_STARTED);
         }
-    }
-    // After a power cut the mark must be there, as what the command does may be.
-    if let Err(error) = sync_mark(&args.mark) {
-        let _ = fs::remove_file(&args.mark);
-        eprintln!(
-            "longhaul: {} cannot be synced: {error}",
-            args.mark.display()
-        );
-        return ExitCode::from(NOT_STARTED);
     }
     let program = &args.command[0];
     let error = process::Command::new(program)
@@ -59,21 +48,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     eprintln!("longhaul: {} cannot be started: {error}", program.display());
     ExitCode::from(NOT_STARTED)
 }
-
-/// Has the mark outlive a power cut: its content, and its name in the folder.
-fn sync_mark(mark: &Path) -> io::Result<()> {
-    fs::File::open(mark)?.sync_all()?;
-    let folder = mark.parent().filter(|it| !it.as_os_str().is_empty());
-    fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-    // The folder of the marks may be as new as the mark. Those above it may be another user's.
-    for above in mark.ancestors().skip(2).take(FOLDERS_ABOVE) {
-        let _ = fs::File::open(above).and_then(|it| it.sync_all());
-    }
-    Ok(())
-}
-
-/// Folders of the agent's state above that of the marks, and the one that these are in.
-const FOLDERS_ABOVE: usize = 2;
 
 /// As a shell's for a command that it does not find.
 const NOT_STARTED: u8 = 127;

@@ -3,8 +3,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
     io::{self, ErrorKind},
+    os::unix::ffi::OsStrExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Mutex,
@@ -20,7 +20,12 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    disk::sync_folder,
+    disk::{
+        Machine,
+        store::{open_state_folder, open_store, stat, sync_above},
+        system::FileSystem,
+    },
+    names::{last_name, parent},
     plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version},
 };
 
@@ -149,12 +154,23 @@ impl JobMemory {
         settle: Duration,
         calls: bool,
     ) -> Result<Self, MemoryError> {
+        let job = (name, identity);
+        Self::open_on(&Machine, folder, job, settle, calls)
+    }
+
+    /// The same on any file system, of a job with a name and an identity.
+    pub(crate) fn open_on(
+        system: &dyn FileSystem,
+        folder: &Path,
+        (name, identity): (&str, &str),
+        settle: Duration,
+        calls: bool,
+    ) -> Result<Self, MemoryError> {
         let path = folder.join(format!("{name}.redb"));
-        let is_new = !path.exists();
         // The database may panic over what it finds in a damaged file.
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let memory = Self {
-                database: open_file(name, &path)?,
+                database: open_file(system, name, &path)?,
                 name: name.to_owned(),
                 path: path.clone(),
                 calls,
@@ -165,18 +181,7 @@ impl JobMemory {
             begun.map_err(|error| memory.unusable(error))?;
             Ok(memory)
         }));
-        let memory =
-            opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))?;
-        if is_new {
-            // Else a power cut takes all of it.
-            let synced = sync_folder(folder);
-            synced.map_err(|error| memory.unusable(redb::Error::Io(error)))?;
-            for above in folder.ancestors().skip(1).take(2) {
-                // That of another user may not be readable, and has been there for long.
-                let _ = sync_folder(above);
-            }
-        }
-        Ok(memory)
+        opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))
     }
 
     /// Forgets all if the job is another one. The tables are there afterwards.
@@ -533,34 +538,31 @@ fn call(number: u64, record: &[u8]) -> Option<Call> {
     })
 }
 
-/// Opens the file of a memory, or makes one, which has its name once it is whole: an empty file is a damaged one.
-fn open_file(name: &str, path: &Path) -> Result<Database, MemoryError> {
-    let open = |path: &Path| match Database::create(path) {
-        Ok(database) => Ok(database),
+/// Opens the file of a memory, or makes one. An empty file is a damaged one.
+fn open_file(system: &dyn FileSystem, name: &str, path: &Path) -> Result<Database, MemoryError> {
+    let path_bytes = path.as_os_str().as_bytes();
+    let file_name = last_name(path_bytes);
+    let found = || {
+        let folder = open_state_folder(system, parent(path_bytes).unwrap_or_default())?;
+        let found = stat(&*folder, &file_name)?;
+        Ok((folder, found))
+    };
+    let (folder, found) =
+        found().map_err(|error: io::Error| unusable(name, path, StorageError::Io(error)))?;
+    if found.is_some_and(|it| it.size_bytes == 0) {
+        return Err(damaged(name, path, "it is empty".to_owned()));
+    }
+    match open_store(&*folder, &file_name) {
+        Ok(database) => {
+            if found.is_none() {
+                let synced = sync_above(system, path_bytes, FOLDERS_ABOVE);
+                synced.map_err(|error| unusable(name, path, StorageError::Io(error)))?;
+            }
+            Ok(database)
+        }
         Err(DatabaseError::DatabaseAlreadyOpen) => Err(MemoryError::Running(name.to_owned())),
         Err(error) => Err(unusable(name, path, error)),
-    };
-    let io = |error: io::Error| unusable(name, path, StorageError::Io(error));
-    match fs::metadata(path) {
-        Ok(found) if found.len() == 0 => return Err(damaged(name, path, "it is empty".to_owned())),
-        Ok(_) => return open(path),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(io(error)),
     }
-    let new = path.with_extension("new");
-    let database = match open(&new) {
-        // An agent that was ended in the midst of this has left it.
-        Err(MemoryError::Damaged { .. }) => {
-            fs::remove_file(&new).map_err(io)?;
-            open(&new)?
-        }
-        opened => opened?,
-    };
-    fs::rename(&new, path).map_err(io)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let synced = fs::File::open(folder).and_then(|it| it.sync_all());
-    synced.map_err(io)?;
-    Ok(database)
 }
 
 /// Errors of the system leave the file what it is, all others are those of the file.
@@ -607,6 +609,9 @@ const IDENTITY: &str = "identity";
 const LAST_START: &str = "last start";
 const IS_OPEN: &str = "open";
 const NEXT_CALL: &str = "next call";
+
+/// Folders above a new memory which may be as new.
+const FOLDERS_ABOVE: usize = 3;
 
 /// Files of a source that are watched until they have settled; some 100 bytes each.
 const SETTLING_MAX: usize = 100_000;

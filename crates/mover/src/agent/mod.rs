@@ -6,8 +6,11 @@
 mod calls;
 mod driver;
 mod history;
+mod mark;
 mod memory;
 mod pages;
+#[cfg(test)]
+mod power_cuts;
 mod schedule;
 mod status;
 #[cfg(test)]
@@ -19,6 +22,7 @@ pub use self::{
     calls::Caller,
     driver::{AgentError, AgentJob, Making, folder, run},
     history::{History, Line},
+    mark::mark_called,
     memory::{Call, JobMemory, MemoryError},
     pages::serve,
     schedule::{Schedule, ScheduleError},

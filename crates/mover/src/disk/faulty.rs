@@ -3,7 +3,7 @@
 //! What was not synced may or may not outlive a power cut: of a folder, the first of its changes do; of a file, some blocks.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     io::{self, ErrorKind},
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -12,6 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::system::{Access, FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat};
+use crate::names::{last_name, parent};
 
 /// The file system.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ struct Disk {
     one_fails_in: u32,
     random: Pcg64Mcg,
     folder_syncs: u64,
+    locked: HashSet<u64>,
+    boots: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -34,6 +37,8 @@ struct Node {
     kind: FileKind,
     data: Vec<u8>,
     synced_data: Vec<u8>,
+    /// Lengths that the file was given since it was synced. The last one is that of the data, unless writes made it longer.
+    lengths: Vec<usize>,
     names: BTreeMap<Vec<u8>, u64>,
     synced_names: BTreeMap<Vec<u8>, u64>,
     changes: Vec<BTreeMap<Vec<u8>, u64>>,
@@ -41,10 +46,24 @@ struct Node {
     mode: u32,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Handle {
     disk: FaultyDisk,
     id: u64,
+    lock: Mutex<Option<Lock>>,
+}
+
+/// The lock of a file; dropped, it is free.
+#[derive(Debug)]
+struct Lock {
+    disk: FaultyDisk,
+    id: u64,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.disk.disk().locked.remove(&self.id);
+    }
 }
 
 impl FaultyDisk {
@@ -56,6 +75,8 @@ impl FaultyDisk {
             one_fails_in: 0,
             random: Pcg64Mcg::seed_from_u64(seed),
             folder_syncs: 0,
+            locked: HashSet::new(),
+            boots: 1,
         };
         disk.make(FileKind::Folder);
         Self(Arc::new(Mutex::new(disk)))
@@ -63,6 +84,22 @@ impl FaultyDisk {
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
         self.0.lock().expect("nobody panics with it")
+    }
+
+    fn handle(&self, id: u64) -> Handle {
+        Handle {
+            disk: self.clone(),
+            id,
+            lock: Mutex::default(),
+        }
+    }
+
+    fn lock(&self, id: u64) -> Option<Lock> {
+        let is_free = self.disk().locked.insert(id);
+        is_free.then(|| Lock {
+            disk: self.clone(),
+            id,
+        })
     }
 
     /// Writes a file, and the folders above it, so that all of it outlives a power cut.
@@ -104,6 +141,20 @@ impl FaultyDisk {
         self.put(path, b"", FOLDER);
     }
 
+    /// Makes folders of which the last one may not outlive a power cut. Returns that one.
+    pub(crate) fn put_new_folder(&self, path: &str) -> Arc<dyn Folder> {
+        self.put_folder(path);
+        let (above, name) = path.rsplit_once('/').expect("a path from the root");
+        let mut disk = self.disk();
+        let above = disk.find(ROOT, above.as_bytes()).expect("it is there");
+        let id = disk.find(above, name.as_bytes()).expect("it is there");
+        disk.node(above).synced_names.remove(name.as_bytes());
+        let names = disk.node(above).names.clone();
+        disk.node(above).changes.push(names);
+        drop(disk);
+        Arc::new(self.handle(id))
+    }
+
     /// Has the power fail after so many operations.
     pub(crate) fn cut_after(&self, operations: u64) {
         self.disk().until_cut = operations;
@@ -130,7 +181,21 @@ impl FaultyDisk {
             node.changes.clear();
             node.names = node.synced_names.clone();
             if node.data != node.synced_data {
-                let length = disk.random.random_range(0..=node.data.len());
+                // The length is one that the file has had. Writes lengthen it step by step; to set it is one step.
+                let (had, has) = (node.synced_data.len(), node.data.len());
+                let last = node.lengths.last().copied().unwrap_or(had);
+                let mut length = match disk.random.random_range(0..=node.lengths.len()) {
+                    0 => had,
+                    kept => node.lengths[kept - 1],
+                };
+                if has > last && length == last {
+                    length = disk.random.random_range(last..=has);
+                }
+                node.data.resize(length.max(has), 0);
+                if let Some(rest) = node.synced_data.get(has..) {
+                    let rest = &rest[..rest.len().min(node.data.len() - has)];
+                    node.data[has..has + rest.len()].copy_from_slice(rest);
+                }
                 for (number, block) in node.data.chunks_mut(BLOCK_BYTES).enumerate() {
                     if disk.random.random_range(0..2) == 0 {
                         let before = node.synced_data.get(number * BLOCK_BYTES..);
@@ -143,9 +208,11 @@ impl FaultyDisk {
                 node.data.truncate(length);
                 node.synced_data = node.data.clone();
             }
+            node.lengths.clear();
         }
         disk.until_cut = u64::MAX;
         disk.one_fails_in = 0;
+        disk.boots += 1;
     }
 
     /// All files below a folder.
@@ -179,6 +246,7 @@ impl Disk {
             kind,
             data: Vec::new(),
             synced_data: Vec::new(),
+            lengths: Vec::new(),
             names: BTreeMap::new(),
             synced_names: BTreeMap::new(),
             changes: Vec::new(),
@@ -248,8 +316,7 @@ impl Disk {
 impl FileSystem for FaultyDisk {
     fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>> {
         let id = self.disk().find(ROOT, path)?;
-        let disk = self.clone();
-        Ok(Arc::new(Handle { disk, id }))
+        Ok(Arc::new(self.handle(id)))
     }
 
     fn stat(&self, path: &[u8]) -> io::Result<Stat> {
@@ -260,6 +327,28 @@ impl FileSystem for FaultyDisk {
     fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         Ok(path.to_vec())
     }
+
+    fn hard_link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.operate()?;
+        let id = disk.find(ROOT, path)?;
+        if disk.find(ROOT, new).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let folder = disk.find(ROOT, parent(new).unwrap_or_default())?;
+        disk.change(folder, |it| {
+            it.insert(last_name(new), id);
+        });
+        Ok(())
+    }
+
+    fn is_ours(&self, _: &Stat) -> bool {
+        true
+    }
+
+    fn boot(&self) -> Option<u64> {
+        Some(self.disk().boots)
+    }
 }
 
 impl Folder for Handle {
@@ -267,8 +356,8 @@ impl Folder for Handle {
         let mut disk = self.disk.disk();
         disk.operate()?;
         let id = disk.find(self.id, below)?;
-        let disk = self.disk.clone();
-        Ok(Arc::new(Self { disk, id }))
+        drop(disk);
+        Ok(Arc::new(self.disk.handle(id)))
     }
 
     fn stat(&self, name: &[u8], _: Links) -> io::Result<Stat> {
@@ -293,8 +382,8 @@ impl Folder for Handle {
             }
             (_, Err(error)) => return Err(error),
         };
-        let disk = self.disk.clone();
-        Ok(Arc::new(Self { disk, id }))
+        drop(disk);
+        Ok(Arc::new(self.disk.handle(id)))
     }
 
     fn list(&self, take: &mut dyn FnMut(Vec<u8>) -> io::Result<bool>) -> io::Result<()> {
@@ -396,7 +485,9 @@ impl OpenFile for Handle {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut disk = self.disk.disk();
         disk.operate()?;
-        disk.node(self.id).data.resize(bytes as usize, 0);
+        let file = disk.node(self.id);
+        file.data.resize(bytes as usize, 0);
+        file.lengths.push(bytes as usize);
         Ok(())
     }
 
@@ -418,8 +509,18 @@ impl OpenFile for Handle {
         let mut disk = self.disk.disk();
         disk.operate()?;
         let file = disk.node(self.id);
-        file.synced_data = file.data.clone();
+        file.synced_data.clone_from(&file.data);
+        file.lengths.clear();
         Ok(())
+    }
+
+    /// Openings are counted for nothing else.
+    fn try_lock(&self) -> Option<bool> {
+        let mut locked = self.lock.lock().expect("nobody panics with it");
+        if locked.is_none() {
+            *locked = self.disk.lock(self.id);
+        }
+        Some(locked.is_some())
     }
 
     fn is_being_written(&self) -> Option<bool> {

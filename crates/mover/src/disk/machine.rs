@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::{File, FileTimes, Permissions},
+    fs::{File, FileTimes, Permissions, TryLockError},
     io::{self, ErrorKind},
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -52,6 +52,19 @@ impl FileSystem for Machine {
     fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let path = std::fs::canonicalize(path_of(path))?;
         Ok(path.into_os_string().into_vec())
+    }
+
+    fn hard_link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
+        std::fs::hard_link(path_of(path), path_of(new))
+    }
+
+    fn is_ours(&self, stat: &Stat) -> bool {
+        stat.access.user == nix::unistd::geteuid().as_raw()
+    }
+
+    fn boot(&self) -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        u64::from_str_radix(text.replace('-', "").get(..16)?, 16).ok()
     }
 }
 
@@ -210,6 +223,18 @@ impl OpenFile for MachineFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_all()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn try_lock(&self) -> Option<bool> {
+        match self.0.try_lock() {
+            Ok(()) => Some(true),
+            Err(TryLockError::WouldBlock) => Some(false),
+            Err(TryLockError::Error(_)) => None,
+        }
     }
 
     fn is_being_written(&self) -> Option<bool> {

@@ -8,6 +8,7 @@
 pub(crate) mod faulty;
 mod lease;
 mod machine;
+pub(crate) mod store;
 mod syncs;
 pub(crate) mod system;
 
@@ -154,6 +155,11 @@ impl LocalFiles {
             removes_sources: false,
         };
         Self::new(Arc::new(Machine), [], side, None)
+    }
+
+    /// Names the time since the machine was started.
+    pub(crate) fn boot(&self) -> Option<u64> {
+        self.system.boot()
     }
 
     /// What a path is; `None` where nothing is. A link that is a root is followed.
@@ -607,22 +613,6 @@ pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let found = nix::sys::statvfs::statvfs(folder.unwrap_or(Path::new(".")));
     found.is_ok_and(|it| it.blocks() * it.fragment_size() < size_bytes)
-}
-
-/// Names the time since this machine was started.
-pub(crate) fn boot() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    u64::from_str_radix(text.replace('-', "").get(..16)?, 16).ok()
-}
-
-/// Has the names in a folder of our own state outlive a power cut.
-///
-/// # Errors
-/// Those of the file system.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    Machine
-        .open_folder(path.as_os_str().as_encoded_bytes())?
-        .sync()
 }
 
 fn entry(name: &[u8], stat: &Stat) -> Entry {

@@ -15,6 +15,15 @@ pub(crate) trait FileSystem: Debug + Send + Sync {
 
     /// The path without links, `.` and `..`.
     fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// Gives a file a second name. A link is not followed.
+    fn hard_link(&self, path: &[u8], new: &[u8]) -> io::Result<()>;
+
+    /// Whether a file belongs to the user of this process.
+    fn is_ours(&self, stat: &Stat) -> bool;
+
+    /// Names the time since the machine was started.
+    fn boot(&self) -> Option<u64>;
 }
 
 /// An open folder. Except with [`Links::Follow`], nothing follows a link.
@@ -75,6 +84,15 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
 
     /// Has the content outlive a power cut.
     fn sync(&self) -> io::Result<()>;
+
+    /// The same, without the time of the last change.
+    fn sync_data(&self) -> io::Result<()> {
+        self.sync()
+    }
+
+    /// Locks the file until it is closed. `Some(false)`: another process, or another opening of the file, has the lock;
+    /// `None`: the file system has no locks.
+    fn try_lock(&self) -> Option<bool>;
 
     /// Whether any process has the file open for writing; `None` where the system cannot say.
     fn is_being_written(&self) -> Option<bool>;

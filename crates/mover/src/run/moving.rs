@@ -272,7 +272,8 @@ impl Mover<'_> {
         {
             let is_local = matches!(self.destination, End::Local(_));
             // What was not on the disk when the power failed may read as zeros.
-            let certain_bytes = match !is_local || part.boot == disk::boot() {
+            let certain_bytes = match !is_local || part.boot == self.shared.destination_files.boot()
+            {
                 true => u64::MAX,
                 false => part.synced_bytes,
             };
@@ -285,6 +286,7 @@ impl Mover<'_> {
         let new = NewPart {
             journal: journal.clone(),
             origin,
+            boot: self.shared.destination_files.boot(),
         };
         if let End::Remote(_) = self.destination {
             // That what is there has gone shows when the upload begins.
@@ -418,7 +420,7 @@ impl Mover<'_> {
                 let part = Part {
                     synced_bytes,
                     digits: names.digits,
-                    ..Part::new(origin, disk::boot())
+                    ..Part::new(origin, self.shared.destination_files.boot())
                 };
                 note(journal, &names.key, part).await;
             }
@@ -615,13 +617,15 @@ struct Overlap {
 struct NewPart {
     journal: Arc<Journal>,
     origin: Origin,
+    /// Names the time since the machine was started.
+    boot: Option<u64>,
 }
 
 impl NewPart {
     async fn note(&self, names: &Names) {
         let part = Part {
             digits: names.digits,
-            ..Part::new(self.origin, disk::boot())
+            ..Part::new(self.origin, self.boot)
         };
         note(&self.journal, &names.key, part).await;
     }

@@ -1,0 +1,63 @@
+//! The mark that says that a command was called.
+
+use std::{
+    io::{self, ErrorKind},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+};
+
+use crate::{
+    disk::{
+        Machine,
+        store::sync_above,
+        system::{FileSystem, Links, Opening},
+    },
+    names::{last_name, parent},
+};
+
+/// Makes the mark of a call: a second name of the file with the call's facts. On return it outlives a power cut, as what the
+/// command does may. False: the command was called before, or the call is over.
+///
+/// # Errors
+/// Those of the file system. The command must not be called then.
+pub fn mark_called(facts: &Path, mark: &Path) -> io::Result<bool> {
+    mark_called_on(&Machine, facts, mark)
+}
+
+/// The same on any file system.
+pub(super) fn mark_called_on(
+    system: &dyn FileSystem,
+    facts: &Path,
+    mark: &Path,
+) -> io::Result<bool> {
+    let (facts, mark) = (facts.as_os_str().as_bytes(), mark.as_os_str().as_bytes());
+    // Of two processes one makes the link, and none does after the call.
+    match system.hard_link(facts, mark) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    }
+    match sync_mark(system, mark) {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            let folder = system.open_folder(parent(mark).unwrap_or_default());
+            // If it stays, the command is not called at all.
+            let _ = folder.and_then(|it| it.remove_file(&last_name(mark)));
+            Err(error)
+        }
+    }
+}
+
+/// Has the mark outlive a power cut: its content, and its name in the folder.
+fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
+    let folder = system.open_folder(parent(mark).unwrap_or_default())?;
+    let file = folder.open(&last_name(mark), Opening::Read(Links::Refuse))?;
+    file.sync()?;
+    // The folder of the marks may be as new as the mark.
+    sync_above(system, mark, FOLDERS_ABOVE)
+}
+
+/// The folder of the marks, those of the agent's state above it, and the one that these are in.
+const FOLDERS_ABOVE: usize = 3;

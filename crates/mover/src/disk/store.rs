@@ -1,0 +1,169 @@
+//! Databases of our own state: a file of the file system as the storage of `redb`.
+//!
+//! A database has its name once it is whole and on the disk. One process at a time has it.
+
+use std::{
+    io::{self, ErrorKind},
+    sync::Arc,
+};
+
+use redb::{Database, DatabaseError, StorageBackend};
+
+use super::system::{FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat};
+use crate::names::{last_name, parent};
+
+/// A file as the storage of a database.
+#[derive(Debug)]
+struct StoreFile(Arc<dyn OpenFile>);
+
+impl StorageBackend for StoreFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.stat()?.size_bytes)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.0.read_at(&mut out[filled..], offset + filled as u64)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(data, offset)
+    }
+}
+
+/// Opens the database `name` in a folder, or makes one, which outlives a power cut on return.
+///
+/// # Errors
+/// [`DatabaseError::DatabaseAlreadyOpen`] if another process has it, or another part of this one.
+pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, DatabaseError> {
+    let new = [name, NEW].concat();
+    loop {
+        match folder.open(name, Opening::Write) {
+            Ok(file) => match lock(folder, name, &file)? {
+                true => return database(file),
+                false => continue,
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        let file = match folder.open(&new, Opening::New { is_private: true }) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                // A process was ended in the midst of this, or is in the midst of it.
+                let left = folder.open(&new, Opening::Write)?;
+                if lock(folder, &new, &left)? {
+                    folder.remove_file(&new)?;
+                }
+                continue;
+            }
+            file => file?,
+        };
+        if !lock(folder, &new, &file)? || stat(folder, name)?.is_some() {
+            continue;
+        }
+        let database = database(file)?;
+        folder.rename(&new, name)?;
+        folder.sync()?;
+        return Ok(database);
+    }
+}
+
+/// What has a name in a folder; `None` for nothing.
+pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<Stat>> {
+    match folder.stat(name, Links::Refuse) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a folder of our own state, and makes it and those above it where they are missing. On return it outlives a power cut.
+pub(crate) fn open_state_folder(
+    system: &dyn FileSystem,
+    path: &[u8],
+) -> io::Result<Arc<dyn Folder>> {
+    match system.open_folder(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let above = match parent(path) {
+        Some(above) => open_state_folder(system, above)?,
+        None => system.open_folder(b"")?,
+    };
+    match above.make_folder(&last_name(path)) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    above.sync()?;
+    system.open_folder(path)
+}
+
+/// Has the names in the folders above a path outlive a power cut, `count` of them. Those of another user may not be readable,
+/// and have been there for long.
+pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> io::Result<()> {
+    let mut above = parent(path);
+    for _ in 0..count {
+        let Some(path) = above else {
+            break;
+        };
+        match system.open_folder(path).and_then(|it| it.sync()) {
+            Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(error),
+            _ => above = parent(path),
+        }
+    }
+    Ok(())
+}
+
+/// Locks a file. False: the name leads to another file by now.
+fn lock(folder: &dyn Folder, name: &[u8], file: &Arc<dyn OpenFile>) -> Result<bool, DatabaseError> {
+    if file.try_lock() == Some(false) {
+        return Err(DatabaseError::DatabaseAlreadyOpen);
+    }
+    let ours = file.stat()?;
+    let there = stat(folder, name)?;
+    Ok(there.is_some_and(|it| {
+        it.kind == FileKind::File && (it.device, it.inode) == (ours.device, ours.inode)
+    }))
+}
+
+fn database(file: Arc<dyn OpenFile>) -> Result<Database, DatabaseError> {
+    Database::builder().create_with_backend(StoreFile(file))
+}
+
+/// Suffix of a database that is being made.
+const NEW: &[u8] = b".new";
+
+#[cfg(test)]
+mod tests {
+    use super::{super::faulty::FaultyDisk, *};
+
+    #[test]
+    fn a_database_is_one_openings_alone_and_one_that_was_being_made_is_made_anew() {
+        let disk = FaultyDisk::new(1);
+        disk.put("/state/a.new", b"half of a database", 7);
+        let folder = open_state_folder(&disk, b"/state").expect("a folder");
+        let first = open_store(&*folder, b"a").expect("made");
+        let second = open_store(&*folder, b"a");
+        assert!(matches!(second, Err(DatabaseError::DatabaseAlreadyOpen)));
+        drop(first);
+        open_store(&*folder, b"a").expect("free");
+        assert_eq!(disk.files("/state").len(), 1);
+        open_state_folder(&disk, b"/new/folder").expect("made");
+        disk.restart();
+        disk.open_folder(b"/new/folder")
+            .expect("it outlives a power cut");
+    }
+}
