@@ -334,17 +334,20 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
         let names = entries.map(|it| it.file_name().display().to_string());
         names.filter(|it| it.ends_with(".part")).count()
     };
-    let mut copy = command(&["--bwlimit", "8M"], &to)
-        .spawn()
-        .expect("the program");
-    let begun = Instant::now();
-    while parts() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a part");
-        thread::sleep(Duration::from_millis(20));
-    }
-    thread::sleep(Duration::from_millis(500));
-    kill(Pid::from_raw(copy.id() as i32), Signal::SIGINT).expect("it runs");
-    copy.wait().expect("it ends");
+    let interrupt = |more: &[&str], signal| {
+        let mut copy = command(&[&["--bwlimit", "8M"], more].concat(), &to)
+            .spawn()
+            .expect("the program");
+        let begun = Instant::now();
+        while parts() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "a part");
+            thread::sleep(Duration::from_millis(20));
+        }
+        thread::sleep(Duration::from_millis(500));
+        kill(Pid::from_raw(copy.id() as i32), signal).expect("it runs");
+        copy.wait().expect("it ends");
+    };
+    interrupt(&[], Signal::SIGINT);
     assert_eq!((journals(), parts()), (1, 1));
     // The same place by another spelling.
     let cleaned = command(&["--clean"], &folder.path(".//to"))
@@ -353,9 +356,29 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
     let printed = String::from_utf8_lossy(&cleaned.stdout).into_owned();
     assert!(printed.contains("one part removed"), "{printed}");
     assert_eq!((journals(), parts()), (0, 0));
-    let again = command(&["--clean"], &to).output().expect("the program");
-    let printed = String::from_utf8_lossy(&again.stdout).into_owned();
+    let clean = |to: &str| {
+        let cleaned = command(&["--clean"], to).output().expect("the program");
+        String::from_utf8_lossy(&cleaned.stdout).into_owned()
+    };
+    let printed = clean(&to);
     assert!(printed.contains("nothing is left"), "{printed}");
+    std::os::unix::fs::symlink(folder.path(""), folder.path("here")).expect("room");
+    for (spelling, more) in [
+        ("here/to", &[][..]),
+        (".//to", &["--resume", "never"]),
+        ("here/./to", &["--resume", "never"]),
+    ] {
+        interrupt(more, Signal::SIGKILL);
+        assert_eq!(parts(), 1);
+        let printed = clean(&folder.path(spelling));
+        assert!(
+            printed.contains("one part removed"),
+            "{spelling}: {printed}"
+        );
+        assert_eq!((journals(), parts()), (0, 0), "{spelling}");
+    }
+    // A part without an entry goes with the next run.
+    interrupt(&["--resume", "never"], Signal::SIGKILL);
     assert!(command(&[], &to).status().expect("the program").success());
     assert_eq!((journals(), parts()), (0, 0));
     assert_eq!(fs::metadata(&to).expect("copied").len(), 20_000_000);

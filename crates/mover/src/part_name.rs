@@ -60,6 +60,21 @@ pub(crate) fn is_part(name: &[u8], suffix: Option<&[u8]>) -> bool {
     })
 }
 
+/// What is in front of the digits and the suffix in the name of a part, and the digits.
+pub(crate) fn stem_and_digits<'a>(name: &'a [u8], suffix: &[u8]) -> Option<(&'a [u8], u32)> {
+    let named = name.strip_suffix(suffix)?;
+    let stem = without_digits(named, 8).filter(|it| !it.is_empty())?;
+    let digits = std::str::from_utf8(&named[stem.len() + 1..]).ok()?;
+    Some((stem, u32::from_str_radix(digits, 16).ok()?))
+}
+
+/// Whether the name of a part may lack the end of the file's name.
+pub(crate) fn may_be_cut(name: &[u8]) -> bool {
+    // A cut takes up to three more bytes, to be between characters.
+    let is_near = |most: usize| (most - 3..=most).contains(&name.len());
+    is_near(NAME_BYTES_MAX) || is_near(SHORT_NAME_BYTES_MAX)
+}
+
 /// What is in front of a dot and so many digits.
 fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
     let (rest, digits) = name.split_at_checked(name.len().checked_sub(count)?)?;

@@ -3,10 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use mover::{
-    journal::{Journal, LeftPart},
-    run::Browser,
-};
+use mover::run::Cleaned;
 
 use super::{Order, Settings, open_journal, settings::ask_passwords};
 use crate::{output, way::start_near};
@@ -32,23 +29,9 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     for (order, settings) in orders.iter().zip(settings) {
         let destination = settings.ends().1;
         let journal = open_journal(&settings.name())?;
-        let left = match &journal {
-            Some(journal) => journal.left().context("the journal cannot be read")?,
-            None => Vec::new(),
-        };
-        if let Some(journal) = journal.as_ref().filter(|_| !left.is_empty()) {
-            let job = settings.job(order);
-            let mut browser = Browser::open(&job.destination, None).await?;
-            for part in &left {
-                remove(&mut browser, journal, part).await?;
-            }
-            browser.close().await;
-        }
-        let text = match left.len() {
-            0 => format!("{destination}: nothing is left of an earlier run\n"),
-            1 => format!("{destination}: one part removed\n"),
-            count => format!("{destination}: {count} parts removed\n"),
-        };
+        let job = settings.job(order);
+        let cleaned = mover::run::clean(&job, journal.as_ref()).await?;
+        let text = format!("{destination}: {}\n", message(cleaned));
         output::print(&text)?;
     }
     if let Some(near) = near {
@@ -57,14 +40,16 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     Ok(())
 }
 
-async fn remove(browser: &mut Browser, journal: &Journal, part: &LeftPart) -> anyhow::Result<()> {
-    for name in &part.names {
-        if browser.look(name).await?.is_some() {
-            browser.delete(name).await?;
-        }
+fn message(cleaned: Cleaned) -> String {
+    let Cleaned { removed, kept } = cleaned;
+    let mut text = match (removed, kept) {
+        (0, 0) => "nothing is left of an earlier run".to_owned(),
+        (0, _) => "no part removed".to_owned(),
+        (1, _) => "one part removed".to_owned(),
+        _ => format!("{removed} parts removed"),
+    };
+    if kept > 0 {
+        text += &format!(", {kept} left alone: another process or another user has them");
     }
-    let ended = journal
-        .end(&part.key)
-        .and_then(|()| journal.end_pieces(&part.key));
-    ended.context("the journal cannot be written")
+    text
 }

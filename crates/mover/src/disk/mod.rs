@@ -90,6 +90,17 @@ pub(crate) struct Stamp {
     pub(crate) modified_ns: i64,
 }
 
+/// What became of a part that an earlier run may have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftFile {
+    /// Nothing has its name.
+    Missing,
+    /// It is gone.
+    Removed,
+    /// A process writes to it, or it is not this user's.
+    Kept,
+}
+
 /// What became of a source that was to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
@@ -97,6 +108,18 @@ pub(crate) enum Removal {
     Removed,
     /// It is another file now, or somebody writes to it.
     Kept,
+}
+
+impl Place {
+    /// Whether the name still leads to this file.
+    fn has(&self, file: &dyn OpenFile) -> io::Result<bool> {
+        let ours = file.stat()?;
+        match self.folder.stat(&self.name, Links::Refuse) {
+            Ok(there) => Ok((ours.device, ours.inode) == (there.device, there.inode)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Stamp {
@@ -307,7 +330,11 @@ impl LocalFiles {
         }
     }
 
-    /// Makes the part of a file that is to have the name `path`. What was there under the part's name goes.
+    /// Makes the part of a file that is to have the name `path`, and locks it. A part that an ended process has left under the
+    /// part's name goes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] where the name is taken: by a part that is being written, or by what is not this user's.
     pub(crate) fn create_part(&self, part: &[u8], path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = self.place(part, Links::Refuse)?;
         // What replaces a file is readable by no more people from its first byte on.
@@ -317,12 +344,62 @@ impl LocalFiles {
                 .stat(&last_name(path), Links::Refuse)
                 .is_ok_and(|it| it.kind == FileKind::File),
         };
-        match place.folder.open(&place.name, opening) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                place.folder.remove_file(&place.name)?;
-                place.folder.open(&place.name, opening)
+        for _ in 0..CREATIONS_MAX {
+            match place.folder.open(&place.name, opening) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    if self.remove_left(&place, false)? == LeftFile::Kept {
+                        return Err(error);
+                    }
+                }
+                opened => {
+                    let file = opened?;
+                    // Between the two another process may have taken it for one that was left.
+                    if file.try_lock() != Some(false) && place.has(&*file)? {
+                        return Ok(file);
+                    }
+                }
             }
-            opened => opened,
+        }
+        Err(ErrorKind::AlreadyExists.into())
+    }
+
+    /// Removes the part that an ended process has left. One that is locked, that is another user's, or that is a directory,
+    /// stays. `is_recorded`: the journal has its name, so it may be another user's, and the file system may lack locks.
+    pub(crate) fn remove_left_part(&self, part: &[u8], is_recorded: bool) -> io::Result<LeftFile> {
+        match self.place(part, Links::Refuse) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Ok(LeftFile::Missing)
+            }
+            place => self.remove_left(&place?, is_recorded),
+        }
+    }
+
+    fn remove_left(&self, place: &Place, is_recorded: bool) -> io::Result<LeftFile> {
+        let removed = || -> io::Result<LeftFile> {
+            let stat = place.folder.stat(&place.name, Links::Refuse)?;
+            let is_ours = is_recorded || self.system.is_ours(&stat);
+            match stat.kind {
+                FileKind::File if is_ours => {
+                    let file = place
+                        .folder
+                        .open(&place.name, Opening::Read(Links::Refuse))?;
+                    let is_free = file.try_lock().unwrap_or(is_recorded);
+                    if !is_free || !place.has(&*file)? {
+                        return Ok(LeftFile::Kept);
+                    }
+                }
+                // It is not followed.
+                FileKind::Link if is_ours => {}
+                _ => return Ok(LeftFile::Kept),
+            }
+            place.folder.remove_file(&place.name)?;
+            Ok(LeftFile::Removed)
+        };
+        match removed() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(LeftFile::Missing),
+            removed => removed,
         }
     }
 
@@ -444,8 +521,7 @@ impl LocalFiles {
     /// Removes a part that is still this file.
     pub(crate) fn remove_part(&self, part: &[u8], file: &dyn OpenFile) -> io::Result<()> {
         let place = self.place(part, Links::Refuse)?;
-        let (ours, there) = (file.stat()?, place.folder.stat(&place.name, Links::Refuse)?);
-        match (ours.device, ours.inode) == (there.device, there.inode) {
+        match place.has(file)? {
             true => place.folder.remove_file(&place.name),
             false => Ok(()),
         }
@@ -634,3 +710,52 @@ fn entry(name: &[u8], stat: &Stat) -> Entry {
 }
 
 const ENTRIES_AT_ONCE: usize = 1_000;
+
+/// Attempts to make a part where other processes make and remove one of the same name.
+const CREATIONS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::ffi::OsStrExt as _};
+
+    use super::*;
+
+    #[test]
+    fn a_part_replaces_one_that_an_ended_process_has_left_and_no_other() {
+        let folder = tempfile::tempdir().expect("room");
+        let files = LocalFiles::without_roots();
+        let path = |name: &str| folder.path().join(name).as_os_str().as_bytes().to_vec();
+        let (part, file) = (path("a.0123abcd.part"), path("a"));
+        let create = || files.create_part(&part, &file);
+        let is_taken = || create().is_err_and(|it| it.kind() == ErrorKind::AlreadyExists);
+        fs::write(local(&part), b"left").expect("room");
+        let first = create().expect("nobody writes to it");
+        assert_eq!(first.stat().expect("there").size_bytes, 0);
+        assert!(is_taken(), "the first one is being written");
+        drop(first);
+        create().expect("nobody writes to it");
+        // A link is not followed, and a folder is nobody's part.
+        fs::remove_file(local(&part)).expect("there");
+        fs::write(folder.path().join("victim"), b"secret").expect("room");
+        std::os::unix::fs::symlink("victim", local(&part)).expect("room");
+        let third = create().expect("a link of ours");
+        third.write_at(b"x", 0).expect("room");
+        assert_eq!(
+            fs::read(folder.path().join("victim")).expect("there"),
+            b"secret"
+        );
+        drop(third);
+        fs::remove_file(local(&part)).expect("there");
+        fs::create_dir(local(&part)).expect("room");
+        assert!(is_taken());
+        fs::remove_dir(local(&part)).expect("empty");
+        if nix::unistd::geteuid().is_root() {
+            fs::write(local(&part), b"another user's").expect("room");
+            std::os::unix::fs::chown(local(&part), Some(65_534), None).expect("as root");
+            assert!(is_taken());
+            let left = files.remove_left_part(&part, false).expect("looked at");
+            assert_eq!(left, LeftFile::Kept);
+            assert_eq!(fs::read(local(&part)).expect("there"), b"another user's");
+        }
+    }
+}

@@ -74,6 +74,11 @@ impl TaskError {
         }
     }
 
+    /// Whether the name of a part of this machine is taken.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Self::Disk { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+    }
+
     /// Whether the connections on which it came are of further use.
     pub(super) fn keeps_connection(&self) -> bool {
         self.remedy().keeps_connection()

@@ -84,6 +84,7 @@ impl LocalEnd {
     ) -> Result<LocalWriter, TaskError> {
         let what = format!("writing {}", shown(&local(part)));
         let is_in_place = part == path;
+        self.release_part();
         let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
         let ours = part.clone();
         let open = move || {
@@ -106,6 +107,18 @@ impl LocalEnd {
             is_kept: is_kept || is_in_place,
         });
         Ok(LocalWriter::new(file, ours, at))
+    }
+
+    /// Removes a part that an ended process has left.
+    pub(super) async fn remove_left(&self, part: &[u8]) -> Result<(), TaskError> {
+        let what = format!("removing {}", shown(&local(part)));
+        let (files, part) = (self.files.clone(), part.to_vec());
+        on_disk(move || files.remove_left_part(&part, false).map(drop), what).await
+    }
+
+    /// Closes the part that was written last. One that no later run goes on with is removed.
+    pub(super) fn release_part(&mut self) {
+        self.part = None;
     }
 
     /// Makes a part that later runs go on with, of a length with nothing in it.

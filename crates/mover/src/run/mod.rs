@@ -6,6 +6,7 @@
 
 mod blocking;
 mod browse;
+mod clean;
 mod compare;
 mod delete;
 mod end;
@@ -38,6 +39,7 @@ use tokio::{
 
 pub use self::{
     browse::{BrowseError, Browser},
+    clean::{Cleaned, clean},
     failure::chain,
     pour::pour,
     progress::Progress,
@@ -171,6 +173,7 @@ async fn run_with(
         let all = async { while lanes.join_next().await.is_some() {} };
         // Goodbyes are polite, and nobody waits for them.
         let _ = timeout(FAREWELL_PATIENCE, all).await;
+        clean::forget_missing(&shared).await;
     }
     Summary {
         tally: planner.tally(),

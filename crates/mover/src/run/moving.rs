@@ -57,14 +57,20 @@ impl Mover<'_> {
     /// Moves a file. Where its part has too long a name, it is given a shorter one.
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
         let mut is_short = self.shared.takes_short_names.load(Ordering::Relaxed);
+        let mut is_taken = false;
         loop {
-            let names = self.names(file, is_short).await;
+            let names = self.names(file, (is_short, is_taken)).await;
             let is_long = !is_short && names.part != names.destination && is_long(&names.part);
-            let moved = self.move_as(file, names).await;
+            let moved = self.move_as(file, names, (is_short, is_taken)).await;
+            if let (Err(_), End::Local(end)) = (&moved, &mut *self.destination) {
+                // The next attempt may be that of another lane.
+                end.release_part();
+            }
             match &moved {
                 Err(error) if is_long && !self.has_begun && error.is_of_name() => {
                     is_short = true;
                 }
+                Err(error) if !is_taken && error.is_taken() => is_taken = true,
                 _ => {
                     // It is the other names that are too long, if this one is no better.
                     self.shared
@@ -76,10 +82,25 @@ impl Mover<'_> {
         }
     }
 
-    async fn move_as(&mut self, file: &File, names: Names) -> Result<Outcome, TaskError> {
+    async fn move_as(
+        &mut self,
+        file: &File,
+        mut names: Names,
+        (is_short, is_taken): (bool, bool),
+    ) -> Result<Outcome, TaskError> {
         let mut facts = self.facts(file, &names).await?;
         let origin = facts.origin();
         let journal = self.journal_for(origin);
+        if journal.is_none() && names.digits.is_some() && !is_taken {
+            // The source has turned out not to be worth an entry.
+            names.digits = None;
+            let digits = digits_of(&names.source);
+            self.name_part(&mut names, digits, is_short);
+        }
+        if is_taken {
+            // What the journal knows is another part.
+            end(journal.as_ref(), &names.key).await;
+        }
         let overlap = match (&journal, origin) {
             (Some(journal), Some(origin)) => self.begin(journal, &names, origin).await?,
             _ => Overlap::default(),
@@ -101,14 +122,17 @@ impl Mover<'_> {
         }
         let copied = match copied {
             Err(error @ TaskError::Overlap) => {
-                end(journal.as_ref(), &names.key).await;
-                if names.digits.is_some() {
+                match names.digits {
                     // Nobody finds it again.
-                    let _ = self.destination.remove(&names.part).await;
+                    Some(_) => self.discard(&names, journal.as_ref()).await,
+                    None => end(journal.as_ref(), &names.key).await,
                 }
                 return Err(error);
             }
             Err(error) => {
+                if error.is_taken() {
+                    return Err(error);
+                }
                 let is_full = matches!(&error, TaskError::Disk { source, .. }
                     if source.kind() == ErrorKind::StorageFull);
                 let size_bytes = facts.size_bytes.filter(|_| is_full).unwrap_or(0);
@@ -133,7 +157,7 @@ impl Mover<'_> {
         self.destination
             .name(&names.part, &names.destination, facts.modified_unix_s)
             .await?;
-        end(journal.as_ref(), &names.key).await;
+        self.end_named(&names, journal.as_ref()).await;
         let modified_unix_s = facts.modified_unix_s;
         Ok(match is_grown {
             true => Outcome::Grown {
@@ -156,16 +180,33 @@ impl Mover<'_> {
         }
         let there = self.destination.look_for_file(&names.part).await;
         let length = there.ok().flatten().and_then(|it| it.size_bytes);
-        if journal.is_none() || length == Some(0) || is_hopeless {
-            // What cannot be removed is taken for nothing by the next attempt.
-            let _ = self.destination.remove(&names.part).await;
-            end(journal, &names.key).await;
+        // Without an entry, the part goes when it is closed.
+        if journal.is_some() && (length == Some(0) || is_hopeless) {
+            self.discard(names, journal).await;
         }
     }
 
-    /// The names of a file. On this machine nobody can foretell that of a part: another user of the folder must have made
-    /// nothing there.
-    async fn names(&self, file: &File, is_short: bool) -> Names {
+    /// Removes a part with which nothing goes on, and then its entry: without it, nobody finds the part again.
+    async fn discard(&mut self, names: &Names, journal: Option<&Arc<Journal>>) {
+        // What cannot be removed is taken for nothing by the next attempt.
+        let removed = self.destination.remove(&names.part).await;
+        if let (Ok(()), End::Local(end)) = (removed, &*self.destination) {
+            let _ = end.files.named(&names.part).await;
+        }
+        end(journal, &names.key).await;
+    }
+
+    /// A file has its name, so its part's entry ends: on this machine once the name outlives a power cut.
+    async fn end_named(&self, names: &Names, journal: Option<&Arc<Journal>>) {
+        match (&*self.destination, journal) {
+            (End::Local(_), Some(_)) => self.shared.end_later(&names.destination, &names.key),
+            _ => end(journal, &names.key).await,
+        }
+    }
+
+    /// The names of a file. A part of this machine that the journal knows has a name that nobody can foretell. One without an
+    /// entry is named after its source, so that the next run finds it; where that name is taken, it has another one.
+    async fn names(&self, file: &File, (is_short, is_taken): (bool, bool)) -> Names {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
@@ -177,30 +218,37 @@ impl Mover<'_> {
             source,
             destination,
         };
-        let Some(suffix) = &job.moving.partial_suffix else {
-            return names;
-        };
         let mut digits = digits_of(&names.source);
         if matches!(self.destination, End::Local(_)) && job.moving.has_random_parts {
             // A small file begins anew in any case.
             let is_large = file.size_bytes.is_none_or(|it| it >= RESUME_LEAST.bytes());
             let journal = self.shared.journal.as_ref();
-            let known = match journal.filter(|_| job.moving.resumes && is_large) {
+            let journal = journal.filter(|_| job.moving.resumes && is_large);
+            let known = match journal.filter(|_| !is_taken) {
                 Some(journal) => known(journal, &names.key).await,
                 None => None,
             };
-            digits = match known {
+            match known {
                 // An earlier version has called it by its source.
-                Some(part) => part.digits.unwrap_or(digits),
-                None => random_digits(),
-            };
-            names.digits = known.is_none_or(|it| it.digits.is_some()).then_some(digits);
+                Some(part) => names.digits = part.digits,
+                None => names.digits = (journal.is_some() || is_taken).then(random_digits),
+            }
+            digits = names.digits.unwrap_or(digits);
+        } else if is_taken {
+            digits = random_digits();
         }
-        names.part = match is_short {
-            true => short_part_path(&names.destination, digits, suffix),
-            false => part_path(&names.destination, digits, suffix),
-        };
+        self.name_part(&mut names, digits, is_short);
         names
+    }
+
+    /// Gives the part a name with these digits.
+    fn name_part(&self, names: &mut Names, digits: u32, is_short: bool) {
+        if let Some(suffix) = &self.shared.job.moving.partial_suffix {
+            names.part = match is_short {
+                true => short_part_path(&names.destination, digits, suffix),
+                false => part_path(&names.destination, digits, suffix),
+            };
+        }
     }
 
     /// What the source says of the file now. The listing of a small file is as good.
@@ -281,7 +329,10 @@ impl Mover<'_> {
         }
         // The journal must not speak for what an earlier job has left under this name.
         if known.is_some() {
-            end(Some(journal), &names.key).await;
+            match &*self.destination {
+                End::Local(_) => self.discard(names, Some(journal)).await,
+                _ => end(Some(journal), &names.key).await,
+            }
         }
         let new = NewPart {
             journal: journal.clone(),
@@ -294,6 +345,10 @@ impl Mover<'_> {
                 new: Some(new),
                 ..Overlap::default()
             });
+        }
+        if let (End::Local(local_end), true) = (&*self.destination, names.part != names.key) {
+            // A run without a journal has called it so.
+            local_end.remove_left(&names.key).await?;
         }
         self.destination.remove(&names.part).await?;
         if self.destination.look_for_file(&names.part).await?.is_none() {
@@ -676,7 +731,7 @@ async fn note(journal: &Arc<Journal>, name: &[u8], part: Part) {
     .await;
 }
 
-async fn end(journal: Option<&Arc<Journal>>, part: &[u8]) {
+pub(super) async fn end(journal: Option<&Arc<Journal>>, part: &[u8]) {
     if let Some(journal) = journal {
         on_journal(journal, part, |journal, part| journal.end(part)).await;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{failure::TaskError, shared::Shared};
+use super::{failure::TaskError, moving::end, shared::Shared};
 use crate::{
     job::Site,
     names::{local, shown},
@@ -52,16 +52,18 @@ impl Naming {
             return tell(Event::Done(id, outcome));
         };
         let place = self.places.clone().acquire_owned().await;
-        let files = self.shared.destination_files.clone();
+        let shared = self.shared.clone();
         tokio::spawn(async move {
             let _place = place;
             let what = format!("syncing the directory of {}", shown(&local(&path)));
-            tell(
-                match files.named(&path).await.map_err(TaskError::disk(what)) {
-                    Ok(()) => Event::Done(id, outcome),
-                    Err(error) => Event::Failed(id, error.failure(0)),
-                },
-            );
+            let named = shared.destination_files.named(&path).await;
+            if let (Ok(()), Some(key)) = (&named, shared.take_ending(&path)) {
+                end(shared.journal.as_ref(), &key).await;
+            }
+            tell(match named.map_err(TaskError::disk(what)) {
+                Ok(()) => Event::Done(id, outcome),
+                Err(error) => Event::Failed(id, error.failure(0)),
+            });
         });
     }
 

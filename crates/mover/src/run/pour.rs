@@ -22,12 +22,17 @@ pub async fn pour(
     path: &[u8],
     moving: &Moving,
     progress: &Progress,
-    input: impl AsyncRead + Unpin,
+    mut input: impl AsyncRead + Unpin,
     interrupt: impl Future<Output = ()>,
 ) -> Result<u64, BrowseError> {
     // Tells the part from those of other processes.
-    let source = format!("-{}", std::process::id());
-    let part = moving.partial(source.as_bytes(), path);
+    let own = moving.partial(format!("-{}", std::process::id()).as_bytes(), path);
+    let is_local = matches!(site, Site::Local);
+    // On this machine a part that an ended process has left is recognised, and goes.
+    let mut part = match is_local {
+        true => moving.partial(b"-", path),
+        false => own.clone(),
+    };
     let files = LocalFiles::without_roots();
     let mut end = End::open(site, &files, None).await?;
     let there = end.look(path).await?;
@@ -40,9 +45,16 @@ pub async fn pour(
             "the destination is a directory: standard input has no name, so name the file";
         return Err(BrowseError::Unusable(message.to_owned()));
     }
-    let written = tokio::select! {
-        written = write(&mut end, (&part, path), progress, input) => written,
-        () = interrupt => Err(TaskError::Listing("interrupted".to_owned())),
+    let mut interrupt = std::pin::pin!(interrupt);
+    let written = loop {
+        let written = tokio::select! {
+            written = write(&mut end, (&part, path), progress, &mut input) => written,
+            () = interrupt.as_mut() => Err(TaskError::Listing("interrupted".to_owned())),
+        };
+        match written {
+            Err(error) if error.is_taken() && part != own => part.clone_from(&own),
+            written => break written,
+        }
     };
     let named = match written {
         Ok(bytes) => name(&mut end, &part, path).await.map(|()| bytes),
@@ -54,9 +66,10 @@ pub async fn pour(
             Ok(bytes)
         }
         Err(error) => {
-            // The connection may be in the midst of the upload.
+            // The connection may be in the midst of the upload. A part of this machine goes with its end.
             drop(end);
             if part != path
+                && !is_local
                 && let Ok(mut end) = End::open(site, &files, None).await
             {
                 // A server that keeps it has said why before.

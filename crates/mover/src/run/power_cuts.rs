@@ -1,4 +1,4 @@
-//! Power cuts, full disks and read errors while a job moves files and removes their sources.
+//! Power cuts, full disks and read errors while a job moves files and removes their sources, and its journal is written.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +8,8 @@ use rand_pcg::Pcg64Mcg;
 use super::{Progress, Summary, run_with, shared::Shared};
 use crate::{
     disk::faulty::FaultyDisk,
-    job::{Job, Moving, Root, Site, Target, Verify},
+    job::{Job, Moving, RESUME_LEAST, Root, Site, Target, Verify},
+    journal::Journal,
     plan::{Note, Options, Purpose, Result as Became},
 };
 
@@ -31,8 +32,14 @@ impl World {
         for number in 0..random.random_range(1..8) {
             let folder = ["", "/a", "/a/b", "/c"][random.random_range(0..4)];
             let path = format!("{folder}/{number}");
-            let length = random.random_range(0..20_000);
-            let content: Vec<u8> = (0..length).map(|_| random.random_range(1..=255)).collect();
+            // The journal knows parts of large files.
+            let is_large = random.random_range(0..8) == 0;
+            let least = if is_large { RESUME_LEAST.bytes() } else { 0 };
+            let length = least + random.random_range(0..20_000);
+            let first = random.random_range(0..255_u64);
+            let content: Vec<u8> = (first..first + length)
+                .map(|it| (it % 255) as u8 + 1)
+                .collect();
             disk.put(&format!("/from{path}"), &content, 1_000_000);
             if random.random_range(0..3) == 0 {
                 let old = vec![b'o'; random.random_range(0..9_000)];
@@ -75,7 +82,11 @@ impl World {
             fence: None,
         };
         let system = Arc::new(self.disk.clone());
-        let shared = Shared::new(Arc::new(job), None, Arc::new(Progress::new(None)), system);
+        // A run whose journal cannot be used does without.
+        let journal = Journal::open_on(&self.disk, b"/home/state/jobs", "job").ok();
+        let journal = journal.map(Journal::one_off);
+        let progress = Arc::new(Progress::new(None));
+        let shared = Shared::new(Arc::new(job), journal, progress, system);
         let mut done = Vec::new();
         let tell = |note: Option<Note>, _| {
             if let Some(Note {
@@ -119,11 +130,11 @@ impl World {
 
 #[test]
 fn a_thousand_power_cuts_lose_nothing_that_was_done() {
-    let (mut cut_short, mut with_some_done) = (0, 0);
+    let (mut cut_short, mut with_some_done, mut resumed) = (0, 0, 0);
     for seed in 0..1_000 {
         let world = World::new(seed);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let most = 60 * world.sources.len() as u64;
+        let most = 100 + 60 * world.sources.len() as u64;
         world.disk.cut_after(random.random_range(0..most));
         let (summary, done) = world.run();
         if summary.tally.failed > 0 {
@@ -132,13 +143,22 @@ fn a_thousand_power_cuts_lose_nothing_that_was_done() {
         }
         world.disk.restart();
         world.check(&done, seed);
+        let had_journal = !world.disk.files("/home").is_empty();
         // Another run brings the rest.
         let (summary, _) = world.run();
         assert_eq!(summary.tally.failed, 0, "seed {seed}");
         let all: Vec<_> = world.sources.keys().cloned().collect();
         world.check(&all, seed);
         assert_eq!(world.disk.files("/from").len(), 0, "seed {seed}");
+        resumed += usize::from(had_journal);
+        let left = world.disk.files("/home");
+        assert!(left.is_empty(), "seed {seed}: {:?}", left.keys());
+        let is_part = |it: &&String| it.ends_with(".part");
+        let parts = world.disk.files("/there");
+        let part = parts.keys().find(is_part);
+        assert_eq!(part, None, "seed {seed}: a part is left");
     }
+    assert!(resumed > 100, "{resumed} runs found a journal");
     assert!(cut_short > 300, "{cut_short} cuts hit a run");
     assert!(
         with_some_done > 100,

@@ -1,6 +1,9 @@
 //! What all lanes of a job share.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+};
 
 use super::{blocking::on_disk, end::End, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
@@ -30,6 +33,8 @@ pub(super) struct Shared {
     /// The source says that it begins in the midst of files, and does not.
     pub(super) gives_no_ranges: AtomicBool,
     pub(super) ranges: Ranges,
+    /// Entries of the journal that end with a name, by the path that has the name.
+    ending: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
 }
 
 impl Shared {
@@ -66,7 +71,20 @@ impl Shared {
             is_out_of_reach: AtomicBool::new(false),
             gives_no_ranges: AtomicBool::new(false),
             ranges: Ranges::default(),
+            ending: Mutex::default(),
         }
+    }
+
+    /// Has the entry `key` of the journal end once the name of a file outlives a power cut.
+    pub(super) fn end_later(&self, path: &[u8], key: &[u8]) {
+        let mut ending = self.ending.lock().expect("nobody panics with it");
+        ending.insert(path.to_vec(), key.to_vec());
+    }
+
+    /// Takes the entry that ends with this name.
+    pub(super) fn take_ending(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mut ending = self.ending.lock().expect("nobody panics with it");
+        ending.remove(path)
     }
 
     /// Makes a symbolic link at the destination, which is on this machine.

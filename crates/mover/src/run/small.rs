@@ -21,7 +21,7 @@ use crate::{
     disk::{LocalFiles, Stamp},
     job::Verify,
     names::{local, shown},
-    part_name::{digits_of, part_path, random_digits},
+    part_name::{part_path, random_digits},
     plan::{self, Event, Outcome, Proof, Task, TaskId},
     server::{Ahead, Content, Done, ServerError, Session, Upload, Ways},
 };
@@ -235,16 +235,10 @@ impl<'a> Small<'a> {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
-        let part = match &job.moving.partial_suffix {
-            Some(suffix) => {
-                let is_random = job.moving.has_random_parts;
-                let digits = if is_random {
-                    random_digits()
-                } else {
-                    digits_of(&source)
-                };
-                part_path(&destination, digits, suffix)
-            }
+        // No entry of a journal would say what else it is called.
+        let part = job.moving.partial(&source, &destination);
+        let other = match &job.moving.partial_suffix {
+            Some(suffix) => part_path(&destination, random_digits(), suffix),
             None => destination.clone(),
         };
         let modified_unix_s = file.modified.map(|it| it.unix_s);
@@ -253,8 +247,14 @@ impl<'a> Small<'a> {
             let what = format!("writing {}", shown(&local(&destination)));
             let size_bytes = bytes.len();
             let (files, path) = (shared.destination_files.clone(), destination.clone());
-            let written =
-                spawn_blocking(move || write(&files, (&part, &path), &bytes, modified_unix_s));
+            let written = spawn_blocking(move || {
+                match write(&files, (&part, &path), &bytes, modified_unix_s) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                        write(&files, (&other, &path), &bytes, modified_unix_s)
+                    }
+                    written => written,
+                }
+            });
             let mut written = written.await.expect("disk work does not panic");
             shared.progress.moved(size_bytes).await;
             if written.is_ok() {

@@ -4,6 +4,7 @@
 //! gateway one is enough.
 
 use std::{
+    io::ErrorKind,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -48,7 +49,7 @@ impl Mover<'_> {
             // What has just been asked shows that.
             return Ok(None);
         }
-        let whole = self.names(file, false).await.key;
+        let whole = self.names(file, (false, false)).await.key;
         if begun.is_none()
             && known(&journal, &whole)
                 .await
@@ -91,7 +92,16 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         };
         let Begun { origin, done, .. } = begun;
-        let mut part = self.local_destination()?.open_part(&names.part).await?;
+        let mut part = match self.local_destination()?.open_part(&names.part).await {
+            // Another process has removed or replaced it: nothing of what was fetched is there.
+            Err(TaskError::Disk { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::Other) =>
+            {
+                self.discard(&names, Some(&journal)).await;
+                return Err(TaskError::Changed);
+            }
+            part => part?,
+        };
         let within = |it: &Piece| it.begin.max(piece.begin) < it.end.min(piece.end);
         let outside = [
             Piece {
@@ -143,12 +153,7 @@ impl Mover<'_> {
                 self.shared
                     .gives_no_ranges
                     .fetch_or(matches!(error, TaskError::NoRanges), Ordering::Relaxed);
-                on_journal(journal, &names.key, |journal, part| {
-                    journal.end_pieces(part)
-                })
-                .await;
-                // Nobody finds it again.
-                let _ = self.destination.remove(&names.part).await;
+                self.discard(names, Some(journal)).await;
                 return Err(error);
             }
             _ => {}
@@ -183,20 +188,21 @@ impl Mover<'_> {
         };
         let origin = begun.and_then(|it| is_whole(&it.done, it.origin).then_some(it.origin));
         let facts = self.facts_now(&names).await?;
+        // Another process may have removed it.
+        let is_there = self.destination.stamp(&names.part).await.is_some();
+        let origin = origin.filter(|_| is_there);
         let joined = match (origin, facts.origin()) {
             (Some(then), Some(now)) if then == now => {
                 self.give_name(&names, &facts, then.size_bytes).await
             }
             _ => Err(TaskError::Changed),
         };
-        if matches!(joined, Ok(_) | Err(TaskError::Changed | TaskError::Differs)) {
-            on_journal(&journal, &names.key, |journal, part| {
-                journal.end_pieces(part)
-            })
-            .await;
-        }
-        if matches!(joined, Err(TaskError::Changed | TaskError::Differs)) {
-            let _ = self.destination.remove(&names.part).await;
+        match &joined {
+            Ok(_) => self.end_named(&names, Some(&journal)).await,
+            Err(TaskError::Changed | TaskError::Differs) => {
+                self.discard(&names, Some(&journal)).await;
+            }
+            Err(_) => {}
         }
         joined
     }
@@ -288,21 +294,20 @@ impl Mover<'_> {
     ) -> Result<bool, TaskError> {
         // What was there is none any more.
         self.shared.ranges.forget(&names.key);
-        on_journal(journal, &names.key, |journal, part| {
-            journal.end_pieces(part)
-        })
-        .await;
-        let ends = (&names.part[..], &names.destination[..]);
-        let making = self.local_destination()?.make_part(ends, origin.size_bytes);
-        making.await?;
         let digits = names.digits;
         let begin =
             move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin, digits);
-        let is_known = on_journal(journal, &names.key, begin).await.is_some();
-        if !is_known {
-            self.destination.remove(&names.part).await?;
+        // The entry is there before the part: an interrupted run leaves none that nobody finds.
+        if on_journal(journal, &names.key, begin).await.is_none() {
+            return Ok(false);
         }
-        Ok(is_known)
+        let ends = (&names.part[..], &names.destination[..]);
+        let making = self.local_destination()?.make_part(ends, origin.size_bytes);
+        if let Err(error) = making.await {
+            self.discard(names, Some(journal)).await;
+            return Err(error);
+        }
+        Ok(true)
     }
 
     /// Fetches a range; returns how fast. `at` says how far it has come, also if it fails.
