@@ -119,6 +119,36 @@ fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     assert_eq!(left.count(), 1, "no part is left");
 }
 
+/// Another process removes the part while its pieces come.
+#[test]
+fn a_part_that_is_removed_while_its_pieces_come_is_fetched_anew() {
+    let world = World::new();
+    let server = Scripted::start(Manners::default());
+    let film = content(SIZE);
+    server.put("film", &film);
+    let mut job = download(&world, &server);
+    job.moving.rate_max = Some("400 Mbit/s".parse().expect("a limit"));
+    let folder = world.here("");
+    let remover = std::thread::spawn(move || {
+        for _ in 0..60_000 {
+            let entries = fs::read_dir(&folder).expect("a folder").flatten();
+            let names = entries.map(|it| it.path());
+            let part = names.into_iter().find(|it| it.extension().is_some());
+            if let Some(part) = part {
+                std::thread::sleep(Duration::from_millis(300));
+                fs::remove_file(part).expect("it is there");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let copied = world.run(job);
+    remover.join().expect("a part was removed");
+    assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
+    assert!(copied.moved_bytes > SIZE as u64, "some of it came twice");
+    assert!(fs::read(world.here("film")).expect("it is there") == film);
+}
+
 #[test]
 fn a_small_file_and_one_of_a_single_lane_come_as_one() {
     let world = World::new();
