@@ -10,6 +10,7 @@
 
 mod ftp_answers;
 pub mod ftp_lines;
+pub mod ftp_listings;
 pub mod ftp_sessions;
 pub mod gateway_invites;
 pub mod gateway_register;
@@ -17,6 +18,7 @@ pub mod gateway_wire;
 pub mod link_datagrams;
 pub mod link_frames;
 pub mod link_pair;
+pub mod mover_http;
 pub mod optimiser_frames;
 pub mod optimiser_pair;
 pub mod optimiser_segments;
@@ -124,6 +126,16 @@ mod tests {
     #[test]
     fn variations_of_ftp_lines_are_read_or_refused() {
         exercise(&ftp_lines::seeds(), 20_000, ftp_lines::run);
+    }
+
+    #[test]
+    fn variations_of_listings_are_entries_or_counted() {
+        exercise(&ftp_listings::seeds(), 20_000, ftp_listings::run);
+    }
+
+    #[test]
+    fn variations_of_answers_of_web_servers_are_read_or_refused() {
+        exercise(&mover_http::seeds(), 1_000, mover_http::run);
     }
 
     #[test]

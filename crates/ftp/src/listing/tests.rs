@@ -172,6 +172,58 @@ proptest! {
     }
 
     #[test]
+    fn a_listing_is_the_same_in_any_pieces_and_no_longer_than_what_was_sent(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        lines in proptest::collection::vec("[-dlc0-9 =;:>.A-Za-z]{0,60}", 0..10),
+        piece_bytes in 1..80_usize,
+    ) {
+        let sent = [lines.join("\r\n").into_bytes(), bytes].concat();
+        for form in [Form::Machine, Form::Human { now_unix_s: NOW }] {
+            let read = |piece_bytes| {
+                let mut listing = Listing::new(form);
+                let mut entries = Vec::new();
+                for piece in sent.chunks(piece_bytes) {
+                    listing.push(piece);
+                    entries.extend(std::iter::from_fn(|| listing.next_entry()));
+                }
+                listing.end();
+                entries.extend(std::iter::from_fn(|| listing.next_entry()));
+                (entries, listing.not_understood())
+            };
+            let (entries, not_understood) = read(piece_bytes);
+            let whole = read(usize::MAX);
+            prop_assert_eq!((&entries, not_understood), (&whole.0, whole.1));
+            let names: usize = entries.iter().map(|it| it.name.len()).sum();
+            prop_assert!(names <= sent.len());
+        }
+    }
+
+    #[test]
+    fn facts_are_read_as_they_were_written(
+        name in "[^/\\x00\r\n]{1,60}",
+        size_bytes in proptest::option::of(any::<u64>()),
+        unix_s in proptest::option::of(0..200_000_000_000_i64),
+        is_directory in any::<bool>(),
+    ) {
+        prop_assume!(name != "." && name != "..");
+        let kind = if is_directory { "dir" } else { "file" };
+        let size = size_bytes.map(|it| format!("size={it};")).unwrap_or_default();
+        let time = unix_s.and_then(write_time);
+        let time = time.map(|it| format!("modify={it};")).unwrap_or_default();
+        let line = format!("type={kind};{size}{time} {name}");
+        let (found, unknown) = entries(Form::Machine, &[line.as_bytes()]);
+        prop_assert_eq!(unknown, 0);
+        let precision = Precision::Second;
+        let expected = Entry {
+            name: name.into_bytes(),
+            kind: if is_directory { Kind::Directory } else { Kind::File },
+            size_bytes: size_bytes.filter(|_| !is_directory),
+            modified: unix_s.map(|unix_s| Modified { unix_s, precision }),
+        };
+        prop_assert_eq!(found, [expected]);
+    }
+
+    #[test]
     fn a_written_time_is_read_again(unix_s in -2_000_000_000_i64..200_000_000_000) {
         let text = write_time(unix_s).expect("a year of four digits");
         prop_assert_eq!(read_time(text.as_bytes()).map(|it| it.unix_s), Some(unix_s));

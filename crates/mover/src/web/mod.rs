@@ -5,6 +5,8 @@
 )]
 
 mod body;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod session;
 
 use std::time::Duration;
