@@ -13,6 +13,7 @@ pub(crate) use finished::Conclusion;
 pub use histogram::Histogram;
 pub(crate) use recent::{KnownPath, Search};
 pub(crate) use registry::{Meter, Registry, Transfer};
+pub use render::final_path;
 pub use store::StoreStatus;
 
 use serde::{Deserialize, Serialize};

@@ -43,6 +43,28 @@ impl ByteCount {
     pub const fn bytes(self) -> u64 {
         self.0
     }
+
+    /// Text for a measured amount, in powers of 1000 alone. `Display` writes what a person has set as it was set, so that
+    /// 65,536 bytes are `64 KiB`; among amounts such as `66 MB` that would be a second family of units.
+    pub const fn measured(self) -> Measured {
+        Measured(self)
+    }
+}
+
+/// Text for a measured amount of bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured(ByteCount);
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.0;
+        for (unit, size) in [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)] {
+            if bytes as f64 >= size {
+                return f.pad(&format!("{} {unit}", short(bytes as f64 / size)));
+            }
+        }
+        f.pad(&format!("{bytes} B"))
+    }
 }
 
 impl ops::Add for ByteCount {
@@ -132,6 +154,21 @@ impl Serialize for ByteCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn measured_amounts_are_decimal() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (65_536, "65.5 kB"),
+            (1 << 20, "1.05 MB"),
+            (20_000_000, "20 MB"),
+            (10_000_000_000, "10 GB"),
+            (1 << 40, "1.1 TB"),
+        ] {
+            assert_eq!(ByteCount::new(bytes).measured().to_string(), text);
+        }
+    }
 
     #[test]
     fn sizes_read_back_what_they_print() {

@@ -13,7 +13,7 @@ mod share;
 mod text;
 
 pub use bit_rate::BitRate;
-pub use byte_count::ByteCount;
+pub use byte_count::{ByteCount, Measured};
 pub use duration::{deserialize_duration, parse_duration};
 pub use share::parse_share;
 pub use text::ParseUnitError;

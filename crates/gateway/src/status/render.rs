@@ -436,8 +436,8 @@ impl fmt::Display for Snapshot {
                 t.kind,
                 t.target,
                 t.peer,
-                ByteCount::new(t.up_bytes),
-                ByteCount::new(t.down_bytes),
+                ByteCount::new(t.up_bytes).measured(),
+                ByteCount::new(t.down_bytes).measured(),
                 OnWan(t.up_bytes + t.down_bytes, t.wan_bytes),
                 BitRate::bits_per_s(t.bits_per_s),
             )?;
@@ -479,12 +479,31 @@ impl fmt::Display for OptimiserTotals {
         write!(
             f,
             "optimiser: {} became {} on the WAN; saved by compression: {}, by deduplication: {}; processor time: {:.1} s",
-            ByteCount::new(self.bytes),
-            ByteCount::new(self.wan_bytes),
-            ByteCount::new(self.compression_saved_bytes),
-            ByteCount::new(self.deduplication_saved_bytes),
+            ByteCount::new(self.bytes).measured(),
+            ByteCount::new(self.wan_bytes).measured(),
+            ByteCount::new(self.compression_saved_bytes).measured(),
+            ByteCount::new(self.deduplication_saved_bytes).measured(),
             self.processor_s,
         )
+    }
+}
+
+/// The path that a file has once it is whole. The mover uploads `a/film` as `a/film.0123abcd.part`.
+pub fn final_path(path: &str) -> &str {
+    let without_digits = |text: &str, count: usize| {
+        let (rest, digits) = text.split_at_checked(text.len().checked_sub(count)?)?;
+        let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+        let rest = rest.strip_suffix('.')?;
+        digits.bytes().all(|it| is_digit(&it)).then_some(rest.len())
+    };
+    let Some(stem) = path.strip_suffix(".part") else {
+        return path;
+    };
+    // Workers of a fleet have a mark of their own behind the digits.
+    let marked = without_digits(stem, 10).map_or(stem, |end| &stem[..end]);
+    match without_digits(marked, 8) {
+        Some(end) if end > 0 && !stem[..end].ends_with('/') => &path[..end],
+        _ => path,
     }
 }
 
@@ -501,9 +520,9 @@ impl fmt::Display for FinishedLine<'_> {
             t.time,
             t.user,
             t.verb,
-            t.path,
+            final_path(&t.path),
             t.peer,
-            ByteCount::new(t.bytes),
+            ByteCount::new(t.bytes).measured(),
             t.duration_s,
             BitRate::bits_per_s(t.rate_bit_per_s),
         )?;
@@ -522,7 +541,7 @@ impl fmt::Display for OnWan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self(bytes, wan_bytes) = self;
         match 0 < wan_bytes && wan_bytes < bytes {
-            true => write!(f, ", {} on the WAN", ByteCount::new(wan_bytes)),
+            true => write!(f, ", {} on the WAN", ByteCount::new(wan_bytes).measured()),
             false => Ok(()),
         }
     }
@@ -538,10 +557,10 @@ impl fmt::Display for StoreStatus {
             f,
             ": {} chunks, {} of {} in {} segments; index: {}; {} hits, {} misses",
             self.chunks,
-            ByteCount::new(self.disk_bytes),
-            ByteCount::new(self.size_max_bytes),
+            ByteCount::new(self.disk_bytes).measured(),
+            ByteCount::new(self.size_max_bytes).measured(),
             self.segments,
-            ByteCount::new(self.index_bytes),
+            ByteCount::new(self.index_bytes).measured(),
             self.hits,
             self.misses,
         )?;
@@ -601,6 +620,29 @@ impl fmt::Display for PeerLine<'_> {
                     BitRate::bits_per_s(peer.allowed_bits_per_s),
                 )
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_shown_under_the_name_that_it_becomes() {
+        for (path, shown) in [
+            ("/a/film.0123abcd.part", "/a/film"),
+            ("film.mov.0123abcd.part", "film.mov"),
+            ("film.0123abcd.0123456789.part", "film"),
+            ("film.part", "film.part"),
+            ("film.0123ABCD.part", "film.0123ABCD.part"),
+            ("/a/.0123abcd.part", "/a/.0123abcd.part"),
+            (".0123abcd.part", ".0123abcd.part"),
+            ("é.0123abcd.part", "é"),
+            ("film", "film"),
+            ("", ""),
+        ] {
+            assert_eq!(final_path(path), shown);
         }
     }
 }

@@ -91,12 +91,12 @@ fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -
         let cure = format!("make room on the disk of {place}, or give [{what}] a smaller size_max");
         findings.doubtful(
             what,
-            format!("the disk of {place} is full: {free} are free"),
+            format!("the disk of {place} is full: {} are free", free.measured()),
             cure,
         );
         return true;
     }
-    findings.good(what, format!("{place}, {free} free"));
+    findings.good(what, format!("{place}, {} free", free.measured()));
     true
 }
 

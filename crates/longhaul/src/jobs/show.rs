@@ -155,7 +155,7 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
     text += &format!(
         "\n{} copied, {}; {} there already, {} left out\n",
         files(&record),
-        ByteCount::new(counts.bytes),
+        ByteCount::new(counts.bytes).measured(),
         counts.same,
         counts.left_out,
     );
@@ -191,7 +191,7 @@ fn line(record: &Record) -> String {
         State::Failed => "failed",
         State::Cancelled => "cancelled",
     };
-    let bytes = ByteCount::new(record.counts.bytes);
+    let bytes = ByteCount::new(record.counts.bytes).measured();
     format!(
         "{}  {state:9}  {}, {bytes}  {} -> {}",
         record.job,

@@ -98,6 +98,7 @@ async fn work(order: &Order<'_>, mut settings: Settings) -> anyhow::Result<()> {
         elapsed.as_secs_f64(),
     );
     output::print(&format!(
-        "{to}: {bytes} copied in {elapsed_s:.1} s, {rate}\n"
+        "{to}: {} copied in {elapsed_s:.1} s, {rate}\n",
+        bytes.measured()
     ))
 }

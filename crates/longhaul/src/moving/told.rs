@@ -220,7 +220,11 @@ impl Told {
         let files = format!("{} of {} files", tally.moved, tally.wanted);
         let to = self.to.as_ref().map(|to| format!("{to}: "));
         let to = to.unwrap_or_default();
-        eprintln!("{to}{moved} of {wanted}, {rate}; {files}");
+        eprintln!(
+            "{to}{} of {}, {rate}; {files}",
+            moved.measured(),
+            wanted.measured()
+        );
     }
 
     /// No file moves any more.
@@ -298,14 +302,15 @@ impl Told {
         let mut text = if self.is_check() {
             format!("{} files are the same", tally.same)
         } else if self.is_dry_run {
-            let bytes = ByteCount::new(tally.bytes_wanted);
+            let bytes = ByteCount::new(tally.bytes_wanted).measured();
             format!("{} files would be copied, {bytes}", tally.wanted)
         } else {
             let rate = BitRate::from_transfer(bytes, elapsed);
             let elapsed_s = elapsed.as_secs_f64();
             format!(
-                "{} files copied, {bytes} in {elapsed_s:.1} s, {rate}",
-                tally.moved
+                "{} files copied, {} in {elapsed_s:.1} s, {rate}",
+                tally.moved,
+                bytes.measured()
             )
         };
         let (same, doomed) = match (self.is_check(), self.is_dry_run && tally.failed == 0) {
@@ -421,6 +426,6 @@ fn is_zero(count: &u64) -> bool {
 const LINES_EVERY: Duration = Duration::from_secs(5);
 
 fn style() -> ProgressStyle {
-    let style = "{prefix}{bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left; {msg}";
+    let style = "{prefix}{decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left; {msg}";
     ProgressStyle::with_template(style).expect("the template is right")
 }

@@ -100,9 +100,9 @@ fn text(list: &List) -> String {
             it.store,
             it.peer,
             it.chunks,
-            it.content_bytes,
-            it.disk_bytes,
-            list.size_max_bytes,
+            it.content_bytes.measured(),
+            it.disk_bytes.measured(),
+            list.size_max_bytes.measured(),
             it.segments,
         );
     }

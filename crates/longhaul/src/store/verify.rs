@@ -123,7 +123,10 @@ fn text(verified: &Verified) -> String {
     for it in &verified.stores {
         text += &format!(
             "{}: {} chunks with {} in {} segments: ",
-            it.store, it.chunks, it.content_bytes, it.segments
+            it.store,
+            it.chunks,
+            it.content_bytes.measured(),
+            it.segments
         );
         text += &match (it.damaged_chunks, it.damaged_segments) {
             (0, 0) => "nothing is damaged\n".to_owned(),

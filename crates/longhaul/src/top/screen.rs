@@ -1,7 +1,7 @@
 //! How a snapshot looks on a terminal.
 
 use gateway::{
-    status::{PeerStatus, Snapshot, TransferStatus},
+    status::{PeerStatus, Snapshot, TransferStatus, final_path},
     transfer_log::TransferRecord,
 };
 use ratatui::{
@@ -125,8 +125,8 @@ fn draw_transfers(frame: &mut Frame<'_>, area: Rect, view: &View) {
             it.kind.clone(),
             client,
             it.target.clone(),
-            ByteCount::new(it.up_bytes).to_string(),
-            ByteCount::new(it.down_bytes).to_string(),
+            ByteCount::new(it.up_bytes).measured().to_string(),
+            ByteCount::new(it.down_bytes).measured().to_string(),
             on_wan(it.up_bytes + it.down_bytes, it.wan_bytes),
             rate(it.bits_per_s),
             it.limit.clone(),
@@ -166,8 +166,8 @@ fn draw_finished(frame: &mut Frame<'_>, area: Rect, finished: &[TransferRecord])
         Row::new([
             Cell::from(sign),
             Cell::from(it.verb.clone()),
-            Cell::from(it.path.clone()),
-            Cell::from(ByteCount::new(it.bytes).to_string()),
+            Cell::from(final_path(&it.path).to_owned()),
+            Cell::from(ByteCount::new(it.bytes).measured().to_string()),
             Cell::from(on_wan(it.bytes, it.wan_bytes)),
             Cell::from(rate(it.rate_bit_per_s)),
             Cell::from(format!("{:.1} s", it.duration_s)),
@@ -213,7 +213,7 @@ fn table<'a, const N: usize>(
 fn on_wan(bytes: u64, wan_bytes: u64) -> String {
     match wan_bytes {
         0 if bytes > 0 => "-".to_owned(),
-        wan => ByteCount::new(wan).to_string(),
+        wan => ByteCount::new(wan).measured().to_string(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 
 use ftp::listing::{Entry, Kind, Precision};
 use tokio::{sync::mpsc, task::spawn_blocking};
+use units::ByteCount;
 
 use super::{
     end::End,
@@ -402,8 +403,8 @@ pub(super) async fn list(
             return Err(TaskError::Listing(match too_long {
                 true => format!("the server lists a name of more than {NAME_BYTES_MAX} bytes"),
                 false => format!(
-                    "the server lists names of more than {} MiB in a directory",
-                    NAMES_BYTES_MAX >> 20
+                    "the server lists names of more than {} in a directory",
+                    ByteCount::new(NAMES_BYTES_MAX as u64).measured()
                 ),
             }));
         }
