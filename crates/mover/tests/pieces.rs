@@ -121,6 +121,7 @@ fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
 
 /// Another process removes the part while its pieces come.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "waits for a part beside the run")]
 fn a_part_that_is_removed_while_its_pieces_come_is_fetched_anew() {
     let world = World::new();
     let server = Scripted::start(Manners::default());
