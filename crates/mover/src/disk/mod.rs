@@ -583,9 +583,8 @@ impl LocalFiles {
     /// Makes a symbolic link, in the place of another one if there is one.
     pub(crate) fn make_link(&self, target: &[u8], part: &[u8], path: &[u8]) -> io::Result<()> {
         let place = self.place(part, Links::Refuse)?;
-        match place.folder.remove_file(&place.name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if self.remove_left(&place, false)? == LeftFile::Kept {
+            return Err(ErrorKind::AlreadyExists.into());
         }
         place.folder.make_link(target, &place.name)?;
         if part != path {
