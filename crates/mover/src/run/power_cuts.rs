@@ -33,7 +33,7 @@ impl World {
             let folder = ["", "/a", "/a/b", "/c"][random.random_range(0..4)];
             let path = format!("{folder}/{number}");
             // The journal knows parts of large files.
-            let is_large = random.random_range(0..8) == 0;
+            let is_large = random.random_range(0..16) == 0;
             let least = if is_large { RESUME_LEAST.bytes() } else { 0 };
             let length = least + random.random_range(0..20_000);
             let first = random.random_range(0..255_u64);
