@@ -28,6 +28,16 @@ enum Kind {
     Swallowing,
     /// It reads 1 kB/s.
     Slow,
+    /// It reads this many megabytes at any rate, and then it stalls.
+    Paused(u64),
+}
+
+/// When the readers begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    Together,
+    /// Each one after the one before has stalled.
+    InTurn,
 }
 
 /// Which side opens a stream.
@@ -54,11 +64,16 @@ fn begin(world: &mut World, opener: Opener, size: ByteCount) -> TransferId {
     }
 }
 
-fn figures(kind: Kind, opener: Opener, readers: usize) -> Figures {
+fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figures {
     let path = PathConfig::line(BitRate::mbit(LINE_MBIT), RTT);
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
+    let mut paused = Vec::new();
     for _ in 0..readers {
-        let id = begin(&mut world, opener, ByteCount::new(20_000_000));
+        let size = match kind {
+            Kind::Paused(megabytes) => ByteCount::megabytes(megabytes + 500),
+            _ => ByteCount::megabytes(20),
+        };
+        let id = begin(&mut world, opener, size);
         match kind {
             Kind::Stalled => world.leave_unread(id),
             Kind::Swallowing => {
@@ -66,8 +81,18 @@ fn figures(kind: Kind, opener: Opener, readers: usize) -> Figures {
                 world.swallow(id, ByteCount::new(500_000));
             }
             Kind::Slow => world.set_reading_rate(id, BitRate::kbit(8)),
+            Kind::Paused(megabytes) => {
+                let read = ByteCount::megabytes(megabytes);
+                world.set_reading_rate(id, BitRate::kbit(0));
+                world.swallow(id, read);
+                paused.push((id, read));
+                if arrival == Arrival::InTurn {
+                    run_until_paused(&mut world, &paused);
+                }
+            }
         }
     }
+    run_until_paused(&mut world, &paused);
     world.run_for(Duration::from_secs(60));
     let healthy = begin(&mut world, opener, HEALTHY);
     world.run_for(Duration::from_secs(3));
@@ -82,9 +107,18 @@ fn figures(kind: Kind, opener: Opener, readers: usize) -> Figures {
     }
 }
 
+/// Runs until each of the readers has taken what it takes before it stalls.
+fn run_until_paused(world: &mut World, readers: &[(TransferId, ByteCount)]) {
+    let have_paused = world.run_until(100 * LIMIT, |world| {
+        let mut progress = readers.iter().map(|(id, read)| (world.progress(*id), read));
+        progress.all(|(progress, read)| progress.delivered >= *read)
+    });
+    assert!(have_paused, "each reader takes its part");
+}
+
 /// Fails if the figures beside `readers` are below what is required. Prints them.
-fn assert_harmless(kind: Kind, opener: Opener, readers: usize, alone: Duration) {
-    let it = figures(kind, opener, readers);
+fn assert_harmless(kind: Kind, arrival: Arrival, opener: Opener, readers: usize, alone: Duration) {
+    let it = figures(kind, arrival, opener, readers);
     let mut share = alone.as_secs_f64() / it.transfer.as_secs_f64();
     if kind == Kind::Slow {
         // The readers take their part of the line.
@@ -93,9 +127,12 @@ fn assert_harmless(kind: Kind, opener: Opener, readers: usize, alone: Duration) 
     let round_trips = it.dialogue.as_secs_f64() / RTT.as_secs_f64();
     let mib = it.memory.bytes() >> 20;
     println!(
-        "{readers:5} {kind:?} readers, {opener:?} opens: share {share:.2}, dialogue {round_trips:.2} round trips, {mib} MiB"
+        "{readers:5} {kind:?} readers, {arrival:?}, {opener:?} opens: share {share:.2}, dialogue {round_trips:.2} round trips, {mib} MiB"
     );
-    assert!(share >= 0.8, "{kind:?} {opener:?} {readers}: {it:?}");
+    assert!(
+        share >= 0.8,
+        "{kind:?} {arrival:?} {opener:?} {readers}: {it:?}"
+    );
     assert!(round_trips <= 2.0, "{kind:?} {opener:?} {readers}: {it:?}");
     assert!(mib <= 1024, "{kind:?} {opener:?} {readers}: {it:?}");
 }
@@ -103,10 +140,18 @@ fn assert_harmless(kind: Kind, opener: Opener, readers: usize, alone: Duration) 
 #[test]
 fn stalled_readers_leave_a_healthy_transfer_its_share() {
     for opener in [Opener::Sender, Opener::Receiver] {
-        let alone = figures(Kind::Stalled, opener, 0).transfer;
+        let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
         for (kind, readers) in [(Kind::Stalled, 150), (Kind::Swallowing, 150)] {
-            assert_harmless(kind, opener, readers, alone);
+            assert_harmless(kind, Arrival::Together, opener, readers, alone);
         }
+    }
+}
+
+#[test]
+fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
+    for (opener, megabytes) in [(Opener::Sender, 200), (Opener::Receiver, 60)] {
+        let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
+        assert_harmless(Kind::Paused(megabytes), Arrival::InTurn, opener, 20, alone);
     }
 }
 
@@ -114,12 +159,25 @@ fn stalled_readers_leave_a_healthy_transfer_its_share() {
 #[ignore = "takes minutes: `cargo xtask siege stalled`"]
 fn any_number_of_readers_of_any_kind_leaves_a_healthy_transfer_its_share() {
     for opener in [Opener::Sender, Opener::Receiver] {
-        let alone = figures(Kind::Stalled, opener, 0).transfer;
+        let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
         println!("alone, {opener:?} opens: {alone:?}");
         for kind in [Kind::Stalled, Kind::Swallowing, Kind::Slow] {
             for readers in [1, 5, 20, 60, 150, 500, 2000] {
-                assert_harmless(kind, opener, readers, alone);
+                assert_harmless(kind, Arrival::Together, opener, readers, alone);
             }
+        }
+        for (kind, arrival, readers) in [
+            (Kind::Paused(200), Arrival::InTurn, 1),
+            (Kind::Paused(1000), Arrival::InTurn, 1),
+            (Kind::Paused(200), Arrival::InTurn, 20),
+            (Kind::Paused(1000), Arrival::InTurn, 20),
+            (Kind::Paused(2), Arrival::InTurn, 150),
+            (Kind::Paused(200), Arrival::Together, 20),
+            (Kind::Paused(1000), Arrival::Together, 20),
+            (Kind::Paused(200), Arrival::Together, 150),
+            (Kind::Paused(50), Arrival::Together, 500),
+        ] {
+            assert_harmless(kind, arrival, opener, readers, alone);
         }
     }
 }

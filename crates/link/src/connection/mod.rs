@@ -462,11 +462,15 @@ impl Connection {
             (None, RecvState::Reset { code }) => Read::Reset(code),
         };
         stream.recv.keep_pace(now_s, rtt_s);
-        if stream.recv.paced_window().is_some() {
+        if stream.recv.is_paced() {
             self.streams.fit_window(number);
         } else {
-            self.streams
+            let widened = self
+                .streams
                 .widen(number, |recv| recv.shortage(now_s, rtt_s));
+            if !widened {
+                self.streams.narrow(number);
+            }
         }
         if self
             .streams

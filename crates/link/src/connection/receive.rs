@@ -223,6 +223,7 @@ impl Connection {
         if !stream.recv.set_end(chunks, bytes, hash) {
             return Err(Malformed);
         }
+        self.streams.narrow(number);
         self.streams.tell_readable(number);
         Ok(())
     }

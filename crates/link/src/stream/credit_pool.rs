@@ -31,7 +31,7 @@ pub(crate) struct CreditPool {
 pub(crate) struct Share {
     /// Slots that the stream may use at once.
     pub(crate) window: u64,
-    /// Slots that the pool gets back when the stream ends.
+    /// Slots that the pool gets back when the stream ends or does with less.
     pub(crate) taken: u64,
 }
 
@@ -117,6 +117,11 @@ impl AnnouncedPool {
         self.pool.free()
     }
 
+    /// Free slots, those included that wait for an announcement.
+    pub(crate) fn unused(&self) -> u64 {
+        self.pool.free() + self.returned
+    }
+
     pub(crate) fn take(&mut self) -> Share {
         self.pool.take()
     }
@@ -125,9 +130,10 @@ impl AnnouncedPool {
         self.returned += taken;
     }
 
-    /// Frees what ended streams have given back, if that makes a difference worth an announcement.
+    /// Frees what streams have given back, if that makes a difference worth an announcement, or the pool full again.
     pub(crate) fn release_returned(&mut self) -> bool {
-        if self.returned <= self.pool.free() / 8 {
+        let is_full_again = self.returned > 0 && self.unused() == self.pool.size();
+        if self.returned <= self.pool.free() / 8 && !is_full_again {
             return false;
         }
         self.pool.give_back(std::mem::take(&mut self.returned));
@@ -231,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// Streams begin and end, announcements come late or never. The sender never assumes more for all
+        /// Streams begin, shrink and end, announcements come late or never. The sender never assumes more for all
         /// streams together than the receiver's pool holds.
         #[test]
         fn what_the_sender_assumes_is_reserved_by_the_receiver(
@@ -259,10 +265,16 @@ mod tests {
                         seen += 1;
                     }
                     2 if !held.is_empty() => {
+                        // The stream ends, or does with less.
                         let at = index.index(held.len());
-                        let (stream, taken) = held.remove(at).expect("it is there");
-                        assumed[stream as usize] = 0;
-                        receiver.give_back(taken);
+                        let (stream, taken): (u32, u64) = held.remove(at).expect("it is there");
+                        let kept = if index.index(2) == 0 { 0 } else { taken / 3 };
+                        let assumed = &mut assumed[stream as usize];
+                        *assumed = kept.min(*assumed);
+                        if kept > 0 {
+                            held.push_back((stream, kept));
+                        }
+                        receiver.give_back(taken - kept);
                         if receiver.release_returned() {
                             announcements.push(Announcement { from: seen, free: receiver.free() });
                         }

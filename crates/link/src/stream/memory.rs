@@ -13,8 +13,9 @@
 //!   what is free of it;
 //! - a rest for the least window of every stream, and for windows that grow.
 //!
-//! Streams whose reader has stalled hold their share of a pool and nothing of the rest beyond the least window. A
-//! window grows only as its reader reads, and the more slowly the less of the rest is free.
+//! Any reader may stall, and then holds its window. So a window follows the need of its reader, the more closely the
+//! less memory is free, and a window that is not needed narrows. Growth falls with the cube of what is free, so that
+//! it never uses up the rest.
 
 use units::ByteCount;
 
@@ -23,6 +24,7 @@ use super::{
     credit_pool::{
         AnnouncedPool, Announcement, CreditPool, POOL_MAX, PeerPool, Share, WINDOW_FLOOR,
     },
+    recv::Shortage,
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
@@ -44,6 +46,8 @@ const REST_SIXTEENTHS: u64 = 6;
 const BURST_SHARE: u64 = 6;
 /// A window grows at once by all but this fraction (one over it) of what is left to grow by.
 const GROWTH_LEAVES: u64 = 4;
+/// A stream keeps this fraction (one over it) of all receive memory without need while all is free.
+const KEPT_SHARE: f64 = 32.0;
 /// Slots that buffers behind a stalled reader may take, 512 KiB: queues, the kernel's buffers at both ends.
 const SWALLOWED_SLOTS: u64 = 362;
 /// Memory that every bulk stream takes, in slots: its least window. Memory is lent by the slab, and the first and
@@ -120,10 +124,38 @@ impl Memory {
         }
     }
 
-    /// The window of a stream that began with `share` changes.
-    pub(crate) fn refit(&mut self, share: Share, before: u64, after: u64) {
-        self.grown += after.saturating_sub(share.window);
+    /// The window of a stream that began with `share` changes. A window below the share gives the rest of it back.
+    pub(crate) fn refit(&mut self, by_peer: bool, share: &mut Share, before: u64, after: u64) {
         self.grown -= before.saturating_sub(share.window);
+        let returned = share.window.saturating_sub(after).min(share.taken);
+        share.window -= returned;
+        share.taken -= returned;
+        if by_peer {
+            self.peer_opened.give_back(returned);
+        } else {
+            self.own.give_back(returned);
+        }
+        self.grown += after.saturating_sub(share.window);
+    }
+
+    /// The free part of the memory that a stream can draw on. What the stream itself has counts as free.
+    pub(crate) fn free_part(&self, by_peer: bool, share: Share, window: u64) -> f64 {
+        let own = window.saturating_sub(share.window);
+        let (free, all) = (self.room() + own, self.room() + self.grown);
+        let (pool_free, pool) = match by_peer {
+            true => (
+                self.peer_opened.unused() + share.taken,
+                self.peer_opened.size(),
+            ),
+            false => (0, 0),
+        };
+        (free + pool_free) as f64 / (all + pool).max(1) as f64
+    }
+
+    /// The window that a stream may keep without need while the part `free` of memory is free.
+    pub(crate) fn window_without_need(&self, free: f64) -> u64 {
+        let all = self.room() + self.grown + self.peer_opened.size();
+        WINDOW_FLOOR + (all as f64 * free.powi(3) / KEPT_SHARE) as u64
     }
 
     /// The largest window that a stream of the peer may ever begin with.
@@ -198,22 +230,42 @@ impl Memory {
         self.room() - self.room() / GROWTH_LEAVES
     }
 
-    /// The widest window for a stream of which the reader has taken `read` slots. What counts falls with the square
-    /// of the free part of the room. The first slots fill buffers behind a stalled reader too, so they count only
-    /// while more than half of the room is free.
-    pub(crate) fn window_max(&self, read: u64) -> u64 {
-        let room = self.room();
-        let free = room as f64 / (room + self.grown).max(1) as f64;
-        let free_for_unproven = (2.0 * free - 1.0).max(0.0);
-        let unproven = read.min(SWALLOWED_SLOTS);
-        let proven = (read - unproven) as f64 * free * free;
-        let unproven = unproven as f64 * free_for_unproven * free_for_unproven;
-        WINDOW_FLOOR + (2.0 * (proven + unproven)) as u64
+    /// The widest window for a stream that began with `share`, has `window` now, and is short of it. Growth falls with
+    /// the cube of the free part of the room, in which the stream's own growth counts as free.
+    ///
+    /// The window also follows the slots that prove the reader, and the square of the free part. The first slots fill
+    /// buffers behind a stalled reader too, so they count only while more than half of the room is free.
+    pub(crate) fn window_max(&self, share: Share, window: u64, shortage: Shortage) -> u64 {
+        let free = self.free_room(share, window);
+        let proven_max = match shortage {
+            Shortage::Hole { highest } => 4.0 * highest as f64 * free * free,
+            Shortage::Reader { read } => {
+                let free_for_unproven = (2.0 * free - 1.0).max(0.0);
+                let unproven = read.min(SWALLOWED_SLOTS);
+                let proven = (read - unproven) as f64 * free * free;
+                2.0 * (proven + unproven as f64 * free_for_unproven * free_for_unproven)
+            }
+        };
+        (WINDOW_FLOOR + proven_max as u64).min(self.grown_max(share, window))
     }
 
-    /// Slots by which the window of a stream may grow when its reader is measured to be fast.
-    pub(crate) fn room_to_refit(&self) -> u64 {
-        self.room() / 2
+    /// The widest window for a stream whose reader is measured to be fast.
+    pub(crate) fn paced_window_max(&self, share: Share, window: u64) -> u64 {
+        let most = share.window.max(window) + self.room() / 2;
+        most.min(self.grown_max(share, window).max(window))
+    }
+
+    /// The widest window that growth may lead to.
+    fn grown_max(&self, share: Share, window: u64) -> u64 {
+        let all = self.room() + self.grown;
+        share.window + (all as f64 * self.free_room(share, window).powi(3)) as u64
+    }
+
+    /// The free part of the room for growth, in which the growth of the stream itself counts as free.
+    fn free_room(&self, share: Share, window: u64) -> f64 {
+        let room = self.room();
+        let own = window.saturating_sub(share.window);
+        (room + own) as f64 / (room + self.grown).max(1) as f64
     }
 
     /// Slots that are promised to streams of the peer, or reserved for them.

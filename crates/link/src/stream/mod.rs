@@ -9,6 +9,7 @@
 mod copies;
 pub(crate) mod credit_pool;
 pub(crate) mod memory;
+mod need;
 pub(crate) mod pace;
 pub(crate) mod pieces;
 mod quiet;

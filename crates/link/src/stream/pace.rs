@@ -29,6 +29,8 @@ pub(crate) struct Pace {
     /// The pace that is assumed until the first span is over.
     expected_slots_per_s: f64,
     window: u64,
+    /// The window while memory is short.
+    window_least: u64,
 }
 
 /// The reader of a stream, as far as it is known when the stream begins.
@@ -71,6 +73,7 @@ impl Pace {
             slots: 0,
             spans: VecDeque::with_capacity(SPANS_MAX),
             window: window.clamp(at_first.max(WINDOW_AT_FIRST), WINDOW_MAX),
+            window_least: WINDOW_AT_FIRST,
         }
     }
 
@@ -100,14 +103,23 @@ impl Pace {
             self.waits_since_s = None;
         }
         if read > 0 && self.free == 0 {
-            let window = (self.slots_per_s() * drains_s(self.limit_s, rtt_s)) as u64;
-            self.window = window.clamp(WINDOW_MIN, WINDOW_MAX);
+            let slots_per_s = self.slots_per_s();
+            let window = |time_s| ((slots_per_s * time_s) as u64).clamp(WINDOW_MIN, WINDOW_MAX);
+            self.window = window(drains_s(self.limit_s, rtt_s));
+            self.window_least = window(WINDOW_ROUND_TRIPS * rtt_s);
         }
     }
 
-    /// Slots that the peer may have outstanding.
+    /// Slots that the peer may have outstanding while all memory is free.
+    #[cfg(test)]
     pub(crate) fn window(&self) -> u64 {
         self.window
+    }
+
+    /// The same while only the part `free` of the memory is free: less time is left for repeats.
+    pub(crate) fn window_beside(&self, free: f64) -> u64 {
+        let for_repeats = self.window.saturating_sub(self.window_least);
+        self.window_least + (for_repeats as f64 * free.powi(4)) as u64
     }
 
     /// Bytes that may wait in each queue behind the link. The bound grows with the bytes that were read. If it

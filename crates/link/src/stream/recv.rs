@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     SLOT_SIZE,
+    need::{Need, gap_share, round_trips},
     pace::{Pace, Reader},
     slab::{SLAB_SLOTS, Slab, SlabPool},
 };
@@ -45,9 +46,9 @@ pub(crate) enum RecvState {
 /// Why a window is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Half of it lies behind a missing slot.
-    Hole,
-    /// A quarter of it was read within two round-trip times. The reader has taken `read` slots so far.
+    /// Half of it or more lies behind a missing slot. One past the highest slot that has arrived is `highest`.
+    Hole { highest: u64 },
+    /// A quarter of it was read within two round-trip times or less. The reader has taken `read` slots so far.
     Reader { read: u64 },
 }
 
@@ -71,11 +72,16 @@ pub(crate) struct RecvHalf {
     credit_told: u64,
     /// The highest limit that the peer may have assumed when the stream began.
     limit_at_first: u64,
+    /// The limit that memory is promised for though `credit_told` may be lower: the first one, or a withdrawn one.
+    limit_promised: u64,
     /// The slot up to which the stream was read when the window was last judged, and when that was.
     judged_at: u64,
     judged_s: f64,
     /// The reader's pace, if it bounds the window.
     pace: Option<Pace>,
+    need: Need,
+    /// The free part of memory when the window was last judged.
+    free: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -102,9 +108,12 @@ impl RecvHalf {
             window,
             credit_told: floor,
             limit_at_first: limit,
+            limit_promised: window,
             judged_at: 0,
             judged_s: now_s,
             pace: None,
+            need: Need::new(now_s),
+            free: 1.0,
         }
     }
 
@@ -127,6 +136,7 @@ impl RecvHalf {
             return false;
         }
         self.limit_at_first = self.limit_at_first.max(self.credit_told);
+        self.limit_promised = self.limit_promised.max(self.credit_told);
         self.credit_told = 0;
         self.pace = Some(Pace::new(reader, limit, self.next, now_s));
         true
@@ -139,9 +149,30 @@ impl RecvHalf {
         pace.filter(|_| self.state == RecvState::Ended)?.shown()
     }
 
-    /// The window that the reader's pace asks for, if it bounds the window.
+    /// Whether the reader's pace bounds the window.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.pace.is_some()
+    }
+
+    /// The window that the reader's pace asks for, if it bounds the window. While memory is short, `free` of it, the
+    /// window only holds what arrives in a round trip or waits for a missing slot.
     pub(crate) fn paced_window(&self) -> Option<u64> {
-        self.pace.as_ref().map(Pace::window)
+        let pace = self.pace.as_ref()?;
+        let for_gap = self.need.gap_window(self.free).min(pace.window_beside(1.0));
+        Some(pace.window_beside(self.free).max(for_gap))
+    }
+
+    /// The window that this half needs; `None` as long as that is not known.
+    pub(crate) fn needed_window(&self) -> Option<u64> {
+        match &self.pace {
+            Some(_) => self.paced_window(),
+            None => self.need.window(self.free),
+        }
+    }
+
+    /// The part of memory that is free, which the next windows depend on.
+    pub(crate) fn set_free_memory(&mut self, part: f64) {
+        self.free = part;
     }
 
     /// Bytes that may wait between this half and its reader, if the reader's pace bounds them.
@@ -149,20 +180,42 @@ impl RecvHalf {
         self.pace.as_ref().map(Pace::queue_bytes)
     }
 
-    /// Measures the reader's pace. To be called when something has arrived or was read.
+    /// Measures the reader's pace and need. To be called when something has arrived or was read.
     pub(crate) fn keep_pace(&mut self, now_s: f64, rtt_s: f64) {
-        if self.pace.is_none() {
-            return;
-        }
         let is_readable = self.is_readable();
+        self.need.on_read(self.next, now_s, rtt_s);
+        if !is_readable {
+            self.need.on_gap(self.highest.saturating_sub(self.next));
+        }
         if let Some(pace) = &mut self.pace {
             pace.update(self.next, is_readable, now_s, rtt_s);
         }
     }
 
-    /// Slots that the peer may use and that have not been read.
+    /// Slots that the peer was granted and that have not been read.
+    #[cfg(test)]
     pub(crate) fn outstanding(&self) -> u64 {
         self.credit_told.saturating_sub(self.next)
+    }
+
+    /// Slots that the peer may send, as far as this side knows, and that have not been read.
+    pub(crate) fn promised(&self) -> u64 {
+        let limit = self.credit_told.max(self.limit_promised);
+        let limit = self.end.map_or(limit, |end| end.chunks.min(limit));
+        limit.saturating_sub(self.next)
+    }
+
+    /// Slots that are still to be read, if the peer has told the end.
+    pub(crate) fn slots_to_end(&self) -> Option<u64> {
+        self.end.map(|end| end.chunks.saturating_sub(self.next))
+    }
+
+    /// As if the next `slots` slots had arrived and were read.
+    #[cfg(test)]
+    pub(crate) fn skip(&mut self, slots: u64, pool: &mut SlabPool) {
+        self.next += slots;
+        self.highest = self.highest.max(self.next);
+        self.release(pool);
     }
 
     /// Enters a slot.
@@ -302,11 +355,15 @@ impl RecvHalf {
         if !may_widen {
             return None;
         }
-        if !self.is_readable() && self.highest - self.next >= self.window / 2 {
-            return Some(Shortage::Hole);
+        let behind_gap = (self.highest.saturating_sub(self.next)) as f64;
+        if !self.is_readable() && behind_gap * gap_share(self.free) >= self.window as f64 {
+            return Some(Shortage::Hole {
+                highest: self.highest,
+            });
         }
-        let is_fast = self.next - self.judged_at >= self.window / 4
-            && now_s - self.judged_s < 2.0 * rtt_s.max(0.002);
+        let time_s = round_trips(self.free) / 4.0 * rtt_s.max(0.002);
+        let is_fast =
+            self.next - self.judged_at >= self.window / 4 && now_s - self.judged_s < time_s;
         is_fast.then_some(Shortage::Reader { read: self.next })
     }
 

@@ -3,6 +3,7 @@
 mod limit;
 mod paced;
 mod repeats;
+mod windows;
 
 use std::{
     cmp::Reverse,
@@ -16,7 +17,7 @@ use super::{
     credit_pool::{Share, WINDOW_FLOOR},
     memory::{CONTROL_WINDOW, Memory, streams_max},
     readers::Readers,
-    recv::{RecvHalf, RecvState, Shortage},
+    recv::{RecvHalf, RecvState},
     send::SendHalf,
     slab::SlabPool,
 };
@@ -67,8 +68,6 @@ pub(crate) enum StreamEvent {
     Stopped { stream: u32, code: u32 },
 }
 
-/// A window widens by this fraction of itself (one over it) at least.
-const WORTH_TELLING: u64 = 64;
 /// Slots that one bulk stream sends before the next one's turn.
 const QUANTUM_SLOTS: u32 = 32;
 
@@ -160,35 +159,6 @@ impl Streams {
 
     fn is_by_peer(&self, number: u32) -> bool {
         StreamNumber::decode(number).by_initiator != self.we_initiated
-    }
-
-    /// Doubles the window of a stream that is too small, or widens it by what memory allows. Returns whether the
-    /// window has changed.
-    pub(crate) fn widen(
-        &mut self,
-        number: u32,
-        shortage: impl Fn(&RecvHalf) -> Option<Shortage>,
-    ) -> bool {
-        let Some(stream) = self.get(number) else {
-            return false;
-        };
-        let window = stream.recv.window();
-        let (Some(share), Some(shortage)) = (stream.share, shortage(&stream.recv)) else {
-            return false;
-        };
-        let more = window.min(self.memory.room_to_grow());
-        let wider = match shortage {
-            Shortage::Hole => window + more,
-            Shortage::Reader { read } => (window + more).min(self.memory.window_max(read)),
-        };
-        if wider < window + (window / WORTH_TELLING).max(1) {
-            return false;
-        }
-        self.memory.refit(share, window, wider);
-        if let Some(stream) = self.get(number) {
-            stream.recv.set_window(wider);
-        }
-        true
     }
 
     /// Tells the peer what it may send on a bulk stream that we have opened, once the peer hears of the stream.

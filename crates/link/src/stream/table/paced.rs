@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{StreamEvent, Streams};
-use crate::stream::{Class, pace::Reader};
+use crate::stream::{Class, credit_pool::WINDOW_FLOOR, pace::Reader};
 
 impl Streams {
     /// From now on the window of a bulk stream follows the pace of its reader, so that the window drains within
@@ -38,6 +38,7 @@ impl Streams {
 
     /// Fits the window of a stream to the pace of its reader, as far as memory allows.
     pub(crate) fn fit_window(&mut self, number: u32) {
+        self.note_free_memory(number);
         let wanted = self
             .get(number)
             .filter(|stream| stream.share.is_some())
@@ -50,19 +51,16 @@ impl Streams {
     /// Makes the window of a stream as wide as wanted, if memory allows, but not narrower than what the
     /// peer may use already.
     fn set_window(&mut self, number: u32, wanted: u64) {
-        let room = self.memory.room_to_refit();
         let Some(stream) = self.get(number) else {
             return;
         };
         let Some(share) = stream.share else {
             return;
         };
-        let window = stream.recv.window();
-        let wanted = wanted.max(stream.recv.outstanding());
-        // What the stream began with is its own until it ends.
-        let wanted = wanted.min(share.window.max(window) + room);
-        stream.recv.set_window(wanted);
-        self.memory.refit(share, window, wanted);
+        let (window, promised) = (stream.recv.window(), stream.recv.promised());
+        let most = self.memory.paced_window_max(share, window);
+        let window = wanted.min(most).max(promised).max(WINDOW_FLOOR);
+        self.refit(number, window);
     }
 
     /// The peer grants slots up to `limit`, and bounds the bytes on their way to `window` slots.

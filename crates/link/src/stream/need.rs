@@ -1,0 +1,125 @@
+//! The window that a stream needs: what its reader takes in a round trip, and what waits behind missing slots.
+//!
+//! In: the slots that have been read or wait behind a gap, and the time. Out: a window in slots, the smaller the less
+//! memory is free. The table decides whether the stream keeps more than that.
+
+/// The need of one stream.
+#[derive(Debug, Default)]
+pub(super) struct Need {
+    /// Beginning of the present span, and the slots that had been read then.
+    span_began_s: f64,
+    span_read: u64,
+    /// Slots read in a round trip, in the last two spans. `None` until two are over.
+    read: [Option<f64>; 2],
+    /// Most slots behind a gap, in the present period and the one before.
+    behind_gap: [u64; 2],
+    period_began_s: f64,
+}
+
+impl Need {
+    pub(super) fn new(now_s: f64) -> Self {
+        Self {
+            span_began_s: now_s,
+            period_began_s: now_s,
+            ..Self::default()
+        }
+    }
+
+    /// All slots below `read` have been read.
+    pub(super) fn on_read(&mut self, read: u64, now_s: f64, rtt_s: f64) {
+        let rtt_s = rtt_s.max(SPAN_MIN_S);
+        let elapsed_s = now_s - self.span_began_s;
+        if elapsed_s < rtt_s {
+            return;
+        }
+        let per_round_trip = (read - self.span_read) as f64 * rtt_s / elapsed_s;
+        self.read = [Some(per_round_trip), self.read[0]];
+        (self.span_began_s, self.span_read) = (now_s, read);
+        if now_s - self.period_began_s >= PERIOD_ROUND_TRIPS * rtt_s {
+            self.behind_gap = [0, self.behind_gap[0]];
+            self.period_began_s = now_s;
+        }
+    }
+
+    /// So many slots wait behind a gap.
+    pub(super) fn on_gap(&mut self, slots: u64) {
+        self.behind_gap[0] = self.behind_gap[0].max(slots);
+    }
+
+    /// The window that is needed while the part `free` of the memory is free; `None` as long as that is not known.
+    pub(super) fn window(&self, free: f64) -> Option<u64> {
+        let read = self.read[0]?.max(self.read[1]?) * round_trips(free);
+        Some((read as u64).max(self.gap_window(free)))
+    }
+
+    /// The window that lets new slots arrive while a gap is filled.
+    pub(super) fn gap_window(&self, free: f64) -> u64 {
+        let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
+        (behind_gap as f64 * gap_share(free)) as u64
+    }
+}
+
+/// A window holds the slots that its reader takes in this many round trips.
+pub(super) fn round_trips(free: f64) -> f64 {
+    ROUND_TRIPS_MIN + (ROUND_TRIPS_MAX - ROUND_TRIPS_MIN) * free.powi(12)
+}
+
+/// A window is this many times as wide as the slots behind a gap.
+pub(super) fn gap_share(free: f64) -> f64 {
+    GAP_SHARE_MIN + (GAP_SHARE_MAX - GAP_SHARE_MIN) * free.powi(4)
+}
+
+/// Round trips that a window holds while memory is short: one, and an eighth until new credit is told.
+const ROUND_TRIPS_MIN: f64 = 1.25;
+/// The same while all memory is free.
+const ROUND_TRIPS_MAX: f64 = 8.0;
+/// Windows in units of the slots behind a gap, while memory is short and while it is free.
+const GAP_SHARE_MIN: f64 = 1.25;
+const GAP_SHARE_MAX: f64 = 2.0;
+/// Applications on a short path read in larger steps than the path makes.
+const SPAN_MIN_S: f64 = 0.005;
+/// Gaps are remembered for this many round trips at least.
+const PERIOD_ROUND_TRIPS: f64 = 8.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The need of a reader of 100 slots a round trip of 0.1 s.
+    fn steady() -> Need {
+        let mut need = Need::new(0.0);
+        for step in 1..=100 {
+            need.on_read(step * 10, step as f64 * 0.01, 0.1);
+        }
+        need
+    }
+
+    #[test]
+    fn a_window_holds_more_round_trips_the_more_memory_is_free() {
+        let need = steady();
+        let windows = [0.0, 0.9, 1.0].map(|free| need.window(free).expect("it is known"));
+        assert!((120..=140).contains(&windows[0]), "{windows:?}");
+        assert!(windows[0] < windows[1] && windows[1] < windows[2]);
+        assert!((780..=880).contains(&windows[2]), "{windows:?}");
+    }
+
+    #[test]
+    fn the_need_is_unknown_for_two_round_trips() {
+        let mut need = Need::new(0.0);
+        need.on_read(100, 0.1, 0.1);
+        assert_eq!(need.window(0.0), None);
+        need.on_read(200, 0.2, 0.1);
+        assert!(need.window(0.0).is_some());
+    }
+
+    #[test]
+    fn slots_behind_a_gap_are_needed_for_some_round_trips_more() {
+        let mut need = steady();
+        need.on_gap(1000);
+        assert_eq!(need.window(0.0), Some(1250));
+        for step in 1..=30 {
+            need.on_read(1000 + step * 100, 1.0 + step as f64 * 0.1, 0.1);
+        }
+        assert!(need.window(0.0).is_some_and(|window| window < 200));
+    }
+}

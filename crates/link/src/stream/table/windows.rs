@@ -1,0 +1,100 @@
+//! Windows of streams that follow the need of their reader, as far as memory allows.
+
+use super::Streams;
+use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::Shortage};
+
+impl Streams {
+    /// Doubles the window of a stream that is too small, or widens it by what memory allows. Returns whether the
+    /// window has changed.
+    pub(crate) fn widen(
+        &mut self,
+        number: u32,
+        shortage: impl Fn(&RecvHalf) -> Option<Shortage>,
+    ) -> bool {
+        self.note_free_memory(number);
+        let Some(stream) = self.get(number) else {
+            return false;
+        };
+        let window = stream.recv.window();
+        let (Some(share), Some(shortage)) = (stream.share, shortage(&stream.recv)) else {
+            return false;
+        };
+        let more = window.min(self.memory.room_to_grow());
+        let wider = (window + more).min(self.memory.window_max(share, window, shortage));
+        if wider < window + (window / WORTH_TELLING).max(1) {
+            return false;
+        }
+        self.refit(number, wider);
+        true
+    }
+
+    /// Narrows the window of a stream that has more than it needs while memory is short. Credit that the peer may use
+    /// stays, so the window narrows as the reader reads.
+    pub(crate) fn narrow(&mut self, number: u32) {
+        self.note_free_memory(number);
+        let Some(stream) = self.get(number) else {
+            return;
+        };
+        let Some(share) = stream.share else {
+            return;
+        };
+        let window = stream.recv.window();
+        let (needed, to_end) = (stream.recv.needed_window(), stream.recv.slots_to_end());
+        let promised = stream.recv.promised();
+        let kept = match (needed, to_end) {
+            (_, Some(to_end)) => to_end,
+            (None, None) => return,
+            (Some(needed), None) => {
+                let by_peer = self.is_by_peer(number);
+                let free = self.memory.free_part(by_peer, share, window);
+                if free >= 1.0 {
+                    // No other stream has more than its least window.
+                    return;
+                }
+                needed.max(self.memory.window_without_need(free))
+            }
+        };
+        let kept = kept.max(promised).max(WINDOW_FLOOR);
+        if kept + (window / WORTH_TAKING).max(1) <= window {
+            self.refit(number, kept);
+        }
+    }
+
+    /// Sets the window of a stream, and takes back what it needs no more.
+    pub(super) fn refit(&mut self, number: u32, window: u64) {
+        let by_peer = self.is_by_peer(number);
+        let Some(stream) = self.get(number) else {
+            return;
+        };
+        let before = stream.recv.window();
+        stream.recv.set_window(window);
+        let Some(mut share) = stream.share else {
+            return;
+        };
+        self.memory.refit(by_peer, &mut share, before, window);
+        if let Some(stream) = self.get(number) {
+            stream.share = Some(share);
+        }
+        self.announce_credit();
+    }
+
+    /// Tells the receiving half of a stream how much memory is free.
+    pub(super) fn note_free_memory(&mut self, number: u32) {
+        let by_peer = self.is_by_peer(number);
+        let Some(stream) = self.get(number) else {
+            return;
+        };
+        if let Some(share) = stream.share {
+            let window = stream.recv.window();
+            let free = self.memory.free_part(by_peer, share, window);
+            if let Some(stream) = self.get(number) {
+                stream.recv.set_free_memory(free);
+            }
+        }
+    }
+}
+
+/// A window widens by this fraction of itself (one over it) at least.
+const WORTH_TELLING: u64 = 64;
+/// A window narrows by this fraction of itself (one over it) at least.
+const WORTH_TAKING: u64 = 16;
