@@ -16,7 +16,7 @@ use crate::{
         envelope::{Hello, Sender},
         tls::Parameters,
     },
-    stream::memory::{first_initial_window, streams_max},
+    stream::memory::{first_initial_window, streams_at_first},
     time::Time,
     wire::packet::ConnectionId,
 };
@@ -382,7 +382,7 @@ impl Endpoint {
         Parameters {
             instance: self.config.instance,
             initial_window: first_initial_window(memory_max),
-            stream_limit: streams_max(memory_max),
+            stream_limit: streams_at_first(memory_max),
             began_unix_ns: self.unix_ns(now),
         }
     }

@@ -5,13 +5,12 @@
 //! memory allows. Both directions share one bound, and a quarter is kept for each. A window is promised here;
 //! the receiving half enforces it.
 //!
-//! Three parts of the memory are for receiving. Credit exceeds them only by the least windows of streams beyond those
-//! for which room to begin is kept:
+//! Three parts of the memory are for receiving. Credit never exceeds them:
 //!
 //! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares unasked;
 //! - a pool for the streams that we open, whose peer learns its share by a credit frame. Windows that grow may use half of
 //!   what is free of it;
-//! - a rest for the least window of every stream, and for windows that grow.
+//! - a rest for the least window of every stream that is open or that the peer may open, and for windows that grow.
 //!
 //! Any reader may stall, and then holds its window. So a window follows the need of its reader, the more closely the
 //! less memory is free, and a window that is not needed narrows. Growth falls with the cube of what is free, so that
@@ -41,9 +40,12 @@ const PEER_POOL_SIXTEENTHS: u64 = 5;
 const OWN_POOL_SIXTEENTHS: u64 = 1;
 /// ... and for the least windows and for growth.
 const REST_SIXTEENTHS: u64 = 6;
-/// Streams of this fraction (one over it) of all that the peer may open can begin at once without taking from what
-/// windows have grown by.
-const BURST_SHARE: u64 = 6;
+/// The peer may open this fraction (one over it) of its streams before it hears of more ...
+const PEER_BURST_SHARE: u32 = 8;
+/// ... and this fraction of ours can open whatever windows have grown by.
+const OWN_BURST_SHARE: u32 = 24;
+/// However little memory there is, the peer may open this many streams at first.
+const STREAMS_AT_FIRST_MIN: u32 = 16;
 /// A window grows at once by all but this fraction (one over it) of what is left to grow by.
 const GROWTH_LEAVES: u64 = 4;
 /// A stream keeps this fraction (one over it) of all receive memory without need while all is free.
@@ -67,8 +69,11 @@ pub(crate) struct Memory {
     /// Credit of streams that the peer opens, and of those that we open.
     peer_opened: AnnouncedPool,
     own: CreditPool,
-    /// Bulk streams that have not been read to their end.
+    /// Bulk streams that have not been read to their end, and those of them that we have opened.
     streams: u64,
+    own_streams: u64,
+    /// Streams of the peer that may be open at once, those included that it may open yet.
+    peer_streams_allowed: u64,
     /// Slots by which windows exceed what their streams began with.
     grown: u64,
     /// Memory that unsent and unacknowledged bytes take.
@@ -94,6 +99,8 @@ impl Memory {
             peer_opened,
             own: CreditPool::new(slots(max / 16 * OWN_POOL_SIXTEENTHS)),
             streams: 0,
+            own_streams: 0,
+            peer_streams_allowed: u64::from(streams_at_first(max)),
             grown: 0,
             send_buffered: 0,
             peer_pool: PeerPool::new(first_credit),
@@ -107,6 +114,7 @@ impl Memory {
         if by_peer {
             self.peer_opened.take()
         } else {
+            self.own_streams += 1;
             // Windows that have grown may hold a part of the pool.
             let left = self.own.free().saturating_sub(self.overgrown());
             self.own.take_at_most(left / 2)
@@ -120,8 +128,29 @@ impl Memory {
         if by_peer {
             self.peer_opened.give_back(share.taken);
         } else {
+            self.own_streams -= 1;
             self.own.give_back(share.taken);
         }
+    }
+
+    /// Lets the peer have this many streams open at once, for whose least windows memory is reserved.
+    pub(super) fn allow_peer_streams(&mut self, streams: u64) {
+        self.peer_streams_allowed = streams;
+    }
+
+    /// How many streams more the peer may be allowed.
+    pub(super) fn room_for_peer_streams(&self) -> u64 {
+        self.room() / STREAM_SLOTS
+    }
+
+    /// Whether the least window of one more bulk stream of ours fits.
+    pub(super) fn fits_own_stream(&self) -> bool {
+        self.own_streams < self.own_burst() || self.room() >= STREAM_SLOTS
+    }
+
+    /// Bulk streams of ours for which memory is reserved.
+    fn own_burst(&self) -> u64 {
+        u64::from(streams_max(self.alone_max) / OWN_BURST_SHARE)
     }
 
     /// The window of a stream that began with `share` changes. A window below the share gives the rest of it back.
@@ -209,10 +238,10 @@ impl Memory {
         room.min(slots(self.max - self.sending()).saturating_sub(self.promised()))
     }
 
-    /// Slots that least windows and growth take, or that are reserved for the least windows of a few streams more.
+    /// Slots that least windows and growth take, or that are reserved for the least windows of streams that may begin.
     fn taken_of_rest(&self) -> u64 {
-        let burst = u64::from(streams_max(self.alone_max)) / BURST_SHARE;
-        self.grown + (self.streams + burst) * STREAM_SLOTS
+        let streams = self.peer_streams_allowed + self.own_streams.max(self.own_burst());
+        self.grown + streams * STREAM_SLOTS
     }
 
     /// Slots by which growth exceeds the memory that is for nothing else.
@@ -335,6 +364,11 @@ pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
 pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
     let of_peer = streams_max(memory_max.bytes() / peers.max(1) as u64);
     (of_peer - of_peer / 4) as usize
+}
+
+/// Streams that the peer may open before it hears of more. Windows that grow leave room for them.
+pub(crate) fn streams_at_first(memory_max: u64) -> u32 {
+    (streams_max(memory_max) / PEER_BURST_SHARE).max(STREAMS_AT_FIRST_MIN)
 }
 
 /// Streams that the peer may have open at once: the least window of each finds room in a quarter of

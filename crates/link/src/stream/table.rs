@@ -15,7 +15,7 @@ use super::{
     COUNT_MAX, ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
     credit_pool::{Share, WINDOW_FLOOR},
-    memory::{CONTROL_WINDOW, Memory, streams_max},
+    memory::{CONTROL_WINDOW, Memory, streams_at_first, streams_max},
     readers::Readers,
     recv::{RecvHalf, RecvState},
     send::SendHalf,
@@ -97,6 +97,8 @@ pub(crate) struct Streams {
     pub(crate) memory: Memory,
     readers: Readers,
     streams_max: u32,
+    /// Streams that the peer may open beyond those that it has opened.
+    streams_at_first: u32,
 }
 
 /// Limits of a connection's streams.
@@ -120,7 +122,7 @@ impl Streams {
             peer_count: 0,
             peer_skipped: BTreeSet::new(),
             peer_open: 0,
-            told_limit: streams_max(limits.memory_max),
+            told_limit: streams_at_first(limits.memory_max),
             ready_control: VecDeque::new(),
             ready_bulk: VecDeque::new(),
             quantum_left: QUANTUM_SLOTS,
@@ -132,6 +134,7 @@ impl Streams {
             memory: Memory::new(limits.memory_max, limits.initial_credit),
             readers: Readers::default(),
             streams_max: streams_max(limits.memory_max),
+            streams_at_first: streams_at_first(limits.memory_max),
         }
     }
 
@@ -153,6 +156,7 @@ impl Streams {
         let window = stream.recv.window();
         if let Some(share) = stream.share.take() {
             self.memory.take_back(by_peer, share, window);
+            self.raise_limit();
             self.announce_credit();
         }
     }
@@ -206,7 +210,8 @@ impl Streams {
     /// a peer may keep streams open that are long over.
     pub(crate) fn open(&mut self, class: Class, now_s: f64) -> Option<u32> {
         let open = self.by_number.len() as u32 - self.peer_open;
-        if self.next_count >= self.peer_limit.min(COUNT_MAX) || open >= self.streams_max {
+        let fits = class == Class::Control || self.memory.fits_own_stream();
+        if self.next_count >= self.peer_limit.min(COUNT_MAX) || open >= self.streams_max || !fits {
             return None;
         }
         let number = StreamNumber {
@@ -264,6 +269,7 @@ impl Streams {
         }
         self.peer_open += 1;
         self.insert(number, parts.class, now_s);
+        self.raise_limit();
         self.announce_credit();
         self.events.push_back(StreamEvent::Incoming {
             stream: number,
@@ -302,6 +308,7 @@ impl Streams {
         }
         if by_peer {
             self.peer_open -= 1;
+            self.reserve_streams();
             self.raise_limit();
         }
         self.announce_credit();

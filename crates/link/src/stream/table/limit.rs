@@ -19,17 +19,32 @@ impl Streams {
         self.told_limit
     }
 
-    /// Lets the peer open more streams when enough are over. A peer may hold up what we have to say of those that
-    /// are over, so of the frames that wait those beyond one for each stream count as streams.
+    /// Lets the peer open more streams when it has opened some, others are over, and their least windows fit. A peer
+    /// may hold up control frames about streams that are over. So waiting frames beyond one for each stream count as
+    /// streams.
     pub(crate) fn raise_limit(&mut self) {
         let streams_max = self.streams_max as usize;
-        let unsaid = self.controls.len().saturating_sub(streams_max);
-        let taken = self.peer_open as usize + self.peer_skipped.len() + unsaid;
+        let waiting = self.controls.len().saturating_sub(streams_max);
+        let taken = self.peer_open as usize + self.peer_skipped.len() + waiting;
         let free = streams_max.saturating_sub(taken) as u32;
-        let limit = (self.peer_count + free).min(COUNT_MAX);
-        if limit >= self.told_limit + self.streams_max / 4 {
+        let wanted = (self.peer_count + free.min(self.streams_at_first)).min(COUNT_MAX);
+        let step = self.streams_at_first / 4;
+        if wanted < self.told_limit + step {
+            return;
+        }
+        let fit = u32::try_from(self.memory.room_for_peer_streams()).unwrap_or(COUNT_MAX);
+        let limit = wanted.min(self.told_limit.saturating_add(fit));
+        if limit >= self.told_limit + step {
             self.told_limit = limit;
             self.controls.push(Control::StreamLimit);
         }
+        self.reserve_streams();
+    }
+
+    /// Reserves memory for the streams that the peer has open or may open.
+    pub(super) fn reserve_streams(&mut self) {
+        let over = self.peer_count - self.peer_open - self.peer_skipped.len() as u32;
+        let allowed = u64::from(self.told_limit - over);
+        self.memory.allow_peer_streams(allowed);
     }
 }

@@ -6,6 +6,7 @@ use super::{super::memory::FLOOR_SHARE, *};
 use crate::stream::{
     SLOT_SIZE,
     recv::{Insert, Shortage},
+    slab::SLAB_SLOTS,
 };
 
 fn streams(memory_max: u64) -> Streams {
@@ -29,8 +30,7 @@ fn a_quarter_of_the_memory_is_left_for_sending_however_many_streams_are_open() {
                 highest: u64::MAX / 8,
             })
         }) {}
-        for _ in 1..streams_max(memory_max) {
-            streams.open(Class::Bulk, 0.0).expect("it is allowed");
+        while streams.open(Class::Bulk, 0.0).is_some() {
             assert!(streams.memory.send_buffer_max() >= memory_max / FLOOR_SHARE);
         }
     }
@@ -383,6 +383,62 @@ fn credit_never_exceeds_the_memory_for_receiving() {
         let credit = windows.sum::<u64>();
         assert!(credit <= receiving, "{credit} of {receiving} slots");
     }
+}
+
+/// One window grows to its bound, and then as many streams begin as may.
+#[test]
+fn least_windows_fit_the_memory_beside_a_window_that_has_grown() {
+    for memory_max in [16 << 20, 64 << 20, 1 << 30] {
+        let mut streams = streams(memory_max);
+        let receiving = (memory_max - memory_max / FLOOR_SHARE) / SLOT_SIZE as u64;
+        let hole = |_: &RecvHalf| {
+            Some(Shortage::Hole {
+                highest: u64::MAX / 8,
+            })
+        };
+        let mut numbers = vec![opened_by_peer(&mut streams, 0)];
+        while streams.widen(numbers[0], hole) {}
+        while streams.peer_count < streams.stream_limit() {
+            let count = streams.peer_count;
+            numbers.push(opened_by_peer(&mut streams, count));
+        }
+        let by_peer = numbers.len() as u32;
+        assert!(by_peer >= streams_max(memory_max) / 8, "{by_peer}");
+        numbers.extend(std::iter::from_fn(|| streams.open(Class::Bulk, 0.0)));
+        assert!(numbers.len() as u32 - by_peer >= streams_max(memory_max) / 24);
+        for number in &numbers {
+            streams.widen(*number, hole);
+        }
+        let windows = numbers
+            .iter()
+            .map(|number| streams.get(*number).expect("it is open").recv.window());
+        // The first and the last slab of a window are used in part.
+        let slots = windows.map(|window| window + 2 * SLAB_SLOTS).sum::<u64>();
+        assert!(slots <= receiving, "{slots} of {receiving} slots");
+    }
+}
+
+/// Streams that are over make room, and so does a window that narrows.
+#[test]
+fn a_peer_may_open_more_streams_once_a_window_that_has_grown_is_narrow_again() {
+    let mut streams = streams(1 << 30);
+    let first = opened_by_peer(&mut streams, 0);
+    while streams.widen(first, |_| {
+        Some(Shortage::Hole {
+            highest: u64::MAX / 8,
+        })
+    }) {}
+    while streams.peer_count < streams.stream_limit() {
+        let count = streams.peer_count;
+        opened_by_peer(&mut streams, count);
+    }
+    let limit = streams.stream_limit();
+    let (stream, pool) = streams.get_with_pool(first).expect("it is open");
+    let slots = stream.recv.promised();
+    stream.recv.skip(slots, pool);
+    assert!(stream.recv.set_end(slots, 0, 0));
+    streams.narrow(first);
+    assert!(streams.stream_limit() > limit);
 }
 
 /// A stream of the peer as its sender and its reader treat it.

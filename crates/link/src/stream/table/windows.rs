@@ -75,7 +75,10 @@ impl Streams {
         if let Some(stream) = self.get(number) {
             stream.share = Some(share);
         }
-        self.announce_credit();
+        if window < before {
+            self.raise_limit();
+            self.announce_credit();
+        }
     }
 
     /// Tells the receiving half of a stream how much memory is free.
