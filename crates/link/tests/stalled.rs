@@ -30,6 +30,8 @@ enum Kind {
     Slow,
     /// It reads this many megabytes at any rate, and then it stalls.
     Paused(u64),
+    /// The same, and the reader limits the time in which what is on its way drains, as downloads of FTP do.
+    PausedDownload(u64),
 }
 
 /// When the readers begin.
@@ -70,10 +72,22 @@ fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figu
     let mut paused = Vec::new();
     for _ in 0..readers {
         let size = match kind {
-            Kind::Paused(megabytes) => ByteCount::megabytes(megabytes + 500),
+            Kind::Paused(megabytes) | Kind::PausedDownload(megabytes) => {
+                ByteCount::megabytes(megabytes + 500)
+            }
             _ => ByteCount::megabytes(20),
         };
-        let id = begin(&mut world, opener, size);
+        let id = match kind {
+            Kind::PausedDownload(_) => {
+                let id = world.greet(Side::A, size, Some(Duration::from_secs(5)));
+                world.run_until(LIMIT, |world| {
+                    world.progress(id).delivered > ByteCount::ZERO
+                });
+                world.go_on(id);
+                id
+            }
+            _ => begin(&mut world, opener, size),
+        };
         match kind {
             Kind::Stalled => world.leave_unread(id),
             Kind::Swallowing => {
@@ -81,7 +95,7 @@ fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figu
                 world.swallow(id, ByteCount::new(500_000));
             }
             Kind::Slow => world.set_reading_rate(id, BitRate::kbit(8)),
-            Kind::Paused(megabytes) => {
+            Kind::Paused(megabytes) | Kind::PausedDownload(megabytes) => {
                 let read = ByteCount::megabytes(megabytes);
                 world.set_reading_rate(id, BitRate::kbit(0));
                 world.swallow(id, read);
@@ -100,6 +114,10 @@ fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figu
     let dialogue = world.run_to_end(message, LIMIT);
     let transfer = world.run_to_end(healthy, LIMIT);
     let memory = [Side::A, Side::B].map(|side| world.endpoint(side).footprint().buffered_bytes);
+    if let Some((id, _)) = paused.first() {
+        world.set_reading_rate(*id, BitRate::mbit(LINE_MBIT));
+        assert!(world.run_to_end(*id, LIMIT).is_some(), "it goes on");
+    }
     Figures {
         transfer: transfer.unwrap_or(LIMIT),
         dialogue: dialogue.unwrap_or(LIMIT),
@@ -149,9 +167,13 @@ fn stalled_readers_leave_a_healthy_transfer_its_share() {
 
 #[test]
 fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
-    for (opener, megabytes) in [(Opener::Sender, 200), (Opener::Receiver, 60)] {
+    for (opener, kind) in [
+        (Opener::Sender, Kind::Paused(200)),
+        (Opener::Receiver, Kind::Paused(60)),
+        (Opener::Sender, Kind::PausedDownload(60)),
+    ] {
         let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
-        assert_harmless(Kind::Paused(megabytes), Arrival::InTurn, opener, 20, alone);
+        assert_harmless(kind, Arrival::InTurn, opener, 20, alone);
     }
 }
 
@@ -176,6 +198,8 @@ fn any_number_of_readers_of_any_kind_leaves_a_healthy_transfer_its_share() {
             (Kind::Paused(1000), Arrival::Together, 20),
             (Kind::Paused(200), Arrival::Together, 150),
             (Kind::Paused(50), Arrival::Together, 500),
+            (Kind::PausedDownload(200), Arrival::InTurn, 20),
+            (Kind::PausedDownload(200), Arrival::Together, 150),
         ] {
             assert_harmless(kind, arrival, opener, readers, alone);
         }
