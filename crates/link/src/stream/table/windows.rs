@@ -101,3 +101,6 @@ impl Streams {
 const WORTH_TELLING: u64 = 64;
 /// A window narrows by this fraction of itself (one over it) at least.
 const WORTH_TAKING: u64 = 16;
+
+#[cfg(test)]
+mod tests;
