@@ -91,11 +91,11 @@ impl<'a> Cleaner<'a> {
             follows_links: false,
             is_removed: false,
         };
-        let from = LocalFiles::new(Arc::new(Machine), sources, side);
+        let from = LocalFiles::new(Arc::new(Machine), sources, side, None);
         let side = Side::Destination {
             removes_sources: false,
         };
-        let to = LocalFiles::new(Arc::new(Machine), destinations, side);
+        let to = LocalFiles::new(Arc::new(Machine), destinations, side, None);
         let destination = End::open(&job.destination, &to, None).await;
         Ok(Self {
             job,
@@ -303,6 +303,7 @@ mod tests {
     fn job(from: &Path, to: &Path) -> Job {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         Job {
+            fence: None,
             source: Site::Local,
             destination: Site::Local,
             roots: vec![Root {
