@@ -9,7 +9,7 @@ use tokio::{net::TcpStream, sync::mpsc};
 use crate::{
     optimise::{Coded, Hold},
     pairing::Stream,
-    pump::{self, Parts, StreamSource},
+    pump::{self, Grants, Parts, StreamSource},
     status::Transfer,
     tls::Leg,
     wire::Coding,
@@ -28,6 +28,7 @@ pub(crate) async fn join(
     // There is no session that orders.
     let (_, orders) = mpsc::unbounded_channel();
     let parts = Parts {
+        grants: Grants::default(),
         machine: Forward::new(),
         connect: Box::pin(async { Ok(Leg::plain(tcp)) }),
         secure: None,

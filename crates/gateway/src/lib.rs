@@ -14,6 +14,7 @@ mod control;
 pub mod daemon;
 mod dashboard;
 mod doors;
+mod drain;
 pub mod enrolment;
 mod far;
 mod forward;

@@ -2,8 +2,8 @@
 //! its machine says.
 //!
 //! Backpressure works without messages: a direction that cannot write stops reading, and holds one
-//! buffer. If the far gateway limits the time in which an upload drains, the pump and the kernel's
-//! buffers hold only what the stream asks for. Whatever ends a pump before its machine is done
+//! buffer. An upload has a [`drain`](crate::drain) budget: the pump reads from the client only what is
+//! granted, and the kernel's buffers hold a part of it. Whatever ends a pump before its machine is done
 //! resets leg and stream.
 #![allow(
     clippy::disallowed_methods,
@@ -18,7 +18,7 @@ use std::{os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
 use tokio::{
     net::TcpStream,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::sleep_until,
 };
 
@@ -34,7 +34,7 @@ use crate::{
     status::Transfer,
     tls::{Leg, Reader, Writer},
     truncation::Truncation,
-    wire::reset,
+    wire::{Grant, reset},
 };
 
 /// A future that a pump keeps.
@@ -51,6 +51,13 @@ pub(crate) enum StreamSource {
 
 /// How TLS begins on a leg that was connected without.
 pub(crate) type Secure = Box<dyn FnOnce(TcpStream) -> Boxed<Result<Leg, Input>> + Send>;
+
+/// The grants of a pump, by the direction that they limit. Each bounds the kernel's buffer, too.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    pub(crate) to_link: Option<watch::Receiver<Grant>>,
+    pub(crate) from_link: Option<watch::Receiver<Grant>>,
+}
 
 /// What a pump is made of.
 pub(crate) struct Parts<M: Machine> {
@@ -71,6 +78,8 @@ pub(crate) struct Parts<M: Machine> {
     /// Where both sides have TLS.
     pub(crate) truncation: Option<Arc<Truncation>>,
     pub(crate) transfer: Arc<Transfer>,
+    /// What may be on its way between the client and the server, where that is limited.
+    pub(crate) grants: Grants,
 }
 
 /// Runs the machine until it is done.
@@ -94,8 +103,8 @@ pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
         coded: parts.coded,
         hold: parts.hold,
         spool: parts.spool,
-        outbound: Outbound::default(),
-        inbound: Inbound::default(),
+        outbound: Outbound::granted(parts.grants.to_link),
+        inbound: Inbound::granted(parts.grants.from_link),
         telling: None,
         is_securing: false,
         is_ending: false,

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     config::{Config, FtpDoor},
+    drain::ServerRates,
     known_servers::KnownServers,
     limits::Usage,
     optimise::{Agreement, Coded, Key, Lending, Scope, Stores},
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Arc<Pairing>,
     pub(crate) known_servers: Arc<KnownServers>,
+    /// How fast servers took their last uploads.
+    pub(crate) server_rates: Arc<ServerRates>,
     pub(crate) truncations: Arc<Truncations>,
     pub(crate) spools: Option<Arc<Spools>>,
     pub(crate) stores: Option<Arc<Stores>>,

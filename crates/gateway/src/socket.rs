@@ -132,19 +132,18 @@ pub(crate) async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStre
 }
 
 /// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
-/// which an upload must drain. When its stream tells how fast it does, [`PacedBuffer`] takes over.
+/// which an upload must drain. A grant changes it ([`KernelBuffer`]).
 pub(crate) fn bound_receive_buffer(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_recv_buffer_size(CLIENT_RECEIVE_BYTES)
 }
 
-/// A buffer of the kernel's at one end of a stream that must drain in a limited time: in proportion to what
-/// may wait in one place of the stream.
+/// A buffer of the kernel's at one end of an upload, in proportion to the upload's drain budget.
 #[derive(Debug)]
-pub(crate) struct PacedBuffer {
+pub(crate) struct KernelBuffer {
     bytes: usize,
 }
 
-impl PacedBuffer {
+impl KernelBuffer {
     /// For what the kernel takes ahead of the gateway, as [`bound_receive_buffer`] has left it. Made smaller at
     /// the start, only to grow soon after, it teaches a client on the same machine segments that do not fill it,
     /// and its kernel then waits for 200 ms again and again.

@@ -110,7 +110,8 @@ fn before_the_far_side_reads_little_of_an_upload_is_on_its_way() {
     // Time for all that the gateway would still read.
     thread::sleep(Duration::from_millis(500));
     let held = read(&world.near.snapshot());
-    assert!((1..=600_000).contains(&held), "{held} bytes");
+    // The budget of an unknown server: what one of 300 kB/s takes in 3.3 s.
+    assert!((1..=1_000_000).contains(&held), "{held} bytes");
     let listener = server.open_data_port();
     let server_data = accept(&listener);
     server.expect("STOR a");

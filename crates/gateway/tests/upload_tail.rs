@@ -111,7 +111,8 @@ fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_it
         taken_unread(None),
         taken_unread(Some("SITE LONGHAUL WAIT 90")),
     );
-    assert!(usual < 1_200_000, "{usual}");
+    // Five seconds of a server of 300 kB/s.
+    assert!(usual < 1_500_000, "{usual}");
     assert!(patient > usual + 1_500_000, "{patient}, {usual}");
 }
 

@@ -57,17 +57,6 @@ pub enum Take {
     Rest,
 }
 
-/// What may be saved: few bytes on the link can stand for many that somebody slow has still to take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Saving {
-    /// By references and by compression.
-    All,
-    /// By references, of which the receiver says which it has taken.
-    References,
-    /// Bytes go as they are.
-    None,
-}
-
 /// Codes one direction of a stream.
 #[derive(Debug)]
 pub struct Encoder {
@@ -81,7 +70,6 @@ pub struct Encoder {
     known: Vec<(Reference, Bytes)>,
     /// The last chunk was one that the receiver may have.
     is_among_known: bool,
-    saving: Saving,
     is_ended: bool,
     counts: Counts,
 }
@@ -97,7 +85,6 @@ impl Encoder {
             lister: Lister::default(),
             known: Vec::new(),
             is_among_known: false,
-            saving: Saving::All,
             is_ended: false,
             counts: Counts::default(),
         }
@@ -127,11 +114,6 @@ impl Encoder {
             self.is_ended = true;
             self.put(frame::bare(self.check.end()), out);
         }
-    }
-
-    /// What may be saved for now.
-    pub fn set_saving(&mut self, saving: Saving) {
-        self.saving = saving;
     }
 
     /// Whether bytes of `buffer` wait for more.
@@ -183,11 +165,7 @@ impl Encoder {
             });
             let list = reference.and_then(|reference| self.lister.push(&reference));
             match reference {
-                Some(reference)
-                    if gone_bytes == 0
-                        && self.saving != Saving::None
-                        && chunks.knows(&reference.name) =>
-                {
+                Some(reference) if gone_bytes == 0 && chunks.knows(&reference.name) => {
                     self.put_run(&whole, &mut run, out);
                     self.is_among_known = true;
                     self.known.push((reference, chunk));
@@ -288,8 +266,7 @@ impl Encoder {
 
     fn put_compressed(&mut self, block: Bytes, out: &mut VecDeque<Bytes>) {
         self.counts.bytes += block.len() as u64;
-        let chooser = self.chooser.as_mut();
-        if let Some(chooser) = chooser.filter(|_| self.saving == Saving::All) {
+        if let Some(chooser) = self.chooser.as_mut() {
             let level = chooser.choose(&block);
             if let Some(zstd_level) = level.zstd() {
                 let coded = zstd_block::compress(&block, zstd_level);

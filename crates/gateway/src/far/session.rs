@@ -8,7 +8,7 @@ mod waits;
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -28,25 +28,26 @@ use ftp::{
 };
 use link::{PeerId, RecvStream, SendStream, StreamError};
 use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
 };
 use tracing::{Instrument, debug, info, warn};
 
 use self::{
-    reports::{DELIVERED_INTERVAL, TELL_INTERVAL},
+    reports::TELL_INTERVAL,
     waits::{Waits, over},
 };
 use super::{
     connect,
-    data::{self, ServerLeg, UPLOAD_TAIL, upload_tail},
+    data::{self, ServerLeg},
     opened::Opened,
 };
 use crate::{
     control::Control,
+    drain::{self, Drain},
     optimise::{Agreement, Hold, Key},
     pairing::{DataStream, Stream},
-    pump::{self, Boxed, Parts, Secure, StreamSource},
+    pump::{self, Boxed, Grants, Parts, Secure, StreamSource},
     shared::Shared,
     socket,
     spool::Place,
@@ -54,7 +55,7 @@ use crate::{
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
-    wire::{Decoder, FarMessage, NearMessage, encode, reset},
+    wire::{Decoder, FarMessage, Grant, NearMessage, encode, reset},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -89,12 +90,15 @@ enum SessionError {
 struct Data {
     orders: mpsc::UnboundedSender<Order>,
     stream: Option<oneshot::Sender<Stream>>,
-    /// The server's name as a reader of streams.
-    reader: u64,
+    server: IpAddr,
     /// The connection itself keeps it, so that its end counts.
     transfer: Weak<Transfer>,
-    /// What the near gateway knows to be delivered.
-    told_bytes: u64,
+    /// When the data connection was opened.
+    opened: Instant,
+    /// What an upload may have on its way, and when its server was observed last.
+    drain: Drain,
+    observed: Instant,
+    grants: watch::Sender<Grant>,
 }
 
 struct Session<'a> {
@@ -118,7 +122,9 @@ struct Session<'a> {
     /// For the next data connection.
     spool: Option<Place>,
     /// Time in which an upload must drain to the server.
-    upload_tail: Duration,
+    drain_limit: Duration,
+    /// The near gateway's first budget for each upload.
+    first_budget_bytes: u64,
     /// The latest data connection that was started.
     latest: TransferId,
     events: mpsc::UnboundedSender<(TransferId, Event)>,
@@ -172,7 +178,8 @@ async fn run(
         data: BTreeMap::new(),
         early: BTreeMap::new(),
         spool: None,
-        upload_tail: UPLOAD_TAIL,
+        drain_limit: drain::LIMIT,
+        first_budget_bytes: drain::first_budget_bytes(drain::LIMIT, Duration::ZERO, None),
         latest: TransferId(0),
         events,
         closing: false,
@@ -199,14 +206,14 @@ impl Session<'_> {
         let mut waits = Waits::default();
         let mut ticks = interval(TELL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut deliveries = interval(DELIVERED_INTERVAL);
-        deliveries.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        self.tell_first_budget().await?;
         if let Some(cutting) = self.coding.as_ref().and_then(Agreement::cutting) {
             self.tell_near(&FarMessage::Store(cutting)).await?;
         }
         self.near_said(&mut decoder)?;
         self.drain().await?;
         while !self.closing {
+            let next_observation = self.next_observation();
             tokio::select! {
                 read = self.control.read(), if self.far.wants_server() => match read {
                     Ok(true) => {
@@ -230,6 +237,7 @@ impl Session<'_> {
                 Some(stream) = streams.recv() => self.pair(stream),
                 Some((id, event)) = from_data.recv() => {
                     if event == Event::Closed {
+                        self.remember_rate(id).await?;
                         self.data.remove(&id);
                     }
                     self.far.handle(Input::Data(id, event))?;
@@ -240,8 +248,8 @@ impl Session<'_> {
                     self.far.handle(Input::ServerSilent)?;
                 }
                 _ = ticks.tick(), if !self.data.is_empty() => self.tell_limits().await?,
-                _ = deliveries.tick(), if self.coding.is_some() && !self.data.is_empty() => {
-                    self.tell_delivered().await?;
+                () = sleep_until(next_observation), if !self.data.is_empty() => {
+                    self.observe_uploads().await?;
                 }
                 () = self.shared.cut_short() => return Err(StreamError::Closed.into()),
             }
@@ -365,7 +373,10 @@ impl Session<'_> {
                     let said = self.find_spool(&request).await;
                     self.far.handle(Input::Spooled(&said))?;
                 }
-                Output::Wait(wait) => self.upload_tail = upload_tail(wait),
+                Output::Wait(wait) => {
+                    self.drain_limit = drain::limit(wait);
+                    self.tell_first_budget().await?;
+                }
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Order(transfer, order) => self.order(transfer, order),
                 Output::UploadEnded { transfer, is_whole } => {
@@ -458,11 +469,17 @@ impl Session<'_> {
             .registry
             .transfer("ftp", false, self.session, peer, "", &name);
         let spool = self.spool.take();
-        let reader = match &spool {
-            // Not the server is what takes the bytes.
-            Some(_) => SPOOL,
-            None => leg.reader(),
+        let (server, opened) = (leg.server(), Instant::now());
+        let drain = match &spool {
+            // No client waits until a spool has drained.
+            Some(_) => Drain::unlimited(),
+            None => self.new_drain(server),
         };
+        let budget_bytes = drain.budget_bytes();
+        let (grants, granted) = watch::channel(Grant {
+            accepted_bytes: 0,
+            budget_bytes,
+        });
         let (orders, ordered) = mpsc::unbounded_channel();
         let (sender, stream) = oneshot::channel();
         let open = Arc::downgrade(&transfer);
@@ -504,6 +521,10 @@ impl Session<'_> {
             }),
             truncation,
             transfer: transfer.clone(),
+            grants: Grants {
+                to_link: None,
+                from_link: Some(granted),
+            },
         };
         let alive = self.shared.alive.upgrade();
         let run = async move {
@@ -523,9 +544,12 @@ impl Session<'_> {
             Data {
                 orders,
                 stream: Some(sender),
-                reader,
+                server,
                 transfer: open,
-                told_bytes: 0,
+                opened,
+                drain,
+                observed: opened,
+                grants,
             },
         );
         if let Some(stream) = self.early.remove(&id) {
@@ -546,11 +570,8 @@ impl Session<'_> {
     fn pair(&mut self, data: DataStream) {
         let id = data.transfer;
         let open = self.data.get_mut(&id);
-        match open.and_then(|open| Some((open.stream.take()?, open.reader))) {
-            Some((sender, reader)) => {
-                // Which direction it has is not known here; of a download nothing comes this way.
-                let recv = &data.stream.recv;
-                recv.limit_buffered_time(reader, self.upload_tail);
+        match open.and_then(|open| open.stream.take()) {
+            Some(sender) => {
                 let _ = sender.send(data.stream);
             }
             // Too late: dropped, it is reset.
@@ -596,6 +617,3 @@ const EARLY_MAX: usize = PIPELINED_MAX;
 
 /// What may come between a request for a spool and the data connection.
 const PRECEDES_DATA: [&str; 6] = ["PASV", "EPSV", "TYPE", "REST", "PBSZ", "PROT"];
-
-/// Name of all spools as a reader of streams.
-const SPOOL: u64 = 0;

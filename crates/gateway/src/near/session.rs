@@ -25,7 +25,7 @@ use ftp::{
 use link::{PeerId, RecvStream, SendStream};
 use tokio::{
     net::TcpStream,
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tracing::{debug, info, warn};
@@ -39,11 +39,12 @@ use crate::{
     audit,
     config::FtpDoor,
     control::Control,
+    drain,
     shared::Shared,
     socket,
     tls::{Acceptor, Kind, Leg},
     transfer_log::TransferType,
-    wire::NearMessage,
+    wire::{Grant, NearMessage},
 };
 
 /// A front door as one session sees it.
@@ -117,6 +118,8 @@ async fn run(
         unheard: None,
         streams: HashMap::new(),
         data: BTreeMap::new(),
+        grants: BTreeMap::new(),
+        first_budget_bytes: drain::first_budget_bytes(drain::LIMIT, Duration::ZERO, None),
         events,
         logon_since: Instant::now(),
         closing: false,
@@ -158,6 +161,10 @@ struct Session {
     /// Link streams of data connections that the server has not announced yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, Data>,
+    /// What each upload may have on its way.
+    grants: BTreeMap<TransferId, watch::Sender<Grant>>,
+    /// The same for an upload without a grant of its own.
+    first_budget_bytes: u64,
     events: mpsc::UnboundedSender<(TransferId, Event)>,
     /// Since when the client may log in.
     logon_since: Instant,

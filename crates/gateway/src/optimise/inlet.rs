@@ -1,6 +1,6 @@
 //! The receiving half of a stream that may be coded.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use link::{RecvStream, StreamError};
@@ -59,8 +59,6 @@ struct Coder {
     borrowing: Option<Borrowing>,
     /// All chunks of references below this number are there, and the sender knows it.
     told: u64,
-    /// Since when the reader has what it got last, and how many bytes those are.
-    handed_on: Option<(Instant, usize)>,
 }
 
 #[derive(Debug)]
@@ -132,7 +130,6 @@ impl Inlet {
                 lister: Lister::default(),
                 borrowing: None,
                 told: 0,
-                handed_on: None,
             })
         });
         Self { recv, first, coder }
@@ -143,20 +140,12 @@ impl Inlet {
     /// # Errors
     /// [`InletError`] if no more come. The bytes before it are not complete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
-        if let Some(coder) = &mut self.coder
-            && let Some((since, bytes)) = coder.handed_on.take()
-        {
-            coder.tally.delivered_in(since.elapsed(), bytes);
-        }
         loop {
             let Some(coder) = &mut self.coder else {
                 return self.read_stream().await;
             };
             match coder.next()? {
-                Next::Bytes(bytes) => {
-                    coder.handed_on = Some((Instant::now(), bytes.len()));
-                    return Ok(Some(bytes));
-                }
+                Next::Bytes(bytes) => return Ok(Some(bytes)),
                 Next::Loaded => coder.loaded().await,
                 Next::Filled => tokio::select! {
                     filled = coder.filled() => filled?,
@@ -195,11 +184,6 @@ impl Inlet {
     /// Takes no more.
     pub(crate) fn stop(&mut self, code: u32) {
         self.recv.stop(code);
-    }
-
-    /// How much may wait in one place on this side, where the time to drain is limited.
-    pub(crate) fn queue_bound(&self) -> Option<usize> {
-        self.recv.queue_bound()
     }
 }
 
@@ -474,8 +458,8 @@ impl Coder {
     }
 }
 
-/// So many bytes are decoded, or referred to, ahead of their delivery, and a list more at most. The chunks of them that are missing are
-/// asked for together. The sender refers a slow reader to none.
+/// So many bytes are decoded, or referred to, ahead of their delivery, and a list more at most. Missing chunks among them are
+/// asked for together.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// Chunks that are read from the store by one call: about 1 MiB.

@@ -1,8 +1,8 @@
 //! Chunks that this gateway has referred to: the receiver may not have them, and asks for their bytes until it has taken
 //! them. They are kept in memory meanwhile, within bounds; without room a chunk goes with its bytes.
 //!
-//! What one stream has lent is also what is on its way to a slow reader, although it is few bytes on the link: it is bounded
-//! by what the receiver takes in a short time, and the sender waits.
+//! A stream to a slow reader lends no more than the reader has taken in the last two seconds, and the sender waits: many
+//! slow readers would fill the memory otherwise.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,10 +19,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{
-    Sharing, Tally,
-    pace::{Bounds, Pace},
-};
+use super::{Sharing, Tally};
 use crate::truncation::SessionKey;
 
 /// One direction of a data connection: what this gateway sends.
@@ -61,14 +58,20 @@ struct State {
     first: u64,
     chunks: VecDeque<Bytes>,
     kept_bytes: usize,
-    /// When the receiver took some last.
-    taken: Option<Instant>,
-    pace: Pace,
+    recent: Recent,
     /// The receiver has taken nothing for too long: what follows goes with its bytes.
     is_mute: bool,
     missing: u64,
     /// The stream has ended, and the receiver may still ask: when that was, or when it has taken some since.
     ended: Option<Instant>,
+}
+
+/// Bytes that a receiver has taken in the last two seconds.
+#[derive(Debug, Default)]
+struct Recent {
+    /// Oldest first.
+    taken: VecDeque<(Instant, usize)>,
+    bytes: usize,
 }
 
 /// The sender's side of a stream.
@@ -194,13 +197,12 @@ impl Loan {
         state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !state.is_mute && !is_lost_on_them
     }
 
-    /// Resolves while the receiver takes what is lent in a short time, or nothing at all. Cancel safe.
-    async fn keeps_pace(&self) {
+    /// Resolves while the stream may lend more, or the receiver takes nothing at all. Cancel safe.
+    async fn has_room(&self) {
         loop {
             {
                 let mut state = lock(&self.state);
-                let kept_bytes = state.kept_bytes as u64;
-                if state.is_mute || !state.pace.is_exceeded(kept_bytes) {
+                if state.is_mute || state.kept_bytes <= state.recent.bound(Instant::now()) {
                     return;
                 }
             }
@@ -212,10 +214,6 @@ impl Loan {
 
     fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
-        if state.chunks.is_empty() {
-            // Nothing was lent meanwhile, and nothing could be taken.
-            state.taken = Some(Instant::now());
-        }
         state.kept_bytes += bytes;
         // Each is a part of a larger buffer, most of which may be bytes that nobody has referred to.
         let copies = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
@@ -234,8 +232,7 @@ impl Loan {
             state.first += 1;
         }
         state.kept_bytes -= bytes;
-        let since = state.taken.replace(now).unwrap_or(now);
-        state.pace.taken(now.into_std(), bytes as u64, now - since);
+        state.recent.add(now, bytes);
         state.is_mute &= bytes == 0;
         if state.ended.is_some() && bytes > 0 {
             state.ended = Some(now);
@@ -270,12 +267,31 @@ impl Default for State {
             first: 0,
             chunks: VecDeque::new(),
             kept_bytes: 0,
-            taken: None,
-            pace: Pace::new(BOUNDS),
+            recent: Recent::default(),
             is_mute: false,
             missing: 0,
             ended: None,
         }
+    }
+}
+
+impl Recent {
+    fn add(&mut self, now: Instant, bytes: usize) {
+        self.bytes += bytes;
+        match self.taken.back_mut() {
+            Some((at, sum)) if now.saturating_duration_since(*at) < RECENT_STEP => *sum += bytes,
+            _ => self.taken.push_back((now, bytes)),
+        }
+    }
+
+    /// Bytes that may be lent at once. They double in each round trip while the receiver takes all of them.
+    fn bound(&mut self, now: Instant) -> usize {
+        let is_old =
+            |(at, _): &mut (Instant, usize)| now.saturating_duration_since(*at) > RECENT_TIME;
+        while let Some((_, bytes)) = self.taken.pop_front_if(is_old) {
+            self.bytes -= bytes;
+        }
+        (LENT_MIN_BYTES + self.bytes).min(LENT_MAX_BYTES)
     }
 }
 
@@ -305,9 +321,9 @@ impl Lender {
     }
 
     /// Resolves while more may be lent. Cancel safe.
-    pub(super) async fn keeps_pace(&self) {
+    pub(super) async fn has_room(&self) {
         if let Some(loan) = &self.loan {
-            loan.keeps_pace().await;
+            loan.has_room().await;
         }
     }
 
@@ -369,14 +385,17 @@ const KEPT_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// When so many were missing, and most of all: the receiver's store is another one, and each reference costs a round trip.
 const MISSING_LEAST: u64 = 256;
 
-/// What may be on its way: a round trip over a satellite, and some of the five seconds in which an upload has to drain. A list more
-/// may follow, which fits what a stream may lend.
-const BOUNDS: Bounds = Bounds {
-    ahead_s: 2.0,
-    most_bytes: 48 * 1024 * 1024,
-};
+/// A stream lends this much to a receiver that has taken nothing yet: three lists or so.
+const LENT_MIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Time for the receiver to take something of what fits two seconds of its pace.
+/// The most that a stream lends before it waits. A list more may follow, which fits what a stream may lend.
+const LENT_MAX_BYTES: usize = 48 * 1024 * 1024;
+
+/// Time over which bytes count as taken recently: a round trip over a satellite and more.
+const RECENT_TIME: Duration = Duration::from_secs(2);
+const RECENT_STEP: Duration = Duration::from_millis(50);
+
+/// Time for the receiver to take something of what is lent.
 const TAKE_PATIENCE: Duration = Duration::from_secs(5);
 
 const SWEEP_PAUSE: Duration = Duration::from_secs(60);
@@ -457,6 +476,21 @@ mod tests {
         sleep(2 * SWEEP_PAUSE).await;
         assert_eq!(kept_bytes(&lending), 0);
         assert!(lock(&lending.loans).is_empty());
+    }
+
+    #[test]
+    fn a_stream_lends_what_its_reader_has_taken_of_late() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        assert_eq!(recent.bound(now), LENT_MIN_BYTES);
+        for step in 0..40 {
+            recent.add(now + step * Duration::from_millis(10), 100_000);
+        }
+        let later = now + Duration::from_secs(1);
+        assert_eq!(recent.bound(later), LENT_MIN_BYTES + 4_000_000);
+        assert!(recent.taken.len() <= 9, "{}", recent.taken.len());
+        recent.add(later, 1 << 30);
+        assert_eq!(recent.bound(later), LENT_MAX_BYTES);
+        assert_eq!(recent.bound(later + 2 * RECENT_TIME), LENT_MIN_BYTES);
     }
 
     #[test]

@@ -17,7 +17,6 @@ mod inlet;
 pub(crate) mod lend;
 mod lending;
 mod outlet;
-mod pace;
 mod stores;
 mod tally;
 
@@ -26,7 +25,7 @@ pub(crate) use self::{
     agreement::{Agreement, Coded, Sharing},
     inlet::{Inlet, InletError},
     lending::{Key, Lending},
-    outlet::{Hold, Outlet, UNKNOWN_SERVER_BYTES},
+    outlet::{Hold, Outlet},
     stores::{Scope, Stores},
     tally::{Seen, Sums, Tally},
 };

@@ -10,16 +10,11 @@ use bytes::{Bytes, BytesMut};
 use link::{SendStream, StreamError};
 use optimiser::{
     counts::Counts,
-    encoder::{Chunks, Encoder, NoChunks, Saving, Take},
+    encoder::{Chunks, Encoder, NoChunks, Take},
     level::Spent,
 };
 
-use super::{
-    Coded, Tally,
-    lending::Lender,
-    pace::{Bounds, Pace},
-};
-use crate::wire::Delivered;
+use super::{Coded, Tally, lending::Lender};
 
 /// The sending half of a link stream, and what codes its bytes.
 #[derive(Debug)]
@@ -47,11 +42,6 @@ struct Coder {
     source: Duration,
     /// Since when the application is waited for.
     idle_since: Instant,
-    /// Of late: bytes, and those of their frames.
-    recent: (f64, f64),
-    /// What the peer had delivered when this was looked at last, and how fast its receiver takes it.
-    delivered: Delivered,
-    delivery: Pace,
 }
 
 /// How long the application may pause before what it has brought goes without more.
@@ -90,9 +80,6 @@ impl Outlet {
                 link: Duration::ZERO,
                 source: Duration::ZERO,
                 idle_since: Instant::now(),
-                recent: (0.0, 0.0),
-                delivered: Delivered::default(),
-                delivery: Pace::new(DELIVERY),
             })
         });
         Self {
@@ -134,15 +121,12 @@ impl Outlet {
             let wait = Instant::now();
             if let Some(lender) = &coder.lender {
                 tokio::select! {
-                    () = lender.keeps_pace() => {}
+                    () = lender.has_room() => {}
                     Err(error) = self.send.closed() => return Err(error),
                 }
             }
-            let saving = coder.saving(self.send.queue_bound());
-            coder.encoder.set_saving(saving);
             coder.link += wait.elapsed();
             coder.encode(buffer, take);
-            self.send.count_ahead(coder.saved_bytes());
         }
         let wait = Instant::now();
         while let Some(frame) = coder.frames.front() {
@@ -153,31 +137,12 @@ impl Outlet {
         Ok(())
     }
 
-    /// How many bytes to take from the application next; waits until it is worth it. Cancel safe.
-    pub(crate) async fn room(&mut self) -> usize {
-        let wait = Instant::now();
-        let room = self.send.room().await;
-        let Some(coder) = &mut self.coder else {
-            return room;
-        };
-        let waited = wait.elapsed();
-        coder.link += waited;
-        coder.idle_since += waited;
-        (room as f64 * coder.ratio()) as usize
-    }
-
-    /// Bytes of the application that may wait in one place on this side, where the time to drain is limited.
-    pub(crate) fn queue_bound(&self) -> Option<usize> {
-        let bound = self.send.queue_bound()?;
-        let ratio = self.coder.as_ref().map_or(1.0, |coder| coder.ratio());
-        Some((bound as f64 * ratio) as usize)
-    }
-
-    /// Whether the receiver is slow, or not known yet: a block would be a large part of what may wait for it.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.coder
-            .as_ref()
-            .is_some_and(|coder| coder.is_slow(self.send.queue_bound()))
+    /// Counts time for which the application's bytes waited for a grant as time of the link.
+    pub(crate) fn waited(&mut self, time: Duration) {
+        if let Some(coder) = &mut self.coder {
+            coder.link += time;
+            coder.idle_since += time;
+        }
     }
 
     /// How long bytes of `buffer` may wait for more; `None` if none wait.
@@ -205,51 +170,6 @@ impl Outlet {
 }
 
 impl Coder {
-    /// How many bytes one of the link has stood for of late.
-    fn ratio(&self) -> f64 {
-        let (bytes, coded) = self.recent;
-        if coded > 0.0 {
-            (bytes / coded).max(1.0)
-        } else {
-            1.0
-        }
-    }
-
-    /// What may be saved, if somebody slow may be behind the link: few bytes there can stand for many that wait for the receiver.
-    fn saving(&mut self, queue_bound: Option<usize>) -> Saving {
-        let sent = self.encoder.counts().bytes;
-        let delivered = self.tally.delivered_by_peer();
-        let bytes = delivered.bytes.min(sent);
-        if bytes > self.delivered.bytes {
-            let taking_us = delivered.taking_us.saturating_sub(self.delivered.taking_us);
-            let fresh = bytes - self.delivered.bytes;
-            self.delivery
-                .taken(Instant::now(), fresh, Duration::from_micros(taking_us));
-            self.delivered = Delivered { bytes, ..delivered };
-        }
-        let is_behind = self.delivery.is_exceeded(sent - self.delivered.bytes);
-        match (self.is_slow(queue_bound), is_behind) {
-            (true, _) => Saving::None,
-            (false, true) if queue_bound.is_some() => Saving::References,
-            (false, _) => Saving::All,
-        }
-    }
-
-    /// Whether the receiver is slow. Until it is known, that is what the link takes it for, in which a slow line counts, too.
-    fn is_slow(&self, queue_bound: Option<usize>) -> bool {
-        match self.delivery.bytes_per_s() {
-            Some(pace) => pace < SLOW_BYTES_PER_S,
-            None if self.encoder.counts().bytes < UNKNOWN_SERVER_BYTES as u64 => false,
-            None => queue_bound.is_some_and(|bound| bound < SLOW_BOUND_BYTES),
-        }
-    }
-
-    /// Of what was encoded last.
-    fn saved_bytes(&self) -> usize {
-        let frames: usize = self.frames.iter().map(Bytes::len).sum();
-        self.coding.bytes.saturating_sub(frames)
-    }
-
     fn encode(&mut self, buffer: &mut BytesMut, take: Take) {
         let begin = Instant::now();
         let Self {
@@ -268,12 +188,6 @@ impl Coder {
         let fresh = counts.since(&self.counted);
         self.counted = counts;
         self.tally.add(&fresh);
-        // What has come is mostly held back where reads are small.
-        if fresh.coded_bytes > 0 {
-            let (bytes, coded) = &mut self.recent;
-            *bytes = *bytes * RECENT + fresh.bytes as f64;
-            *coded = *coded * RECENT + fresh.coded_bytes as f64;
-        }
         self.coding = Spent {
             bytes: fresh.bytes as usize,
             coding: begin.elapsed(),
@@ -293,23 +207,3 @@ impl Coder {
         spent.bytes
     }
 }
-
-/// What was encoded before the last block counts so much of it.
-const RECENT: f64 = 0.9;
-
-/// What may be on its way to a server: three of the five seconds in which an upload has to drain. What is on a long line counts, too.
-/// The link bounds what does not shrink.
-const DELIVERY: Bounds = Bounds {
-    ahead_s: 3.0,
-    most_bytes: usize::MAX,
-};
-
-/// To a slower receiver bytes go as they are.
-const SLOW_BYTES_PER_S: f64 = 1e6;
-
-/// Such a queue is that of a reader of 1 MB/s: the sixteenth part of what the reader takes in two seconds.
-const SLOW_BOUND_BYTES: usize = 128 * 1024;
-
-/// What an upload sends, coded or not, before the far side tells how fast the server takes it: as much as a server of
-/// 1 Mbit/s takes in 2 s, and all of a small file.
-pub(crate) const UNKNOWN_SERVER_BYTES: usize = 256 * 1024;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,17 +11,11 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
 
-use crate::wire::Delivered;
-
 /// Counts of one transfer, both directions together; and of all of them.
 #[derive(Debug)]
 pub(crate) struct Tally {
     of_transfer: Sums,
     of_all: Arc<Sums>,
-    /// What has been decoded and handed on here.
-    delivered: Mutex<Delivered>,
-    /// The same at the peer, as it says.
-    peer_delivered: Mutex<Delivered>,
 }
 
 /// What became of bytes so far.
@@ -53,8 +47,6 @@ impl Tally {
         Self {
             of_transfer: Sums::default(),
             of_all,
-            delivered: Mutex::default(),
-            peer_delivered: Mutex::default(),
         }
     }
 
@@ -80,28 +72,6 @@ impl Tally {
         let was = chunk_bytes.saturating_sub(REFERENCE_BYTES) as u64;
         let less = |saved: u64| Some(saved.saturating_sub(was));
         let _ = saved.fetch_update(Relaxed, Relaxed, less);
-    }
-
-    /// So much more has been decoded and handed on, and the receiver took so long for it.
-    pub(super) fn delivered_in(&self, taking: Duration, bytes: usize) {
-        let mut delivered = lock(&self.delivered);
-        delivered.bytes += bytes as u64;
-        delivered.taking_us += taking.as_micros() as u64;
-    }
-
-    /// What has been decoded and handed on.
-    pub(crate) fn delivered(&self) -> Delivered {
-        *lock(&self.delivered)
-    }
-
-    /// The peer says what it has decoded and handed on.
-    pub(crate) fn peer_delivered(&self, delivered: Delivered) {
-        *lock(&self.peer_delivered) = delivered;
-    }
-
-    /// What the peer has said last.
-    pub(super) fn delivered_by_peer(&self) -> Delivered {
-        *lock(&self.peer_delivered)
     }
 
     /// Does `work` and counts what the processor took for it.
@@ -136,11 +106,6 @@ impl Sums {
             processor: Duration::from_nanos(self.processor_ns.load(Relaxed)),
         }
     }
-}
-
-/// A poisoned one is still one.
-fn lock(delivered: &Mutex<Delivered>) -> MutexGuard<'_, Delivered> {
-    delivered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Of the thread that calls.

@@ -4,15 +4,17 @@ use std::io;
 
 use bytes::Bytes;
 use ftp::session::data::Input;
-use tokio::io::AsyncWriteExt;
+use tokio::{io::AsyncWriteExt, sync::watch};
 use tracing::info;
 
 use crate::{
-    socket::{self, PacedBuffer},
+    drain,
+    socket::{self, KernelBuffer},
     spool::{Source, SourceError},
     status::Meter,
     tls::Writer,
     truncation::Truncation,
+    wire::Grant,
 };
 
 /// What is done at the leg's writing side.
@@ -27,7 +29,9 @@ pub(super) enum Task {
 
 /// What has been read of the stream.
 pub(super) struct Inbound {
-    unsent: PacedBuffer,
+    unsent: KernelBuffer,
+    /// What may be on its way to the leg; `None` where that is not limited.
+    grants: Option<watch::Receiver<Grant>>,
     /// Read and not written.
     unwritten: Bytes,
     /// Written and perhaps not flushed: TLS keeps the bytes that the socket did not take.
@@ -37,14 +41,23 @@ pub(super) struct Inbound {
 impl Default for Inbound {
     fn default() -> Self {
         Self {
-            unsent: PacedBuffer::unsent(),
+            unsent: KernelBuffer::unsent(),
             unwritten: Bytes::new(),
             unflushed_bytes: 0,
+            grants: None,
         }
     }
 }
 
 impl Inbound {
+    /// A direction whose bytes on their way follow these grants.
+    pub(super) fn granted(grants: Option<watch::Receiver<Grant>>) -> Self {
+        Self {
+            grants,
+            ..Self::default()
+        }
+    }
+
     /// Works until something happens. Cancelled, it loses nothing.
     pub(super) async fn advance(
         &mut self,
@@ -106,23 +119,31 @@ impl Inbound {
         loop {
             meter.waits_for_tcp();
             while !self.unwritten.is_empty() {
+                self.flush(leg, meter).await?;
                 let count = leg.write(&self.unwritten).await?;
                 let _ = self.unwritten.split_to(count);
                 self.unflushed_bytes += count;
             }
-            if self.unflushed_bytes > 0 {
-                leg.flush().await?;
-                meter.moved(std::mem::take(&mut self.unflushed_bytes));
-            }
+            self.flush(leg, meter).await?;
             meter.waits_for_link();
             let Some(bytes) = recv.read().await? else {
                 return Ok(());
             };
             self.unwritten = bytes;
-            if let Some(bytes) = recv.queue_bound() {
+            if let Some(grants) = &self.grants {
+                let bytes = drain::kernel_buffer_bytes(grants.borrow().budget_bytes);
                 self.unsent.bound_unsent(leg.leg().tcp(), bytes)?;
             }
         }
+    }
+
+    /// Counts bytes once the socket has them.
+    async fn flush(&mut self, leg: &mut Writer, meter: &Meter) -> io::Result<()> {
+        if self.unflushed_bytes > 0 {
+            leg.flush().await?;
+            meter.moved(std::mem::take(&mut self.unflushed_bytes));
+        }
+        Ok(())
     }
 }
 

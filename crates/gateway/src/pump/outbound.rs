@@ -1,42 +1,55 @@
 //! From the leg to the stream.
 
-use std::io;
+use std::{io, time::Instant};
 
 use bytes::{BufMut, BytesMut};
 use ftp::session::data::{Flow, Input};
 use link::StreamError;
 use optimiser::encoder::Take;
-use tokio::{io::AsyncReadExt, time::sleep};
+use tokio::{io::AsyncReadExt, sync::watch, time::sleep};
 
 use crate::{
+    drain,
     optimise::{Hold, Outlet},
-    socket::PacedBuffer,
+    socket::KernelBuffer,
     status::Meter,
     tls::Reader,
+    wire::Grant,
 };
 
 /// What has been read of the leg.
 pub(super) struct Outbound {
     buffer: BytesMut,
-    unread: PacedBuffer,
+    unread: KernelBuffer,
     /// The buffer goes as far as this says, before more is read.
     take: Option<Take>,
-    /// The leg has sent a byte.
-    has_read: bool,
+    /// Bytes that the leg has sent.
+    read_bytes: u64,
+    /// Bytes that may be on their way to the server; `None` where that is not limited.
+    grants: Option<watch::Receiver<Grant>>,
 }
 
 impl Default for Outbound {
     fn default() -> Self {
         Self {
             buffer: BytesMut::new(),
-            unread: PacedBuffer::unread(),
+            unread: KernelBuffer::unread(),
             take: None,
-            has_read: false,
+            read_bytes: 0,
+            grants: None,
         }
     }
 }
 
 impl Outbound {
+    /// A direction whose bytes on their way follow these grants.
+    pub(super) fn granted(grants: Option<watch::Receiver<Grant>>) -> Self {
+        Self {
+            grants,
+            ..Self::default()
+        }
+    }
+
     /// Ends the stream behind what has been read.
     pub(super) fn finish(&mut self, send: &mut Outlet) {
         send.finish(&mut self.buffer);
@@ -75,7 +88,7 @@ impl Outbound {
                 is_truncated: leg.leg().closed_without_notify(),
             },
             Err(Broken::Leg(error)) => match read_failed(&error) {
-                Input::ReadFailed(why) if !self.has_read => Input::BrokenUnused(why),
+                Input::ReadFailed(why) if self.read_bytes == 0 => Input::BrokenUnused(why),
                 input => input,
             },
             Err(Broken::Stream(StreamError::Stopped { .. } | StreamError::Reset { .. })) => {
@@ -106,19 +119,29 @@ impl Outbound {
                 self.buffer.reserve(READ_BYTES);
             }
             let held = send.hold(&self.buffer, hold);
-            let is_slow = send.is_slow();
-            let room = send.room().await;
-            if let Some(bytes) = send.queue_bound() {
+            let since = Instant::now();
+            let room = tokio::select! {
+                biased;
+                room = self.room() => room,
+                Err(error) = send.stream().closed() => return Err(error.into()),
+                () = sleep(held.unwrap_or_default()), if held.is_some() => {
+                    self.take = Some(Take::All);
+                    send.waited(since.elapsed());
+                    continue;
+                }
+            };
+            send.waited(since.elapsed());
+            if let Some(grants) = &self.grants {
+                let bytes = drain::kernel_buffer_bytes(grants.borrow().budget_bytes);
                 self.unread.bound_unread(leg.leg().tcp(), bytes)?;
             }
             meter.waits_for_tcp();
+            let before = self.buffer.len();
             let mut buffer = (&mut self.buffer).limit(room);
             let take = tokio::select! {
                 biased;
                 count = leg.read_buf(&mut buffer) => match count? {
                     0 => Take::Rest,
-                    // A block would be a large part of what may wait.
-                    _ if is_slow => Take::All,
                     _ => Take::Blocks,
                 },
                 // A leg that is silent would never tell that nobody listens any more.
@@ -126,7 +149,26 @@ impl Outbound {
                 () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
             };
             self.take = Some(take);
-            self.has_read |= !self.buffer.is_empty();
+            self.read_bytes += (self.buffer.len() - before) as u64;
+        }
+    }
+
+    /// Bytes that may be read from the leg now. Waits until that is worth a read. Cancel safe.
+    async fn room(&mut self) -> usize {
+        let Some(grants) = &mut self.grants else {
+            return usize::MAX;
+        };
+        let read_bytes = self.read_bytes;
+        let room = |grant: &Grant| {
+            let end = grant.accepted_bytes.saturating_add(grant.budget_bytes);
+            end.saturating_sub(read_bytes)
+        };
+        let is_worth_it =
+            |grant: &Grant| room(grant) >= ROOM_MIN_BYTES.min(grant.budget_bytes / 4).max(1);
+        match grants.wait_for(is_worth_it).await {
+            Ok(grant) => usize::try_from(room(&grant)).unwrap_or(usize::MAX),
+            // The session is gone, and no client waits for a reply.
+            Err(_) => usize::MAX,
         }
     }
 }
@@ -166,6 +208,9 @@ enum Broken {
 
 /// One read: large, since each costs a system call and a hand-over to the link.
 const READ_BYTES: usize = 256 * 1024;
+
+/// A smaller grant is not worth a read of its own.
+const ROOM_MIN_BYTES: u64 = 16 * 1024;
 
 /// Room that is not worth a read of its own.
 const READ_MIN_BYTES: usize = 16 * 1024;

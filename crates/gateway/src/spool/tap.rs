@@ -56,14 +56,6 @@ impl Source {
             Self::Spool(tap) => tap.filling = None,
         }
     }
-
-    /// How much of the stream may wait in front of the server.
-    pub(crate) fn queue_bound(&self) -> Option<usize> {
-        match self {
-            Self::Stream(stream) => stream.queue_bound(),
-            Self::Spool(_) => None,
-        }
-    }
 }
 
 impl Tap {

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
     },
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use link::LinkSnapshot;
@@ -189,6 +189,12 @@ impl Transfer {
     }
 
     /// What coding makes of its bytes.
+    /// Bytes that the TCP connection has taken from the link, and the time that it took for them.
+    pub(crate) fn given_to_tcp(&self) -> (u64, Duration) {
+        let [bytes, tcp_ns, _] = self.entry.meters.1.totals();
+        (bytes, Duration::from_nanos(tcp_ns))
+    }
+
     pub(crate) fn tally(&self) -> &Arc<Tally> {
         &self.entry.tally
     }

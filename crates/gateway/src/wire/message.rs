@@ -7,7 +7,7 @@ use super::{
     VERSION, Wire, WireError,
     body::{Reader, put_flags, put_text},
     coding::{Coding, Cutting, coding, cutting, put_coding, put_cutting},
-    report::{Delivered, Limit, delivered, limit, put_delivered, put_limit},
+    report::{Grant, Limit, grant, limit, put_grant, put_limit},
 };
 use crate::{
     target::{Endpoint, Host},
@@ -164,8 +164,10 @@ pub enum FarMessage {
     },
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
-    /// What of a coded transfer has been handed on towards the server: few bytes on the link can stand for many.
-    Delivered(TransferId, Delivered),
+    /// What an upload may have on its way.
+    Granted(TransferId, Grant),
+    /// The bytes that each further upload may have on its way until it has a grant of its own.
+    FirstBudget(u64),
     /// The far gateway has a chunk store for the data of this session, and would cut so. Comes first.
     Store(Cutting),
 }
@@ -437,10 +439,14 @@ impl Wire for FarMessage {
                 put_limit(body, *limit);
                 5
             }
-            Self::Delivered(transfer, delivered) => {
+            Self::Granted(transfer, grant) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
-                put_delivered(body, *delivered);
+                put_grant(body, *grant);
                 10
+            }
+            Self::FirstBudget(bytes) => {
+                body.extend_from_slice(&bytes.to_be_bytes());
+                12
             }
             Self::Taken => 7,
             Self::LeftUnanswered(id) => {
@@ -505,7 +511,8 @@ impl Wire for FarMessage {
             7 => Self::Taken,
             11 => Self::LeftUnanswered(CommandId(reader.u32()?)),
             9 => Self::Store(cutting(&mut reader)?),
-            10 => Self::Delivered(TransferId(reader.u32()?), delivered(&mut reader)?),
+            10 => Self::Granted(TransferId(reader.u32()?), grant(&mut reader)?),
+            12 => Self::FirstBudget(reader.u64()?),
             8 => {
                 let transfer = TransferId(reader.u32()?);
                 let [is_whole] = reader.flags()?;

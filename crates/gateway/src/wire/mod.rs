@@ -15,7 +15,7 @@ mod report;
 
 pub use coding::{Ask, Coding, Cutting, StoreTerms};
 pub use message::{EnrolReply, FarMessage, Hello, NearMessage, Service, TOKEN_BYTES};
-pub use report::{Delivered, Limit};
+pub use report::{Grant, Limit};
 
 use bytes::{Bytes, BytesMut};
 

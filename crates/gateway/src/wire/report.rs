@@ -2,12 +2,13 @@
 
 use super::{WireError, body::Reader};
 
-/// What has been handed on of a transfer since it began.
+/// What an upload may have on its way. Both are bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Delivered {
-    pub bytes: u64,
-    /// How long the receiver took for them. The time in which it waited for bytes does not count.
-    pub taking_us: u64,
+pub struct Grant {
+    /// Bytes that the server has accepted since the upload began.
+    pub accepted_bytes: u64,
+    /// Bytes beyond these that the near gateway may have read from the client.
+    pub budget_bytes: u64,
 }
 
 /// The bottleneck of a transfer.
@@ -38,14 +39,14 @@ pub(super) fn limit(reader: &mut Reader<'_>) -> Result<Limit, WireError> {
     }
 }
 
-pub(super) fn put_delivered(body: &mut Vec<u8>, delivered: Delivered) {
-    body.extend_from_slice(&delivered.bytes.to_be_bytes());
-    body.extend_from_slice(&delivered.taking_us.to_be_bytes());
+pub(super) fn put_grant(body: &mut Vec<u8>, grant: Grant) {
+    body.extend_from_slice(&grant.accepted_bytes.to_be_bytes());
+    body.extend_from_slice(&grant.budget_bytes.to_be_bytes());
 }
 
-pub(super) fn delivered(reader: &mut Reader<'_>) -> Result<Delivered, WireError> {
-    Ok(Delivered {
-        bytes: reader.u64()?,
-        taking_us: reader.u64()?,
+pub(super) fn grant(reader: &mut Reader<'_>) -> Result<Grant, WireError> {
+    Ok(Grant {
+        accepted_bytes: reader.u64()?,
+        budget_bytes: reader.u64()?,
     })
 }

@@ -147,13 +147,14 @@ fn every_message_reads_back() {
         },
         FarMessage::ServerClosed,
         FarMessage::Waiting(transfer, Limit::Server),
-        FarMessage::Delivered(
+        FarMessage::Granted(
             transfer,
-            Delivered {
-                bytes: 1 << 40,
-                taking_us: 7,
+            Grant {
+                accepted_bytes: 1 << 40,
+                budget_bytes: 7,
             },
         ),
+        FarMessage::FirstBudget(1 << 20),
         FarMessage::Store(Cutting {
             id: 1,
             secret: [8; 32],

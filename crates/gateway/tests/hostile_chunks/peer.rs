@@ -335,7 +335,8 @@ impl Session {
     fn said(&mut self) -> FarMessage {
         loop {
             match self.messages.next() {
-                FarMessage::Waiting(..) | FarMessage::Delivered(..) => {}
+                FarMessage::Waiting(..) | FarMessage::Granted(..) | FarMessage::FirstBudget(..) => {
+                }
                 other => return other,
             }
         }

@@ -1,9 +1,15 @@
 //! What the far half of a session reports of its transfers to the near one, again and again.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
-use super::{SPOOL, Session, SessionError};
-use crate::wire::{Delivered, FarMessage};
+use ftp::session::TransferId;
+use tokio::time::Instant;
+
+use super::{Session, SessionError};
+use crate::{
+    drain::{self, Drain, Totals},
+    wire::FarMessage,
+};
 
 impl Session<'_> {
     /// Reports the bottleneck of each transfer of this session to the near gateway.
@@ -19,19 +25,65 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Tells the near gateway how much of each coded upload has been handed on.
-    pub(super) async fn tell_delivered(&mut self) -> Result<(), SessionError> {
+    /// The drain budget of an upload to `server` that begins now.
+    pub(super) fn new_drain(&self, server: IpAddr) -> Drain {
+        let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
+        Drain::new(self.drain_limit, self.rtt(), known)
+    }
+
+    /// Remembers the rate of the server of an upload that has ended.
+    pub(super) async fn remember_rate(&mut self, transfer: TransferId) -> Result<(), SessionError> {
+        let data = self.data.get(&transfer);
+        let Some((server, rate)) =
+            data.and_then(|it| Some((it.server, it.drain.measured_bytes_per_s()?)))
+        else {
+            return Ok(());
+        };
+        self.shared
+            .server_rates
+            .remember(server, rate, Instant::now());
+        self.tell_first_budget().await
+    }
+
+    /// Reports the first budget of uploads, if it has changed.
+    pub(super) async fn tell_first_budget(&mut self) -> Result<(), SessionError> {
+        let server = self.server.ip();
+        let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
+        let bytes = drain::first_budget_bytes(self.drain_limit, self.rtt(), known);
+        if bytes == self.first_budget_bytes {
+            return Ok(());
+        }
+        self.first_budget_bytes = bytes;
+        self.tell_near(&FarMessage::FirstBudget(bytes)).await
+    }
+
+    /// When the servers of uploads are to be observed next.
+    pub(super) fn next_observation(&self) -> Instant {
+        let next = self
+            .data
+            .values()
+            .map(|data| data.observed + data.drain.observe_again());
+        next.min().unwrap_or_else(Instant::now)
+    }
+
+    /// Observes what the servers of uploads accept, and reports the grants that follow.
+    pub(super) async fn observe_uploads(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
         let mut messages = Vec::new();
         for (&transfer, data) in &mut self.data {
-            let delivered = data.transfer.upgrade().map(|it| it.tally().delivered());
-            let is_news = |it: &Delivered| it.bytes >= data.told_bytes + DELIVERED_LEAST;
-            if let Some(mut delivered) = delivered.filter(is_news) {
-                data.told_bytes = delivered.bytes;
-                if data.reader == SPOOL {
-                    // No client waits until a spool has drained.
-                    delivered.taking_us = 0;
-                }
-                messages.push(FarMessage::Delivered(transfer, delivered));
+            data.observed = now;
+            let Some(open) = data.transfer.upgrade() else {
+                continue;
+            };
+            let (accepted_bytes, busy) = open.given_to_tcp();
+            data.drain.observe(Totals {
+                at_s: (now - data.opened).as_secs_f64(),
+                accepted_bytes,
+                busy_s: busy.as_secs_f64(),
+            });
+            if let Some(grant) = data.drain.due() {
+                data.grants.send_replace(grant);
+                messages.push(FarMessage::Granted(transfer, grant));
             }
         }
         for message in messages {
@@ -39,13 +91,14 @@ impl Session<'_> {
         }
         Ok(())
     }
+
+    /// Round-trip time of the link; none is known before the first measurement.
+    fn rtt(&self) -> Duration {
+        let peers = self.shared.link.snapshot().peers;
+        let peer = peers.get(self.peer.0);
+        peer.and_then(|peer| peer.base_rtt).unwrap_or_default()
+    }
 }
 
 /// Interval of reports of a transfer's bottleneck to the near gateway.
 pub(super) const TELL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval of reports of what has been delivered: what is on its way grows with them.
-pub(super) const DELIVERED_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Less is not worth a report.
-const DELIVERED_LEAST: u64 = 128 * 1024;

@@ -14,7 +14,12 @@ use ftp::session::{
     near::Input,
 };
 use link::Class;
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
 use tracing::{Instrument, debug, info, warn};
 
 use super::{Session, transfers::Commanded};
@@ -22,13 +27,13 @@ use crate::{
     config::FtpDoor,
     intercept,
     near::data::{self, Client, ClientLeg},
-    optimise::{Hold, Key, UNKNOWN_SERVER_BYTES},
+    optimise::{Hold, Key},
     pairing::Stream,
-    pump::{self, Parts, StreamSource},
+    pump::{self, Grants, Parts, StreamSource},
     socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
-    wire::{Hello, NearMessage, Service, encode, reset},
+    wire::{Grant, Hello, NearMessage, Service, encode, reset},
 };
 
 pub(super) struct Data {
@@ -66,6 +71,12 @@ impl Session {
                 let hello = encode(&Hello { service });
                 let written = send.write(hello).await.is_ok();
                 self.streams.insert(transfer, (send, recv));
+                // Clients may send before the far gateway has said how much may be on its way.
+                let first = Grant {
+                    accepted_bytes: 0,
+                    budget_bytes: self.first_budget_bytes,
+                };
+                self.grants.insert(transfer, watch::channel(first).0);
                 written
             }
             Err(error) => {
@@ -125,8 +136,6 @@ impl Session {
             tells_truncation: has_tls_throughout,
             stall_timeout: self.shared.config.limits.stall_timeout,
         };
-        // Clients may begin before the server does, and the far side tells how fast that takes what comes.
-        send.await_bound(UNKNOWN_SERVER_BYTES);
         let (orders, ordered) = mpsc::unbounded_channel();
         let events = self.events.clone();
         let parts = Parts {
@@ -148,6 +157,10 @@ impl Session {
             }),
             truncation,
             transfer: transfer.clone(),
+            grants: Grants {
+                to_link: self.grants.get(&id).map(watch::Sender::subscribe),
+                from_link: None,
+            },
         };
         let open = transfer.clone();
         let alive = self.shared.alive.upgrade();
@@ -169,6 +182,10 @@ impl Session {
         let task = tokio::spawn(run.in_current_span());
         self.data
             .retain(|_, data| data.transfer.is_some() || !data.task.is_finished());
+        let (streams, data) = (&self.streams, &self.data);
+        self.grants.retain(|other, _| {
+            *other >= id || streams.contains_key(other) || data.contains_key(other)
+        });
         self.data.insert(
             id,
             Data {

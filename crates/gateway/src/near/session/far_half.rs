@@ -117,12 +117,12 @@ impl Session {
                     open.told(limit);
                 }
             }
-            Ok(FarMessage::Delivered(transfer, delivered)) => {
-                let data = self.data.get(&transfer);
-                if let Some(open) = data.and_then(|data| data.transfer.as_ref()) {
-                    open.tally().peer_delivered(delivered);
+            Ok(FarMessage::Granted(transfer, grant)) => {
+                if let Some(grants) = self.grants.get(&transfer) {
+                    grants.send_replace(grant);
                 }
             }
+            Ok(FarMessage::FirstBudget(bytes)) => self.first_budget_bytes = bytes,
             Err(end) => {
                 warn!(%end, "session lost");
                 self.far = None;
