@@ -23,10 +23,6 @@ const UNDER_WAY_MAX: usize = 64;
 const STREAM_BYTES_MAX: usize = 64 << 10;
 /// One-way delay while the network behaves.
 const DELAY: Duration = Duration::from_millis(20);
-/// Of all streams.
-const READER: u64 = 1;
-/// Time in which half of the streams are to drain.
-const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// Steps within which everything must have arrived: 80 s, more than a connection that
 /// was given up takes to come back.
 const STEPS_MAX: usize = 4_000;
@@ -328,9 +324,6 @@ impl World {
                 }
                 Event::Incoming { key, .. } => {
                     self.incoming.insert((side, key), None);
-                    if self.incoming.len().is_multiple_of(2) {
-                        self.sides[side].limit_buffered_time(key, READER, DRAIN_TIME, self.now);
-                    }
                     self.read(side, key);
                 }
                 Event::Readable { key } => self.read(side, key),
@@ -343,7 +336,6 @@ impl World {
                 }
                 Event::Connected { .. }
                 | Event::Remember
-                | Event::SendQueue { .. }
                 | Event::SendDone { .. }
                 | Event::Stopped { .. } => {}
             }

@@ -115,14 +115,6 @@ fn frames() -> Vec<(String, Vec<u8>)> {
                 limit: 5000,
             },
         ),
-        (
-            "PACED_CREDIT",
-            Frame::PacedCredit {
-                stream,
-                limit: 5000,
-                window: 181,
-            },
-        ),
         ("DONE", Frame::Done { stream }),
         (
             "INITIAL_WINDOW",

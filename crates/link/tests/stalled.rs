@@ -30,8 +30,6 @@ enum Kind {
     Slow,
     /// It reads this many megabytes at any rate, and then it stalls.
     Paused(u64),
-    /// The same, and the reader limits the time in which what is on its way drains, as downloads of FTP do.
-    PausedDownload(u64),
 }
 
 /// When the readers begin.
@@ -72,22 +70,10 @@ fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figu
     let mut paused = Vec::new();
     for _ in 0..readers {
         let size = match kind {
-            Kind::Paused(megabytes) | Kind::PausedDownload(megabytes) => {
-                ByteCount::megabytes(megabytes + 500)
-            }
+            Kind::Paused(megabytes) => ByteCount::megabytes(megabytes + 500),
             _ => ByteCount::megabytes(20),
         };
-        let id = match kind {
-            Kind::PausedDownload(_) => {
-                let id = world.greet(Side::A, size, Some(Duration::from_secs(5)));
-                world.run_until(LIMIT, |world| {
-                    world.progress(id).delivered > ByteCount::ZERO
-                });
-                world.go_on(id);
-                id
-            }
-            _ => begin(&mut world, opener, size),
-        };
+        let id = begin(&mut world, opener, size);
         match kind {
             Kind::Stalled => world.leave_unread(id),
             Kind::Swallowing => {
@@ -95,7 +81,7 @@ fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figu
                 world.swallow(id, ByteCount::new(500_000));
             }
             Kind::Slow => world.set_reading_rate(id, BitRate::kbit(8)),
-            Kind::Paused(megabytes) | Kind::PausedDownload(megabytes) => {
+            Kind::Paused(megabytes) => {
                 let read = ByteCount::megabytes(megabytes);
                 world.set_reading_rate(id, BitRate::kbit(0));
                 world.swallow(id, read);
@@ -170,10 +156,42 @@ fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     for (opener, kind) in [
         (Opener::Sender, Kind::Paused(200)),
         (Opener::Receiver, Kind::Paused(60)),
-        (Opener::Sender, Kind::PausedDownload(60)),
     ] {
         let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
         assert_harmless(kind, Arrival::InTurn, opener, 20, alone);
+    }
+}
+
+/// Whatever the reader does, something comes once it reads again.
+#[test]
+fn credit_comes_back_however_often_a_reader_stalls() {
+    for seed in 1..=6 {
+        let rtt = Duration::from_millis(100 * seed);
+        let path = PathConfig {
+            loss: 0.05,
+            ..PathConfig::line(BitRate::mbit(50), rtt)
+        };
+        let mut world = World::new(&WorldConfig::symmetric(path, seed));
+        let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(20));
+        let mut state = seed;
+        while world.progress(id).arrived.is_none() {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            // From 8 kbit/s to 64 Mbit/s.
+            let rate = BitRate::kbit(8 << (state >> 60).min(13));
+            world.set_reading_rate(id, rate);
+            world.run_for(Duration::from_millis(50 + (state >> 40) % 3000));
+            let before = world.progress(id);
+            world.set_reading_rate(id, BitRate::mbit(10_000));
+            world.run_for(4 * rtt + Duration::from_millis(500));
+            let after = world.progress(id);
+            assert!(
+                after.arrived.is_some() || after.delivered > before.delivered,
+                "seed {seed}: nothing comes at {:?}",
+                world.now()
+            );
+        }
     }
 }
 
@@ -198,8 +216,6 @@ fn any_number_of_readers_of_any_kind_leaves_a_healthy_transfer_its_share() {
             (Kind::Paused(1000), Arrival::Together, 20),
             (Kind::Paused(200), Arrival::Together, 150),
             (Kind::Paused(50), Arrival::Together, 500),
-            (Kind::PausedDownload(200), Arrival::InTurn, 20),
-            (Kind::PausedDownload(200), Arrival::Together, 150),
         ] {
             assert_harmless(kind, arrival, opener, readers, alone);
         }

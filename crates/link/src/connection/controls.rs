@@ -89,17 +89,9 @@ impl Connection {
                 }),
             Control::Credit(number) => self.streams.get(number).map(|stream| {
                 stream.credit_queued = false;
-                let limit = stream.recv.take_credit();
-                match stream.recv.paced_window() {
-                    None => Frame::Credit {
-                        stream: number,
-                        limit,
-                    },
-                    Some(window) => Frame::PacedCredit {
-                        stream: number,
-                        limit,
-                        window,
-                    },
+                Frame::Credit {
+                    stream: number,
+                    limit: stream.recv.take_credit(),
                 }
             }),
             Control::Done(number) => Some(Frame::Done { stream: number }),

@@ -362,13 +362,10 @@ impl Connection {
                 return BUFFERED_MIN
                     .saturating_sub(stream.send.buffered_bytes() + stream.send.excess_bytes());
             }
-            Class::Bulk => match stream.send.unsent_max() {
-                Some(max) => max.min(share),
-                None => {
-                    let credit = stream.send.credit_bytes();
-                    share.min(credit.saturating_add(UNSENT_BEYOND_CREDIT))
-                }
-            },
+            Class::Bulk => {
+                let credit = stream.send.credit_bytes();
+                share.min(credit.saturating_add(UNSENT_BEYOND_CREDIT))
+            }
         };
         unsent_max.saturating_sub(stream.send.unsent_bytes() + stream.send.excess_bytes())
     }
@@ -424,26 +421,6 @@ impl Connection {
         self.streams.remove_if_done(number);
     }
 
-    /// From now on the bytes on their way to the reader of stream `number` are bounded, so that the reader takes
-    /// them within `limit` at its own pace.
-    pub(crate) fn limit_buffered_time(
-        &mut self,
-        number: u32,
-        reader: u64,
-        limit: Duration,
-        now: Time,
-    ) {
-        let rtt_s = self.path.rtt.smoothed().as_secs_f64();
-        let now_s = now.seconds_since(Time::default());
-        self.streams.pace(number, reader, limit, rtt_s, now_s);
-    }
-
-    /// Bytes of stream `number` that may wait between [`read`](Self::read) and its application; `None` if
-    /// nothing bounds them.
-    pub(crate) fn read_queue_max(&mut self, number: u32) -> Option<usize> {
-        self.streams.get(number)?.recv.queue_max()
-    }
-
     /// Takes bytes of stream `number` in order, about `len_max` at most.
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
@@ -461,16 +438,12 @@ impl Connection {
             (None, RecvState::Corrupt) => Read::Corrupt,
             (None, RecvState::Reset { code }) => Read::Reset(code),
         };
-        stream.recv.keep_pace(now_s, rtt_s);
-        if stream.recv.is_paced() {
-            self.streams.fit_window(number);
-        } else {
-            let widened = self
-                .streams
-                .widen(number, |recv| recv.shortage(now_s, rtt_s));
-            if !widened {
-                self.streams.narrow(number);
-            }
+        stream.recv.measure_need(now_s, rtt_s);
+        let widened = self
+            .streams
+            .widen(number, |recv| recv.shortage(now_s, rtt_s));
+        if !widened {
+            self.streams.narrow(number);
         }
         if self
             .streams
@@ -484,7 +457,6 @@ impl Connection {
                 self.liveness.expect_nothing();
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
-                    self.streams.remember_reader(number, now_s);
                     self.streams.return_window(number);
                     self.streams.controls.push(Control::Done(number));
                 }

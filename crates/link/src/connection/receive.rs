@@ -186,11 +186,6 @@ impl Connection {
             Frame::Reset { stream, code } => self.on_reset(stream, code, now)?,
             Frame::Stop { stream, code } => self.on_stop(stream, code, now)?,
             Frame::Credit { stream, limit } => self.on_credit(stream, limit, now)?,
-            Frame::PacedCredit {
-                stream,
-                limit,
-                window,
-            } => self.on_paced_credit(stream, limit, window, now)?,
             Frame::Done { stream } => self.on_done(stream, now)?,
             Frame::InitialWindow { from, free } => {
                 let announcement = Announcement { from, free };
@@ -274,20 +269,6 @@ impl Connection {
         Ok(())
     }
 
-    /// The same with the `window` that the reader's pace allows.
-    fn on_paced_credit(
-        &mut self,
-        number: u32,
-        limit: u64,
-        window: u64,
-        now: Time,
-    ) -> Result<(), Malformed> {
-        if self.peer_stream(number, now)?.is_some() {
-            self.streams.set_paced_credit(number, limit, window);
-        }
-        Ok(())
-    }
-
     /// The peer has read all that we sent of a stream: its send buffer goes.
     fn on_done(&mut self, number: u32, now: Time) -> Result<(), Malformed> {
         let Some(stream) = self.peer_stream(number, now)? else {
@@ -363,7 +344,7 @@ impl Connection {
         };
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
-        stream.recv.keep_pace(now_s, rtt_s);
+        stream.recv.measure_need(now_s, rtt_s);
         let widened = insert == Insert::New
             && !readable
             && self

@@ -365,7 +365,6 @@ impl Driver {
                 }
                 Event::Incoming { key, peer, class } => self.accept(key, PeerId(peer), class),
                 Event::Readable { key } => self.read(key, now),
-                Event::SendQueue { key } => self.fit_send_queue(key),
                 Event::SendDone { key } => self.end_send(key, Ok(())),
                 Event::Stopped { key, code } => {
                     self.end_send(key, Err(StreamError::Stopped { code }));

@@ -150,57 +150,10 @@ impl SendStream {
                 .take()
                 .expect("a future is not polled after it is ready");
             state.queued_bytes += data.len();
-            if let Some(left) = &mut state.unbound_left {
-                *left = left.saturating_sub(data.len());
-            }
             state.queue.push(data);
             drop(state);
             self.shared.ring();
             Poll::Ready(Ok(()))
-        })
-        .await
-    }
-
-    /// Bytes that may wait in one place on this side, if the receiver
-    /// [limits](RecvStream::limit_buffered_time) the time in which they drain.
-    pub fn queue_bound(&self) -> Option<usize> {
-        self.shared.lock().queue_bound
-    }
-
-    /// The receiver is going to bound this stream: until it has, [`room`](Self::room) is for so many bytes
-    /// in all. What is sent before it has begun to read can lie there long.
-    pub fn await_bound(&self, first_bytes: usize) {
-        self.shared.lock().unbound_left = Some(first_bytes);
-    }
-
-    /// So many bytes more are on their way than were written: those that were stand for more. They count where the bound by
-    /// the receiver is [awaited](Self::await_bound).
-    pub fn count_ahead(&self, bytes: usize) {
-        if let Some(left) = &mut self.shared.lock().unbound_left {
-            *left = left.saturating_sub(bytes);
-        }
-    }
-
-    /// How many bytes to write next; waits until it is worth it. Without a bound by the receiver it is any
-    /// number, at once. Who reads from elsewhere only what this returns holds nothing back by itself. Cancel
-    /// safe.
-    pub async fn room(&mut self) -> usize {
-        poll_fn(|context| {
-            let mut state = self.shared.lock();
-            // The write reports the error.
-            let is_over = state.error.is_some() || state.finish || state.reset.is_some();
-            let Some(bound) = state.queue_bound else {
-                if state.unbound_left == Some(0) && !is_over {
-                    state.waker = Some(context.waker().clone());
-                    return Poll::Pending;
-                }
-                return Poll::Ready(state.unbound_left.unwrap_or(usize::MAX).max(1));
-            };
-            if state.queued_bytes > bound / 2 && !is_over {
-                state.waker = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(bound.saturating_sub(state.queued_bytes).max(1))
         })
         .await
     }
@@ -312,23 +265,6 @@ impl RecvStream {
         .await
     }
 
-    /// Bounds what is on its way to this reader, from the peer's application on, to what it takes in about two
-    /// fifths of `limit`, 2 s at most, and one and a half round trips, so that a stream has drained within `limit`
-    /// of its end: the rest is for queues, and for buffers before and behind the link. It begins with what a reader
-    /// of 1 Mbit/s takes within `limit`, or with half of the above if the last stream of this `reader`, a name of
-    /// the application's choice, was read fast. What the peer has
-    /// sent before it hears of this may take longer, and so may everything when the reader slows down.
-    pub fn limit_buffered_time(&self, reader: u64, limit: Duration) {
-        self.shared.lock().time_limit = Some((reader, limit));
-        self.shared.ring();
-    }
-
-    /// Bytes that may wait in one place on this side, where that
-    /// [time](Self::limit_buffered_time) is limited.
-    pub fn queue_bound(&self) -> Option<usize> {
-        self.shared.lock().queue_bound
-    }
-
     /// Tells the peer that nothing more is wanted; its writes fail with [`StreamError::Stopped`].
     pub fn stop(&mut self, code: u32) {
         let mut state = self.shared.lock();
@@ -360,12 +296,8 @@ pub(super) struct SendShared {
 pub(super) struct SendState {
     pub(super) queue: Pieces,
     pub(super) queued_bytes: usize,
-    /// The bound of the queue where the peer's reader sets it.
-    pub(super) queue_bound: Option<usize>,
     /// The stream's share of the memory for such queues.
     pub(super) queue_share: QueueShare,
-    /// Bytes that may be written before the peer's reader sets it, where that is awaited.
-    unbound_left: Option<usize>,
     pub(super) finish: bool,
     pub(super) reset: Option<u32>,
     pub(super) is_done: bool,
@@ -402,8 +334,7 @@ impl SendState {
     }
 
     fn queue_max(&self) -> usize {
-        self.queue_share
-            .of(self.queue_bound.unwrap_or(SEND_QUEUE_MAX))
+        self.queue_share.of(SEND_QUEUE_MAX)
     }
 
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
@@ -434,12 +365,8 @@ pub(super) struct RecvShared {
 pub(super) struct RecvState {
     pub(super) queue: Pieces,
     pub(super) queued_bytes: usize,
-    /// The bound of the queue where the time to drain is limited.
-    pub(super) queue_bound: Option<usize>,
     /// The stream's share of the memory for such queues.
     pub(super) queue_share: QueueShare,
-    /// A limit that the driver has not seen.
-    pub(super) time_limit: Option<(u64, Duration)>,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
     /// The application has dropped its handle.
@@ -473,8 +400,7 @@ impl RecvShared {
 
 impl RecvState {
     pub(super) fn queue_max(&self) -> usize {
-        self.queue_share
-            .of(self.queue_bound.unwrap_or(RECV_QUEUE_MAX))
+        self.queue_share.of(RECV_QUEUE_MAX)
     }
 
     pub(super) fn push(&mut self, data: Bytes) {

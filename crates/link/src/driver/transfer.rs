@@ -52,10 +52,6 @@ impl Driver {
         };
         let mut recv = entry.recv.lock();
         let stop = recv.stop.take();
-        if let Some((reader, limit)) = recv.time_limit.take() {
-            self.endpoint.limit_buffered_time(key, reader, limit, now);
-            recv.queue_bound = self.endpoint.read_queue_max(key);
-        }
         let resume = recv.is_held_back && recv.queued_bytes <= recv.queue_max() / 2;
         let is_dropped = recv.is_dropped;
         drop(recv);
@@ -113,20 +109,6 @@ impl Driver {
         }
     }
 
-    /// The peer wants another number of bytes to wait to be sent.
-    pub(super) fn fit_send_queue(&mut self, key: StreamKey) {
-        let Some(entry) = self.streams.get(&key) else {
-            return;
-        };
-        let mut state = entry.send.lock();
-        state.queue_bound = self.endpoint.send_queue_max(key);
-        let writer = state.take_writer();
-        drop(state);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
-    }
-
     /// Moves bytes of streams that the endpoint had no room for and has room for now. The others are only asked about:
     /// their state, which their writers also lock, is left alone.
     pub(super) fn write_blocked(&mut self) {
@@ -163,9 +145,6 @@ impl Driver {
                 Read::Gone => break Some(Err(StreamError::Closed)),
             }
         };
-        if state.queue_bound.is_some() {
-            state.queue_bound = self.endpoint.read_queue_max(key);
-        }
         let pause = wakes::pause(entry.class, self.endpoint.turn(now));
         if let Some(until) = pause.and_then(|pause| state.joins_until(pause, now)) {
             let is_held = std::mem::replace(&mut state.is_joining, true);

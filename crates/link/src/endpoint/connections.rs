@@ -223,7 +223,6 @@ impl Endpoint {
                     class,
                 },
                 StreamEvent::Readable { stream } => Event::Readable { key: key(stream) },
-                StreamEvent::SendQueue { stream } => Event::SendQueue { key: key(stream) },
                 StreamEvent::SendDone { stream } => Event::SendDone { key: key(stream) },
                 StreamEvent::Stopped { stream, code } => Event::Stopped {
                     key: key(stream),

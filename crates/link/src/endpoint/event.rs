@@ -36,12 +36,6 @@ pub enum Event {
         /// The stream.
         key: StreamKey,
     },
-    /// How much of a stream should wait to be sent has changed: ask
-    /// [`Endpoint::send_queue_max`](super::Endpoint::send_queue_max).
-    SendQueue {
-        /// The stream.
-        key: StreamKey,
-    },
     /// The peer's application has read a stream of ours to its end.
     SendDone {
         /// The stream.

@@ -227,35 +227,6 @@ impl Endpoint {
         }
     }
 
-    /// From now on what is on its way to the reader of a bulk stream, from application to application,
-    /// should drain within `limit` at the rate at which it reads. What the peer has sent before it hears of
-    /// that may take longer. `reader` names who reads: a stream begins with a larger window if the last one
-    /// with the same name was read fast.
-    pub fn limit_buffered_time(
-        &mut self,
-        key: StreamKey,
-        reader: u64,
-        limit: Duration,
-        now: Instant,
-    ) {
-        let now = self.time(now);
-        if let Some(connection) = self.connection(key) {
-            connection.limit_buffered_time(key.stream, reader, limit, now);
-        }
-    }
-
-    /// How many bytes of a stream its application should have waiting before [`write`](Self::write), and
-    /// write at once; `None` if the peer bounds nothing.
-    pub fn send_queue_max(&mut self, key: StreamKey) -> Option<usize> {
-        self.connection(key)?.streams.send_queue_max(key.stream)
-    }
-
-    /// How many bytes of a stream may wait between [`read`](Self::read) and its application; `None` if
-    /// nothing bounds them.
-    pub fn read_queue_max(&mut self, key: StreamKey) -> Option<usize> {
-        self.connection(key)?.read_queue_max(key.stream)
-    }
-
     /// Takes bytes of a stream in order, about `len_max` at most.
     pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> Read {
         let now = self.time(now);

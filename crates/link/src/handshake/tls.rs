@@ -245,4 +245,4 @@ fn has_aes_hardware() -> bool {
 /// The name in the TLS handshake; identities are keys, so it distinguishes nothing.
 pub(crate) const SERVER_NAME: &str = "longhaul";
 const ALPN: &[u8] = b"longhaul/1";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;

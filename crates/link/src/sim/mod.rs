@@ -137,19 +137,6 @@ impl World {
         self.pair.send(from, class, size, self.now)
     }
 
-    /// The same, but at first only a greeting is sent, until [`go_on`](Self::go_on): the receiver, which
-    /// reads it, may limit the time in which what is on its way drains.
-    pub fn greet(&mut self, from: Side, size: ByteCount, limit: Option<Duration>) -> TransferId {
-        let id = self.pair.send(from, Class::Bulk, size, self.now);
-        self.pair.hold(id, limit);
-        id
-    }
-
-    /// A transfer that was begun with a greeting goes on; its time counts from now.
-    pub fn go_on(&mut self, id: TransferId) {
-        self.pair.go_on(id, self.now);
-    }
-
     /// Begins a transfer of `size` bytes that its receiver asks for: the receiver opens the stream, and the sender
     /// answers on it.
     pub fn request(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {

@@ -116,10 +116,6 @@ struct Transfer {
     is_finished: bool,
     /// The sending application does not end its stream.
     stays_open: bool,
-    /// The sending application writes its greeting and nothing else for now.
-    is_held: bool,
-    /// The receiving application wants what is on its way to drain within this time.
-    limit: Option<Duration>,
     /// The receiver opens the stream; the sender waits for that.
     is_requested: bool,
     /// How the receiving application reads, if it does not just read everything at once.
@@ -179,8 +175,6 @@ impl Pair {
             written: 0,
             is_finished: false,
             stays_open: false,
-            is_held: false,
-            limit: None,
             is_requested: false,
             reader: None,
             incoming: None,
@@ -207,11 +201,6 @@ impl Pair {
         site.endpoint.handle_unreachable(other.ip(), local);
     }
 
-    pub(super) fn hold(&mut self, id: TransferId, limit: Option<Duration>) {
-        self.transfers[id.0].is_held = true;
-        self.transfers[id.0].limit = limit;
-    }
-
     pub(super) fn await_request(&mut self, id: TransferId) {
         self.transfers[id.0].is_requested = true;
     }
@@ -220,11 +209,6 @@ impl Pair {
         if let Some(reader) = &mut self.transfers[id.0].reader {
             reader.swallow(size);
         }
-    }
-
-    pub(super) fn go_on(&mut self, id: TransferId, now: Instant) {
-        self.transfers[id.0].is_held = false;
-        self.transfers[id.0].progress.began = now - self.start;
     }
 
     pub(super) fn set_reading_rate(&mut self, id: TransferId, rate: BitRate, now: Instant) {
@@ -385,14 +369,8 @@ impl Pair {
         site.endpoint.handle_timeout(site.clock.local(now));
         self.handle_events(side, now);
         self.read_slowly(side, now);
-        loop {
-            self.write(side, now);
-            self.transmit(side, now, send);
-            // Where little may wait, the application has more as soon as that has left.
-            if !self.may_write_paced(side) {
-                break;
-            }
-        }
+        self.write(side, now);
+        self.transmit(side, now, send);
         let site = &mut self.sites[side as usize];
         let turn = site.endpoint.turn(site.clock.local(now));
         site.inbox.wait(turn, now);

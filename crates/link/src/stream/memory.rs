@@ -278,12 +278,6 @@ impl Memory {
         (WINDOW_FLOOR + proven_max as u64).min(self.grown_max(share, window))
     }
 
-    /// The widest window for a stream whose reader is measured to be fast.
-    pub(crate) fn paced_window_max(&self, share: Share, window: u64) -> u64 {
-        let most = share.window.max(window) + self.room() / 2;
-        most.min(self.grown_max(share, window).max(window))
-    }
-
     /// The widest window that growth may lead to.
     fn grown_max(&self, share: Share, window: u64) -> u64 {
         let all = self.room() + self.grown;

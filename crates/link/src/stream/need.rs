@@ -53,7 +53,7 @@ impl Need {
     }
 
     /// The window that lets new slots arrive while a gap is filled.
-    pub(super) fn gap_window(&self, free: f64) -> u64 {
+    fn gap_window(&self, free: f64) -> u64 {
         let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
         (behind_gap as f64 * gap_share(free)) as u64
     }

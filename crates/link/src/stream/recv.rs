@@ -4,7 +4,7 @@
 //! count and hash agree. Slots lie in slabs of the connection's pool ([`slab`](super::slab)); how much memory a
 //! stream may take is decided in [`memory`](super::memory).
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
@@ -12,7 +12,6 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{
     SLOT_SIZE,
     need::{Need, gap_share, round_trips},
-    pace::{Pace, Reader},
     slab::{SLAB_SLOTS, Slab, SlabPool},
 };
 use crate::wire::frame::Half;
@@ -72,13 +71,11 @@ pub(crate) struct RecvHalf {
     credit_told: u64,
     /// The highest limit that the peer may have assumed when the stream began.
     limit_at_first: u64,
-    /// The limit that memory is promised for though `credit_told` may be lower: the first one, or a withdrawn one.
+    /// The first limit, for which memory is promised though `credit_told` may be lower.
     limit_promised: u64,
     /// The slot up to which the stream was read when the window was last judged, and when that was.
     judged_at: u64,
     judged_s: f64,
-    /// The reader's pace, if it bounds the window.
-    pace: Option<Pace>,
     need: Need,
     /// The free part of memory when the window was last judged.
     free: f64,
@@ -111,7 +108,6 @@ impl RecvHalf {
             limit_promised: window,
             judged_at: 0,
             judged_s: now_s,
-            pace: None,
             need: Need::new(now_s),
             free: 1.0,
         }
@@ -125,49 +121,9 @@ impl RecvHalf {
         self.window
     }
 
-    /// From now on the window holds what the reader takes in a part of `limit`. Credit that the peer has used
-    /// stays granted; credit that it has not used is withdrawn. Returns whether the peer must be told.
-    pub(crate) fn pace(&mut self, reader: Reader, limit: Duration, now_s: f64) -> bool {
-        if self.state != RecvState::Open || self.end.is_some() {
-            return false;
-        }
-        if let Some(pace) = &mut self.pace {
-            pace.set_limit(limit);
-            return false;
-        }
-        self.limit_at_first = self.limit_at_first.max(self.credit_told);
-        self.limit_promised = self.limit_promised.max(self.credit_told);
-        self.credit_told = 0;
-        self.pace = Some(Pace::new(reader, limit, self.next, now_s));
-        true
-    }
-
-    /// Name and pace of the reader, if it has read this stream to its end and the stream was long enough to
-    /// measure.
-    pub(crate) fn shown_pace(&self) -> Option<(u64, f64)> {
-        let pace = self.pace.as_ref();
-        pace.filter(|_| self.state == RecvState::Ended)?.shown()
-    }
-
-    /// Whether the reader's pace bounds the window.
-    pub(crate) fn is_paced(&self) -> bool {
-        self.pace.is_some()
-    }
-
-    /// The window that the reader's pace asks for, if it bounds the window. While memory is short, `free` of it, the
-    /// window only holds what arrives in a round trip or waits for a missing slot.
-    pub(crate) fn paced_window(&self) -> Option<u64> {
-        let pace = self.pace.as_ref()?;
-        let for_gap = self.need.gap_window(self.free).min(pace.window_beside(1.0));
-        Some(pace.window_beside(self.free).max(for_gap))
-    }
-
     /// The window that this half needs; `None` as long as that is not known.
     pub(crate) fn needed_window(&self) -> Option<u64> {
-        match &self.pace {
-            Some(_) => self.paced_window(),
-            None => self.need.window(self.free),
-        }
+        self.need.window(self.free)
     }
 
     /// The part of memory that is free, which the next windows depend on.
@@ -175,27 +131,12 @@ impl RecvHalf {
         self.free = part;
     }
 
-    /// Bytes that may wait between this half and its reader, if the reader's pace bounds them.
-    pub(crate) fn queue_max(&self) -> Option<usize> {
-        self.pace.as_ref().map(Pace::queue_bytes)
-    }
-
-    /// Measures the reader's pace and need. To be called when something has arrived or was read.
-    pub(crate) fn keep_pace(&mut self, now_s: f64, rtt_s: f64) {
-        let is_readable = self.is_readable();
+    /// Measures the need of the reader. To be called when something has arrived or was read.
+    pub(crate) fn measure_need(&mut self, now_s: f64, rtt_s: f64) {
         self.need.on_read(self.next, now_s, rtt_s);
-        if !is_readable {
+        if !self.is_readable() {
             self.need.on_gap(self.highest.saturating_sub(self.next));
         }
-        if let Some(pace) = &mut self.pace {
-            pace.update(self.next, is_readable, now_s, rtt_s);
-        }
-    }
-
-    /// Slots that the peer was granted and that have not been read.
-    #[cfg(test)]
-    pub(crate) fn outstanding(&self) -> u64 {
-        self.credit_told.saturating_sub(self.next)
     }
 
     /// Slots that the peer may send, as far as this side knows, and that have not been read.
@@ -351,8 +292,7 @@ impl RecvHalf {
     /// The reason why the window is too small, if it is. A window that a slow application leaves full is large
     /// enough.
     pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<Shortage> {
-        let may_widen = self.pace.is_none() && self.state == RecvState::Open && self.end.is_none();
-        if !may_widen {
+        if self.state != RecvState::Open || self.end.is_some() {
             return None;
         }
         let behind_gap = (self.highest.saturating_sub(self.next)) as f64;
@@ -381,20 +321,13 @@ impl RecvHalf {
             self.judged_at = self.next;
             self.judged_s = now_s;
         }
-        let window = self.window_to_tell();
-        self.next + window >= self.credit_told + (window / 8).max(1)
+        self.next + self.window >= self.credit_told + (self.window / 8).max(1)
     }
 
     /// The limit that the peer may be told now; it counts as told.
     pub(crate) fn take_credit(&mut self) -> u64 {
-        self.credit_told = self.credit_told.max(self.next + self.window_to_tell());
+        self.credit_told = self.credit_told.max(self.next + self.window);
         self.credit_told
-    }
-
-    /// The window to grant now: memory may be promised for more than the reader's pace asks for.
-    fn window_to_tell(&self) -> u64 {
-        self.paced_window()
-            .map_or(self.window, |paced| paced.min(self.window))
     }
 
     /// Gives all memory back.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, pace, pieces::Pieces, quiet::Quiet};
+use super::{SLOT_SIZE, pieces::Pieces, quiet::Quiet};
 use crate::wire::frame::Half;
 
 /// The sending half of one stream.
@@ -31,8 +31,6 @@ pub(crate) struct SendHalf {
     base: u64,
     /// Slots below this index may be sent.
     credit: u64,
-    /// The window in slots, if the receiver bounds the bytes on their way.
-    paced_window: Option<u64>,
     bytes_written: u64,
     bytes_arrived: u64,
     hash: Xxh3,
@@ -95,7 +93,6 @@ impl SendHalf {
             slots: VecDeque::new(),
             base: 0,
             credit,
-            paced_window: None,
             bytes_written: 0,
             bytes_arrived: 0,
             hash: Xxh3::new(),
@@ -169,31 +166,8 @@ impl SendHalf {
     /// Raises the number of slots that may be sent. Returns whether that unblocks anything.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
-        if self.paced_window.is_none() {
-            self.credit = self.credit.max(credit);
-        }
+        self.credit = self.credit.max(credit);
         was_blocked && !self.is_blocked()
-    }
-
-    /// Sets the number of slots that may be sent, if the receiver bounds the bytes on their way. The first
-    /// call may lower the number, later ones only raise it. Slots that were sent stay sent.
-    pub(crate) fn set_paced_credit(&mut self, credit: u64, window: u64) {
-        if self.paced_window.is_none() || credit >= self.credit {
-            self.credit = credit;
-            self.paced_window = Some(window);
-        }
-    }
-
-    /// Bytes that may wait in this half to be sent; `None` if the receiver bounds nothing.
-    pub(crate) fn unsent_max(&self) -> Option<usize> {
-        self.paced_window
-            .map(|window| pace::queue_bytes(window, pace::UNSENT_SHARE))
-    }
-
-    /// Bytes that may wait in the application's queue before this half; `None` if the receiver bounds nothing.
-    pub(crate) fn queue_max(&self) -> Option<usize> {
-        self.paced_window
-            .map(|window| pace::queue_bytes(window, pace::SEND_QUEUE_SHARE))
     }
 
     /// Whether there are bytes that only the lack of credit holds back.

@@ -1,7 +1,6 @@
 //! All streams of one connection: opening, closing, and which of them sends next.
 
 mod limit;
-mod paced;
 mod repeats;
 mod windows;
 
@@ -16,7 +15,6 @@ use super::{
     copies::copies_in_round,
     credit_pool::{Share, WINDOW_FLOOR},
     memory::{CONTROL_WINDOW, Memory, streams_at_first, streams_max},
-    readers::Readers,
     recv::{RecvHalf, RecvState},
     send::SendHalf,
     slab::SlabPool,
@@ -49,8 +47,6 @@ pub(crate) struct Stream {
     pub(crate) credit_queued: bool,
     /// The application was told that it may read and has not read since.
     pub(crate) told_readable: bool,
-    /// The application must learn the new bound of bytes that wait to be sent.
-    queue_changed: bool,
 }
 
 /// What the application should know.
@@ -60,8 +56,6 @@ pub(crate) enum StreamEvent {
     Incoming { stream: u32, class: Class },
     /// A stream has bytes, its end, or its failure to read.
     Readable { stream: u32 },
-    /// How much of a stream should wait to be sent has changed.
-    SendQueue { stream: u32 },
     /// The peer's application read everything to the end.
     SendDone { stream: u32 },
     /// The peer wants no more.
@@ -95,7 +89,6 @@ pub(crate) struct Streams {
     pub(crate) controls: ControlQueue,
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
-    readers: Readers,
     streams_max: u32,
     /// Streams that the peer may open beyond those that it has opened.
     streams_at_first: u32,
@@ -132,7 +125,6 @@ impl Streams {
             controls: ControlQueue::default(),
             events: VecDeque::new(),
             memory: Memory::new(limits.memory_max, limits.initial_credit),
-            readers: Readers::default(),
             streams_max: streams_max(limits.memory_max),
             streams_at_first: streams_at_first(limits.memory_max),
         }
@@ -564,7 +556,6 @@ impl Streams {
             in_ready_queue: false,
             credit_queued: false,
             told_readable: false,
-            queue_changed: false,
         };
         let place = match self.vacant.pop() {
             Some(place) => {

@@ -11,20 +11,6 @@ use crate::{
 };
 
 impl Pair {
-    /// Whether an application has more to write of a stream that bounds what waits, and there is room.
-    pub(super) fn may_write_paced(&mut self, side: Side) -> bool {
-        let endpoint = &mut self.sites[side as usize].endpoint;
-        let mut unfinished = self
-            .transfers
-            .iter()
-            .filter(|it| it.from == side && !it.is_finished && !it.is_held);
-        unfinished.any(|it| {
-            it.key.is_some_and(|key| {
-                endpoint.send_queue_max(key).is_some() && endpoint.writable(key) > 0
-            })
-        })
-    }
-
     pub(super) fn handle_events(&mut self, side: Side, now: Instant) {
         while let Some(event) = self.sites[side as usize].endpoint.poll_event() {
             let other = self.sites[1 - side as usize].address;
@@ -48,11 +34,6 @@ impl Pair {
                     if let Some(index) = found {
                         self.by_stream.insert((side, key), index);
                         self.transfers[index].incoming = Some(key);
-                        if let Some(limit) = self.transfers[index].limit {
-                            let site = &mut self.sites[side as usize];
-                            let local = site.clock.local(now);
-                            site.endpoint.limit_buffered_time(key, READER, limit, local);
-                        }
                     }
                     // The answering direction is not used.
                     self.sites[side as usize].endpoint.finish(key);
@@ -66,7 +47,7 @@ impl Pair {
                         }
                     }
                 }
-                Event::SendQueue { .. } | Event::Stopped { .. } => {}
+                Event::Stopped { .. } => {}
                 Event::Lost { key, reason } => {
                     self.lost_streams[side as usize] += 1;
                     if let Some(index) = self.by_stream.get(&(side, key)) {
@@ -187,19 +168,13 @@ impl Pair {
             };
             transfer.key = Some(key);
             self.by_stream.insert((side, key), index);
-            let total = if transfer.is_held {
-                transfer.total.min(GREETING_BYTES)
-            } else {
-                transfer.total
-            };
-            let len_max = endpoint.send_queue_max(key).unwrap_or(WRITE_BYTES);
-            while transfer.written < total && endpoint.writable(key) > 0 {
-                let left = total - transfer.written;
-                let data = pattern(transfer.written, left.min(len_max as u64) as usize);
+            while transfer.written < transfer.total && endpoint.writable(key) > 0 {
+                let left = transfer.total - transfer.written;
+                let data = pattern(transfer.written, left.min(WRITE_BYTES as u64) as usize);
                 transfer.written += data.len() as u64;
                 endpoint.write(key, data);
             }
-            if transfer.written == transfer.total && !transfer.is_held {
+            if transfer.written == transfer.total {
                 if !transfer.stays_open {
                     endpoint.finish(key);
                 }
@@ -210,8 +185,4 @@ impl Pair {
     }
 }
 
-/// Of all transfers whose time to drain is limited.
-const READER: u64 = 1;
 const WRITE_BYTES: usize = 256 * 1024;
-/// Bytes that a held transfer sends as its greeting.
-const GREETING_BYTES: u64 = 100;

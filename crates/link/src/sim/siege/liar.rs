@@ -103,30 +103,12 @@ impl Liar {
                 frame::put_half(out, stream, index, len, half);
                 out.extend_from_slice(data);
             }
-            Frame::Credit { .. } | Frame::PacedCredit { .. } | Frame::InitialWindow { .. }
-                if self.has(CreditNone) =>
-            {
+            Frame::Credit { .. } | Frame::InitialWindow { .. } if self.has(CreditNone) => {
                 self.lies += 1;
             }
             Frame::Credit { stream, .. } if self.lies(CreditHuge) => {
                 let limit = varint::MAX - self.random.below(2) as u64;
                 Frame::Credit { stream, limit }.put(out);
-            }
-            Frame::Credit { stream, limit } | Frame::PacedCredit { stream, limit, .. }
-                if self.lies(CreditPaced) =>
-            {
-                let window = self.any_number();
-                let limit = if self.random.chance(0.5) {
-                    limit
-                } else {
-                    self.any_number()
-                };
-                Frame::PacedCredit {
-                    stream,
-                    limit,
-                    window,
-                }
-                .put(out);
             }
             Frame::End {
                 stream,

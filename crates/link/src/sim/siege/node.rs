@@ -159,8 +159,7 @@ impl Node {
         } = self;
         for key in endless {
             while endpoint.writable(*key) > 0 {
-                let len = endpoint.send_queue_max(*key).unwrap_or(WRITE_BYTES);
-                endpoint.write(*key, Bytes::from(vec![0; len.clamp(1, WRITE_BYTES)]));
+                endpoint.write(*key, Bytes::from(vec![0; WRITE_BYTES]));
             }
         }
     }
@@ -180,10 +179,6 @@ impl Node {
                         is_known: false,
                     },
                 );
-                if class == Class::Bulk && key.stream % 8 == 2 {
-                    self.endpoint
-                        .limit_buffered_time(key, READER, DRAIN_TIME, now);
-                }
             }
             Event::Readable { key } if self.reads => self.read(key, now),
             Event::Stopped { key, .. } => {
@@ -199,10 +194,7 @@ impl Node {
                 self.own.remove(&key);
                 self.forget(key);
             }
-            Event::Readable { .. }
-            | Event::Connected { .. }
-            | Event::Remember
-            | Event::SendQueue { .. } => {}
+            Event::Readable { .. } | Event::Connected { .. } | Event::Remember => {}
         }
     }
 
@@ -278,10 +270,6 @@ impl Node {
 
 /// Silence after which a connection is given up: of the enemy nothing is left so long after it has gone.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of the gateway's configuration: what drains within this time may be on its way.
-const DRAIN_TIME: Duration = Duration::from_secs(5);
-/// Of all streams that are to drain in time.
-const READER: u64 = 1;
 const WRITE_BYTES: usize = 64 * 1024;
 /// Streams that one node writes to without end, at most.
 const ENDLESS_MAX: usize = 64;

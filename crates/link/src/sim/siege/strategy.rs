@@ -18,7 +18,6 @@ pub enum Strategy {
     DelayLies,
     CreditHuge,
     CreditNone,
-    CreditPaced,
     SlotOffsets,
     SlotGaps,
     SlotHalves,
@@ -76,7 +75,6 @@ const TABLE: &[(Strategy, &str)] = &[
     // Credit, streams, and the path.
     (CreditHuge, "credit-huge"),
     (CreditNone, "credit-none"),
-    (CreditPaced, "credit-paced"),
     (SlotOffsets, "slot-offsets"),
     (SlotGaps, "slot-gaps"),
     (SlotHalves, "slot-halves"),

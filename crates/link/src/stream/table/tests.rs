@@ -1,12 +1,5 @@
-use std::time::Duration;
-
-use proptest::prelude::*;
-
 use super::{super::memory::FLOOR_SHARE, *};
-use crate::stream::{
-    SLOT_SIZE,
-    recv::{Insert, Shortage},
-};
+use crate::stream::{SLOT_SIZE, recv::Shortage};
 
 pub(super) fn streams(memory_max: u64) -> Streams {
     Streams::new(
@@ -256,64 +249,6 @@ pub(super) fn bulk(streams: &mut Streams) -> u32 {
     streams.open(Class::Bulk, 0.0).expect("it is allowed")
 }
 
-/// A reader to which everything comes at once that the peer was told it may send, and that reads it in lumps.
-struct PacedReader {
-    now_s: f64,
-    number: u32,
-    arrived: u64,
-    told: u64,
-}
-
-impl PacedReader {
-    fn step(&mut self, streams: &mut Streams, pause_s: f64, len_max: usize) {
-        let rtt_s = 0.1;
-        self.now_s += pause_s;
-        let (stream, pool) = streams.get_with_pool(self.number).expect("it is open");
-        while self.arrived < self.told {
-            assert_eq!(stream.recv.insert(self.arrived, b"x", pool), Insert::New);
-            self.arrived += 1;
-        }
-        stream.recv.keep_pace(self.now_s, rtt_s);
-        stream.recv.read(len_max, pool);
-        stream.recv.keep_pace(self.now_s, rtt_s);
-        streams.fit_window(self.number);
-    }
-}
-
-proptest! {
-    /// Never a deadlock: what was told is either still to be read, or more is told.
-    #[test]
-    fn a_paced_reader_that_has_read_everything_is_given_more(
-        memory_max in prop_oneof![Just(16u64 << 20), Just(1 << 30)],
-        others in 0u32..200,
-        steps in prop::collection::vec((0.0f64..3.0, 1usize..2000), 1..60),
-    ) {
-        let mut streams = streams(memory_max);
-        let number = bulk(&mut streams);
-        for _ in 0..others.min(streams_max(memory_max) - 1) {
-            bulk(&mut streams);
-        }
-        streams.pace(number, 1, Duration::from_secs(5), 0.1, 0.0);
-        let stream = streams.get(number).expect("it is open");
-        let told = stream.recv.take_credit();
-        prop_assert!(told >= 16);
-        let mut reader = PacedReader { now_s: 0.0, number, arrived: 0, told };
-        for (pause_s, len_max) in steps {
-            reader.step(&mut streams, pause_s, len_max);
-            prop_assert!(streams.memory.send_buffer_max() >= memory_max / FLOOR_SHARE);
-            let stream = streams.get(number).expect("it is open");
-            let has_read_all = stream.recv.outstanding() == 0;
-            let is_due = stream.recv.credit_due(reader.now_s);
-            prop_assert!(is_due || !has_read_all);
-            if is_due {
-                let limit = stream.recv.take_credit();
-                prop_assert!(limit > reader.told);
-                reader.told = limit;
-            }
-        }
-    }
-}
-
 #[test]
 fn the_memory_of_streams_comes_back_when_they_are_over() {
     let mut streams = streams(1 << 30);
@@ -322,9 +257,6 @@ fn the_memory_of_streams_comes_back_when_they_are_over() {
     streams.return_window(first);
     let before = streams.memory.room();
     let numbers: Vec<_> = (0..50).map(|_| bulk(&mut streams)).collect();
-    for number in &numbers[25..] {
-        streams.pace(*number, 1, Duration::from_secs(5), 0.1, 0.0);
-    }
     for number in &numbers[..25] {
         streams.widen(*number, |_| {
             Some(Shortage::Hole {

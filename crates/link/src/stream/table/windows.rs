@@ -61,7 +61,7 @@ impl Streams {
     }
 
     /// Sets the window of a stream, and takes back what it needs no more.
-    pub(super) fn refit(&mut self, number: u32, window: u64) {
+    fn refit(&mut self, number: u32, window: u64) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
             return;
@@ -82,7 +82,7 @@ impl Streams {
     }
 
     /// Tells the receiving half of a stream how much memory is free.
-    pub(super) fn note_free_memory(&mut self, number: u32) {
+    fn note_free_memory(&mut self, number: u32) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
             return;

@@ -100,7 +100,7 @@ proptest! {
                 let allowed = stream.recv.promised().min(slots);
                 it.arrived += allowed;
                 stream.recv.skip(allowed, pool);
-                stream.recv.keep_pace(now_s, rtt_s);
+                stream.recv.measure_need(now_s, rtt_s);
                 let gap = Shortage::Hole { highest: it.arrived };
                 let widened = match step {
                     2 => streams.widen(it.number, |_| Some(gap)),
@@ -147,7 +147,7 @@ fn window_after_paused(paused: u32, by_peer: bool) -> u64 {
             now_s += rtt_s / 8.0;
             stream.recv.skip(part, pool);
             read += part;
-            stream.recv.keep_pace(now_s, rtt_s);
+            stream.recv.measure_need(now_s, rtt_s);
             if !streams.widen(number, |recv| recv.shortage(now_s, rtt_s)) {
                 streams.narrow(number);
             }
