@@ -242,8 +242,6 @@ impl World {
                 near::Output::Order(transfer, Order::Start(_)) => self.begun.push(transfer),
                 near::Output::Order(transfer, Order::Kill) => {
                     self.begun.retain(|other| *other != transfer);
-                    self.to_far
-                        .push_back(near::Output::Order(transfer, Order::Kill));
                 }
                 near::Output::Close => self.is_over = true,
                 output => self.to_far.push_back(output),
@@ -313,29 +311,12 @@ impl World {
 
     fn carry_to_far(&mut self) {
         match self.to_far.pop_front() {
-            Some(near::Output::Command {
-                id,
-                line,
-                synch,
-                answered,
-            }) => self.far(far::Input::Command {
-                id,
-                line: &line,
-                synch,
-                answered,
-            }),
-            Some(near::Output::OpenData {
-                id,
-                transfer,
-                answered,
-            }) => self.far(far::Input::AskData {
-                id,
-                transfer,
-                answered,
-            }),
-            Some(near::Output::Order(transfer, Order::Kill)) => {
-                self.far(far::Input::Abandon(transfer));
-            }
+            Some(
+                near::Output::Send(message)
+                | near::Output::OpenData {
+                    request: message, ..
+                },
+            ) => self.far(far::Input::Received(message)),
             Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
             _ => {}
         }
@@ -343,25 +324,7 @@ impl World {
 
     fn carry_to_near(&mut self) {
         match self.to_near.pop_front() {
-            Some(far::Output::Reply { tag, line }) => {
-                self.near(near::Input::FarReply { tag, line: &line });
-            }
-            Some(far::Output::UploadEnded { transfer, is_whole }) => {
-                self.near(near::Input::UploadEnded { transfer, is_whole });
-            }
-            Some(far::Output::Taken) => self.near(near::Input::Taken),
-            Some(far::Output::LeftUnanswered(id)) => self.near(near::Input::LeftUnanswered(id)),
-            Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
-            Some(far::Output::Prefetched {
-                subject,
-                answer,
-                last,
-            }) => self.near(near::Input::Prefetched {
-                subject,
-                answer: answer.as_deref(),
-                last,
-            }),
-            Some(far::Output::Close) => self.near(near::Input::ServerClosed),
+            Some(far::Output::Send(message)) => self.near(near::Input::Received(message)),
             _ => {}
         }
     }

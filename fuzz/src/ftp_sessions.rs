@@ -11,7 +11,7 @@ use std::{
 };
 
 use ftp::session::{
-    Mode, Stage, Tag, TransferId,
+    Mode, Request, Stage, Tag, ToFar, ToNear, TransferId,
     data::{
         far::Event as FarEvent,
         near::{Event, Order},
@@ -244,10 +244,10 @@ impl World {
             }
             13 => match tape.byte() % 16 {
                 0 => self.far(far::Input::ServerClosed),
-                1 => self.near(near::Input::ServerClosed),
+                1 => self.near(near::Input::Received(ToNear::ServerClosed)),
                 2 => self.near(near::Input::LinkLost("lost")),
                 3 => self.near(near::Input::ClientLineTooLong),
-                4 => self.near(near::Input::Refused {
+                4 => self.near(near::Input::NotReached {
                     code: 425,
                     text: "not reached",
                 }),
@@ -267,7 +267,7 @@ impl World {
             }
             15 => {
                 let transfer = TransferId(u32::from(tape.byte() % 4));
-                self.far(far::Input::Abandon(transfer));
+                self.far(far::Input::Received(ToFar::Abandon(transfer)));
             }
             _ => {}
         }
@@ -383,29 +383,17 @@ impl World {
                 self.far = Some(FarSession::new(opening, self.manner));
                 self.to_near.clear();
             }
-            Some(near::Output::Command {
-                id,
-                line,
-                synch,
-                answered,
-            }) => {
-                assert!(!line.contains(&b'\n'), "one line only");
-                self.far(far::Input::Command {
-                    id,
-                    line: &line,
-                    synch,
-                    answered,
-                });
+            Some(
+                near::Output::Send(message)
+                | near::Output::OpenData {
+                    request: message, ..
+                },
+            ) => {
+                if let ToFar::Request(Request::Command { line, .. }) = &message {
+                    assert!(!line.contains(&b'\n'), "one line only");
+                }
+                self.far(far::Input::Received(message));
             }
-            Some(near::Output::OpenData {
-                id,
-                transfer,
-                answered,
-            }) => self.far(far::Input::AskData {
-                id,
-                transfer,
-                answered,
-            }),
             Some(near::Output::LeaveServer) => self.far(far::Input::ClientGone),
             _ => {}
         }
@@ -413,32 +401,18 @@ impl World {
 
     fn carry_to_near(&mut self) {
         match self.to_near.pop_front() {
-            Some(far::Output::Reply { tag, line }) => {
-                let text = String::from_utf8_lossy(&line);
-                let number = text
-                    .rsplit_once('#')
-                    .and_then(|(_, number)| number.parse().ok());
-                if let Some(number) = number {
-                    self.tags.insert(number, tag);
+            Some(far::Output::Send(message)) => {
+                if let ToNear::Reply { tag, line } = &message {
+                    let text = String::from_utf8_lossy(line);
+                    let number = text
+                        .rsplit_once('#')
+                        .and_then(|(_, number)| number.parse().ok());
+                    if let Some(number) = number {
+                        self.tags.insert(number, *tag);
+                    }
                 }
-                self.near(near::Input::FarReply { tag, line: &line });
+                self.near(near::Input::Received(message));
             }
-            Some(far::Output::UploadEnded { transfer, is_whole }) => {
-                self.near(near::Input::UploadEnded { transfer, is_whole });
-            }
-            Some(far::Output::Taken) => self.near(near::Input::Taken),
-            Some(far::Output::LeftUnanswered(id)) => self.near(near::Input::LeftUnanswered(id)),
-            Some(far::Output::DataReady(id)) => self.near(near::Input::DataReady(id)),
-            Some(far::Output::Prefetched {
-                subject,
-                answer,
-                last,
-            }) => self.near(near::Input::Prefetched {
-                subject,
-                answer: answer.as_deref(),
-                last,
-            }),
-            Some(far::Output::Close) => self.near(near::Input::ServerClosed),
             _ => {}
         }
     }

@@ -1,14 +1,16 @@
 //! What two gateways say to each other: any bytes decode to a message or are refused, a message
 //! reads back as it was written, and pieces of any size make no difference.
 
-use ftp::session::{self, CommandId, Stage, Subject, Tag, TransferId, far::DataWay};
+use ftp::session::{
+    self, CommandId, Request, Stage, Subject, Tag, ToFar, ToNear, TransferId, far::DataWay,
+};
 use gateway::{
     enrolment::Invite,
     target::{Endpoint, Host},
     tls::{Mode, ServerTls, Verify},
     wire::{
-        Ask, Coding, Cutting, Decoder, EnrolReply, FarMessage, Hello, Limit, NearMessage, Service,
-        StoreTerms, Wire, decode, encode,
+        Ask, Coding, Cutting, Decoder, EnrolReply, FarMessage, Grant, Hello, Limit, NearMessage,
+        Service, StoreTerms, Wire, decode, encode,
     },
 };
 
@@ -131,18 +133,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         },
     ];
     let near = [
-        NearMessage::Command {
+        NearMessage::Session(ToFar::Request(Request::Command {
             id,
             synch: false,
             answered: true,
             line: b"RETR file".to_vec(),
-        },
-        NearMessage::Data {
+        })),
+        NearMessage::Session(ToFar::Request(Request::Data {
             id,
             transfer,
             answered: false,
-        },
-        NearMessage::Abandon(transfer),
+        })),
+        NearMessage::Session(ToFar::Abandon(transfer)),
         NearMessage::Waiting(transfer, Limit::Client),
     ];
     let tag = Tag {
@@ -153,29 +155,49 @@ pub fn seeds() -> Vec<Vec<u8>> {
         last: true,
         prefetches: true,
     };
-    let far = [
-        FarMessage::Reply {
+    let session = [
+        ToNear::Reply {
             tag,
             line: b"226 done".to_vec(),
         },
-        FarMessage::DataReady(id),
-        FarMessage::Taken,
-        FarMessage::Prefetched {
+        ToNear::DataReady(id),
+        ToNear::Taken,
+        ToNear::LeftUnanswered(id),
+        ToNear::UploadEnded {
+            transfer,
+            is_whole: true,
+        },
+        ToNear::Prefetched {
             subject: Subject::Features,
             answer: Some(b"211-\r\n MDTM\r\n211 End".to_vec()),
             last: true,
         },
-        FarMessage::Refused {
+        ToNear::Refused {
             code: 425,
             text: "not reached".into(),
         },
-        FarMessage::ServerClosed,
+        ToNear::ServerClosed,
+    ];
+    let reports = [
         FarMessage::Waiting(transfer, Limit::Wan),
+        FarMessage::Granted(
+            transfer,
+            Grant {
+                accepted_bytes: 1 << 20,
+                budget_bytes: 1 << 18,
+            },
+        ),
+        FarMessage::FirstBudget(1 << 20),
         FarMessage::Store(Cutting {
             id: 1,
             secret: [8; 32],
         }),
     ];
+    let far: Vec<_> = session
+        .map(FarMessage::Session)
+        .into_iter()
+        .chain(reports)
+        .collect();
     let seed = |kind: u8, bytes: &[u8]| [&[kind, 3], bytes].concat();
     let mut seeds = Vec::new();
     seeds.extend(hellos.map(|service| seed(0, &encode(&Hello { service }))));

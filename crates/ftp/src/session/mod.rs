@@ -4,11 +4,14 @@
 //! The far half sends the server one command at a time (what may overtake a transfer excepted) and
 //! tags each reply line with the command and the transfer that it answers. The near half relays
 //! the lines, inserts the gateway's own replies in their order, and holds the final reply of a
-//! transfer until its data has been delivered.
+//! transfer until its data has been delivered. [`ToFar`] and [`ToNear`] are all that they say to each other.
 
 pub mod data;
 pub mod far;
+mod message;
 pub mod near;
+
+pub use message::{Request, ToFar, ToNear};
 
 use crate::{
     command::{Command, Kind},

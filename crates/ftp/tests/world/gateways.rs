@@ -19,7 +19,7 @@ use crate::{
     conn::Conn,
     driver::Driver,
     server::PORT_MIN,
-    world::{GATEWAY, Line, ToFar, ToNear, World},
+    world::{GATEWAY, Line, World},
 };
 
 impl World {
@@ -57,26 +57,7 @@ impl World {
         if self.near.wants_far()
             && let Some(message) = self.to_near.pop(self.now)
         {
-            match message {
-                ToNear::Reply(tag, line) => {
-                    let line = &line;
-                    self.near.handle(near::Input::FarReply { tag, line });
-                }
-                ToNear::DataReady(id) => self.near.handle(near::Input::DataReady(id)),
-                ToNear::Taken => self.near.handle(near::Input::Taken),
-                ToNear::LeftUnanswered(id) => self.near.handle(near::Input::LeftUnanswered(id)),
-                ToNear::Prefetched(subject, answer, last) => {
-                    self.near.handle(near::Input::Prefetched {
-                        subject,
-                        answer: answer.as_deref(),
-                        last,
-                    });
-                }
-                ToNear::UploadEnded(transfer, is_whole) => self
-                    .near
-                    .handle(near::Input::UploadEnded { transfer, is_whole }),
-                ToNear::ServerClosed => self.near.handle(near::Input::ServerClosed),
-            }
+            self.near.handle(near::Input::Received(message));
             self.drain_near();
             return true;
         }
@@ -95,17 +76,17 @@ impl World {
                 near::Output::ToClient(line) => {
                     self.to_client.push(now, &mut self.rng, Line::Text(line));
                 }
-                near::Output::OpenData { transfer, .. } => {
+                near::Output::OpenData { transfer, request } => {
                     let mut conn = Conn::new();
                     let overtakes = true;
                     conn.stream = Some(Carrier::new(self.delay_ms, 20_000, overtakes));
                     let delay = Duration::from_millis(self.delay_ms);
                     conn.stream_opens_at = Some(now + delay / 2 + self.rng.time(self.delay_ms));
                     self.conns.insert(transfer.0, conn);
-                    self.to_far.push(now, &mut self.rng, ToFar::Output(output));
+                    self.to_far.push(now, &mut self.rng, Some(request));
                 }
-                near::Output::Command { .. } => {
-                    self.to_far.push(now, &mut self.rng, ToFar::Output(output));
+                near::Output::Send(message) => {
+                    self.to_far.push(now, &mut self.rng, Some(message));
                 }
                 near::Output::Listen { transfer, .. } => {
                     self.start_near(transfer, Opening::Accept);
@@ -121,7 +102,7 @@ impl World {
                         self.complain(format!("transfer {id} is recorded twice"));
                     }
                 }
-                near::Output::LeaveServer => self.to_far.push(now, &mut self.rng, ToFar::Gone),
+                near::Output::LeaveServer => self.to_far.push(now, &mut self.rng, None),
                 near::Output::Close => {
                     self.near_closed = true;
                     for near in self.conns.values_mut().filter_map(|c| c.near.as_mut()) {
@@ -170,9 +151,6 @@ impl World {
                 None => {}
             }
         }
-        if order == Order::Kill {
-            self.to_far.push(now, rng, ToFar::Abandon(transfer));
-        }
     }
 
     pub(crate) fn step_far(&mut self) -> bool {
@@ -181,29 +159,8 @@ impl World {
         if let Some(message) = self.to_far.pop(now) {
             self.silent_at = None;
             let handled = match message {
-                ToFar::Output(near::Output::Command {
-                    id,
-                    line,
-                    synch,
-                    answered,
-                }) => self.far.handle(far::Input::Command {
-                    id,
-                    line: &line,
-                    synch,
-                    answered,
-                }),
-                ToFar::Output(near::Output::OpenData {
-                    id,
-                    transfer,
-                    answered,
-                }) => self.far.handle(far::Input::AskData {
-                    id,
-                    transfer,
-                    answered,
-                }),
-                ToFar::Output(_) => Ok(()),
-                ToFar::Abandon(transfer) => self.far.handle(far::Input::Abandon(transfer)),
-                ToFar::Gone => self.far.handle(far::Input::ClientGone),
+                Some(message) => self.far.handle(far::Input::Received(message)),
+                None => self.far.handle(far::Input::ClientGone),
             };
             if let Err(error) = handled {
                 self.complain(error.to_string());
@@ -279,23 +236,7 @@ impl World {
                 far::Output::ToServer { line, .. } => {
                     self.to_server.push(now, rng, Line::Text(line));
                 }
-                far::Output::Reply { tag, line } => {
-                    self.to_near.push(now, rng, ToNear::Reply(tag, line));
-                }
-                far::Output::DataReady(id) => self.to_near.push(now, rng, ToNear::DataReady(id)),
-                far::Output::Taken => self.to_near.push(now, rng, ToNear::Taken),
-                far::Output::Prefetched {
-                    subject,
-                    answer,
-                    last,
-                } => {
-                    let message = ToNear::Prefetched(subject, answer, last);
-                    self.to_near.push(now, rng, message);
-                }
-                far::Output::UploadEnded { transfer, is_whole } => {
-                    let message = ToNear::UploadEnded(transfer, is_whole);
-                    self.to_near.push(now, rng, message);
-                }
+                far::Output::Send(message) => self.to_near.push(now, rng, message),
                 far::Output::Listen(transfer) => {
                     self.start_far(transfer, true);
                     let port = (transfer.0 + PORT_MIN) as u16;
@@ -319,24 +260,17 @@ impl World {
                         far.orders.push(now, rng, order);
                     }
                 }
-                far::Output::LeftUnanswered(id) => {
-                    self.to_near.push(now, rng, ToNear::LeftUnanswered(id));
-                }
                 far::Output::BeginTls => {
                     let _ = self.far.handle(far::Input::TlsBegun);
                 }
                 far::Output::Reconnect => self.reconnect(),
-                far::Output::Learned(_)
-                | far::Output::Refuse(_)
-                | far::Output::Spool(_)
-                | far::Output::Wait(_) => {}
+                far::Output::Learned(_) | far::Output::Spool(_) | far::Output::Wait(_) => {}
                 far::Output::Close => {
                     self.far_closed = true;
                     for far in self.conns.values_mut().filter_map(|c| c.far.as_mut()) {
                         far.has_no_session = true;
                     }
                     self.to_server.push(now, rng, Line::Closed);
-                    self.to_near.push(now, rng, ToNear::ServerClosed);
                 }
             }
         }

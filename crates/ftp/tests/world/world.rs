@@ -7,7 +7,7 @@ use std::{
 };
 
 use ftp::session::{
-    Mode, Subject, Tag, TransferId,
+    Mode, ToFar, ToNear, TransferId,
     far::{self, FarSession},
     near::{self, ClientTls, FrontDoor, NearSession},
 };
@@ -28,24 +28,6 @@ pub(crate) enum Line {
     /// Its sender sends nothing more.
     Ended,
     Closed,
-}
-
-#[derive(Debug)]
-pub(crate) enum ToFar {
-    Output(near::Output),
-    Abandon(TransferId),
-    Gone,
-}
-
-#[derive(Debug)]
-pub(crate) enum ToNear {
-    Reply(Tag, Vec<u8>),
-    DataReady(ftp::session::CommandId),
-    Taken,
-    LeftUnanswered(ftp::session::CommandId),
-    Prefetched(Subject, Option<Vec<u8>>, bool),
-    UploadEnded(TransferId, bool),
-    ServerClosed,
 }
 
 /// What a session has come to.
@@ -83,7 +65,8 @@ pub(crate) struct World {
     pub(crate) to_client: Channel<Line>,
     pub(crate) from_server: Channel<Line>,
     pub(crate) to_server: Channel<Line>,
-    pub(crate) to_far: Channel<ToFar>,
+    /// Messages for the far half; `None`: the end of the stream.
+    pub(crate) to_far: Channel<Option<ToFar>>,
     pub(crate) to_near: Channel<ToNear>,
     /// When the far half stops waiting for a silent server.
     pub(crate) silent_at: Option<Duration>,

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use ftp::session::ToNear;
 use link::{Incoming, Link, PeerId, RecvStream};
 use tokio::{
     sync::{mpsc, watch},
@@ -79,10 +80,10 @@ async fn serve_stream(
                     ..
                 }
             ) {
-                let refused = FarMessage::Refused {
+                let refused = FarMessage::Session(ToNear::Refused {
                     code: 421,
                     text: error.to_string(),
-                };
+                });
                 let _ = send.write(encode(&refused)).await;
                 return send.finish();
             }

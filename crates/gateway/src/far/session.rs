@@ -17,7 +17,7 @@ use ftp::{
     command::Command,
     line::{Line, REPLY_MAX},
     session::{
-        PIPELINED_MAX, TransferId,
+        PIPELINED_MAX, ToNear, TransferId,
         data::{
             Input as DataInput,
             far::{Event, FarData, Order, Setup},
@@ -65,7 +65,7 @@ pub(super) async fn serve(mut opened: Opened, shared: &Arc<Shared>) {
         Err((code, text)) => {
             shared.registry.refused();
             warn!(text, "not connected");
-            let refused = FarMessage::Refused { code, text };
+            let refused = FarMessage::Session(ToNear::Refused { code, text });
             let _ = opened.send.write(encode(&refused)).await;
             return opened.send.finish();
         }
@@ -255,7 +255,6 @@ impl Session<'_> {
             }
             self.drain().await?;
         }
-        let _ = self.send.write(encode(&FarMessage::ServerClosed)).await;
         self.send.finish();
         self.control.shut_down().await;
         Ok(())
@@ -298,36 +297,22 @@ impl Session<'_> {
 
     /// There will be no session: tells the client why.
     async fn refuse(&mut self, code: u16, text: String) -> Result<(), SessionError> {
-        self.shared.registry.refused();
-        warn!(text, "no session");
         self.closing = true;
-        self.tell_near(&FarMessage::Refused { code, text }).await
+        self.send_message(ToNear::Refused { code, text }).await
+    }
+
+    async fn send_message(&mut self, message: ToNear) -> Result<(), SessionError> {
+        if let ToNear::Refused { text, .. } = &message {
+            self.shared.registry.refused();
+            warn!(text, "no session");
+        }
+        self.tell_near(&FarMessage::Session(message)).await
     }
 
     fn near_said(&mut self, decoder: &mut Decoder) -> Result<(), SessionError> {
         while let Some(message) = decoder.next_message()? {
             match message {
-                NearMessage::Command {
-                    id,
-                    synch,
-                    answered,
-                    line,
-                } => self.far.handle(Input::Command {
-                    id,
-                    line: &line,
-                    synch,
-                    answered,
-                })?,
-                NearMessage::Data {
-                    id,
-                    transfer,
-                    answered,
-                } => self.far.handle(Input::AskData {
-                    id,
-                    transfer,
-                    answered,
-                })?,
-                NearMessage::Abandon(transfer) => self.far.handle(Input::Abandon(transfer))?,
+                NearMessage::Session(message) => self.far.handle(Input::Received(message))?,
                 NearMessage::Waiting(transfer, limit) => {
                     let open = self.data.get(&transfer);
                     if let Some(open) = open.and_then(|it| it.transfer.upgrade()) {
@@ -344,23 +329,7 @@ impl Session<'_> {
         while let Some(output) = self.far.poll() {
             match output {
                 Output::ToServer { line, synch } => self.tell_server(line, synch).await?,
-                Output::Reply { tag, line } => {
-                    self.tell_near(&FarMessage::Reply { tag, line }).await?;
-                }
-                Output::Taken => self.tell_near(&FarMessage::Taken).await?,
-                Output::DataReady(id) => self.tell_near(&FarMessage::DataReady(id)).await?,
-                Output::Prefetched {
-                    subject,
-                    answer,
-                    last,
-                } => {
-                    let message = FarMessage::Prefetched {
-                        subject,
-                        answer,
-                        last,
-                    };
-                    self.tell_near(&message).await?;
-                }
+                Output::Send(message) => self.send_message(message).await?,
                 Output::Connect { transfer, port } => {
                     let to = SocketAddr::new(self.server.ip(), port);
                     self.start_data(transfer, ServerLeg::Dial(to));
@@ -379,20 +348,12 @@ impl Session<'_> {
                 }
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Order(transfer, order) => self.order(transfer, order),
-                Output::UploadEnded { transfer, is_whole } => {
-                    let message = FarMessage::UploadEnded { transfer, is_whole };
-                    self.tell_near(&message).await?;
-                }
-                Output::LeftUnanswered(id) => {
-                    self.tell_near(&FarMessage::LeftUnanswered(id)).await?;
-                }
                 Output::Reconnect => self.reconnect().await?,
                 Output::Learned(lesson) => {
                     info!(?lesson, "learned of the server");
                     let known = &self.shared.known_servers;
                     known.learn_ftp(&self.target, lesson, Instant::now());
                 }
-                Output::Refuse(text) => self.refuse(530, text).await?,
                 Output::Close => self.closing = true,
             }
         }

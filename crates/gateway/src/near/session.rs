@@ -279,32 +279,10 @@ impl Session {
                     }
                 }
                 Output::Connect { id, logon } => self.log_on(id, logon).await,
-                Output::Command {
-                    id,
-                    line,
-                    synch,
-                    answered,
-                } => {
-                    self.tell_far(&NearMessage::Command {
-                        id,
-                        synch,
-                        answered,
-                        line,
-                    })
-                    .await;
-                }
-                Output::OpenData {
-                    id,
-                    transfer,
-                    answered,
-                } => {
+                Output::Send(message) => self.tell_far(&NearMessage::Session(message)).await,
+                Output::OpenData { transfer, request } => {
                     if self.open_data(transfer).await {
-                        self.tell_far(&NearMessage::Data {
-                            id,
-                            transfer,
-                            answered,
-                        })
-                        .await;
+                        self.tell_far(&NearMessage::Session(request)).await;
                     } else {
                         self.near.handle(Input::NoData(transfer));
                     }

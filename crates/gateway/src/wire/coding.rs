@@ -1,9 +1,8 @@
 //! What two gateways say of coded streams: what becomes of bytes, where they are cut, and which chunks are missing.
 
-use super::{
-    Wire, WireError,
-    body::{Reader, put_flags, put_text},
-};
+use codec::{BodyError, Reader, put_flags, put_text};
+
+use super::{Wire, WireError};
 
 /// What becomes of bytes before they go: in both directions they are frames of `optimiser`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +63,9 @@ impl Wire for Ask {
         let ask = match kind {
             1 => Self::Taken(reader.u64()?),
             2 => Self::Missing(reader.u64()?),
-            other => return Err(WireError::UnknownType(other)),
+            other => return Err(BodyError::UnknownType(other).into()),
         };
-        reader.end(ask)
+        Ok(reader.end(ask)?)
     }
 }
 
@@ -81,7 +80,7 @@ pub(super) fn put_coding(body: &mut Vec<u8>, coding: Option<&Coding>) {
     }
 }
 
-pub(super) fn coding(reader: &mut Reader<'_>) -> Result<Option<Coding>, WireError> {
+pub(super) fn coding(reader: &mut Reader<'_>) -> Result<Option<Coding>, BodyError> {
     let [is_coded, compresses, has_store] = reader.flags()?;
     if !is_coded {
         return match compresses || has_store {
@@ -105,7 +104,7 @@ pub(super) fn put_cutting(body: &mut Vec<u8>, cutting: &Cutting) {
     body.extend_from_slice(&cutting.secret);
 }
 
-pub(super) fn cutting(reader: &mut Reader<'_>) -> Result<Cutting, WireError> {
+pub(super) fn cutting(reader: &mut Reader<'_>) -> Result<Cutting, BodyError> {
     Ok(Cutting {
         id: reader.u8()?,
         secret: reader.array()?,

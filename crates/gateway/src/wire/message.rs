@@ -1,11 +1,11 @@
 //! The messages, with one enum for each place in which they occur.
 
-use ftp::session::{CommandId, Mode, Stage, Subject, Tag, TransferId, far::DataWay};
+use codec::{BodyError, Reader, put_flags, put_text};
+use ftp::session::{CommandId, Mode, ToFar, ToNear, TransferId, far::DataWay};
 use link::PublicKey;
 
 use super::{
     VERSION, Wire, WireError,
-    body::{Reader, put_flags, put_text},
     coding::{Coding, Cutting, coding, cutting, put_coding, put_cutting},
     report::{Grant, Limit, grant, limit, put_grant, put_limit},
 };
@@ -101,67 +101,20 @@ pub enum EnrolReply {
     },
 }
 
-/// From the near side, on the stream of an FTP session.
+/// From the near gateway, on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearMessage {
-    /// A command of the client.
-    Command {
-        id: CommandId,
-        /// Whether a Telnet Synch came with the command.
-        synch: bool,
-        /// Whether the client has its reply already.
-        answered: bool,
-        /// The line without its terminator.
-        line: Vec<u8>,
-    },
-    /// A request for a data connection.
-    Data {
-        id: CommandId,
-        transfer: TransferId,
-        /// Whether the client has its reply already.
-        answered: bool,
-    },
-    /// A data connection was abandoned.
-    Abandon(TransferId),
+    /// A message of the session.
+    Session(ToFar),
     /// The bottleneck of a transfer at the near gateway.
     Waiting(TransferId, Limit),
 }
 
-/// From the far side, on the stream of an FTP session.
+/// From the far gateway, on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FarMessage {
-    /// A reply line of the server.
-    Reply {
-        /// The request that the line answers.
-        tag: Tag,
-        /// The line without its terminator.
-        line: Vec<u8>,
-    },
-    /// The server has agreed on the data connection that this command asked for.
-    DataReady(CommandId),
-    /// A command whose answer the client has had has been dealt with.
-    Taken,
-    /// The server leaves this command unanswered, and the client has gone on.
-    LeftUnanswered(CommandId),
-    /// The server's answer to a request that the far gateway made ahead of the client.
-    Prefetched {
-        subject: Subject,
-        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
-        answer: Option<Vec<u8>>,
-        /// Whether this answers the last request that the far gateway made ahead of the client.
-        last: bool,
-    },
-    /// The server is not reached; the reply that says why.
-    Refused { code: u16, text: String },
-    /// The server's control connection has ended.
-    ServerClosed,
-    /// An upload has ended beside the server. Goes ahead of the server's success where that is known by then; the near
-    /// gateway holds the success until this has come.
-    UploadEnded {
-        transfer: TransferId,
-        /// Everything from the client, and its end, has been written to the server.
-        is_whole: bool,
-    },
+    /// A message of the session.
+    Session(ToNear),
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
     /// What an upload may have on its way.
@@ -314,13 +267,13 @@ impl Wire for Hello {
                 transfer: TransferId(reader.u32()?),
                 of_near: reader.flag()?,
             },
-            other => return Err(WireError::UnknownType(other)),
+            other => return Err(BodyError::UnknownType(other).into()),
         };
         #[cfg(fuzz_canary)]
         if let Service::FtpData { transfer, .. } = &service {
             assert!(transfer.0 != 0x5eed, "canary: in the decoder of hellos");
         }
-        reader.end(Self { service })
+        Ok(reader.end(Self { service })?)
     }
 }
 
@@ -343,40 +296,16 @@ impl Wire for EnrolReply {
             2 => Self::Refused {
                 text: reader.text()?,
             },
-            other => return Err(WireError::UnknownType(other)),
+            other => return Err(BodyError::UnknownType(other).into()),
         };
-        reader.end(reply)
+        Ok(reader.end(reply)?)
     }
 }
 
 impl Wire for NearMessage {
     fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
         match self {
-            Self::Command {
-                id,
-                synch,
-                answered,
-                line,
-            } => {
-                body.extend_from_slice(&id.0.to_be_bytes());
-                put_flags(body, [*synch, *answered]);
-                body.extend_from_slice(line);
-                1
-            }
-            Self::Data {
-                id,
-                transfer,
-                answered,
-            } => {
-                body.extend_from_slice(&id.0.to_be_bytes());
-                body.extend_from_slice(&transfer.0.to_be_bytes());
-                put_flags(body, [*answered]);
-                2
-            }
-            Self::Abandon(transfer) => {
-                body.extend_from_slice(&transfer.0.to_be_bytes());
-                3
-            }
+            Self::Session(message) => message.encode(body),
             Self::Waiting(transfer, limit) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_limit(body, *limit);
@@ -388,56 +317,25 @@ impl Wire for NearMessage {
     fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
-            1 => {
-                let id = CommandId(reader.u32()?);
-                let [synch, answered] = reader.flags()?;
-                let line = line(&mut reader)?;
-                Self::Command {
-                    id,
-                    synch,
-                    answered,
-                    line,
-                }
-            }
-            2 => Self::Data {
-                id: CommandId(reader.u32()?),
-                transfer: TransferId(reader.u32()?),
-                answered: reader.flag()?,
-            },
-            3 => Self::Abandon(TransferId(reader.u32()?)),
             4 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
-            other => return Err(WireError::UnknownType(other)),
+            _ => return Ok(Self::Session(ToFar::decode(kind, body)?)),
         };
-        reader.end(message)
+        Ok(reader.end(message)?)
     }
 }
 
 impl Wire for FarMessage {
     fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
         match self {
-            Self::Reply { tag, line } => {
-                body.extend_from_slice(&tag.command.map_or(0, |c| c.0).to_be_bytes());
-                body.extend_from_slice(&tag.transfer.map_or(0, |t| t.0).to_be_bytes());
-                body.push(u8::from(tag.stage == Stage::Final));
-                body.extend_from_slice(&tag.code.to_be_bytes());
-                put_flags(body, [tag.last, tag.prefetches]);
-                body.extend_from_slice(line);
-                1
-            }
-            Self::DataReady(id) => {
-                body.extend_from_slice(&id.0.to_be_bytes());
-                2
-            }
-            Self::Refused { code, text } => {
-                body.extend_from_slice(&code.to_be_bytes());
-                put_text(body, text);
-                3
-            }
-            Self::ServerClosed => 4,
+            Self::Session(message) => message.encode(body),
             Self::Waiting(transfer, limit) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_limit(body, *limit);
                 5
+            }
+            Self::Store(cutting) => {
+                put_cutting(body, cutting);
+                9
             }
             Self::Granted(transfer, grant) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
@@ -448,117 +346,29 @@ impl Wire for FarMessage {
                 body.extend_from_slice(&bytes.to_be_bytes());
                 12
             }
-            Self::Taken => 7,
-            Self::LeftUnanswered(id) => {
-                body.extend_from_slice(&id.0.to_be_bytes());
-                11
-            }
-            Self::Store(cutting) => {
-                put_cutting(body, cutting);
-                9
-            }
-            Self::UploadEnded { transfer, is_whole } => {
-                body.extend_from_slice(&transfer.0.to_be_bytes());
-                put_flags(body, [*is_whole]);
-                8
-            }
-            Self::Prefetched {
-                subject,
-                answer,
-                last,
-            } => {
-                body.push(match subject {
-                    Subject::System => 0,
-                    Subject::Features => 1,
-                    Subject::Directory => 2,
-                });
-                put_flags(body, [answer.is_some(), *last]);
-                body.extend_from_slice(answer.as_deref().unwrap_or_default());
-                6
-            }
         }
     }
 
     fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
-            1 => {
-                let command = Some(reader.u32()?).filter(|id| *id != 0).map(CommandId);
-                let transfer = Some(reader.u32()?).filter(|id| *id != 0).map(TransferId);
-                let stage = match reader.flag()? {
-                    true => Stage::Final,
-                    false => Stage::Preliminary,
-                };
-                let code = reader.u16()?;
-                let [last, prefetches] = reader.flags()?;
-                let tag = Tag {
-                    command,
-                    transfer,
-                    stage,
-                    code,
-                    last,
-                    prefetches,
-                };
-                let line = line(&mut reader)?;
-                Self::Reply { tag, line }
-            }
-            2 => Self::DataReady(CommandId(reader.u32()?)),
-            3 => Self::Refused {
-                code: reader.u16()?,
-                text: one_line(&mut reader)?,
-            },
-            4 => Self::ServerClosed,
-            7 => Self::Taken,
-            11 => Self::LeftUnanswered(CommandId(reader.u32()?)),
+            5 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
             9 => Self::Store(cutting(&mut reader)?),
             10 => Self::Granted(TransferId(reader.u32()?), grant(&mut reader)?),
             12 => Self::FirstBudget(reader.u64()?),
-            8 => {
-                let transfer = TransferId(reader.u32()?);
-                let [is_whole] = reader.flags()?;
-                Self::UploadEnded { transfer, is_whole }
-            }
-            5 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
-            6 => {
-                let subject = match reader.u8()? {
-                    0 => Subject::System,
-                    1 => Subject::Features,
-                    2 => Subject::Directory,
-                    _ => return Err(reader.malformed()),
-                };
-                let [is_known, last] = reader.flags()?;
-                let lines = reader.rest();
-                if !is_known && !lines.is_empty() {
-                    return Err(reader.malformed());
-                }
-                Self::Prefetched {
-                    subject,
-                    answer: is_known.then_some(lines),
-                    last,
-                }
-            }
-            other => return Err(WireError::UnknownType(other)),
+            _ => return Ok(Self::Session(ToNear::decode(kind, body)?)),
         };
-        reader.end(message)
+        Ok(reader.end(message)?)
     }
 }
 
-/// The remaining bytes as one line: a newline inside would become another command or reply.
-fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, WireError> {
+/// The remaining bytes as one line: a newline inside would become another command.
+fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
     let line = reader.rest();
     if line.contains(&b'\n') {
         Err(reader.malformed())
     } else {
         Ok(line)
-    }
-}
-
-fn one_line(reader: &mut Reader<'_>) -> Result<String, WireError> {
-    let text = reader.text()?;
-    if text.contains(['\r', '\n']) {
-        Err(reader.malformed())
-    } else {
-        Ok(text)
     }
 }
 
@@ -571,7 +381,7 @@ fn put_endpoint(body: &mut Vec<u8>, endpoint: &Endpoint) {
     body.extend_from_slice(&endpoint.port.to_be_bytes());
 }
 
-fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, WireError> {
+fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, BodyError> {
     let host = reader.text()?;
     let host = Host::parse(&host).map_err(|_| reader.malformed())?;
     match reader.u16()? {

@@ -2,13 +2,12 @@
 //!
 //! A stream begins with a [`Hello`], which carries the version. The streams of forwards and of data
 //! connections carry bytes after it, as they are or [coded](Coding). The stream of an FTP session carries [`NearMessage`]s in
-//! one direction and [`FarMessage`]s in the other.
+//! one direction and [`FarMessage`]s in the other: the messages of [`ftp::session`], and reports of the gateways.
 //!
 //! A message is a type byte, a length in four bytes (big endian), and a body of that length. Every
 //! length has a bound. Decoding accepts any bytes: `decode` is the target of a fuzzer.
 #![deny(clippy::disallowed_methods)]
 
-mod body;
 mod coding;
 mod message;
 mod report;
@@ -18,6 +17,7 @@ pub use message::{EnrolReply, FarMessage, Hello, NearMessage, Service, TOKEN_BYT
 pub use report::{Grant, Limit};
 
 use bytes::{Bytes, BytesMut};
+use codec::BodyError;
 
 /// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -26,12 +26,9 @@ pub enum WireError {
     /// The length field is above [`BODY_MAX`].
     #[error("a message of {0} bytes is above the bound")]
     TooLong(u32),
-    /// The type byte means nothing to this version.
-    #[error("unknown message type {0}")]
-    UnknownType(u8),
-    /// The body does not fit its type.
-    #[error("malformed message of type {0}")]
-    Malformed(u8),
+    /// The body is no message.
+    #[error(transparent)]
+    Body(#[from] BodyError),
     /// The peer has another version.
     #[error("the peer speaks version {peer} of the gateway protocol, this gateway {VERSION}")]
     Version {

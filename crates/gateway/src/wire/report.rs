@@ -1,6 +1,6 @@
 //! What gateways report to each other of a transfer while it goes on.
 
-use super::{WireError, body::Reader};
+use codec::{BodyError, Reader};
 
 /// What an upload may have on its way. Both are bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,7 +30,7 @@ pub(super) fn put_limit(body: &mut Vec<u8>, limit: Limit) {
     });
 }
 
-pub(super) fn limit(reader: &mut Reader<'_>) -> Result<Limit, WireError> {
+pub(super) fn limit(reader: &mut Reader<'_>) -> Result<Limit, BodyError> {
     match reader.u8()? {
         0 => Ok(Limit::Client),
         1 => Ok(Limit::Wan),
@@ -44,7 +44,7 @@ pub(super) fn put_grant(body: &mut Vec<u8>, grant: Grant) {
     body.extend_from_slice(&grant.budget_bytes.to_be_bytes());
 }
 
-pub(super) fn grant(reader: &mut Reader<'_>) -> Result<Grant, WireError> {
+pub(super) fn grant(reader: &mut Reader<'_>) -> Result<Grant, BodyError> {
     Ok(Grant {
         accepted_bytes: reader.u64()?,
         budget_bytes: reader.u64()?,

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use ftp::session::{CommandId, Stage, Tag, TransferId};
+use ftp::session::{CommandId, Request, Stage, Tag, ToFar, ToNear, TransferId};
 use gateway::wire::{Ask, Cutting, FarMessage, NearMessage, Service, encode};
 
 use crate::{
@@ -74,17 +74,22 @@ impl Victim {
         client.send("PASV");
         let transfer = loop {
             match session.next() {
-                NearMessage::Data {
+                NearMessage::Session(ToFar::Request(Request::Data {
                     id,
                     transfer,
                     answered,
-                } => {
-                    let ready = FarMessage::DataReady(id);
-                    session.say(encode(if answered { &FarMessage::Taken } else { &ready }));
+                })) => {
+                    let said = match answered {
+                        true => ToNear::Taken,
+                        false => ToNear::DataReady(id),
+                    };
+                    session.say(encode(&FarMessage::Session(said)));
                     break transfer;
                 }
-                NearMessage::Command { id, line, .. } => self.refuse(&mut session, id, &line),
-                NearMessage::Abandon(_) => panic!("abandoned"),
+                NearMessage::Session(ToFar::Request(Request::Command { id, line, .. })) => {
+                    self.refuse(&mut session, id, &line);
+                }
+                NearMessage::Session(ToFar::Abandon(_)) => panic!("abandoned"),
                 NearMessage::Waiting(..) => {}
             }
         };
@@ -93,11 +98,13 @@ impl Victim {
         let mut data = None;
         loop {
             match session.next() {
-                NearMessage::Command { id, line, .. } if line == b"RETR a" => {
-                    reply(&mut session, Some(id), Some(transfer), 150, "150 go");
-                    break;
+                NearMessage::Session(ToFar::Request(Request::Command { id, line, .. })) => {
+                    if line == b"RETR a" {
+                        reply(&mut session, Some(id), Some(transfer), 150, "150 go");
+                        break;
+                    }
+                    self.refuse(&mut session, id, &line);
                 }
-                NearMessage::Command { id, line, .. } => self.refuse(&mut session, id, &line),
                 NearMessage::Waiting(..) => {}
                 other => panic!("{other:?}"),
             }
@@ -151,7 +158,7 @@ fn reply(
         prefetches: false,
     };
     let line = line.as_bytes().to_vec();
-    session.say(encode(&FarMessage::Reply { tag, line }));
+    session.say(encode(&FarMessage::Session(ToNear::Reply { tag, line })));
 }
 
 #[test]

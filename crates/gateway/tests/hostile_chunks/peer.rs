@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use ftp::session::{CommandId, Mode, TransferId, far::DataWay};
+use ftp::session::{CommandId, Mode, Request, ToNear, TransferId, far::DataWay};
 use gateway::{
     target::Endpoint,
     wire::{
@@ -322,13 +322,18 @@ impl Session {
             session.cutting = Some(cutting);
             said = session.messages.next();
         }
-        assert!(matches!(&said, FarMessage::Reply { line, .. } if line == b"220 ready"));
+        assert!(is_reply(&said, b"220 ready"));
         session
     }
 
     fn id(&mut self) -> CommandId {
         self.commands += 1;
         CommandId(self.commands)
+    }
+
+    fn ask(&mut self, request: Request) {
+        let message = NearMessage::Session(request.into());
+        self.messages.say(encode(&message));
     }
 
     /// The next message but for reports.
@@ -347,29 +352,29 @@ impl Session {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
         let (ask, id) = (self.id(), self.id());
-        self.messages.say(encode(&NearMessage::Data {
+        self.ask(Request::Data {
             id: ask,
             transfer,
             answered: false,
-        }));
+        });
         let listener = self.server.open_data_port();
         let server = accept(&listener);
         // Of a transfer that broke there may be a reply before.
-        while self.said() != FarMessage::DataReady(ask) {}
+        while self.said() != FarMessage::Session(ToNear::DataReady(ask)) {}
         let peer = self.messages.peer.clone();
         let (send, recv) = peer.open(Service::FtpData {
             session: self.number,
             transfer,
         });
-        self.messages.say(encode(&NearMessage::Command {
+        self.ask(Request::Command {
             id,
             synch: false,
             answered: false,
             line: command.as_bytes().to_vec(),
-        }));
+        });
         self.server.expect(command);
         self.server.send("150 go");
-        while !matches!(self.said(), FarMessage::Reply { line, .. } if line == b"150 go") {}
+        while !is_reply(&self.said(), b"150 go") {}
         Data {
             stream: Messages::new(&peer, send, recv),
             server,
@@ -379,7 +384,7 @@ impl Session {
 
     /// Reads on to the server's success.
     pub(crate) fn skip_replies(&mut self) {
-        while !matches!(self.said(), FarMessage::Reply { line, .. } if line == b"226 done") {}
+        while !is_reply(&self.said(), b"226 done") {}
     }
 
     /// An upload of these frames, to its end.
@@ -406,6 +411,11 @@ pub(crate) fn reference(content: &[u8]) -> Reference {
         bytes: content.len(),
         name: Name::of(content),
     }
+}
+
+/// Whether the far gateway relays this line.
+fn is_reply(message: &FarMessage, text: &[u8]) -> bool {
+    matches!(message, FarMessage::Session(ToNear::Reply { line, .. }) if line == text)
 }
 
 fn framed(head: Head, body: &[u8]) -> Vec<u8> {

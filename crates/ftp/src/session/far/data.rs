@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     reply::Code,
-    session::{CommandId, TransferId, data::far::Order},
+    session::{CommandId, ToNear, TransferId, data::far::Order},
 };
 
 impl FarSession {
@@ -62,7 +62,7 @@ impl FarSession {
             Some(id) if !answered => self.answer(id, None, text),
             _ => {
                 self.prepared.set_refused(transfer, text.to_owned());
-                self.out.push_back(Output::Taken);
+                self.tell_near(ToNear::Taken);
             }
         }
     }
@@ -101,7 +101,7 @@ impl FarSession {
                     let reply = held.quoted();
                     let text = format!("425 gateway: the server offers no data port: {reply}");
                     self.prepared.set_refused(transfer, text);
-                    self.out.push_back(Output::Taken);
+                    self.tell_near(ToNear::Taken);
                 } else {
                     self.relay_held(id, code, held);
                 }
@@ -117,9 +117,9 @@ impl FarSession {
 
     fn agreed(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool) {
         self.prepared.set(transfer);
-        self.out.push_back(match id {
-            Some(id) if !answered => Output::DataReady(id),
-            _ => Output::Taken,
+        self.tell_near(match id {
+            Some(id) if !answered => ToNear::DataReady(id),
+            _ => ToNear::Taken,
         });
     }
 

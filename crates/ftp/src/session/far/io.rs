@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use super::protection::ServerTls;
 use crate::{
     session::{
-        CommandId, Mode, PIPELINED_MAX, Subject, Tag, TransferId,
+        CommandId, Mode, PIPELINED_MAX, ToFar, ToNear, TransferId,
         data::far::{Event, Order},
     },
     spool::SpoolRequest,
@@ -14,34 +14,14 @@ use crate::{
 /// What happened.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// The client sent a command.
-    Command {
-        /// Its number.
-        id: CommandId,
-        /// The line without terminator and Telnet prefix.
-        line: &'a [u8],
-        /// A Telnet Synch came with it.
-        synch: bool,
-        /// The client has its answer.
-        answered: bool,
-    },
-    /// The client asked for a data connection.
-    AskData {
-        /// Number of the command.
-        id: CommandId,
-        /// Number of the data connection.
-        transfer: TransferId,
-        /// The client has its answer: what the server refuses is told at the transfer.
-        answered: bool,
-    },
+    /// A message of the near half has come.
+    Received(ToFar),
     /// The handshake with the server is complete.
     TlsBegun,
     /// The server can be told to connect here; `None`: no listener could be opened.
     Listening(Option<SocketAddr>),
     /// The answer to [`Output::Spool`], as a line.
     Spooled(&'a str),
-    /// The near half gave a data connection up.
-    Abandon(TransferId),
     /// The client closed its control connection in an orderly way.
     ClientGone,
     /// The server sent a line.
@@ -69,26 +49,8 @@ pub enum Output {
         /// Put a Telnet interrupt and Synch in front.
         synch: bool,
     },
-    /// Relay a reply line to the near half.
-    Reply {
-        /// What it answers.
-        tag: Tag,
-        /// Without terminator.
-        line: Vec<u8>,
-    },
-    /// Tell the near half that the server has agreed on a data connection.
-    DataReady(CommandId),
-    /// Tell the near half that the oldest command with an answer of its own has been dealt with.
-    Taken,
-    /// Tell the near half the answer to a question that the client has not asked.
-    Prefetched {
-        /// The question.
-        subject: Subject,
-        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
-        answer: Option<Vec<u8>>,
-        /// Nothing more has been asked ahead.
-        last: bool,
-    },
+    /// Send this message to the near half.
+    Send(ToNear),
     /// Listen for the server's data connection, on the address of the control connection's own end, and
     /// say where.
     Listen(TransferId),
@@ -107,21 +69,10 @@ pub enum Output {
     BeginTls,
     /// An order for a data connection.
     Order(TransferId, Order),
-    /// Tell the near half how an upload has ended beside the server.
-    UploadEnded {
-        /// Number of the data connection.
-        transfer: TransferId,
-        /// Everything from the client, and its end, has been written to the server.
-        is_whole: bool,
-    },
-    /// Tell the near half that the server leaves a command unanswered.
-    LeftUnanswered(CommandId),
     /// Leave the server, whose replies the session cannot tell apart or which has left, and connect to it again.
     Reconnect,
     /// Remember this of the server, for [`Manner::known`] of later sessions.
     Learned(Lesson),
-    /// Tell the near half why there will be no session.
-    Refuse(String),
     /// Close the server's control connection. Nothing follows.
     Close,
 }

@@ -1,7 +1,7 @@
 //! The half of a session beside the server.
 //!
-//! In: the client's commands from the near half, the server's lines, what became of data
-//! connections. Out: lines for the server, tagged reply lines for the near half, data connections
+//! In: messages of the near half, the server's lines, what became of data
+//! connections. Out: lines for the server, messages for the near half, data connections
 //! to open and to abort. The caller owns the sockets; it drains [`FarSession::poll`] before the
 //! next [`FarSession::handle`].
 
@@ -38,12 +38,12 @@ use self::{
     prefetch::{Prefetch, Question},
     prepared::{Found, Prepared},
     protection::{Next, Protection},
-    queue::{Queue, Request},
+    queue::Queue,
     reply_buffer::ReplyBuffer,
     substitute::Substitute,
 };
 use super::{
-    CommandId, Stage, Tag, TransferId,
+    CommandId, Request, Stage, Tag, ToFar, ToNear, TransferId,
     data::far::{Event, Order},
     refusal,
 };
@@ -149,34 +149,16 @@ impl FarSession {
         if self.closed {
             return Ok(());
         }
-        let is_of_near = matches!(
-            input,
-            Input::Command { .. } | Input::AskData { .. } | Input::Abandon(_) | Input::ClientGone
-        );
+        let is_of_near = matches!(input, Input::Received(_) | Input::ClientGone);
         if !is_of_near {
             self.heard += 1;
         }
         match input {
-            Input::Command {
-                id,
-                line,
-                synch,
-                answered,
-            } => self.enqueue(Request::Command {
-                id,
-                line: line.to_vec(),
-                synch,
-                answered,
-            })?,
-            Input::AskData {
-                id,
-                transfer,
-                answered,
-            } => self.enqueue(Request::Data {
-                id,
-                transfer,
-                answered,
-            })?,
+            Input::Received(ToFar::Request(request)) => self.enqueue(request)?,
+            Input::Received(ToFar::Abandon(transfer)) => {
+                self.prepared.abandon(transfer);
+                self.abort(transfer);
+            }
             Input::TlsBegun => {
                 let next = self.protection.tls_begun();
                 self.protect(next);
@@ -186,10 +168,6 @@ impl FarSession {
                 if let Some(id) = self.spooling.take() {
                     self.answer(id, None, text);
                 }
-            }
-            Input::Abandon(transfer) => {
-                self.prepared.abandon(transfer);
-                self.abort(transfer);
             }
             Input::ClientGone => self.client_gone = true,
             Input::ServerLine(line) => self.server_line(line),
@@ -249,10 +227,7 @@ impl FarSession {
                     self.send_account(id, line);
                 }
             }
-            Next::Refused(why) => {
-                self.out.push_back(Output::Refuse(why));
-                self.close();
-            }
+            Next::Refused(text) => self.close_with(ToNear::Refused { code: 530, text }),
         }
     }
 
@@ -453,8 +428,7 @@ impl FarSession {
 
     fn report_upload(&mut self, transfer: TransferId, is_whole: Option<bool>) {
         if let Some(is_whole) = is_whole {
-            self.out
-                .push_back(Output::UploadEnded { transfer, is_whole });
+            self.tell_near(ToNear::UploadEnded { transfer, is_whole });
         }
     }
 
@@ -478,8 +452,13 @@ impl FarSession {
     }
 
     fn close(&mut self) {
+        self.close_with(ToNear::ServerClosed);
+    }
+
+    fn close_with(&mut self, last: ToNear) {
         self.abort_prepared();
         self.closed = true;
+        self.tell_near(last);
         self.out.push_back(Output::Close);
     }
 
@@ -504,7 +483,11 @@ impl FarSession {
     }
 
     fn reply(&mut self, tag: Tag, line: Vec<u8>) {
-        self.out.push_back(Output::Reply { tag, line });
+        self.tell_near(ToNear::Reply { tag, line });
+    }
+
+    fn tell_near(&mut self, message: ToNear) {
+        self.out.push_back(Output::Send(message));
     }
 }
 

@@ -8,7 +8,10 @@ use super::{
     Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection, Question,
     in_flight::Late, log_in::Step,
 };
-use crate::{command::Command, session::Subject};
+use crate::{
+    command::Command,
+    session::{Subject, ToNear},
+};
 
 /// A question without an answer in time, and the marker behind it.
 #[derive(Debug)]
@@ -81,7 +84,7 @@ impl FarSession {
         self.prefetch.stop();
         let lesson = Lesson::DislikesQuestions;
         self.out.push_back(Output::Learned(lesson));
-        self.out.push_back(Output::Prefetched {
+        self.tell_near(ToNear::Prefetched {
             subject,
             answer: None,
             last: true,

@@ -5,23 +5,8 @@ use std::collections::VecDeque;
 use super::TooManyCommands;
 use crate::{
     command::{Command, Kind},
-    session::{CommandId, PIPELINED_BYTES_MAX, PIPELINED_MAX, TransferId},
+    session::{CommandId, PIPELINED_BYTES_MAX, PIPELINED_MAX, Request},
 };
-
-#[derive(Debug)]
-pub(super) enum Request {
-    Command {
-        id: CommandId,
-        line: Vec<u8>,
-        synch: bool,
-        answered: bool,
-    },
-    Data {
-        id: CommandId,
-        transfer: TransferId,
-        answered: bool,
-    },
-}
 
 impl Request {
     fn id(&self) -> CommandId {
@@ -44,7 +29,7 @@ impl Request {
         }
     }
 
-    pub(super) fn is_abort(&self) -> bool {
+    fn is_abort(&self) -> bool {
         self.kind() == Some(Kind::Abort)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
-    ReplyBuffer, Stage, Tag, TransferId,
+    ReplyBuffer, Stage, Tag, ToNear, TransferId,
     in_flight::{Late, stage_of},
 };
 use crate::reply::{Class, Code, Place, leading_code};
@@ -225,7 +225,7 @@ impl FarSession {
         {
             // The server answers in order, and has passed it over.
             self.abort_prepared();
-            self.out.push_back(Output::LeftUnanswered(id));
+            self.tell_near(ToNear::LeftUnanswered(id));
         }
         let then = match expect {
             Expect::Plain(_) | Expect::Begun => {
@@ -329,7 +329,7 @@ impl FarSession {
 
     pub(super) fn type_answered(&mut self, held: &ReplyBuffer, answered: bool, code: Code) {
         if answered {
-            self.out.push_back(Output::Taken);
+            self.tell_near(ToNear::Taken);
         }
         if code.class() == Class::Completed {
             self.type_refusal = None;
@@ -353,7 +353,7 @@ impl FarSession {
         self.in_flight.drop_late(Late::Answer(subject));
         let answer = question.held.into_text().filter(|_| is_answer);
         let last = self.prefetch.is_done();
-        self.out.push_back(Output::Prefetched {
+        self.tell_near(ToNear::Prefetched {
             subject,
             answer,
             last,

@@ -44,16 +44,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                     String::from_utf8_lossy(&line)
                 )
             }
-            Output::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
-            Output::DataReady(id) => format!("ready {}", id.0),
-            Output::Prefetched {
-                subject,
-                answer,
-                last,
-            } => {
-                let answer = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
-                format!("{subject:?} {answer:?} {last}")
-            }
+            Output::Send(message) => sent(message),
             Output::Spool(request) => format!("spool from {}", request.offset_bytes),
             Output::Wait(wait) => format!("wait {} s", wait.as_secs()),
             Output::BeginTls => "tls".to_owned(),
@@ -65,13 +56,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 Order::Done => format!("done {}", transfer.0),
                 Order::Abort { grace } => format!("abort {} {grace}", transfer.0),
             },
-            Output::UploadEnded { transfer, is_whole } => {
-                format!("upload {} whole: {is_whole}", transfer.0)
-            }
-            Output::Refuse(why) => format!("refuse {why}"),
             Output::Listen(transfer) => format!("listen {}", transfer.0),
-            Output::Taken => "taken".to_owned(),
-            Output::LeftUnanswered(id) => format!("unanswered {}", id.0),
             Output::Reconnect => "reconnect".to_owned(),
             Output::Learned(lesson) => match lesson {
                 Lesson::DislikesQuestions => "learned no questions".to_owned(),
@@ -82,6 +67,48 @@ fn drain(far: &mut FarSession) -> Vec<String> {
         });
     }
     out
+}
+
+fn sent(message: ToNear) -> String {
+    match message {
+        ToNear::Reply { line, .. } => format!("> {}", String::from_utf8_lossy(&line)),
+        ToNear::DataReady(id) => format!("ready {}", id.0),
+        ToNear::Prefetched {
+            subject,
+            answer,
+            last,
+        } => {
+            let answer = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
+            format!("{subject:?} {answer:?} {last}")
+        }
+        ToNear::UploadEnded { transfer, is_whole } => {
+            format!("upload {} whole: {is_whole}", transfer.0)
+        }
+        ToNear::Refused { text, .. } => format!("refuse {text}"),
+        ToNear::ServerClosed => "server closed".to_owned(),
+        ToNear::Taken => "taken".to_owned(),
+        ToNear::LeftUnanswered(id) => format!("unanswered {}", id.0),
+    }
+}
+
+/// Hands in a command of the client.
+fn command(
+    far: &mut FarSession,
+    id: u32,
+    line: &[u8],
+    answered: bool,
+) -> Result<(), TooManyCommands> {
+    let request = Request::Command {
+        id: CommandId(id),
+        synch: false,
+        answered,
+        line: line.to_vec(),
+    };
+    far.handle(Input::Received(request.into()))
+}
+
+fn abandon(transfer: u32) -> Input<'static> {
+    Input::Received(ToFar::Abandon(TransferId(transfer)))
 }
 
 fn server(far: &mut FarSession, line: &str) -> Vec<String> {
@@ -103,14 +130,7 @@ fn closed_by_server(far: &mut FarSession) -> Vec<String> {
 }
 
 fn client(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
-    let line = line.as_bytes();
-    far.handle(Input::Command {
-        id: CommandId(id),
-        line,
-        synch: false,
-        answered: false,
-    })
-    .expect("no limit is hit");
+    command(far, id, line.as_bytes(), false).expect("no limit is hit");
     drain(far)
 }
 
@@ -119,12 +139,13 @@ fn pasv(far: &mut FarSession, id: u32, transfer: u32) -> Vec<String> {
 }
 
 fn data(far: &mut FarSession, id: u32, transfer: u32, answered: bool) -> Vec<String> {
-    far.handle(Input::AskData {
+    let request = Request::Data {
         id: CommandId(id),
         transfer: TransferId(transfer),
         answered,
-    })
-    .expect("no limit is hit");
+    };
+    far.handle(Input::Received(request.into()))
+        .expect("no limit is hit");
     drain(far)
 }
 
@@ -197,8 +218,7 @@ fn a_transfer_without_a_data_connection_is_for_the_server_to_refuse() {
 #[test]
 fn a_data_connection_that_was_given_up_is_not_offered_to_a_transfer() {
     let mut far = prepared();
-    far.handle(Input::Abandon(TransferId(1)))
-        .expect("no limit is hit");
+    far.handle(abandon(1)).expect("no limit is hit");
     assert_eq!(drain(&mut far), ["abort 1 false"]);
     assert!(client(&mut far, 2, "STOR a")[0].starts_with("> 425 gateway"));
 }
@@ -279,8 +299,7 @@ fn the_gateway_s_own_answer_comes_behind_that_to_an_abor_that_overtook() {
     server(&mut far, "426 gone");
     assert_eq!(server(&mut far, "226 aborted"), ["< PASV"]);
     server(&mut far, "227 ok (1,2,3,4,4,2)");
-    far.handle(Input::Abandon(TransferId(2)))
-        .expect("no limit is hit");
+    far.handle(abandon(2)).expect("no limit is hit");
     drain(&mut far);
     assert!(client(&mut far, 6, "LIST").is_empty());
     assert_eq!(
@@ -327,7 +346,7 @@ fn a_reply_that_overtakes_a_transfer_is_not_taken_for_its_end() {
     assert_eq!(client(&mut far, 3, "STAT"), ["< STAT"]);
     far.handle(Input::ServerLine(b"211 all well"))
         .expect("no limit is hit");
-    let Some(Output::Reply { tag, .. }) = far.poll() else {
+    let Some(Output::Send(ToNear::Reply { tag, .. })) = far.poll() else {
         panic!("a reply")
     };
     assert_eq!((tag.command, tag.transfer), (Some(CommandId(3)), None));
@@ -347,7 +366,7 @@ fn before_its_150_a_transfer_gets_the_first_reply() {
             .expect("no limit is hit");
         let outputs = std::iter::from_fn(|| far.poll());
         let tags = outputs.filter_map(|output| match output {
-            Output::Reply { tag, .. } => Some((tag.command, tag.transfer)),
+            Output::Send(ToNear::Reply { tag, .. }) => Some((tag.command, tag.transfer)),
             _ => None,
         });
         let tags: Vec<_> = tags.collect();
@@ -389,7 +408,7 @@ fn a_server_that_goes_away_takes_its_data_connection_along() {
     let mut far = prepared();
     client(&mut far, 2, "RETR a");
     far.handle(Input::ServerClosed).expect("no limit is hit");
-    assert_eq!(drain(&mut far), ["abort 1 false", "close"]);
+    assert_eq!(drain(&mut far), ["abort 1 false", "server closed", "close"]);
 
     let mut far = prepared();
     client(&mut far, 2, "RETR a");
@@ -397,7 +416,7 @@ fn a_server_that_goes_away_takes_its_data_connection_along() {
     far.handle(Input::ServerClosed).expect("no limit is hit");
     assert_eq!(
         drain(&mut far),
-        ["close"],
+        ["server closed", "close"],
         "the server has answered for the transfer"
     );
 }
@@ -416,7 +435,12 @@ fn a_client_that_left_has_its_commands_finished_first() {
     assert!(closed(&mut far, Event::Delivered).is_empty());
     assert_eq!(
         server(&mut far, "226 done"),
-        ["upload 1 whole: true", "> 226 done", "close"]
+        [
+            "upload 1 whole: true",
+            "> 226 done",
+            "server closed",
+            "close"
+        ]
     );
 
     let mut far = prepared();
@@ -425,7 +449,7 @@ fn a_client_that_left_has_its_commands_finished_first() {
     assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
     assert_eq!(
         closed(&mut far, Event::Closed),
-        ["upload 1 whole: false", "close"],
+        ["upload 1 whole: false", "server closed", "close"],
         "what the reply is worth goes ahead of the end"
     );
 }
@@ -434,14 +458,7 @@ fn a_client_that_left_has_its_commands_finished_first() {
 fn a_flood_of_commands_is_an_error() {
     let taken = |line: &[u8]| {
         let mut far = session();
-        let mut flood = (1..400).map(|id| {
-            far.handle(Input::Command {
-                id: CommandId(id),
-                line,
-                synch: false,
-                answered: false,
-            })
-        });
+        let mut flood = (1..400).map(|id| command(&mut far, id, line, false));
         flood.position(|result| result == Err(TooManyCommands))
     };
     assert_eq!(taken(b"NOOP"), Some(257), "one is with the server");
@@ -452,13 +469,7 @@ fn a_flood_of_commands_is_an_error() {
 #[test]
 fn a_verb_that_servers_may_read_otherwise_goes_nowhere() {
     let mut far = session();
-    far.handle(Input::Command {
-        id: CommandId(1),
-        line: b"PR\xff\xfdxOT C",
-        synch: false,
-        answered: false,
-    })
-    .expect("no limit is hit");
+    command(&mut far, 1, b"PR\xff\xfdxOT C", false).expect("no limit is hit");
     assert_eq!(
         drain(&mut far),
         ["> 500 gateway: a command has letters only"]

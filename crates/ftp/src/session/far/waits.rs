@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    FarSession, Output, Wait,
+    FarSession, Wait,
     in_flight::{Entry, Expect, Late},
 };
-use crate::session::{Stage, Tag};
+use crate::session::{Stage, Tag, ToNear};
 
 impl FarSession {
     /// What the session waits for; `None` while it waits for nothing that the server owes.
@@ -76,7 +76,7 @@ impl FarSession {
         self.abort_prepared();
         if goes_on {
             // The client waits for no answer, and might take one for that to its next command.
-            self.out.push_back(Output::LeftUnanswered(id));
+            self.tell_near(ToNear::LeftUnanswered(id));
         } else {
             // It comes behind the answers to commands that the ABOR has overtaken.
             let tag = Tag {

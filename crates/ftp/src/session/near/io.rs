@@ -6,7 +6,7 @@ use super::transfers::Record;
 use crate::{
     logon::Logon,
     session::{
-        CommandId, Subject, Tag, TransferId,
+        CommandId, ToFar, ToNear, TransferId,
         data::near::{Event, Order},
     },
 };
@@ -22,30 +22,10 @@ pub enum Input<'a> {
     ClientEnded,
     /// The client's control connection broke, or the client reads no more.
     ClientClosed,
-    /// The far half relays a line of the server.
-    FarReply {
-        /// What the line answers.
-        tag: Tag,
-        /// Without terminator.
-        line: &'a [u8],
-    },
+    /// A message of the far half has come, or what its end stands for.
+    Received(ToNear),
     /// TLS has begun on the client's control connection.
     TlsBegun,
-    /// The far half has agreed with the server on a data connection.
-    DataReady(CommandId),
-    /// The server leaves a command unanswered, and the client has gone on without.
-    LeftUnanswered(CommandId),
-    /// The far half has dealt with a command whose answer the client has had.
-    Taken,
-    /// What the server answers to a question that the client has not asked.
-    Prefetched {
-        /// The question.
-        subject: Subject,
-        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
-        answer: Option<&'a [u8]>,
-        /// Nothing more has been asked ahead.
-        last: bool,
-    },
     /// The client can be told to connect here.
     Listening {
         /// Number of the data connection.
@@ -55,28 +35,19 @@ pub enum Input<'a> {
     },
     /// No listener or no link stream could be opened for a data connection.
     NoData(TransferId),
-    /// The server's control connection could not be set up: the reply that says why.
-    Refused {
+    /// No far half could be reached for a server: the reply that names the reason.
+    NotReached {
         /// Code of the reply.
         code: u16,
         /// Text of the reply.
         text: &'a str,
     },
-    /// The server's control connection has ended.
-    ServerClosed,
     /// The link lost the session.
     LinkLost(&'a str),
     /// A limit of the gateway ends the session: why.
     LimitReached(&'a str),
     /// Something happened on a data connection.
     Data(TransferId, Event),
-    /// The far half reports how an upload has ended beside the server.
-    UploadEnded {
-        /// Number of the data connection.
-        transfer: TransferId,
-        /// Everything from the client, and its end, has been written to the server.
-        is_whole: bool,
-    },
 }
 
 /// What to do.
@@ -91,25 +62,14 @@ pub enum Output {
         /// Account and server.
         logon: Logon,
     },
-    /// Send a command to the far half.
-    Command {
-        /// Its number.
-        id: CommandId,
-        /// The line without terminator and Telnet prefix.
-        line: Vec<u8>,
-        /// A Telnet Synch came with it.
-        synch: bool,
-        /// The client has its answer: the server's is not relayed.
-        answered: bool,
-    },
-    /// Ask the far half for a data connection, and open a link stream for it.
+    /// Send this message to the far half.
+    Send(ToFar),
+    /// Open a link stream for a data connection, then send this request for it to the far half.
     OpenData {
-        /// Number of the command.
-        id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// The client is not waiting for the answer.
-        answered: bool,
+        /// The request.
+        request: ToFar,
     },
     /// Begin TLS with the client; what it has sent already is not TLS, and ends the session.
     BeginTls,

@@ -1,10 +1,10 @@
 //! The half of a session beside the client.
 //!
-//! In: the client's lines, tagged reply lines from the far half, what became of data connections.
-//! Out: bytes for the client, requests for the far half, orders for data connections. The caller
+//! In: the client's lines, messages of the far half, what became of data connections.
+//! Out: bytes for the client, messages for the far half, orders for data connections. The caller
 //! owns sockets and link streams; it drains [`NearSession::poll`] before the next
 //! [`NearSession::handle`], and feeds no client line while [`NearSession::wants_client`] is false and
-//! no reply while [`NearSession::wants_far`] is.
+//! no message while [`NearSession::wants_far`] is.
 //!
 //! Barriers: data reaches the client after the `1yz` reply of its transfer; the final `2yz` reply
 //! reaches the client after its data and the end of the data have been delivered, and never when
@@ -40,7 +40,10 @@ use self::{
     protection::Protection,
     transfers::Transfers,
 };
-use super::{CommandId, Mode, Stage, Subject, Tag, TransferId, data::near::Order, refusal};
+use super::{
+    CommandId, Mode, Request, Stage, Subject, Tag, ToFar, ToNear, TransferId, data::near::Order,
+    refusal,
+};
 use crate::{
     address::passive_reply,
     command::{Command, Kind},
@@ -149,7 +152,7 @@ impl NearSession {
         self.client_ended && !self.closed
     }
 
-    /// Whether the next reply of the far half may come. It waits while too many are held behind the
+    /// Whether the next message of the far half may come. It waits while too many are held behind the
     /// final reply of a transfer whose data the client does not read.
     pub fn wants_far(&self) -> bool {
         // What the final reply in front waits for may stand behind it.
@@ -187,43 +190,50 @@ impl NearSession {
             Input::ClientLineTooLong => self.pending.answer(b"500 Command line too long"),
             Input::ClientEnded => self.client_ended(),
             Input::ClientClosed => self.client_closed(),
-            Input::FarReply { tag, line } => self.far_reply(tag, line),
+            Input::Received(message) => self.far_said(message),
             Input::TlsBegun => {
                 self.tls_step = TlsStep::None;
                 self.protection.begun();
             }
-            Input::Taken => self.pending.taken(),
-            Input::LeftUnanswered(id) => self.left_unanswered(id),
-            Input::DataReady(id) => {
-                if let Some((transfer, way)) = self.pending.data_ready(id) {
-                    self.await_client(transfer, way);
-                }
-            }
-            Input::Prefetched {
-                subject,
-                answer,
-                last,
-            } => {
-                self.prefetched.learn(subject, answer, last);
-                if let Some(line) = self.waiting.take() {
-                    self.client_line(&line);
-                }
-            }
             Input::Listening { transfer, at } => self.listening(transfer, at),
             Input::NoData(transfer) => self.no_data(transfer),
-            Input::Refused { code, text } => self.refused(code, text),
-            Input::ServerClosed => self.server_closed(),
+            Input::NotReached { code, text } => self.refused(code, text),
             Input::LinkLost(why) | Input::LimitReached(why) => self.link_lost(why),
             Input::Data(transfer, event) => {
                 if self.transfers.on_event(transfer, event) {
                     self.order(transfer, Order::Kill);
                 }
             }
-            Input::UploadEnded { transfer, is_whole } => {
+        }
+        self.settle();
+    }
+
+    fn far_said(&mut self, message: ToNear) {
+        match message {
+            ToNear::Reply { tag, line } => self.far_reply(tag, &line),
+            ToNear::Taken => self.pending.taken(),
+            ToNear::LeftUnanswered(id) => self.left_unanswered(id),
+            ToNear::DataReady(id) => {
+                if let Some((transfer, way)) = self.pending.data_ready(id) {
+                    self.await_client(transfer, way);
+                }
+            }
+            ToNear::Prefetched {
+                subject,
+                answer,
+                last,
+            } => {
+                self.prefetched.learn(subject, answer.as_deref(), last);
+                if let Some(line) = self.waiting.take() {
+                    self.client_line(&line);
+                }
+            }
+            ToNear::Refused { code, text } => self.refused(code, &text),
+            ToNear::ServerClosed => self.server_closed(),
+            ToNear::UploadEnded { transfer, is_whole } => {
                 self.transfers.upload_ended(transfer, is_whole);
             }
         }
-        self.settle();
     }
 
     /// The next thing to do; `None` until the next input.
@@ -381,10 +391,14 @@ impl NearSession {
         } else {
             self.pending.command(Asked::Data(transfer, way))
         };
-        self.out.push_back(Output::OpenData {
+        let request = Request::Data {
             id,
             transfer,
             answered,
+        };
+        self.out.push_back(Output::OpenData {
+            transfer,
+            request: request.into(),
         });
         if answered {
             self.await_client(transfer, way);
@@ -412,12 +426,13 @@ impl NearSession {
 
     fn relay(&mut self, id: CommandId, command: &Command<'_>, answered: bool) {
         let (line, synch) = (command.line().to_vec(), command.synch());
-        self.out.push_back(Output::Command {
+        let request = Request::Command {
             id,
-            line,
             synch,
             answered,
-        });
+            line,
+        };
+        self.out.push_back(Output::Send(request.into()));
     }
 
     fn far_reply(&mut self, tag: Tag, line: &[u8]) {
@@ -593,7 +608,12 @@ impl NearSession {
     }
 
     fn order(&mut self, transfer: TransferId, order: Order) {
+        let is_abandoned = order == Order::Kill;
         self.out.push_back(Output::Order(transfer, order));
+        if is_abandoned {
+            let message = ToFar::Abandon(transfer);
+            self.out.push_back(Output::Send(message));
+        }
     }
 
     /// Writes the gateway's own replies up to the next command that waits for the far half.

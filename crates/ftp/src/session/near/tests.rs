@@ -58,7 +58,17 @@ fn drain(near: &mut NearSession) -> Vec<String> {
                     logon.server.host
                 )
             }
-            Output::Command { line, .. } => format!("< {}", String::from_utf8_lossy(&line)),
+            Output::Send(ToFar::Request(Request::Command { line, .. })) => {
+                format!("< {}", String::from_utf8_lossy(&line))
+            }
+            Output::Send(ToFar::Request(Request::Data { .. })) => {
+                "data without a stream".to_owned()
+            }
+            Output::Send(ToFar::Abandon(transfer)) => {
+                let kill = format!("{} Kill", transfer.0);
+                assert_eq!(out.last(), Some(&kill), "both halves give it up");
+                continue;
+            }
             Output::OpenData { transfer, .. } => format!("data {}", transfer.0),
             Output::BeginTls => "tls".to_owned(),
             Output::Listen {
@@ -99,11 +109,18 @@ fn reply(near: &mut NearSession, command: u32, transfer: u32, line: &str) -> Vec
         last: line.as_bytes()[3] == b' ',
         prefetches: false,
     };
-    near.handle(Input::FarReply {
-        tag,
-        line: line.as_bytes(),
-    });
+    relayed(near, tag, line.as_bytes());
     drain(near)
+}
+
+fn relayed(near: &mut NearSession, tag: Tag, line: &[u8]) {
+    let line = line.to_vec();
+    near.handle(Input::Received(ToNear::Reply { tag, line }));
+}
+
+fn data_ready(near: &mut NearSession, command: u32) {
+    let ready = ToNear::DataReady(CommandId(command));
+    near.handle(Input::Received(ready));
 }
 
 fn data(near: &mut NearSession, event: Event) -> Vec<String> {
@@ -115,7 +132,7 @@ fn data(near: &mut NearSession, event: Event) -> Vec<String> {
 fn prepared() -> NearSession {
     let mut near = fixed();
     assert_eq!(client(&mut near, "PASV"), ["data 1"]);
-    near.handle(Input::DataReady(CommandId(1)));
+    data_ready(&mut near, 1);
     assert_eq!(drain(&mut near), ["listen 1"]);
     assert_eq!(
         listening(&mut near, 1),
@@ -238,7 +255,7 @@ fn the_greeting_comes_before_all_answers() {
     // Not a server's greeting, but the answer to the connection.
     let mut near = NearSession::new(STRICT);
     assert_eq!(client(&mut near, "NOOP"), ["< NOOP"]);
-    near.handle(Input::Refused {
+    near.handle(Input::NotReached {
         code: 421,
         text: "no server",
     });
@@ -285,7 +302,7 @@ fn the_server_sees_abor_before_the_end_of_an_unused_data_connection() {
 
     let mut near = prepared();
     client(&mut near, "ABOR");
-    near.handle(Input::ServerClosed);
+    near.handle(Input::Received(ToNear::ServerClosed));
     assert_eq!(drain(&mut near)[0], "1 Kill");
 }
 
@@ -322,10 +339,10 @@ fn the_client_names_its_server() {
         client(&mut near, "USER joe@10.0.0.1"),
         ["connect joe 10.0.0.1"]
     );
-    near.handle(Input::Refused {
+    near.handle(Input::Received(ToNear::Refused {
         code: 530,
-        text: "10.0.0.1:21 is not allowed",
-    });
+        text: "10.0.0.1:21 is not allowed".to_owned(),
+    }));
     assert_eq!(
         drain(&mut near),
         ["> 530 gateway: 10.0.0.1:21 is not allowed"]
@@ -429,7 +446,7 @@ fn a_server_that_closes_behind_its_last_word_says_it_all() {
     let mut near = fixed();
     client(&mut near, "PASS x");
     reply(&mut near, 1, 0, "530 too often");
-    near.handle(Input::ServerClosed);
+    near.handle(Input::Received(ToNear::ServerClosed));
     assert_eq!(drain(&mut near), ["leave", "close"]);
 }
 
@@ -448,11 +465,11 @@ fn a_server_that_closes_is_told_apart_from_goodbye() {
     let mut near = fixed();
     client(&mut near, "QUIT");
     reply(&mut near, 1, 0, "221 bye");
-    near.handle(Input::ServerClosed);
+    near.handle(Input::Received(ToNear::ServerClosed));
     assert_eq!(drain(&mut near), ["leave", "close"]);
 
     let mut near = downloading();
-    near.handle(Input::ServerClosed);
+    near.handle(Input::Received(ToNear::ServerClosed));
     let out = drain(&mut near);
     assert_eq!(out[0], "1 Kill");
     assert!(out[1].starts_with("> 421 gateway"), "{out:?}");
@@ -462,7 +479,7 @@ fn a_server_that_closes_is_told_apart_from_goodbye() {
 fn a_server_that_closes_behind_its_226_does_not_cut_the_data_short() {
     let mut near = downloading();
     reply(&mut near, 2, 1, "226 done");
-    near.handle(Input::ServerClosed);
+    near.handle(Input::Received(ToNear::ServerClosed));
     assert!(drain(&mut near).is_empty());
     assert_eq!(data(&mut near, Event::Delivered)[0], "> 226 done");
 }
@@ -476,7 +493,7 @@ fn the_gateway_connects_where_the_client_listens() {
     ] {
         let mut near = fixed();
         assert_eq!(client(&mut near, line), ["data 1"]);
-        near.handle(Input::DataReady(CommandId(1)));
+        data_ready(&mut near, 1);
         assert_eq!(
             drain(&mut near),
             ["dial 1 127.0.0.1:1025", "> 200 gateway: data port accepted"]
@@ -539,13 +556,9 @@ fn features_of_the_servers_control_connection_are_not_the_clients() {
     };
     for line in lines {
         let (tag, line) = (tag(false), line.as_bytes());
-        near.handle(Input::FarReply { tag, line });
+        relayed(&mut near, tag, line);
     }
-    let line = b"211 End";
-    near.handle(Input::FarReply {
-        tag: tag(true),
-        line,
-    });
+    relayed(&mut near, tag(true), b"211 End");
     assert_eq!(drain(&mut near), ["> 211-Features", ">  MDTM", "> 211 End"]);
 }
 

@@ -33,7 +33,7 @@ use crate::{
     socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
-    wire::{Grant, Hello, NearMessage, Service, encode, reset},
+    wire::{Grant, Hello, Service, encode, reset},
 };
 
 pub(super) struct Data {
@@ -209,7 +209,6 @@ impl Session {
                 // The reset must be out before the reply that tells of it.
                 let _ = timeout(KILL_PATIENCE, data.task).await;
             }
-            self.tell_far(&NearMessage::Abandon(id)).await;
         } else if let Some(data) = self.data.get(&id) {
             let _ = data.orders.send(order);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ftp::{
     logon::Logon,
-    session::{CommandId, near::Input},
+    session::{CommandId, ToNear, near::Input},
 };
 use link::{Class, PeerId, RecvStream, SendStream, StreamError};
 use tokio::time::{Instant, Interval, interval_at, timeout};
@@ -65,7 +65,7 @@ impl Session {
         if is_down && self.door.config.transparent && !self.has_spoken && !self.control.is_tls() {
             self.is_passing = true;
         } else {
-            self.near.handle(Input::Refused {
+            self.near.handle(Input::NotReached {
                 code: 421,
                 text: &error.to_string(),
             });
@@ -75,41 +75,13 @@ impl Session {
     pub(super) fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
         self.unheard = None;
         match message {
-            Ok(FarMessage::Reply { tag, line }) => {
-                self.near.handle(Input::FarReply { tag, line: &line });
-            }
+            Ok(FarMessage::Session(message)) => self.session_said(message),
+            Err(FarEnd::Orderly) => self.session_said(ToNear::ServerClosed),
             Ok(FarMessage::Store(cutting)) => {
                 let far = self.far.as_mut();
                 if let Some(agreement) = far.and_then(|far| far.coding.as_mut()) {
                     agreement.cut_with(&cutting);
                 }
-            }
-            Ok(FarMessage::Taken) => self.near.handle(Input::Taken),
-            Ok(FarMessage::LeftUnanswered(id)) => self.near.handle(Input::LeftUnanswered(id)),
-            Ok(FarMessage::DataReady(id)) => self.near.handle(Input::DataReady(id)),
-            Ok(FarMessage::Prefetched {
-                subject,
-                answer,
-                last,
-            }) => self.near.handle(Input::Prefetched {
-                subject,
-                answer: answer.as_deref(),
-                last,
-            }),
-            Ok(FarMessage::Refused { code, text }) => {
-                self.shared.registry.refused();
-                let peer = self.far.take().map(|far| far.peer);
-                let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
-                warn!(peer, code, text, "refused");
-                let text = format!("{text} (says peer {peer})");
-                self.near.handle(Input::Refused { code, text: &text });
-            }
-            Ok(FarMessage::ServerClosed) | Err(FarEnd::Orderly) => {
-                self.leave_server();
-                self.near.handle(Input::ServerClosed);
-            }
-            Ok(FarMessage::UploadEnded { transfer, is_whole }) => {
-                self.near.handle(Input::UploadEnded { transfer, is_whole });
             }
             Ok(FarMessage::Waiting(transfer, limit)) => {
                 let data = self.data.get(&transfer);
@@ -131,6 +103,25 @@ impl Session {
         }
     }
 
+    fn session_said(&mut self, message: ToNear) {
+        let message = match message {
+            ToNear::Refused { code, text } => {
+                self.shared.registry.refused();
+                let peer = self.far.take().map(|far| far.peer);
+                let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
+                warn!(peer, code, text, "refused");
+                let text = format!("{text} (says peer {peer})");
+                ToNear::Refused { code, text }
+            }
+            ToNear::ServerClosed => {
+                self.leave_server();
+                ToNear::ServerClosed
+            }
+            other => other,
+        };
+        self.near.handle(Input::Received(message));
+    }
+
     pub(super) async fn log_on(&mut self, id: CommandId, logon: Logon) {
         self.leave_server();
         self.logon_since = Instant::now();
@@ -142,7 +133,7 @@ impl Session {
                 "{} is not allowed: neither an address in its standard form nor a name",
                 ftp::command::escape(logon.server.host.as_bytes())
             );
-            return self.near.handle(Input::Refused {
+            return self.near.handle(Input::NotReached {
                 code: 530,
                 text: &text,
             });
@@ -158,7 +149,7 @@ impl Session {
                 info!(%target, "a server that is not allowed at this door; for a minute this is not said again");
             }
             let text = &format!("{target} is not allowed at this door");
-            return self.near.handle(Input::Refused { code: 530, text });
+            return self.near.handle(Input::NotReached { code: 530, text });
         }
         if let Err(error) = self.connect(target, Some((id, line))).await {
             let code = if matches!(error, ReachError::NoPeer(_)) {
@@ -166,7 +157,7 @@ impl Session {
             } else {
                 421
             };
-            self.near.handle(Input::Refused {
+            self.near.handle(Input::NotReached {
                 code,
                 text: &error.to_string(),
             });

@@ -21,13 +21,7 @@ fn settled() -> FarSession {
 }
 
 fn told(far: &mut FarSession, id: u32, line: &str) -> Vec<String> {
-    far.handle(Input::Command {
-        id: CommandId(id),
-        line: line.as_bytes(),
-        synch: false,
-        answered: true,
-    })
-    .expect("no limit is hit");
+    command(far, id, line.as_bytes(), true).expect("no limit is hit");
     drain(far)
 }
 

@@ -58,20 +58,20 @@ impl Script {
     }
 
     fn client(&mut self, id: u32, line: &str) {
-        let input = match line {
-            "PASV" => Input::AskData {
+        let request = match line {
+            "PASV" => Request::Data {
                 id: CommandId(id),
                 transfer: TransferId(id),
                 answered: false,
             },
-            line => Input::Command {
+            line => Request::Command {
                 id: CommandId(id),
-                line: line.as_bytes(),
                 synch: false,
                 answered: false,
+                line: line.as_bytes().to_vec(),
             },
         };
-        self.handle(input);
+        self.handle(Input::Received(request.into()));
     }
 
     fn handle(&mut self, input: Input<'_>) {
@@ -79,11 +79,15 @@ impl Script {
         while let Some(output) = self.far.poll() {
             match output {
                 Output::ToServer { line, .. } => self.command(&String::from_utf8_lossy(&line)),
-                Output::Reply { tag, .. } if tag.last && tag.stage == Stage::Final => {
+                Output::Send(ToNear::Reply { tag, .. })
+                    if tag.last && tag.stage == Stage::Final =>
+                {
                     let id = tag.command.map(|id| id.0);
                     self.replies.push((id, tag.code, self.now));
                 }
-                Output::DataReady(id) => self.replies.push((Some(id.0), 227, self.now)),
+                Output::Send(ToNear::DataReady(id)) => {
+                    self.replies.push((Some(id.0), 227, self.now));
+                }
                 Output::Reconnect => {
                     self.connections += 1;
                     self.due = VecDeque::from([(self.now, "220 again".to_owned())]);

@@ -86,7 +86,7 @@ fn a_server_that_refuses_the_session_is_left_with_the_client() {
     client(&mut far, 1, "USER joe");
     assert_eq!(server(&mut far, "421 full"), ["> 421 full"]);
     far.handle(Input::ClientGone).expect("no limit is hit");
-    assert_eq!(drain(&mut far), ["close"]);
+    assert_eq!(drain(&mut far), ["server closed", "close"]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_session_whose_client_is_gone_does_not_wait_for_a_silent_server_for_ever() {
     assert!(drain(&mut far).is_empty(), "the server may still greet");
     assert!(far.waits_only_for_server());
     far.handle(Input::ServerSilent).expect("no limit is hit");
-    assert_eq!(drain(&mut far), ["close"]);
+    assert_eq!(drain(&mut far), ["server closed", "close"]);
 
     let mut far = prepared();
     client(&mut far, 2, "STOR a");

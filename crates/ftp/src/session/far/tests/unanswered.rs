@@ -97,7 +97,7 @@ fn only_what_a_log_in_needs_has_to_succeed_again() {
     closed_by_server(&mut far);
     reconnected(&mut far);
     server(&mut far, "220 ready");
-    assert_eq!(server(&mut far, "530 too many"), ["close"]);
+    assert_eq!(server(&mut far, "530 too many"), ["server closed", "close"]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again() {
         assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
         assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
         assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
-        assert_eq!(closed_by_server(&mut far), ["close"]);
+        assert_eq!(closed_by_server(&mut far), ["server closed", "close"]);
     }
 }
 
@@ -140,10 +140,17 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again() {
 fn a_server_that_cannot_be_logged_in_to_again_is_left() {
     let mut far = asked();
     closed_by_server(&mut far);
-    assert_eq!(closed_by_server(&mut far), ["close"], "no connection");
+    assert_eq!(
+        closed_by_server(&mut far),
+        ["server closed", "close"],
+        "no connection"
+    );
     let mut far = asked();
     closed_by_server(&mut far);
-    assert_eq!(server(&mut far, "421 full"), ["> 421 full", "close"]);
+    assert_eq!(
+        server(&mut far, "421 full"),
+        ["> 421 full", "server closed", "close"]
+    );
 }
 
 #[test]
@@ -154,7 +161,7 @@ fn a_session_that_has_come_further_is_not_begun_again() {
     }
     client(&mut far, 3, "CWD a");
     assert_eq!(server(&mut far, "250 ok"), ["> 250 ok", "< PWD"]);
-    assert_eq!(closed_by_server(&mut far), ["close"]);
+    assert_eq!(closed_by_server(&mut far), ["server closed", "close"]);
 }
 
 #[test]
@@ -194,7 +201,7 @@ fn the_code_of_the_last_line_counts() {
     assert_eq!(server(&mut far, "214-these"), ["> 214-these"]);
     assert!(server(&mut far, "200 HELP done").is_empty());
     far.handle(Input::WaitedInVain).expect("no limit is hit");
-    let Some(Output::Reply { tag, .. }) = far.poll() else {
+    let Some(Output::Send(ToNear::Reply { tag, .. })) = far.poll() else {
         panic!("a reply")
     };
     assert_eq!((tag.code, tag.last), (200, true));
@@ -279,6 +286,7 @@ fn a_command_that_stays_unanswered_ends_the_session_with_421() {
         out,
         [
             "> 421 gateway: the server has not answered PWD for 5 minutes",
+            "server closed",
             "close"
         ]
     );

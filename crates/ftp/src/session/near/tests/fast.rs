@@ -13,18 +13,17 @@ fn logged_in() -> NearSession {
         prefetches: true,
     };
     let line = b"230 in";
-    near.handle(Input::FarReply { tag, line });
+    relayed(&mut near, tag, line);
     assert_eq!(drain(&mut near), ["> 230 in"]);
     near
 }
 
 fn prefetched(near: &mut NearSession, subject: Subject, answer: &str, last: bool) -> Vec<String> {
-    let answer = Some(answer.as_bytes());
-    near.handle(Input::Prefetched {
+    near.handle(Input::Received(ToNear::Prefetched {
         subject,
-        answer,
+        answer: Some(answer.as_bytes().to_vec()),
         last,
-    });
+    }));
     drain(near)
 }
 
@@ -119,7 +118,7 @@ fn abor_takes_a_promise_back_once_it_is_answered() {
     listening(&mut near, 1);
     assert_eq!(client(&mut near, "ABOR"), ["< ABOR"]);
     assert_eq!(client(&mut near, "PASV"), ["data 2", "listen 2"]);
-    near.handle(Input::Taken);
+    near.handle(Input::Received(ToNear::Taken));
     let out = reply(&mut near, 3, 0, "225 ok");
     assert_eq!(out, ["1 Kill", "> 225 ok"]);
     assert_eq!(listening(&mut near, 2)[1], "2 Announced");
@@ -131,7 +130,8 @@ fn abor_takes_a_promise_back_once_it_is_answered() {
 fn a_type_that_every_server_has_is_answered_and_sent_along() {
     let mut near = logged_in();
     near.handle(Input::ClientLine(b"TYPE I"));
-    let Some(Output::Command { answered, line, .. }) = near.poll() else {
+    let Some(Output::Send(ToFar::Request(Request::Command { answered, line, .. }))) = near.poll()
+    else {
         panic!("the server is told")
     };
     assert!(answered && line == b"TYPE I");
@@ -188,7 +188,7 @@ fn what_is_answered_ahead_is_bounded_by_what_the_far_half_has_dealt_with() {
         sent += 1;
         assert!(sent <= 256, "nothing bounds them");
     }
-    near.handle(Input::Taken);
+    near.handle(Input::Received(ToNear::Taken));
     assert!(near.wants_client());
 }
 

@@ -78,7 +78,7 @@ fn an_abor_that_is_left_unanswered_lets_later_answers_pass() {
     client(&mut near, "ABOR");
     client(&mut near, "NOOP");
     reply(&mut near, 2, 1, "426 broken");
-    near.handle(Input::LeftUnanswered(CommandId(3)));
+    near.handle(Input::Received(ToNear::LeftUnanswered(CommandId(3))));
     drain(&mut near);
     assert_eq!(reply(&mut near, 4, 0, "200 ok"), ["> 200 ok"]);
     assert!(near.is_idle());

@@ -43,7 +43,7 @@ fn data_connections_are_private_where_the_client_says_so() {
     client(&mut near, "PBSZ 0");
     client(&mut near, "PROT P");
     client(&mut near, "EPSV");
-    near.handle(Input::DataReady(CommandId(1)));
+    data_ready(&mut near, 1);
     assert_eq!(drain(&mut near), ["listen 1 private"]);
     listening(&mut near, 1);
     assert_eq!(
@@ -52,7 +52,7 @@ fn data_connections_are_private_where_the_client_says_so() {
         "it was set up for TLS"
     );
     client(&mut near, "PORT 127,0,0,1,4,1");
-    near.handle(Input::DataReady(CommandId(2)));
+    data_ready(&mut near, 2);
     assert_eq!(drain(&mut near)[0], "dial 2 127.0.0.1:1025");
 }
 

@@ -12,7 +12,7 @@ fn uploading() -> NearSession {
 
 fn upload_ended(near: &mut NearSession, is_whole: bool) -> Vec<String> {
     let transfer = TransferId(1);
-    near.handle(Input::UploadEnded { transfer, is_whole });
+    near.handle(Input::Received(ToNear::UploadEnded { transfer, is_whole }));
     drain(near)
 }
 
@@ -107,8 +107,7 @@ fn each_transfer_is_recorded_once_with_the_code_that_the_client_has_had() {
             last: true,
             prefetches: false,
         };
-        let line = line.as_bytes();
-        near.handle(Input::FarReply { tag, line });
+        relayed(near, tag, line.as_bytes());
     };
     let stor = ("STOR".to_owned(), b"a".to_vec());
     let record = |code, succeeded| vec![(stor.0.clone(), stor.1.clone(), code, succeeded)];
@@ -122,7 +121,7 @@ fn each_transfer_is_recorded_once_with_the_code_that_the_client_has_had() {
         near.handle(Input::Data(TransferId(1), Event::Delivered));
         let transfer = TransferId(1);
         let is_whole = true;
-        near.handle(Input::UploadEnded { transfer, is_whole });
+        near.handle(Input::Received(ToNear::UploadEnded { transfer, is_whole }));
         far_reply(near, "226 done");
     });
     assert_eq!(whole, record(Some(226), true));

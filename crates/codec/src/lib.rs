@@ -1,0 +1,190 @@
+//! Bodies of the messages between two gateways: fields as bytes.
+//!
+//! Fields are big-endian integers, flags, and bytes after a two-byte length. Each service declares its own messages and
+//! encodes them with these fields: an FTP session in `ftp`, everything else in `gateway`.
+#![warn(missing_docs)]
+
+/// Why a body is no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// No message has this type.
+    #[error("unknown message type {0}")]
+    UnknownType(u8),
+    /// The body does not fit its type.
+    #[error("malformed message of type {0}")]
+    Malformed(u8),
+}
+
+/// Reader of the fields of one body.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    kind: u8,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `body`, the body of a message of type `kind`.
+    pub fn new(kind: u8, body: &'a [u8]) -> Self {
+        Self { kind, rest: body }
+    }
+
+    /// The error of a field with an impossible value.
+    pub fn malformed(&self) -> BodyError {
+        BodyError::Malformed(self.kind)
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], BodyError> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(self.malformed())?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// Returns the next `N` bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the body ends within it.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], BodyError> {
+        let bytes = self.take(N)?;
+        Ok(bytes.try_into().expect("the slice has N bytes"))
+    }
+
+    /// Returns the next byte.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the body ends within it.
+    pub fn u8(&mut self) -> Result<u8, BodyError> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// Returns an integer of two bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the body ends within it.
+    pub fn u16(&mut self) -> Result<u16, BodyError> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// Returns an integer of four bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the body ends within it.
+    pub fn u32(&mut self) -> Result<u32, BodyError> {
+        Ok(u32::from(self.u16()?) << 16 | u32::from(self.u16()?))
+    }
+
+    /// Returns an integer of eight bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the body ends within it.
+    pub fn u64(&mut self) -> Result<u64, BodyError> {
+        Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
+    }
+
+    /// Returns a flag that has a byte of its own.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the byte is neither 0 nor 1.
+    pub fn flag(&mut self) -> Result<bool, BodyError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// Returns flags that share a byte, the lowest bit first.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if another bit is set.
+    pub fn flags<const N: usize>(&mut self) -> Result<[bool; N], BodyError> {
+        let bits = self.u8()?;
+        if u32::from(bits) >> N != 0 {
+            return Err(self.malformed());
+        }
+        Ok(std::array::from_fn(|at| bits >> at & 1 == 1))
+    }
+
+    /// Returns the bytes behind their length.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if the body ends within it.
+    pub fn bytes(&mut self) -> Result<&'a [u8], BodyError> {
+        let length = self.u16()?;
+        self.take(length.into())
+    }
+
+    /// Returns the text behind its length.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if it is not UTF-8 or the body ends within it.
+    pub fn text(&mut self) -> Result<String, BodyError> {
+        let bytes = self.bytes()?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| self.malformed())
+    }
+
+    /// Returns all remaining bytes.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.rest).to_vec()
+    }
+
+    /// Returns `value` if no bytes remain.
+    ///
+    /// # Errors
+    /// [`BodyError::Malformed`] if bytes remain.
+    pub fn end<T>(self, value: T) -> Result<T, BodyError> {
+        if self.rest.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.malformed())
+        }
+    }
+}
+
+/// Appends one bit for each flag, the lowest first.
+pub fn put_flags<const N: usize>(body: &mut Vec<u8>, flags: [bool; N]) {
+    let bits = flags.iter().enumerate();
+    body.push(bits.fold(0, |byte, (at, &flag)| byte | u8::from(flag) << at));
+}
+
+/// Appends a text behind its length, cut at [`TEXT_MAX`].
+pub fn put_text(body: &mut Vec<u8>, text: &str) {
+    let mut end = text.len().min(TEXT_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    body.extend_from_slice(&(end as u16).to_be_bytes());
+    body.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+/// Longest text in a message: a host name or a sentence.
+const TEXT_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn fields_read_back(flags: [bool; 3], text in "[a-zé]{0,300}", number: u64) {
+            let mut body = number.to_be_bytes().to_vec();
+            put_flags(&mut body, flags);
+            put_text(&mut body, &text);
+            let mut reader = Reader::new(1, &body);
+            prop_assert_eq!(reader.u64(), Ok(number));
+            prop_assert_eq!(reader.flags(), Ok(flags));
+            let read = reader.text().expect("well formed");
+            prop_assert!(text.starts_with(&read) && read.len() >= text.len().min(TEXT_MAX - 1));
+            prop_assert_eq!(reader.end(()), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_body_that_ends_early_is_malformed() {
+        let mut reader = Reader::new(7, &[0, 9, 1]);
+        assert_eq!(reader.text(), Err(BodyError::Malformed(7)));
+        assert_eq!(Reader::new(7, &[2]).flag(), Err(BodyError::Malformed(7)));
+        assert_eq!(Reader::new(7, &[2]).end(()), Err(BodyError::Malformed(7)));
+    }
+}

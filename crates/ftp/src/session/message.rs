@@ -1,0 +1,308 @@
+//! Messages between the two halves of a session, and their bytes.
+
+use codec::{BodyError, Reader, put_flags, put_text};
+
+use super::{CommandId, Stage, Subject, Tag, TransferId};
+
+/// Message for the far half.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToFar {
+    /// A request that waits for its turn at the server.
+    Request(Request),
+    /// The near half gave a data connection up.
+    Abandon(TransferId),
+}
+
+/// Request of the client for its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// A command.
+    Command {
+        /// Number of the command.
+        id: CommandId,
+        /// Whether a Telnet Synch came with the command.
+        synch: bool,
+        /// Whether the client has its reply already. Then the server's reply is not relayed.
+        answered: bool,
+        /// The line without terminator and Telnet prefix.
+        line: Vec<u8>,
+    },
+    /// A request for a data connection.
+    Data {
+        /// Number of the command.
+        id: CommandId,
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// Whether the client has its reply already. Then the transfer reports a refusal of the server.
+        answered: bool,
+    },
+}
+
+/// Message for the near half.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToNear {
+    /// A reply line of the server.
+    Reply {
+        /// The request that the line answers.
+        tag: Tag,
+        /// The line without its terminator.
+        line: Vec<u8>,
+    },
+    /// The server has agreed on the data connection that this command asked for.
+    DataReady(CommandId),
+    /// The server has answered the oldest command whose reply the client had already.
+    Taken,
+    /// The server leaves this command unanswered, and the client has gone on.
+    LeftUnanswered(CommandId),
+    /// The server's answer to a question that the far half asked ahead of the client.
+    Prefetched {
+        /// The question.
+        subject: Subject,
+        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
+        answer: Option<Vec<u8>>,
+        /// Whether no other question is under way.
+        last: bool,
+    },
+    /// There is no session with the server: the reply that names the reason. Nothing follows.
+    Refused {
+        /// Code of the reply.
+        code: u16,
+        /// Text of the reply.
+        text: String,
+    },
+    /// The server's control connection has ended. Nothing follows.
+    ServerClosed,
+    /// An upload has ended at the server. The near half holds a success back until this message comes.
+    UploadEnded {
+        /// Number of the data connection.
+        transfer: TransferId,
+        /// Whether everything from the client, and its end, was written to the server.
+        is_whole: bool,
+    },
+}
+
+impl From<Request> for ToFar {
+    fn from(request: Request) -> Self {
+        Self::Request(request)
+    }
+}
+
+impl ToFar {
+    /// Appends the message's body. Returns its type.
+    pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
+        match self {
+            Self::Request(Request::Command {
+                id,
+                synch,
+                answered,
+                line,
+            }) => {
+                body.extend_from_slice(&id.0.to_be_bytes());
+                put_flags(body, [*synch, *answered]);
+                body.extend_from_slice(line);
+                COMMAND
+            }
+            Self::Request(Request::Data {
+                id,
+                transfer,
+                answered,
+            }) => {
+                body.extend_from_slice(&id.0.to_be_bytes());
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_flags(body, [*answered]);
+                DATA
+            }
+            Self::Abandon(transfer) => {
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                ABANDON
+            }
+        }
+    }
+
+    /// Reads the body of a message of type `kind`.
+    ///
+    /// # Errors
+    /// [`BodyError`] if no message has this type or the body does not fit it.
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader::new(kind, body);
+        let message = match kind {
+            COMMAND => {
+                let id = CommandId(reader.u32()?);
+                let [synch, answered] = reader.flags()?;
+                Self::Request(Request::Command {
+                    id,
+                    synch,
+                    answered,
+                    line: line(&mut reader)?,
+                })
+            }
+            DATA => Self::Request(Request::Data {
+                id: CommandId(reader.u32()?),
+                transfer: TransferId(reader.u32()?),
+                answered: reader.flag()?,
+            }),
+            ABANDON => Self::Abandon(TransferId(reader.u32()?)),
+            other => return Err(BodyError::UnknownType(other)),
+        };
+        reader.end(message)
+    }
+}
+
+impl ToNear {
+    /// Appends the message's body. Returns its type.
+    pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
+        match self {
+            Self::Reply { tag, line } => {
+                put_tag(body, *tag);
+                body.extend_from_slice(line);
+                REPLY
+            }
+            Self::DataReady(id) => {
+                body.extend_from_slice(&id.0.to_be_bytes());
+                DATA_READY
+            }
+            Self::Refused { code, text } => {
+                body.extend_from_slice(&code.to_be_bytes());
+                put_text(body, text);
+                REFUSED
+            }
+            Self::ServerClosed => SERVER_CLOSED,
+            Self::Prefetched {
+                subject,
+                answer,
+                last,
+            } => {
+                body.push(match subject {
+                    Subject::System => 0,
+                    Subject::Features => 1,
+                    Subject::Directory => 2,
+                });
+                put_flags(body, [answer.is_some(), *last]);
+                body.extend_from_slice(answer.as_deref().unwrap_or_default());
+                PREFETCHED
+            }
+            Self::Taken => TAKEN,
+            Self::UploadEnded { transfer, is_whole } => {
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_flags(body, [*is_whole]);
+                UPLOAD_ENDED
+            }
+            Self::LeftUnanswered(id) => {
+                body.extend_from_slice(&id.0.to_be_bytes());
+                LEFT_UNANSWERED
+            }
+        }
+    }
+
+    /// Reads the body of a message of type `kind`.
+    ///
+    /// # Errors
+    /// [`BodyError`] if no message has this type or the body does not fit it.
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader::new(kind, body);
+        let message = match kind {
+            REPLY => Self::Reply {
+                tag: tag(&mut reader)?,
+                line: line(&mut reader)?,
+            },
+            DATA_READY => Self::DataReady(CommandId(reader.u32()?)),
+            REFUSED => Self::Refused {
+                code: reader.u16()?,
+                text: one_line(&mut reader)?,
+            },
+            SERVER_CLOSED => Self::ServerClosed,
+            PREFETCHED => prefetched(&mut reader)?,
+            TAKEN => Self::Taken,
+            UPLOAD_ENDED => Self::UploadEnded {
+                transfer: TransferId(reader.u32()?),
+                is_whole: reader.flag()?,
+            },
+            LEFT_UNANSWERED => Self::LeftUnanswered(CommandId(reader.u32()?)),
+            other => return Err(BodyError::UnknownType(other)),
+        };
+        reader.end(message)
+    }
+}
+
+fn put_tag(body: &mut Vec<u8>, tag: Tag) {
+    body.extend_from_slice(&tag.command.map_or(0, |c| c.0).to_be_bytes());
+    body.extend_from_slice(&tag.transfer.map_or(0, |t| t.0).to_be_bytes());
+    body.push(u8::from(tag.stage == Stage::Final));
+    body.extend_from_slice(&tag.code.to_be_bytes());
+    put_flags(body, [tag.last, tag.prefetches]);
+}
+
+fn tag(reader: &mut Reader<'_>) -> Result<Tag, BodyError> {
+    let command = Some(reader.u32()?).filter(|id| *id != 0).map(CommandId);
+    let transfer = Some(reader.u32()?).filter(|id| *id != 0).map(TransferId);
+    let stage = match reader.flag()? {
+        true => Stage::Final,
+        false => Stage::Preliminary,
+    };
+    let code = reader.u16()?;
+    let [last, prefetches] = reader.flags()?;
+    Ok(Tag {
+        command,
+        transfer,
+        stage,
+        code,
+        last,
+        prefetches,
+    })
+}
+
+fn prefetched(reader: &mut Reader<'_>) -> Result<ToNear, BodyError> {
+    let subject = match reader.u8()? {
+        0 => Subject::System,
+        1 => Subject::Features,
+        2 => Subject::Directory,
+        _ => return Err(reader.malformed()),
+    };
+    let [is_known, last] = reader.flags()?;
+    let lines = reader.rest();
+    if !is_known && !lines.is_empty() {
+        return Err(reader.malformed());
+    }
+    Ok(ToNear::Prefetched {
+        subject,
+        answer: is_known.then_some(lines),
+        last,
+    })
+}
+
+/// The remaining bytes as one line: a newline inside would become another command or reply.
+fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
+    let line = reader.rest();
+    if line.contains(&b'\n') {
+        Err(reader.malformed())
+    } else {
+        Ok(line)
+    }
+}
+
+fn one_line(reader: &mut Reader<'_>) -> Result<String, BodyError> {
+    let text = reader.text()?;
+    if text.contains(['\r', '\n']) {
+        Err(reader.malformed())
+    } else {
+        Ok(text)
+    }
+}
+
+/// Message types for the far half. The gateways use further types on the same stream for reports of their own.
+const COMMAND: u8 = 1;
+const DATA: u8 = 2;
+const ABANDON: u8 = 3;
+
+/// Message types for the near half.
+const REPLY: u8 = 1;
+const DATA_READY: u8 = 2;
+const REFUSED: u8 = 3;
+const SERVER_CLOSED: u8 = 4;
+const PREFETCHED: u8 = 6;
+const TAKEN: u8 = 7;
+const UPLOAD_ENDED: u8 = 8;
+const LEFT_UNANSWERED: u8 = 11;
+
+#[cfg(test)]
+mod tests;
