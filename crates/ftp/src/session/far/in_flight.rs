@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::{
     greeting::Greeting,
     log_in::Step,
-    overdue::{MARKER_CODE, Marker},
+    marker::{MARKER_CODE, Marker},
     port_request::PortRequest,
     prefetch::{Cause, Question},
     reply_buffer::ReplyBuffer,

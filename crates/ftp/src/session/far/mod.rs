@@ -11,6 +11,7 @@ mod greeting;
 mod in_flight;
 mod io;
 mod log_in;
+mod marker;
 mod overdue;
 mod port_request;
 mod prefetch;

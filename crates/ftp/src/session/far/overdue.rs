@@ -5,52 +5,15 @@
 //! leaves the server and logs in again. So no late answer is taken for that to another command.
 
 use super::{
-    Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection, Question,
-    in_flight::Late, log_in::Step,
+    Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection,
+    in_flight::Late,
+    log_in::Step,
+    marker::{MARKER, MARKER_CODE, Marker},
 };
 use crate::{
     command::Command,
     session::{Subject, ToNear},
 };
-
-/// A question without an answer in time, and the marker behind it.
-#[derive(Debug)]
-pub(super) struct Marker {
-    subject: Subject,
-    /// The question has been answered; the next reply is the marker's.
-    is_answered: bool,
-    /// A refusal has come: of the question or of the marker.
-    is_refused: bool,
-    /// The server has taken its leave.
-    pub(super) is_farewell: bool,
-}
-
-impl Marker {
-    pub(super) fn behind(question: &Question) -> Self {
-        Self {
-            subject: question.subject,
-            is_answered: false,
-            is_refused: false,
-            is_farewell: false,
-        }
-    }
-
-    /// Whether a reply with `code` is another one to the log-in.
-    pub(super) fn is_stray(&self, code: Code) -> bool {
-        matches!(code.0, 220 | 230 | 232)
-    }
-
-    /// Takes note of a reply. Returns whether it is the marker's own, so that nothing is due any more.
-    fn heard(&mut self, code: Code) -> bool {
-        if code == MARKER_CODE || self.is_answered {
-            return true;
-        }
-        self.is_answered = code == self.subject.answer_code();
-        let was_refused = self.is_refused;
-        self.is_refused |= code.class() == Class::Failed;
-        was_refused && code.class() == Class::Failed
-    }
-}
 
 impl FarSession {
     /// Sends the marker behind the question that has not been answered.
@@ -136,9 +99,3 @@ impl FarSession {
         }
     }
 }
-
-/// The marker. It changes nothing: transfers begin at this offset anyway.
-const MARKER: &[u8] = b"REST 0";
-
-/// Code of the marker's reply, unless it is refused (RFC 3659 section 5.1). No question has such an answer.
-pub(super) const MARKER_CODE: Code = Code(350);
