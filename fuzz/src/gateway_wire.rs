@@ -9,8 +9,8 @@ use gateway::{
     target::{Endpoint, Host},
     tls::{Mode, ServerTls, Verify},
     wire::{
-        Ask, Coding, Cutting, Decoder, EnrolReply, FarMessage, Grant, Hello, Limit, NearMessage,
-        Service, StoreTerms, Wire, decode, encode,
+        Ask, Coding, Cutting, Decoder, Delivered, EnrolReply, FarMessage, Grant, Hello, Limit,
+        NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
     },
 };
 
@@ -22,13 +22,17 @@ pub fn run(data: &[u8]) {
     let kind = tape.byte();
     let piece = usize::from(tape.byte()).max(1);
     let bytes = data.get(2..).unwrap_or_default();
+    let version = match kind >= OLDER {
+        true => Version::OLDEST,
+        false => Version::LATEST,
+    };
     match kind % 5 {
-        0 => check::<Hello>(bytes, piece),
-        1 => check::<NearMessage>(bytes, piece),
-        2 => check::<FarMessage>(bytes, piece),
-        3 => check::<Ask>(bytes, piece),
+        0 => check::<Hello>(version, bytes, piece),
+        1 => check::<NearMessage>(version, bytes, piece),
+        2 => check::<FarMessage>(version, bytes, piece),
+        3 => check::<Ask>(version, bytes, piece),
         _ => {
-            check::<EnrolReply>(bytes, piece);
+            check::<EnrolReply>(version, bytes, piece);
             invite(bytes);
         }
     }
@@ -41,30 +45,30 @@ fn invite(bytes: &[u8]) {
     }
 }
 
-fn check<M: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) {
-    if let Ok(Some((message, length))) = decode::<M>(bytes) {
+fn check<M: Wire + PartialEq + std::fmt::Debug>(version: Version, bytes: &[u8], piece: usize) {
+    let decode = |bytes: &[u8]| decode_in::<M>(version, bytes);
+    let encode = |message: &M| encode_in(version, message).expect("what decodes is in the version");
+    if let Ok(Some((message, length))) = decode(bytes) {
         assert!(length <= bytes.len());
         // The longest texts are cut when they are written, so what was written once is compared.
         let written = encode(&message);
-        let (again, length) = decode::<M>(&written)
+        let (again, length) = decode(&written)
             .expect("what we write is well formed")
             .expect("and complete");
         assert_eq!(length, written.len());
         assert_eq!(encode(&again), written);
         for cut in [0, 1, written.len() / 2, written.len() - 1] {
-            assert!(
-                matches!(decode::<M>(&written[..cut]), Ok(None)),
-                "cut at {cut}"
-            );
+            assert!(matches!(decode(&written[..cut]), Ok(None)), "cut at {cut}");
         }
     }
     let mut whole = Vec::new();
     let mut rest = bytes;
-    while let Ok(Some((message, length))) = decode::<M>(rest) {
+    while let Ok(Some((message, length))) = decode(rest) {
         whole.push(message);
         rest = &rest[length..];
     }
     let mut decoder = Decoder::default();
+    decoder.set_version(version);
     let mut in_pieces = Vec::new();
     'pieces: for piece in bytes.chunks(piece) {
         decoder.push(piece);
@@ -79,6 +83,9 @@ fn check<M: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) {
     assert_eq!(in_pieces, whole);
 }
 
+/// From here on the first byte of a tape asks for the oldest version.
+const OLDER: u8 = 130;
+
 /// One of each message.
 pub fn seeds() -> Vec<Vec<u8>> {
     let target = |host: &str| Endpoint {
@@ -92,6 +99,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             coding: None,
         },
         Service::FtpSession {
+            version: Version::LATEST,
             session: 9,
             target: target("ftp.example.com"),
             logon: None,
@@ -101,6 +109,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             coding: None,
         },
         Service::FtpSession {
+            version: Version::LATEST,
             session: 9,
             target: target("10.0.0.1"),
             logon: Some((id, b"USER joe".to_vec())),
@@ -198,6 +207,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .chain(reports)
         .collect();
+    let delivered = FarMessage::Delivered(
+        transfer,
+        Delivered {
+            bytes: 1 << 20,
+            taking_us: 1000,
+        },
+    );
+    let older = near.iter().filter_map(|it| encode_in(Version::OLDEST, it));
+    let older_near: Vec<u8> = older.flatten().collect();
+    let older = far.iter().chain([&delivered]);
+    let older = older.filter_map(|it| encode_in(Version::OLDEST, it));
+    let older_far: Vec<u8> = older.flatten().collect();
     let seed = |kind: u8, bytes: &[u8]| [&[kind, 3], bytes].concat();
     let mut seeds = Vec::new();
     seeds.extend(hellos.map(|service| seed(0, &encode(&Hello { service }))));
@@ -205,6 +226,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds.extend(far.iter().map(|message| seed(2, &encode(message))));
     seeds.push(seed(3, &encode(&Ask::Taken(7))));
     seeds.push(seed(3, &encode(&Ask::Missing(8))));
+    seeds.push(seed(OLDER + 1, &older_near));
+    seeds.push(seed(OLDER + 2, &older_far));
     seeds.push(seed(1, &near.iter().flat_map(encode).collect::<Vec<_>>()));
     seeds.push(seed(2, &far.iter().flat_map(encode).collect::<Vec<_>>()));
     seeds

@@ -1,8 +1,46 @@
 //! Bodies of the messages between two gateways: fields as bytes.
 //!
-//! Fields are big-endian integers, flags, and bytes after a two-byte length. Each service declares its own messages and
+//! A message has the form of a [`Version`]. Fields are big-endian integers, flags, and bytes after a two-byte length. Each service declares its own messages and
 //! encodes them with these fields: an FTP session in `ftp`, everything else in `gateway`.
 #![warn(missing_docs)]
+
+/// Version of the messages between two gateways.
+///
+/// The gateway that opens the stream of a session names the version in the hello, and both speak it. A gateway speaks
+/// the latest version and the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Version {
+    /// Reports of delivered bytes instead of grants; no word of commands that a server leaves unanswered.
+    V5,
+    /// The latest version.
+    #[default]
+    V6,
+}
+
+impl Version {
+    /// The latest version.
+    pub const LATEST: Self = Self::V6;
+
+    /// The oldest version that this gateway speaks.
+    pub const OLDEST: Self = Self::V5;
+
+    /// The version that a byte stands for; `None` if this gateway does not speak it.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            5 => Some(Self::V5),
+            6 => Some(Self::V6),
+            _ => None,
+        }
+    }
+
+    /// The byte that stands for the version.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::V5 => 5,
+            Self::V6 => 6,
+        }
+    }
+}
 
 /// Why a body is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -178,6 +216,16 @@ mod tests {
             prop_assert!(text.starts_with(&read) && read.len() >= text.len().min(TEXT_MAX - 1));
             prop_assert_eq!(reader.end(()), Ok(()));
         }
+    }
+
+    #[test]
+    fn versions_read_back() {
+        for version in [Version::OLDEST, Version::LATEST] {
+            assert_eq!(Version::from_byte(version.byte()), Some(version));
+        }
+        let next = Version::LATEST.byte() + 1;
+        assert_eq!(Version::from_byte(next), None);
+        assert_eq!(Version::from_byte(Version::OLDEST.byte() - 1), None);
     }
 
     #[test]

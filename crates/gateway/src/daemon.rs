@@ -184,6 +184,7 @@ pub async fn run(
         usage: Usage::new(config.limits),
         pairing: Arc::default(),
         known_servers: Arc::default(),
+        peer_versions: Arc::default(),
         server_rates: Arc::default(),
         truncations: Arc::default(),
         spools: config.spool.clone().map(Spools::new),

@@ -24,6 +24,7 @@ pub mod limits;
 mod near;
 pub mod optimise;
 mod pairing;
+mod peer_versions;
 mod place;
 mod pump;
 pub mod register;

@@ -19,6 +19,7 @@ use crate::{
     limits::Usage,
     optimise::{Agreement, Coded, Key, Lending, Scope, Stores},
     pairing::Pairing,
+    peer_versions::PeerVersions,
     spool::Spools,
     status::Registry,
     target::Host,
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) usage: Arc<Usage>,
     pub(crate) pairing: Arc<Pairing>,
     pub(crate) known_servers: Arc<KnownServers>,
+    pub(crate) peer_versions: Arc<PeerVersions>,
     /// How fast servers took their last uploads.
     pub(crate) server_rates: Arc<ServerRates>,
     pub(crate) truncations: Arc<Truncations>,

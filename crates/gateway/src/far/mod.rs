@@ -132,6 +132,7 @@ async fn serve_stream(
             forward(shared, peer, target, stream, coding).await;
         }
         Service::FtpSession {
+            version,
             session,
             target,
             logon,
@@ -149,8 +150,10 @@ async fn serve_stream(
                 session,
             };
             let _known = KnownSession::new(shared.truncations.clone(), key);
+            decoder.set_version(version);
             let opened = Opened {
                 peer,
+                version,
                 session,
                 target,
                 logon,

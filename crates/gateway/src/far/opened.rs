@@ -5,12 +5,18 @@ use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
 use crate::{
-    optimise::Agreement, pairing::DataStream, target::Endpoint, tls::ServerTls, wire::Decoder,
+    optimise::Agreement,
+    pairing::DataStream,
+    target::Endpoint,
+    tls::ServerTls,
+    wire::{Decoder, Version},
 };
 
 /// A session as its first message describes it.
 pub(super) struct Opened {
     pub(super) peer: PeerId,
+    /// Version of the messages.
+    pub(super) version: Version,
     pub(super) session: u64,
     pub(super) target: Endpoint,
     pub(super) logon: Option<(CommandId, Vec<u8>)>,

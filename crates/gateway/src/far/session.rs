@@ -55,7 +55,7 @@ use crate::{
     target::Endpoint,
     tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
-    wire::{Decoder, FarMessage, Grant, NearMessage, encode, reset},
+    wire::{Decoder, FarMessage, Grant, NearMessage, Version, encode, encode_in, reset},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.
@@ -104,6 +104,8 @@ struct Data {
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     peer: PeerId,
+    /// Version of the messages.
+    version: Version,
     session: u64,
     target: Endpoint,
     server: SocketAddr,
@@ -149,6 +151,7 @@ async fn run(
     let mut session = Session {
         shared,
         peer: opened.peer,
+        version: opened.version,
         session: opened.session,
         coding: opened.coding,
         is_tls_implicit: opened
@@ -384,7 +387,10 @@ impl Session<'_> {
     }
 
     async fn tell_near(&mut self, message: &FarMessage) -> Result<(), SessionError> {
-        match self.send.write(encode(message)).await {
+        let Some(bytes) = encode_in(self.version, message) else {
+            return Ok(());
+        };
+        match self.send.write(bytes).await {
             // The client left without reading on; its commands are still finished.
             Err(StreamError::Stopped { .. }) => Ok(()),
             result => Ok(result?),

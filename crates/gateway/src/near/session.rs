@@ -245,7 +245,7 @@ impl Session {
                     self.check_unheard(peer);
                 }
                 message = next_message(&mut self.far, &self.shared), if self.near.wants_far() => {
-                    self.far_said(message);
+                    self.far_said(message).await;
                 }
                 Some((id, event)) = from_data.recv() => self.data_said(id, event),
                 _ = ticks.tick(), if !self.data.is_empty() => {

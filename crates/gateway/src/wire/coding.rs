@@ -1,6 +1,6 @@
 //! What two gateways say of coded streams: what becomes of bytes, where they are cut, and which chunks are missing.
 
-use codec::{BodyError, Reader, put_flags, put_text};
+use codec::{BodyError, Reader, Version, put_flags, put_text};
 
 use super::{Wire, WireError};
 
@@ -49,7 +49,7 @@ pub enum Ask {
 }
 
 impl Wire for Ask {
-    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+    fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         let (kind, number) = match self {
             Self::Taken(number) => (1, number),
             Self::Missing(number) => (2, number),
@@ -58,7 +58,7 @@ impl Wire for Ask {
         kind
     }
 
-    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+    fn decode_body(_: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let ask = match kind {
             1 => Self::Taken(reader.u64()?),

@@ -1,13 +1,15 @@
 //! The messages, with one enum for each place in which they occur.
 
-use codec::{BodyError, Reader, put_flags, put_text};
+use codec::{BodyError, Reader, Version, put_flags, put_text};
 use ftp::session::{CommandId, Mode, ToFar, ToNear, TransferId, far::DataWay};
 use link::PublicKey;
 
 use super::{
-    VERSION, Wire, WireError,
+    Wire, WireError,
     coding::{Coding, Cutting, coding, cutting, put_coding, put_cutting},
-    report::{Grant, Limit, grant, limit, put_grant, put_limit},
+    report::{
+        Delivered, Grant, Limit, delivered, grant, limit, put_delivered, put_grant, put_limit,
+    },
 };
 use crate::{
     target::{Endpoint, Host},
@@ -33,6 +35,8 @@ pub enum Service {
     },
     /// An FTP session; messages follow.
     FtpSession {
+        /// Version of the messages that follow.
+        version: Version,
         /// Number of the session, unique among those of the opening gateway.
         session: u64,
         target: Endpoint,
@@ -117,6 +121,8 @@ pub enum FarMessage {
     Session(ToNear),
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
+    /// Bytes of an upload that the server has accepted. Version 5 has these in place of grants.
+    Delivered(TransferId, Delivered),
     /// What an upload may have on its way.
     Granted(TransferId, Grant),
     /// The bytes that each further upload may have on its way until it has a grant of its own.
@@ -126,8 +132,13 @@ pub enum FarMessage {
 }
 
 impl Wire for Hello {
-    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
-        body.push(VERSION);
+    fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
+        // All other streams are the same in each version.
+        let version = match &self.service {
+            Service::FtpSession { version, .. } => *version,
+            _ => Version::OLDEST,
+        };
+        body.push(version.byte());
         match &self.service {
             Service::Forward { target, coding } => {
                 put_endpoint(body, target);
@@ -135,6 +146,7 @@ impl Wire for Hello {
                 1
             }
             Service::FtpSession {
+                version: _,
                 session,
                 target,
                 logon,
@@ -197,19 +209,14 @@ impl Wire for Hello {
         }
     }
 
-    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+    fn decode_body(_: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
-        match reader.u8()? {
-            VERSION => {}
-            other => {
-                // The type bytes are those of every version.
-                let is_session = kind == FTP_SESSION;
-                return Err(WireError::Version {
-                    peer: other,
-                    is_session,
-                });
-            }
-        }
+        let peer = reader.u8()?;
+        let version = Version::from_byte(peer).ok_or(WireError::Version {
+            peer,
+            // The type bytes are those of every version.
+            is_session: kind == FTP_SESSION,
+        })?;
         let service = match kind {
             1 => Service::Forward {
                 target: endpoint(&mut reader)?,
@@ -233,6 +240,7 @@ impl Wire for Hello {
                     None
                 };
                 Service::FtpSession {
+                    version,
                     session,
                     target,
                     logon,
@@ -278,7 +286,7 @@ impl Wire for Hello {
 }
 
 impl Wire for EnrolReply {
-    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+    fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         let (kind, text) = match self {
             Self::Enrolled { name } => (1, name),
             Self::Refused { text } => (2, text),
@@ -287,7 +295,7 @@ impl Wire for EnrolReply {
         kind
     }
 
-    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+    fn decode_body(_: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let reply = match kind {
             1 => Self::Enrolled {
@@ -303,7 +311,14 @@ impl Wire for EnrolReply {
 }
 
 impl Wire for NearMessage {
-    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+    fn is_in(&self, version: Version) -> bool {
+        match self {
+            Self::Session(_) => true,
+            Self::Waiting(..) => version >= Version::V6,
+        }
+    }
+
+    fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         match self {
             Self::Session(message) => message.encode(body),
             Self::Waiting(transfer, limit) => {
@@ -314,10 +329,12 @@ impl Wire for NearMessage {
         }
     }
 
-    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+    fn decode_body(version: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
-            4 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
+            4 if version >= Version::V6 => {
+                Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?)
+            }
             _ => return Ok(Self::Session(ToFar::decode(kind, body)?)),
         };
         Ok(reader.end(message)?)
@@ -325,9 +342,18 @@ impl Wire for NearMessage {
 }
 
 impl Wire for FarMessage {
-    fn encode_body(&self, body: &mut Vec<u8>) -> u8 {
+    fn is_in(&self, version: Version) -> bool {
         match self {
-            Self::Session(message) => message.encode(body),
+            Self::Session(message) => message.is_in(version),
+            Self::Waiting(..) | Self::Store(_) => true,
+            Self::Granted(..) | Self::FirstBudget(_) => version >= Version::V6,
+            Self::Delivered(..) => version == Version::V5,
+        }
+    }
+
+    fn encode_body(&self, version: Version, body: &mut Vec<u8>) -> u8 {
+        match self {
+            Self::Session(message) => message.encode(version, body),
             Self::Waiting(transfer, limit) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_limit(body, *limit);
@@ -342,6 +368,11 @@ impl Wire for FarMessage {
                 put_grant(body, *grant);
                 10
             }
+            Self::Delivered(transfer, delivered) => {
+                body.extend_from_slice(&transfer.0.to_be_bytes());
+                put_delivered(body, *delivered);
+                10
+            }
             Self::FirstBudget(bytes) => {
                 body.extend_from_slice(&bytes.to_be_bytes());
                 12
@@ -349,14 +380,17 @@ impl Wire for FarMessage {
         }
     }
 
-    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+    fn decode_body(version: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
             5 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
             9 => Self::Store(cutting(&mut reader)?),
+            10 if version == Version::V5 => {
+                Self::Delivered(TransferId(reader.u32()?), delivered(&mut reader)?)
+            }
             10 => Self::Granted(TransferId(reader.u32()?), grant(&mut reader)?),
-            12 => Self::FirstBudget(reader.u64()?),
-            _ => return Ok(Self::Session(ToNear::decode(kind, body)?)),
+            12 if version >= Version::V6 => Self::FirstBudget(reader.u64()?),
+            _ => return Ok(Self::Session(ToNear::decode(version, kind, body)?)),
         };
         Ok(reader.end(message)?)
     }

@@ -1,6 +1,6 @@
 //! The messages between two gateways on a link stream, as values and bytes.
 //!
-//! A stream begins with a [`Hello`], which carries the version. The streams of forwards and of data
+//! A stream begins with a [`Hello`], which carries the [`Version`]. The streams of forwards and of data
 //! connections carry bytes after it, as they are or [coded](Coding). The stream of an FTP session carries [`NearMessage`]s in
 //! one direction and [`FarMessage`]s in the other: the messages of [`ftp::session`], and reports of the gateways.
 //!
@@ -14,10 +14,11 @@ mod report;
 
 pub use coding::{Ask, Coding, Cutting, StoreTerms};
 pub use message::{EnrolReply, FarMessage, Hello, NearMessage, Service, TOKEN_BYTES};
-pub use report::{Grant, Limit};
+pub use report::{Delivered, Grant, Limit};
 
 use bytes::{Bytes, BytesMut};
 use codec::BodyError;
+pub use codec::Version;
 
 /// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +31,7 @@ pub enum WireError {
     #[error(transparent)]
     Body(#[from] BodyError),
     /// The peer has another version.
-    #[error("the peer speaks version {peer} of the gateway protocol, this gateway {VERSION}")]
+    #[error("the peer speaks version {peer} of the gateway protocol, this gateway {}", Version::LATEST.byte())]
     Version {
         peer: u8,
         /// The stream is that of an FTP session: messages follow, and not raw bytes.
@@ -43,20 +44,35 @@ pub enum WireError {
 
 /// A value that travels as one message.
 pub trait Wire: Sized {
-    /// The message's type byte and body.
-    fn encode_body(&self, body: &mut Vec<u8>) -> u8;
+    /// Whether `version` has the message.
+    fn is_in(&self, _version: Version) -> bool {
+        true
+    }
 
-    /// Reads a body of type `kind`.
+    /// The message's type byte and body in the form of `version`, which has the message.
+    fn encode_body(&self, version: Version, body: &mut Vec<u8>) -> u8;
+
+    /// Reads a body of type `kind` in the form of `version`.
     ///
     /// # Errors
     /// [`WireError`] if the type is unknown or the body malformed.
-    fn decode_body(kind: u8, body: &[u8]) -> Result<Self, WireError>;
+    fn decode_body(version: Version, kind: u8, body: &[u8]) -> Result<Self, WireError>;
 }
 
-/// The message as bytes.
+/// The message as bytes, in the form of the latest version. That version must have the message.
 pub fn encode(message: &impl Wire) -> Bytes {
+    bytes_of(Version::LATEST, message)
+}
+
+/// The message as bytes in the form of `version`; `None` if the version does not have it.
+pub fn encode_in(version: Version, message: &impl Wire) -> Option<Bytes> {
+    message.is_in(version).then(|| bytes_of(version, message))
+}
+
+fn bytes_of(version: Version, message: &impl Wire) -> Bytes {
+    debug_assert!(message.is_in(version), "the version has the message");
     let mut body = Vec::new();
-    let kind = message.encode_body(&mut body);
+    let kind = message.encode_body(version, &mut body);
     assert!(
         body.len() <= BODY_MAX,
         "messages are built from bounded parts"
@@ -73,6 +89,14 @@ pub fn encode(message: &impl Wire) -> Bytes {
 /// # Errors
 /// [`WireError`] as soon as the bytes cannot be the beginning of a message.
 pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
+    decode_in(Version::LATEST, bytes)
+}
+
+/// The same in the form of `version`.
+///
+/// # Errors
+/// [`WireError`] as soon as the bytes cannot be the beginning of a message.
+pub fn decode_in<M: Wire>(version: Version, bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
     let Some((header, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Ok(None);
     };
@@ -83,16 +107,24 @@ pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
     let Some(body) = rest.get(..length as usize) else {
         return Ok(None);
     };
-    M::decode_body(header[0], body).map(|message| Some((message, HEADER_BYTES + body.len())))
+    M::decode_body(version, header[0], body)
+        .map(|message| Some((message, HEADER_BYTES + body.len())))
 }
 
 /// Takes messages out of bytes that arrive in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
+    /// Form of the messages.
+    version: Version,
     buffer: BytesMut,
 }
 
 impl Decoder {
+    /// Reads all further messages in the form of `version`.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
     /// Adds bytes as they came. Callers drain [`next_message`](Self::next_message) before the next
     /// push.
     pub fn push(&mut self, bytes: &[u8]) {
@@ -104,7 +136,7 @@ impl Decoder {
     /// # Errors
     /// [`WireError`] if the bytes so far are no message.
     pub fn next_message<M: Wire>(&mut self) -> Result<Option<M>, WireError> {
-        let Some((message, length)) = decode(&self.buffer)? else {
+        let Some((message, length)) = decode_in(self.version, &self.buffer)? else {
             return Ok(None);
         };
         let _ = self.buffer.split_to(length);
@@ -122,8 +154,12 @@ impl Decoder {
     }
 }
 
-/// Version of the gateway protocol, in every [`Hello`].
-pub const VERSION: u8 = 5;
+/// The version that a gateway speaks which has refused a session with the text of [`WireError::Version`].
+pub fn version_of_refusal(text: &str) -> Option<Version> {
+    let rest = text.strip_prefix("the peer speaks version ")?;
+    let (_, theirs) = rest.split_once(" of the gateway protocol, this gateway ")?;
+    Version::from_byte(theirs.parse().ok()?)
+}
 
 /// Longest body of a message: the longest reply line and room for what goes with it.
 pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;

@@ -11,6 +11,15 @@ pub struct Grant {
     pub budget_bytes: u64,
 }
 
+/// Bytes of an upload that the server has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delivered {
+    /// Bytes since the upload began.
+    pub bytes: u64,
+    /// Time for which the far gateway waited for the server.
+    pub taking_us: u64,
+}
+
 /// The bottleneck of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -48,5 +57,17 @@ pub(super) fn grant(reader: &mut Reader<'_>) -> Result<Grant, BodyError> {
     Ok(Grant {
         accepted_bytes: reader.u64()?,
         budget_bytes: reader.u64()?,
+    })
+}
+
+pub(super) fn put_delivered(body: &mut Vec<u8>, delivered: Delivered) {
+    body.extend_from_slice(&delivered.bytes.to_be_bytes());
+    body.extend_from_slice(&delivered.taking_us.to_be_bytes());
+}
+
+pub(super) fn delivered(reader: &mut Reader<'_>) -> Result<Delivered, BodyError> {
+    Ok(Delivered {
+        bytes: reader.u64()?,
+        taking_us: reader.u64()?,
     })
 }

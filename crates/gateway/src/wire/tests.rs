@@ -34,6 +34,7 @@ fn every_message_reads_back() {
             }),
         },
         Service::FtpSession {
+            version: Version::V5,
             session: 9,
             target: target.clone(),
             logon,
@@ -43,6 +44,7 @@ fn every_message_reads_back() {
             coding: None,
         },
         Service::FtpSession {
+            version: Version::V6,
             session: u64::MAX,
             target,
             logon: None,
@@ -134,13 +136,10 @@ fn every_message_reads_back() {
 #[test]
 fn reports_have_types_that_no_session_message_has() {
     let body = [0; 40];
-    for kind in [4] {
-        let refused = BodyError::UnknownType(kind);
-        assert_eq!(ToFar::decode(kind, &body), Err(refused));
-    }
+    assert_eq!(ToFar::decode(4, &body), Err(BodyError::UnknownType(4)));
     for kind in [5, 9, 10, 12] {
         let refused = BodyError::UnknownType(kind);
-        assert_eq!(ToNear::decode(kind, &body), Err(refused));
+        assert_eq!(ToNear::decode(Version::V6, kind, &body), Err(refused));
     }
 }
 
@@ -155,6 +154,71 @@ fn another_version_is_named() {
         };
         assert_eq!(decode::<Hello>(&bytes), Err(refused));
     }
+}
+
+#[test]
+fn a_refusal_names_the_version_that_the_refusing_gateway_speaks() {
+    let error = WireError::Version {
+        peer: 9,
+        is_session: true,
+    };
+    let text = error.to_string();
+    assert_eq!(version_of_refusal(&text), Some(Version::LATEST));
+    let older = "the peer speaks version 6 of the gateway protocol, this gateway 5";
+    assert_eq!(version_of_refusal(older), Some(Version::V5));
+    for other in [
+        "the peer speaks version 6 of the gateway protocol, this gateway 4",
+        "ftp.example.com:21 is not allowed",
+        "",
+    ] {
+        assert_eq!(version_of_refusal(other), None, "{other}");
+    }
+}
+
+/// The bytes are those of the last release that spoke version 5.
+#[test]
+fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
+    let transfer = TransferId(7);
+    let delivered = FarMessage::Delivered(
+        transfer,
+        Delivered {
+            bytes: 258,
+            taking_us: 3,
+        },
+    );
+    let bytes = [
+        &[10, 0, 0, 0, 20, 0, 0, 0, 7][..],
+        &258u64.to_be_bytes(),
+        &3u64.to_be_bytes(),
+    ]
+    .concat();
+    let encoded = encode_in(Version::V5, &delivered).expect("version 5 has it");
+    assert_eq!(encoded, bytes);
+    let read = decode_in::<FarMessage>(Version::V5, &bytes);
+    assert_eq!(read, Ok(Some((delivered.clone(), bytes.len()))));
+    assert_eq!(encode_in(Version::V6, &delivered), None);
+
+    let granted = FarMessage::Granted(transfer, Grant::default());
+    let unanswered = FarMessage::Session(ToNear::LeftUnanswered(CommandId(1)));
+    for message in [granted, unanswered, FarMessage::FirstBudget(1)] {
+        assert_eq!(encode_in(Version::V5, &message), None, "{message:?}");
+        assert!(encode_in(Version::V6, &message).is_some());
+    }
+    let waiting = NearMessage::Waiting(transfer, Limit::Client);
+    assert_eq!(encode_in(Version::V5, &waiting), None);
+    let refused = decode_in::<NearMessage>(Version::V5, &encode(&waiting));
+    assert_eq!(refused, Err(BodyError::UnknownType(4).into()));
+}
+
+#[test]
+fn a_hello_names_the_oldest_version_unless_it_begins_a_session() {
+    let hello = Hello {
+        service: Service::FtpData {
+            session: 1,
+            transfer: TransferId(1),
+        },
+    };
+    assert_eq!(encode(&hello)[5], Version::OLDEST.byte());
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod common;
 mod lender;
 mod near;
 mod peer;
+mod versions;
 
 use std::{io::Read, thread, time::Duration};
 

@@ -17,23 +17,23 @@ use crate::{
 };
 
 /// A near gateway whose client downloads through the peer.
-struct Victim {
-    peer: Arc<Peer>,
-    near: Gateway,
+pub(crate) struct Victim {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) near: Gateway,
     folder: std::path::PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A download that the client has been told of.
-struct Download {
+/// A transfer that the client has been told of.
+pub(crate) struct Transfer {
     _session: Messages,
     _client: Control,
-    client_data: TcpStream,
-    data: Messages,
+    pub(crate) client_data: TcpStream,
+    pub(crate) data: Messages,
 }
 
 impl Victim {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let turn = turn();
         let (folder, _, key_b) = folder();
         let theirs = key(&folder, "a").public_key();
@@ -52,9 +52,20 @@ impl Victim {
         }
     }
 
-    fn download(&self) -> Download {
-        let mut client = Control::connect(self.near.ftp[0]);
-        let (service, mut session) = self.peer.accept();
+    fn download(&self) -> Transfer {
+        let client = Control::connect(self.near.ftp[0]);
+        let (service, session) = self.peer.accept();
+        self.transfer(client, service, session, "RETR a")
+    }
+
+    /// A transfer by `command` of the client whose session the near gateway has opened.
+    pub(crate) fn transfer(
+        &self,
+        mut client: Control,
+        service: Service,
+        mut session: Messages,
+        command: &str,
+    ) -> Transfer {
         let Service::FtpSession {
             session: number,
             coding: Some(coding),
@@ -94,12 +105,12 @@ impl Victim {
             }
         };
         let client_data = connect(passive_port(&client.line()));
-        client.send("RETR a");
+        client.send(command);
         let mut data = None;
         loop {
             match session.next() {
                 NearMessage::Session(ToFar::Request(Request::Command { id, line, .. })) => {
-                    if line == b"RETR a" {
+                    if line == command.as_bytes() {
                         reply(&mut session, Some(id), Some(transfer), 150, "150 go");
                         break;
                     }
@@ -118,7 +129,7 @@ impl Victim {
             data = (service == its).then_some(stream);
         }
         client.expect("150 go");
-        Download {
+        Transfer {
             _session: session,
             _client: client,
             client_data,

@@ -13,8 +13,8 @@ use ftp::session::{CommandId, Mode, Request, ToNear, TransferId, far::DataWay};
 use gateway::{
     target::Endpoint,
     wire::{
-        Ask, Coding, Cutting, Decoder, FarMessage, Hello, NearMessage, Service, StoreTerms, Wire,
-        encode,
+        Ask, Coding, Cutting, Decoder, FarMessage, Hello, NearMessage, Service, StoreTerms,
+        Version, Wire, encode,
     },
 };
 use link::{
@@ -209,6 +209,11 @@ impl Messages {
         }
     }
 
+    fn in_version(mut self, version: Version) -> Self {
+        self.decoder.set_version(version);
+        self
+    }
+
     pub(crate) fn next<M: Wire>(&mut self) -> M {
         loop {
             if let Some(message) = self.decoder.next_message().expect("a message") {
@@ -284,6 +289,16 @@ pub(crate) struct Data {
 
 impl Session {
     pub(crate) fn begin(world: &World, peer: &Arc<Peer>, number: u64, tenant: &str) -> Self {
+        Self::begin_in(Version::LATEST, world, peer, number, tenant)
+    }
+
+    pub(crate) fn begin_in(
+        version: Version,
+        world: &World,
+        peer: &Arc<Peer>,
+        number: u64,
+        tenant: &str,
+    ) -> Self {
         let target = world.server.local_addr().expect("a bound socket");
         let target: Endpoint = target.to_string().parse().expect("an endpoint");
         let cutting = Cutting {
@@ -292,6 +307,7 @@ impl Session {
             secret: [0; 32],
         };
         let (send, recv) = peer.open(Service::FtpSession {
+            version,
             session: number,
             target,
             logon: None,
@@ -311,7 +327,7 @@ impl Session {
         server.send("220 ready");
         let mut session = Self {
             number,
-            messages: Messages::new(peer, send, recv),
+            messages: Messages::new(peer, send, recv).in_version(version),
             server,
             cutting: None,
             commands: 0,
@@ -340,8 +356,10 @@ impl Session {
     fn said(&mut self) -> FarMessage {
         loop {
             match self.messages.next() {
-                FarMessage::Waiting(..) | FarMessage::Granted(..) | FarMessage::FirstBudget(..) => {
-                }
+                FarMessage::Waiting(..)
+                | FarMessage::Delivered(..)
+                | FarMessage::Granted(..)
+                | FarMessage::FirstBudget(..) => {}
                 other => return other,
             }
         }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Session, SessionError};
 use crate::{
     drain::{self, Drain, Totals},
-    wire::FarMessage,
+    wire::{Delivered, FarMessage, Version},
 };
 
 impl Session<'_> {
@@ -83,7 +83,14 @@ impl Session<'_> {
             });
             if let Some(grant) = data.drain.due() {
                 data.grants.send_replace(grant);
-                messages.push(FarMessage::Granted(transfer, grant));
+                let delivered = Delivered {
+                    bytes: accepted_bytes,
+                    taking_us: busy.as_micros() as u64,
+                };
+                messages.push(match self.version {
+                    Version::V5 => FarMessage::Delivered(transfer, delivered),
+                    Version::V6 => FarMessage::Granted(transfer, grant),
+                });
             }
         }
         for message in messages {

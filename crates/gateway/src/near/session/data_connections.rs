@@ -33,7 +33,7 @@ use crate::{
     socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
-    wire::{Grant, Hello, Service, encode, reset},
+    wire::{Grant, Hello, Service, Version, encode, reset},
 };
 
 pub(super) struct Data {
@@ -62,6 +62,7 @@ impl Session {
             transfer,
         };
         let control = far.send.key();
+        let has_grants = far.version >= Version::V6;
         match self
             .shared
             .open_beside(far.peer, control, Class::Bulk)
@@ -71,12 +72,14 @@ impl Session {
                 let hello = encode(&Hello { service });
                 let written = send.write(hello).await.is_ok();
                 self.streams.insert(transfer, (send, recv));
-                // Clients may send before the far gateway has said how much may be on its way.
-                let first = Grant {
-                    accepted_bytes: 0,
-                    budget_bytes: self.first_budget_bytes,
-                };
-                self.grants.insert(transfer, watch::channel(first).0);
+                if has_grants {
+                    // Clients may send before the far gateway has said how much may be on its way.
+                    let first = Grant {
+                        accepted_bytes: 0,
+                        budget_bytes: self.first_budget_bytes,
+                    };
+                    self.grants.insert(transfer, watch::channel(first).0);
+                }
                 written
             }
             Err(error) => {

@@ -18,12 +18,21 @@ use crate::{
     shared::{ReachError, Shared},
     target::{Endpoint, Host},
     truncation::{KnownSession, SessionKey},
-    wire::{Decoder, FarMessage, NearMessage, Service, WireError, encode},
+    wire::{
+        Decoder, FarMessage, NearMessage, Service, Version, WireError, encode_in,
+        version_of_refusal,
+    },
 };
 
 /// The far half of the session.
 pub(super) struct Far {
     pub(super) peer: PeerId,
+    /// Version of the messages.
+    pub(super) version: Version,
+    /// `USER name` of the hello.
+    logon: Option<(CommandId, Vec<u8>)>,
+    /// The far half has been sent more than the hello.
+    has_requests: bool,
     pub(super) coding: Option<Agreement>,
     pub(super) session: u64,
     pub(super) target: Endpoint,
@@ -72,10 +81,14 @@ impl Session {
         }
     }
 
-    pub(super) fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
+    pub(super) async fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
         self.unheard = None;
         match message {
-            Ok(FarMessage::Session(message)) => self.session_said(message),
+            Ok(FarMessage::Session(message)) => {
+                if !self.begins_again(&message).await {
+                    self.session_said(message);
+                }
+            }
             Err(FarEnd::Orderly) => self.session_said(ToNear::ServerClosed),
             Ok(FarMessage::Store(cutting)) => {
                 let far = self.far.as_mut();
@@ -95,12 +108,37 @@ impl Session {
                 }
             }
             Ok(FarMessage::FirstBudget(bytes)) => self.first_budget_bytes = bytes,
+            // The uploads of such a session have no budget.
+            Ok(FarMessage::Delivered(..)) => {}
             Err(end) => {
                 warn!(%end, "session lost");
                 self.far = None;
                 self.near.handle(Input::LinkLost(&end.to_string()));
             }
         }
+    }
+
+    /// Opens the session again, in the version of a far gateway that has refused a later one. A session whose client has
+    /// said more meanwhile is not opened again; the next one begins with that version.
+    async fn begins_again(&mut self, message: &ToNear) -> bool {
+        let (ToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
+            return false;
+        };
+        let Some(version) = version_of_refusal(text).filter(|it| *it < far.version) else {
+            return false;
+        };
+        info!(?version, "the far gateway speaks an older version");
+        let versions = &self.shared.peer_versions;
+        versions.learn(far.peer, version, Instant::now());
+        if far.has_requests {
+            return false;
+        }
+        let (target, logon) = (far.target.clone(), far.logon.take());
+        self.far = None;
+        if let Err(error) = self.connect(target, logon).await {
+            self.not_reached(&error);
+        }
+        true
     }
 
     fn session_said(&mut self, message: ToNear) {
@@ -172,7 +210,9 @@ impl Session {
         let session = self.shared.session_number();
         let service = |peer| {
             let (coding, agreement) = self.shared.offer(peer, &self.door.config).unzip();
+            let version = self.shared.peer_versions.of(peer, Instant::now());
             let service = Service::FtpSession {
+                version,
                 session,
                 target: target.clone(),
                 logon: logon.clone(),
@@ -181,7 +221,7 @@ impl Session {
                 tls: self.door.config.server_tls.clone(),
                 coding,
             };
-            (service, agreement)
+            (service, (version, agreement))
         };
         let reach = self
             .shared
@@ -192,12 +232,13 @@ impl Session {
         } else {
             reach.await
         };
-        let (peer, coding, send, recv) = reached.inspect_err(|error| {
+        let (peer, (version, coding), send, recv) = reached.inspect_err(|error| {
             self.shared.registry.refused();
             warn!(%target, %error, "not reached");
         })?;
         info!(%target, peer = self.shared.peer_name(peer), "client connected");
-        let decoder = Decoder::default();
+        let mut decoder = Decoder::default();
+        decoder.set_version(version);
         self.unheard = Some((
             peer,
             if self.door.config.transparent {
@@ -213,6 +254,9 @@ impl Session {
         };
         self.far = Some(Far {
             peer,
+            version,
+            logon,
+            has_requests: false,
             coding,
             session,
             target,
@@ -237,7 +281,11 @@ impl Session {
 
     pub(super) async fn tell_far(&mut self, message: &NearMessage) {
         let Some(far) = &mut self.far else { return };
-        if let Err(error) = far.send.write(encode(message)).await {
+        far.has_requests = true;
+        let Some(bytes) = encode_in(far.version, message) else {
+            return;
+        };
+        if let Err(error) = far.send.write(bytes).await {
             // The receiving half reports the same, with the right consequences.
             debug!(%error, "cannot send to the far side");
         }
