@@ -1,13 +1,12 @@
 //! Listings of a real FTP server on loopback, without a job.
 
-mod common;
-
-use common::{World, write};
 use ftp::listing::Kind;
 use mover::{
     job::Site,
     run::{BrowseError, Browser},
 };
+
+use crate::common::{World, write};
 
 #[test]
 fn a_server_tells_what_it_has() {

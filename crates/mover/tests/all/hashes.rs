@@ -1,16 +1,15 @@
 //! What is known of a file's content: by hashes that the server makes, else by reading it back.
 
-mod common;
-
 use std::fs;
 
-use common::{
-    Copied, World, content,
-    scripted::{Manners, Scripted},
-};
 use mover::{
     job::Verify,
     plan::{Proof, Result as Became},
+};
+
+use crate::common::{
+    Copied, World, content,
+    scripted::{Manners, Scripted},
 };
 
 /// Copies a file to a server, or from there, and compares its content. Returns what was said, and the server's verbs.

@@ -4,8 +4,6 @@
     reason = "writes to files in real time while they are read"
 )]
 
-mod common;
-
 use std::{
     fs,
     io::Write as _,
@@ -18,9 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{World, content, name, tree, write};
 use mover::job::{Growing, Target, Verify};
 use units::BitRate;
+
+use crate::common::{self, World, content, name, tree, write};
 
 /// A tree with the names that trouble servers.
 fn write_tree(world: &World) {

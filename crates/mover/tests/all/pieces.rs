@@ -1,14 +1,13 @@
 //! A large file that several connections fetch from a server, a piece each.
 
-mod common;
-
 use std::{fs, time::Duration};
 
-use common::{
+use mover::job::Job;
+
+use crate::common::{
     World, content,
     scripted::{Manners, Scripted},
 };
-use mover::job::Job;
 
 const SIZE: usize = 72 << 20;
 

@@ -1,16 +1,15 @@
 //! What a file costs in round trips, at a gateway: the commands that are sent without a wait for an answer.
 #![allow(clippy::disallowed_methods, reason = "waits until a server has gone")]
 
-mod common;
-
 use std::{sync::Arc, thread, time::Duration};
 
-use common::{
+use mover::server::{Kept, Password};
+
+use crate::common::{
     World, content,
     scripted::{Manners, Scripted},
     write,
 };
-use mover::server::{Kept, Password};
 
 const LARGE: usize = 3_000_000;
 

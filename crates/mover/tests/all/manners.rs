@@ -4,8 +4,6 @@
     reason = "waits until a server has taken what was on its way"
 )]
 
-mod common;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -19,14 +17,15 @@ use std::{
     time::Duration,
 };
 
-use common::{
-    World, content,
-    scripted::{Manners, Overwrites, Scripted},
-    write,
-};
 use mover::{
     job::Job,
     server::{Door, Route},
+};
+
+use crate::common::{
+    World, content,
+    scripted::{Manners, Overwrites, Scripted},
+    write,
 };
 
 const LARGE: usize = 3_000_000;

@@ -1,7 +1,5 @@
 //! Jobs whose fence says that another process has taken them over.
 
-mod common;
-
 use std::{
     fs,
     os::unix::ffi::OsStrExt as _,
@@ -11,14 +9,15 @@ use std::{
     },
 };
 
-use common::{
-    World, content,
-    scripted::{Manners, Scripted},
-    tree, write,
-};
 use mover::{
     fence::Fence,
     job::{Job, Site, Target},
+};
+
+use crate::common::{
+    World, content,
+    scripted::{Manners, Scripted},
+    tree, write,
 };
 
 /// A way from one end to another: files are at `from` and go to `to`.

@@ -1,7 +1,5 @@
 //! Symbolic links where a job reads, writes and removes: what a user names may be a link, and nothing below it is followed.
 
-mod common;
-
 use std::{
     fs,
     os::unix::{
@@ -12,13 +10,14 @@ use std::{
     sync::Arc,
 };
 
-use common::{World, content, tree, write};
 use mover::{
     job::{Job, Moving, Root, Site, Target},
     plan::{Deletion, DeletionMax, File, Note, Options, Purpose, RelativePath, Result as Outcome},
     run::{Progress, run},
 };
 use tokio::runtime::Runtime;
+
+use crate::common::{self, World, content, tree, write};
 
 /// A copy on this machine.
 fn copy(from: &Path, to: &Path) -> Job {

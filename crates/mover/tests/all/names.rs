@@ -1,16 +1,15 @@
 //! Servers that take names in ways of their own, and files without end.
 
-mod common;
-
 use std::fs;
 
-use common::{
+use mover::job::{Job, Verify};
+use mover::plan::{Deletion, DeletionMax, Purpose};
+
+use crate::common::{
     World, content,
     scripted::{Manners, Scripted},
     write,
 };
-use mover::job::{Job, Verify};
-use mover::plan::{Deletion, DeletionMax, Purpose};
 
 fn upload(world: &World, server: &Scripted) -> Job {
     let mut job = world.upload_by(server.dial(), &world.here("from"), "to");

@@ -4,8 +4,6 @@
     reason = "waits for what an agent does in real time"
 )]
 
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -14,13 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{World, content, write};
 use mover::{
     agent::{AgentJob, Caller, Making, Schedule, Status, Times, run},
     job::Job,
     limit::RateLimit,
 };
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+
+use crate::common::{World, content, write};
 
 /// An agent that runs until it is ended.
 struct Agent {

@@ -1,10 +1,7 @@
 //! Files that were found before: moved without a listing, whole, and by names that a job chooses.
 
-mod common;
-
 use std::{fs, path::Path};
 
-use common::{Copied, World, content, tree, write};
 use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
@@ -12,6 +9,8 @@ use mover::{
     run::{BrowseError, Browser},
 };
 use units::BitRate;
+
+use crate::common::{Copied, World, content, tree, write};
 
 fn write_tree(folder: &Path) {
     for path in ["a", "sub/b", "sub/deep/er/c", "sub/deep/d", "other/e"] {

@@ -1,15 +1,14 @@
 //! Syncs and checks with a real FTP server on loopback.
 
-mod common;
-
 use std::{fs, sync::Arc};
 
-use common::{Copied, World, content, tree, write};
 use mover::{
     filter::{Bounds, Filter, Rule},
     job::Job,
     plan::{Deletion, DeletionMax, Purpose, Result as Outcome, Step},
 };
+
+use crate::common::{Copied, World, content, tree, write};
 
 fn syncing(mut job: Job, max: Option<&str>) -> Job {
     let deletion = max.map(|max| Deletion {

@@ -4,8 +4,6 @@
     reason = "tests own sockets, and wait for real ones"
 )]
 
-mod common;
-
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -15,10 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
-    World, content,
-    scripted::{Manners, Scripted},
-};
 use gateway::{
     config::Config,
     daemon::{self, Bound, Reloads},
@@ -35,6 +29,11 @@ use mover::{
     sharing::Sharing,
 };
 use tokio::sync::mpsc;
+
+use crate::common::{
+    World, content,
+    scripted::{Manners, Scripted},
+};
 
 /// A far gateway, and the mover's own near one. Both end with the runtime.
 struct Gateways {

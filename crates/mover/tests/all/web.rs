@@ -1,15 +1,14 @@
 //! Files of a web server come as those of FTP servers do.
 
-mod common;
-
 use std::fs;
 
-use common::{
+use gateway::tls::Verify;
+use mover::{job::Job, web::WebDial};
+
+use crate::common::{
     World, content,
     web::{Web, WebManners, tls_of},
 };
-use gateway::tls::Verify;
-use mover::{job::Job, web::WebDial};
 
 const LARGE: usize = 72 << 20;
 
