@@ -4,6 +4,7 @@
     reason = "this test uses real sockets, and so the real clock"
 )]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::{

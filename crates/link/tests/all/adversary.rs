@@ -273,7 +273,7 @@ fn what_an_adversary_adds_costs_no_time() {
     );
 }
 
-/// `cargo xtask test --release --test adversary -- --ignored --nocapture`
+/// `cargo xtask siege link`
 #[test]
 #[ignore = "takes a minute"]
 fn a_million_datagrams_of_an_adversary_do_no_harm() {

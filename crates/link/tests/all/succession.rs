@@ -4,17 +4,16 @@
     reason = "these tests use the real clock and real sockets"
 )]
 
-mod common;
-
 use std::{
     net::UdpSocket,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use common::{config, socket};
 use link::{Class, Incoming, Link, LinkConfig, PeerId, RecvStream, SendStream};
 use tokio::time::timeout;
+
+use crate::common::{config, socket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

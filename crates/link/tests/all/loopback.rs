@@ -4,14 +4,13 @@
     reason = "these tests use the real clock and real sockets"
 )]
 
-mod common;
-
 use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use bytes::Bytes;
-use common::{config, socket};
 use link::{Class, Link, OpenError, PeerConfig, PeerId, PeerState, StreamError};
 use tokio::time::timeout;
+
+use crate::common::{config, socket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
