@@ -1,6 +1,7 @@
 //! The command line as a whole: its definition, help texts, JSON and exit codes.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::{

@@ -1,8 +1,6 @@
 //! `longhaul jobs` with a real server of NATS: jobs that are submitted, moved, given up, tried again and cancelled.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 
-mod common;
-
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -12,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
-    assert_ends,
+use crate::common::{
+    self, assert_ends,
     pool::{World, tree, wait},
 };
 

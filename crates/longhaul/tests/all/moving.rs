@@ -1,8 +1,6 @@
 //! `longhaul copy`, `sync`, `check` and `ls`: exit codes, and what they say.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
-mod common;
-
 use std::{
     fs,
     net::TcpListener,
@@ -12,12 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Folder, assert_ends, longhaul};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::Value;
+
+use crate::common::{Folder, assert_ends, longhaul};
 
 #[test]
 fn a_copy_says_what_is_wrong_with_its_command_line() {

@@ -4,8 +4,6 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     fs,
     io::{ErrorKind, Read as _, Write as _},
@@ -16,12 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::side::{PATIENCE, Side, free, printed};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::Value;
+
+use crate::common::{
+    self,
+    side::{PATIENCE, Side, free, printed},
+};
 
 /// A gateway whose process changes.
 struct Gateway {

@@ -4,8 +4,6 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     fs::{self, File},
     io::{Read as _, Write as _},
@@ -13,11 +11,12 @@ use std::{
     process::Command,
 };
 
-use common::{
+use serde_json::Value;
+
+use crate::common::{
     assert_ends,
     side::{PATIENCE, Running, Side, printed},
 };
-use serde_json::Value;
 
 /// A gateway whose log is in a file.
 struct Logged {

@@ -1,11 +1,9 @@
 //! Source and destination that are the same files under other names: `longhaul sync --delete` deletes no source.
 #![allow(clippy::disallowed_methods, reason = "runs programs and a server")]
 
-mod common;
-
 use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread, time::Duration};
 
-use common::{Folder, assert_ends};
+use crate::common::{Folder, assert_ends};
 
 /// Serves a folder at a port of this machine for as long as the process runs.
 fn serve(folder: &str) -> u16 {

@@ -12,6 +12,7 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 pub(crate) fn longhaul(arguments: &[&str]) -> Output {
@@ -39,7 +40,9 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(test: &str) -> Self {
-        let name = format!("longhaul-commands-{test}-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("longhaul-commands-{test}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a folder");
         Self(path)

@@ -4,8 +4,6 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     fs::{self, File, Permissions},
     io::Write as _,
@@ -15,8 +13,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use common::side::{Running, Side, free, is_up, printed};
 use link::Identity;
+
+use crate::common::side::{Running, Side, free, is_up, printed};
 
 /// Two sides that know each other, and a server that greets.
 struct Pair {

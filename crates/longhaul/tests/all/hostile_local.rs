@@ -4,8 +4,6 @@
     reason = "runs programs and plays a hostile one"
 )]
 
-mod common;
-
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
@@ -15,7 +13,7 @@ use std::{
     thread,
 };
 
-use common::{
+use crate::common::{
     longhaul,
     side::{Side, assert_refused, printed},
 };

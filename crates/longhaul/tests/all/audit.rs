@@ -4,8 +4,6 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
@@ -15,8 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::side::{PATIENCE, Running, Side, printed};
 use regex::Regex;
+
+use crate::common::{
+    self,
+    side::{PATIENCE, Running, Side, printed},
+};
 
 /// A user whose name would be a log line of its own, if the log let it.
 const FORGER: &str = "x\" WARN audit: failed log-in from 192.0.2.9 port=1 server=";

@@ -5,8 +5,6 @@
 //! `cargo xtask siege fleet` tries random faults for minutes.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 
-mod common;
-
 use std::{
     env, fs,
     io::{Read as _, Write as _},
@@ -20,13 +18,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
-    pool::{World, ask, make_consumer, tree, wait},
-    side::free,
-};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
+};
+
+use crate::common::{
+    pool::{World, ask, make_consumer, tree, wait},
+    side::free,
 };
 
 /// After this silence of its worker, work is another worker's.

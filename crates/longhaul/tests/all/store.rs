@@ -4,8 +4,6 @@
     reason = "runs programs, and plays an FTP server"
 )]
 
-mod common;
-
 use std::{
     fs::{self, OpenOptions},
     io::{BufRead as _, BufReader, Write as _},
@@ -16,12 +14,16 @@ use std::{
     time::Duration,
 };
 
-use common::side::{PATIENCE, Running, Side, assert_refused, is_up, printed};
 use optimiser::{
     chunk::Name,
     store::{Fresh, Settings, Store},
 };
 use serde_json::Value;
+
+use crate::common::{
+    self,
+    side::{PATIENCE, Running, Side, assert_refused, is_up, printed},
+};
 
 /// Puts so many chunks of 5,000 bytes into the store in a folder.
 fn fill(folder: &Path, count: u32) {

@@ -4,19 +4,18 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     os::unix::net::UnixDatagram,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use common::side::{PATIENCE, Running, Side, printed};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+
+use crate::common::side::{PATIENCE, Running, Side, printed};
 
 /// Hears messages until one is `wanted`. Returns how many others came before.
 fn hear(socket: &UnixDatagram, wanted: &str) -> usize {

@@ -4,8 +4,6 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -15,10 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
-    assert_ends,
-    side::{PATIENCE, Running, Side, free, is_up, printed},
-};
 use nix::{
     sys::{
         signal::{Signal, kill},
@@ -27,6 +21,11 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::Value;
+
+use crate::common::{
+    assert_ends,
+    side::{PATIENCE, Running, Side, free, is_up, printed},
+};
 
 /// Two gateways, and a forward to a server that takes everything.
 struct Pair {

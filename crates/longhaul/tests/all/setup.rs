@@ -4,8 +4,6 @@
     reason = "runs programs and waits for them"
 )]
 
-mod common;
-
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
@@ -14,8 +12,12 @@ use std::{
     time::Duration,
 };
 
-use common::side::{PATIENCE, Side, assert_refused, is_up, printed};
 use serde_json::Value;
+
+use crate::common::{
+    self,
+    side::{PATIENCE, Side, assert_refused, is_up, printed},
+};
 
 #[test]
 fn a_configuration_without_a_folder_is_written_to_the_present_one() {

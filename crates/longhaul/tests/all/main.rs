@@ -1,0 +1,26 @@
+//! The program as its users meet it.
+//!
+//! One program with a module for each subject: what the tests share is compiled and linked once.
+//! `commands` stays apart, because the production build runs it too, and `transparent`, because it must enter a
+//! user namespace before any thread runs.
+
+mod agent;
+mod audit;
+mod common;
+mod doctor;
+#[cfg(feature = "laboratory")]
+mod eval;
+mod fleet_faults;
+mod hostile_local;
+mod jobs;
+mod logs;
+mod moving;
+mod overlap;
+mod probe;
+mod setup;
+mod store;
+mod trace;
+mod upgrade;
+#[cfg(feature = "laboratory")]
+mod wan;
+mod watchdog;
