@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::{
-    common::{MIB, count_of, fresh, gettable, put, settings},
-    faulty::{Faults, FaultyFiles},
+    store::common::{MIB, count_of, fresh, gettable, put, settings},
+    store::faulty::{Faults, FaultyFiles},
 };
 
 #[test]
@@ -171,7 +171,7 @@ fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
             gettable(store, n..n + 3);
         }
         85..97 => store.settle(),
-        97 => store.forget(&crate::common::chunk(n).0),
+        97 => store.forget(&crate::store::common::chunk(n).0),
         98 => {
             // It fails when there is no power.
             let _ = store.clear(fresh(random.random_range(20..60)));
@@ -185,7 +185,7 @@ fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
 /// Asserts that new chunks are kept.
 fn works(store: &Store, seed: u64) {
     for n in CHUNKS..CHUNKS + 10 {
-        store.forget(&crate::common::chunk(n).0);
+        store.forget(&crate::store::common::chunk(n).0);
     }
     put(store, CHUNKS..CHUNKS + 10);
     assert_eq!(gettable(store, CHUNKS..CHUNKS + 10), 10, "seed {seed}");

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tempfile::tempdir;
 
-use crate::common::{MIB, chunk, count_of, fresh, gettable, put, settings};
+use crate::store::common::{MIB, chunk, count_of, fresh, gettable, put, settings};
 
 #[test]
 fn after_kills_what_is_returned_is_right_and_the_store_works() {
@@ -23,7 +23,11 @@ fn after_kills_what_is_returned_is_right_and_the_store_works() {
     let (mut survived, mut unsealed) = (0, 0);
     for kill in 0..count_of("LONGHAUL_STORE_KILLS", 30) {
         let mut child = Command::new(env::current_exe().expect("a test"))
-            .args(["kills::the_child_that_is_killed", "--exact", "--nocapture"])
+            .args([
+                "store::kills::the_child_that_is_killed",
+                "--exact",
+                "--nocapture",
+            ])
             .env(CHILD, folder.path())
             .env(CHILD_SEED, kill.to_string())
             .stdout(Stdio::null())

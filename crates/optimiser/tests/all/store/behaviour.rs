@@ -13,7 +13,7 @@ use optimiser::{
 };
 use tempfile::tempdir;
 
-use crate::common::{MIB, chunk, fresh, gettable, open, put, reopen, settings};
+use crate::store::common::{MIB, chunk, fresh, gettable, open, put, reopen, settings};
 
 #[test]
 fn a_chunk_is_there_at_once_and_after_it_is_written_and_after_a_restart() {
