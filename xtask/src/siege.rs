@@ -7,7 +7,7 @@ use crate::{
     shell::{cargo, succeeds},
 };
 
-/// What a hostile local user or peer tries, and the test that shows that it fails: package, target, name.
+/// What a hostile local user or peer tries, and the test that shows that it fails: package, module (or `--lib`), name.
 const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: give orders at the admin address",
@@ -108,11 +108,17 @@ fn local() -> Result<Result<(), Failure>> {
     let mut results = Vec::new();
     for (attempt, [package, target, name]) in ATTEMPTS {
         let mut command = cargo(["test", "--all-features", "-p", package]);
-        match target {
-            "--lib" => command.arg("--lib"),
-            target => command.args(["--test", target]),
+        let filter = match target {
+            "--lib" => {
+                command.arg("--lib");
+                name.to_owned()
+            }
+            module => {
+                command.args(["--test", "all"]);
+                format!("{module}::{name}")
+            }
         };
-        let output = command.args(["--", name]).output()?;
+        let output = command.args(["--", &filter]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         // A name that nothing has any more would succeed, too.
         let is_run = text
@@ -202,13 +208,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::Link => {
-            let line =
-                "test --release -p link --features sim --test adversary -- --ignored --nocapture";
+            let line = "test --release -p link --features sim --test all adversary:: -- --ignored --nocapture";
             cargo(line.split(' '))
         }
         Siege::Stalled => {
-            let line =
-                "test --release -p link --features sim --test stalled -- --ignored --nocapture";
+            let line = "test --release -p link --features sim --test all stalled:: -- --ignored --nocapture";
             cargo(line.split(' '))
         }
         Siege::Peer { cases, seed } => {
@@ -222,7 +226,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::Fleet { cases, seed } => {
-            let line = "test -p longhaul --all-features --test fleet_faults -- --nocapture";
+            let line = "test -p longhaul --all-features --test all fleet_faults:: -- --nocapture";
             let mut command = cargo(line.split(' '));
             command
                 .env("SIEGE_CASES", cases.to_string())
@@ -230,7 +234,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::TransferLog { rounds } => {
-            let line = "test -p gateway --test transfer_log client_log -- --nocapture";
+            let line = "test -p gateway --test all client_log -- --nocapture";
             let mut command = cargo(line.split(' '));
             command.env("SIEGE_ROUNDS", rounds.to_string());
             command

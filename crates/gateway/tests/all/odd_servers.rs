@@ -1,0 +1,178 @@
+//! Servers that leave something unanswered, answer oddly, or end the session, through two gateways.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+};
+
+use crate::common::{Control, World, accept, connect, passive_port, read_all};
+
+/// A client that has logged in; the server has been asked `SYST`.
+fn asked(world: &World) -> (Control, Control) {
+    let (client, mut server) = world.logged_in();
+    server.expect("SYST");
+    (client, server)
+}
+
+#[test]
+fn a_server_that_leaves_at_a_question_is_logged_in_to_again_and_asked_no_more() {
+    let world = World::start();
+    let (mut client, mut server) = asked(&world);
+    client.send("CWD a");
+    server.send("221 goodbye");
+    drop(server);
+    let mut server = world.accept();
+    server.send("220 ready");
+    server.expect("USER joe");
+    server.send("331 password");
+    server.expect("PASS x");
+    server.send("230 in");
+    server.expect("CWD a");
+    server.send("250 there");
+    client.expect("250 there");
+
+    // The next session of the same server.
+    let (mut client, mut server) = world.session();
+    client.send("USER joe");
+    server.expect("USER joe");
+    server.send("230 in");
+    client.expect("230 in");
+    client.send("NOOP");
+    server.expect("NOOP");
+}
+
+#[test]
+fn a_silent_server_is_given_up_on_for_questions_only() {
+    let world = World::start();
+    let (mut client, mut server) = asked(&world);
+    client.send("CWD a");
+    server.expect("REST 0");
+    server.send("350 from there");
+    server.expect("CWD a");
+    server.send("250 there");
+    client.expect("250 there");
+}
+
+#[test]
+fn a_late_answer_to_a_question_is_not_the_reply_to_the_clients_command() {
+    let world = World::start();
+    let (mut client, mut server) = asked(&world);
+    client.send("SYST");
+    client.send("NOOP");
+    server.expect("REST 0");
+    server.send("215 late");
+    server.send("350 from there");
+    for (command, reply) in [("SYST", "215 UNIX"), ("NOOP", "200 ok")] {
+        server.expect(command);
+        server.send(reply);
+        client.expect(reply);
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_more_is_logged_in_to_again() {
+    let world = World::start();
+    let (mut client, server) = asked(&world);
+    client.send("CWD a");
+    let mut again = world.accept();
+    again.send("220 ready");
+    again.expect("USER joe");
+    again.send("230 in");
+    again.expect("PASS x");
+    again.send("230 in");
+    again.expect("CWD a");
+    again.send("250 there");
+    client.expect("250 there");
+    drop(server);
+}
+
+#[test]
+fn a_server_without_pasv_connects() {
+    let world = World::start_with("", "mode = \"strict\"");
+    let (mut client, mut server) = world.session();
+    client.send("PASV");
+    server.expect("PASV");
+    server.send("502 no");
+    server.expect("EPSV");
+    server.send("502 no");
+    let line = server.line();
+    let numbers: Vec<u16> = line
+        .strip_prefix("PORT 127,0,0,1,")
+        .expect("the gateway's address")
+        .split(',')
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    server.send("200 ok");
+    let mut client_data = connect(passive_port(&client.line()));
+    client.send("LIST");
+    server.expect("LIST");
+    server.send("150 go");
+    client.expect("150 go");
+    let port = numbers[0] * 256 + numbers[1];
+    let mut server_data = TcpStream::connect(("127.0.0.1", port)).expect("the gateway listens");
+    server_data.write_all(b"list").expect("the gateway reads");
+    drop(server_data);
+    let mut listing = Vec::new();
+    client_data.read_to_end(&mut listing).expect("it arrives");
+    drop(client_data);
+    server.send("226 done");
+    client.expect("226 done");
+    assert_eq!(listing, b"list");
+}
+
+#[test]
+fn one_users_refused_pasv_changes_nothing_for_other_sessions() {
+    let world = World::start_with("", "mode = \"strict\"");
+    for _ in 0..2 {
+        let (mut client, mut server) = world.session();
+        client.send("PASV");
+        server.expect("PASV");
+        server.send("550 not you");
+        server.expect("EPSV");
+        server.send("550 not you");
+        assert!(server.line().starts_with("PORT "));
+        server.send("200 ok");
+        client.expect_code("227 ");
+        client.send("QUIT");
+        server.expect("QUIT");
+        server.send("221 bye");
+        client.expect("221 bye");
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_half_close_is_answered() {
+    let world = World::start();
+    let (mut client, mut server) = world.session();
+    client.send("SYST");
+    client.send("NOOP");
+    client
+        .stream
+        .shutdown(Shutdown::Write)
+        .expect("a control connection");
+    server.expect("SYST");
+    server.send("215 UNIX");
+    server.expect("NOOP");
+    server.send("200 ok");
+    client.expect("215 UNIX");
+    client.expect("200 ok");
+    client.expect_end();
+    server.expect_end();
+}
+
+#[test]
+fn an_urgent_byte_of_a_forward_is_kept() {
+    let world = World::start();
+    let mut client = world.forward(0);
+    let server = accept(&world.server);
+    client.write_all(b"before").expect("the gateway reads");
+    let socket = socket2::SockRef::from(&client);
+    socket.send_out_of_band(b"!").expect("the gateway reads");
+    client.write_all(b"behind").expect("the gateway reads");
+    client.shutdown(Shutdown::Write).expect("the gateway reads");
+    assert_eq!(read_all(&server), b"before!behind");
+}
