@@ -10,7 +10,7 @@ mod near;
 mod peer;
 mod versions;
 
-use std::{io::Read, thread, time::Duration};
+use std::{env, io::Read, process::Command, thread, time::Duration};
 
 use gateway::wire::{Ask, reset};
 use optimiser::{chunk::Name, frame::Reference, zstd_block};
@@ -290,6 +290,22 @@ fn a_reference_that_cannot_be_a_list_breaks_the_transfer() {
     }
 }
 
+/// Runs the test that this module has by this name in a process of its own, whose memory is that test's alone.
+fn in_own_process(name: &str, test: impl FnOnce()) {
+    if env::var_os(IS_OWN).is_some() {
+        return test();
+    }
+    let output = Command::new(env::current_exe().expect("a test program"))
+        .args([&format!("hostile_chunks::{name}"), "--exact", "--nocapture"])
+        .env(IS_OWN, "1")
+        .output()
+        .expect("the test program");
+    let [printed, errors] =
+        [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    let is_passed = output.status.success() && printed.contains(" 1 passed");
+    assert!(is_passed, "{printed}{errors}");
+}
+
 /// Sends `wire`, which stands for `content` again and again, to a server that does not read at first: memory is
 /// bounded meanwhile, and what it reads then is right.
 fn amplified(session: &mut Session, content: &[u8], wire: Vec<u8>) {
@@ -321,39 +337,45 @@ fn amplified(session: &mut Session, content: &[u8], wire: Vec<u8>) {
 
 #[test]
 fn short_names_of_much_take_no_more_memory() {
-    let world = World::start();
-    let peer = world.peer("a");
-    let mut session = Session::begin(&world, &peer, 1, "");
-    let chunk = noise(1, 65_536);
-    let list = body(&[reference(&chunk); 33]);
-    session.whole_upload([literal(&chunk), end(&chunk)].concat());
-    session.whole_upload([literal(&list), end(&list)].concat());
-    // 34 bytes for 2 MiB.
-    let names = vec![reference(&list); 1_000];
-    amplified(&mut session, &chunk, lists(&names).repeat(20));
+    in_own_process("short_names_of_much_take_no_more_memory", || {
+        let world = World::start();
+        let peer = world.peer("a");
+        let mut session = Session::begin(&world, &peer, 1, "");
+        let chunk = noise(1, 65_536);
+        let list = body(&[reference(&chunk); 33]);
+        session.whole_upload([literal(&chunk), end(&chunk)].concat());
+        session.whole_upload([literal(&list), end(&list)].concat());
+        // 34 bytes for 2 MiB.
+        let names = vec![reference(&list); 1_000];
+        amplified(&mut session, &chunk, lists(&names).repeat(20));
+    });
 }
 
 #[test]
 fn short_blocks_of_much_take_no_more_memory() {
-    let world = World::start();
-    let peer = world.peer("a");
-    let mut session = Session::begin(&world, &peer, 1, "");
-    let zeros = vec![0; zstd_block::BLOCK_MAX];
-    let coded = zstd_block::compress(&zeros, 3).expect("it shrinks");
-    assert!(coded.len() < 100, "{} bytes", coded.len());
-    amplified(
-        &mut session,
-        &zeros,
-        compressed(&coded, zeros.len()).repeat(100_000),
-    );
+    in_own_process("short_blocks_of_much_take_no_more_memory", || {
+        let world = World::start();
+        let peer = world.peer("a");
+        let mut session = Session::begin(&world, &peer, 1, "");
+        let zeros = vec![0; zstd_block::BLOCK_MAX];
+        let coded = zstd_block::compress(&zeros, 3).expect("it shrinks");
+        assert!(coded.len() < 100, "{} bytes", coded.len());
+        amplified(
+            &mut session,
+            &zeros,
+            compressed(&coded, zeros.len()).repeat(100_000),
+        );
+    });
 }
 
 #[test]
 fn small_blocks_take_no_more_memory() {
-    let world = World::start();
-    let peer = world.peer("a");
-    let mut session = Session::begin(&world, &peer, 1, "");
-    amplified(&mut session, b"x", stored(b"x").repeat(2_000_000));
+    in_own_process("small_blocks_take_no_more_memory", || {
+        let world = World::start();
+        let peer = world.peer("a");
+        let mut session = Session::begin(&world, &peer, 1, "");
+        amplified(&mut session, b"x", stored(b"x").repeat(2_000_000));
+    });
 }
 
 #[test]
@@ -540,3 +562,6 @@ fn questions_about_what_was_never_lent_are_reset() {
 /// What a stream may take while its reader sleeps: queues of the link at both ends, what is decoded ahead, and what
 /// the allocator has not given back.
 const AMPLIFIED_MAX_BYTES: usize = 96 << 20;
+
+/// The variable by which a process knows that it is a test's own.
+const IS_OWN: &str = "LONGHAUL_TEST_IS_OWN_PROCESS";

@@ -3,7 +3,7 @@
 use std::{
     io::Read as _,
     net::{SocketAddr, TcpStream},
-    sync::{Arc, MutexGuard},
+    sync::Arc,
 };
 
 use ftp::session::{CommandId, Request, Stage, Tag, ToFar, ToNear, TransferId};
@@ -13,9 +13,7 @@ use crate::{
     common::{
         Control, Gateway, connect, expect_reset, expect_silence, folder, noise, passive_port,
     },
-    hostile_chunks::peer::{
-        Messages, Peer, end, key, literal, reference, references, stored, turn,
-    },
+    hostile_chunks::peer::{Messages, Peer, end, key, literal, reference, references, stored},
 };
 
 /// A near gateway whose client downloads through the peer.
@@ -23,7 +21,6 @@ pub(crate) struct Victim {
     pub(crate) peer: Arc<Peer>,
     pub(crate) near: Gateway,
     folder: std::path::PathBuf,
-    _turn: MutexGuard<'static, ()>,
 }
 
 /// A transfer that the client has been told of.
@@ -36,7 +33,6 @@ pub(crate) struct Transfer {
 
 impl Victim {
     pub(crate) fn start() -> Self {
-        let turn = turn();
         let (folder, _, key_b) = folder();
         let theirs = key(&folder, "a").public_key();
         let peer = Peer::start(key(&folder, "b"), theirs, None);
@@ -50,7 +46,6 @@ impl Victim {
             near: Gateway::start(&folder, "a.key", &rest),
             peer,
             folder,
-            _turn: turn,
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     fs,
     net::{TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -37,11 +37,7 @@ pub(crate) struct World {
     pub(crate) far: Gateway,
     pub(crate) server: TcpListener,
     pub(crate) folder: PathBuf,
-    /// One at a time: some measure the memory of the process.
-    _turn: MutexGuard<'static, ()>,
 }
-
-static TURN: Mutex<()> = Mutex::new(());
 
 impl World {
     pub(crate) fn start() -> Self {
@@ -50,7 +46,6 @@ impl World {
 
     /// With these keys of `[store]`.
     pub(crate) fn start_with(store: &str) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (folder, key_a, _) = folder();
         let other = Identity::generate();
         other.write_new(&folder.join("c.key")).expect("a key file");
@@ -67,7 +62,6 @@ impl World {
             far: Gateway::start(&folder, "b.key", &rest),
             server,
             folder,
-            _turn: turn,
         }
     }
 
@@ -110,11 +104,6 @@ impl Drop for World {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-/// Has the turn for what is not a [`World`].
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn key(folder: &Path, name: &str) -> Identity {
