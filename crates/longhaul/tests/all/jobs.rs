@@ -235,6 +235,8 @@ fn the_files_of_a_batch_that_was_given_up_are_tried_again() {
     world.write("from", 40);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
+    // After this silence of its worker, work is another worker's: a minute otherwise.
+    world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--attempts", "1", "--bwlimit", "1k"]);
     wait("the source is listed", || {
         world.show(&job).contains("\"batches\":2")
