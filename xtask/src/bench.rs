@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     Failure, conformance, packages,
-    shell::{cargo, read_lines, root, succeeds, tool},
+    shell::{Build, cargo, read_lines, root, succeeds, tool},
 };
 
 #[derive(clap::Subcommand)]
@@ -224,7 +224,7 @@ fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
     if let Err(failure) = packages::provide(packages::INSTRUCTIONS)? {
         return Ok(Err(failure));
     }
-    let runner = tool("gungraun-runner", GUNGRAUN_VERSION)?;
+    let runner = tool("gungraun-runner", GUNGRAUN_VERSION, Build::Optimised)?;
     let mut command = of_link("packets", arguments);
     command.env("GUNGRAUN_RUNNER", runner);
     let mut counted = Vec::new();

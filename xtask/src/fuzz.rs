@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     Failure, packages,
-    shell::{read_lines, root, succeeds, target_folder, tool},
+    shell::{Build, read_lines, root, succeeds, target_folder, tool},
 };
 
 #[derive(clap::Args)]
@@ -85,7 +85,7 @@ fn targets() -> Result<Vec<String>> {
 }
 
 fn build(arguments: &Arguments) -> Result<()> {
-    let program = tool("cargo-fuzz", CARGO_FUZZ_VERSION)?;
+    let program = tool("cargo-fuzz", CARGO_FUZZ_VERSION, Build::Optimised)?;
     let mut command = Command::new(program);
     command
         .args(["fuzz", "build", "--features", "libfuzzer"])

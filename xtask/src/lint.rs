@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     Failure, architecture,
-    shell::{cargo, root, succeeds, tool},
+    shell::{Build, cargo, root, succeeds, tool},
 };
 
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         documentation.env("RUSTDOCFLAGS", "-Dwarnings"),
     )?;
     if !arguments.no_deny {
-        let deny = tool("cargo-deny", DENY_VERSION)?;
+        let deny = tool("cargo-deny", DENY_VERSION, Build::Quick)?;
         let command = |arguments: &[&str]| {
             let mut command = std::process::Command::new(&deny);
             command.args(arguments).current_dir(root());

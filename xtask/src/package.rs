@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     Failure, man, sbom,
-    shell::{cargo, root, succeeds, target_folder, tool},
+    shell::{Build, cargo, root, succeeds, target_folder, tool},
 };
 
 #[derive(clap::Args)]
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         return Ok(Err(failure));
     }
     fs::create_dir_all(&out)?;
-    let deb = tool("cargo-deb", DEB_VERSION)?;
+    let deb = tool("cargo-deb", DEB_VERSION, Build::Optimised)?;
     for package in &PACKAGES {
         build(package, &staged)?;
         let bill = format!("{}.cdx.json", package.name);

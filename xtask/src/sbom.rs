@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
 
-use crate::shell::{root, succeeds, tool};
+use crate::shell::{Build, root, succeeds, tool};
 
 const CYCLONEDX_VERSION: &str = "0.5.9";
 /// The tool writes one into the folder of each crate of the workspace.
@@ -12,7 +12,11 @@ const NAME: &str = "bill-of-materials";
 
 /// Writes that of the program with these features to `out`.
 pub(crate) fn write(features: &[&str], out: &Path) -> Result<()> {
-    let mut describe = Command::new(tool("cargo-cyclonedx", CYCLONEDX_VERSION)?);
+    let mut describe = Command::new(tool(
+        "cargo-cyclonedx",
+        CYCLONEDX_VERSION,
+        Build::Optimised,
+    )?);
     describe.args([
         "cyclonedx",
         "--quiet",

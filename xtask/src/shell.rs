@@ -74,14 +74,26 @@ pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> R
     Ok(child.wait()?.success())
 }
 
+/// How a tool is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// With optimisation.
+    Optimised,
+    /// Without: for a tool that takes longer to build than to run.
+    Quick,
+}
+
 /// The folder with the programs of a tool that is published as a crate; installs it first if it is
 /// missing.
-pub(crate) fn tool(name: &str, version: &str) -> Result<PathBuf> {
+pub(crate) fn tool(name: &str, version: &str, build: Build) -> Result<PathBuf> {
     let folder = target_folder().join("tools");
     let program = folder.join("bin").join(name);
     if !program.exists() {
         let mut install = cargo(["install", "--locked", "--version", version, "--root"]);
         install.arg(&folder).arg(name).env_remove("RUSTFLAGS");
+        if build == Build::Quick {
+            install.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "0");
+        }
         anyhow::ensure!(
             succeeds(&mut install)?,
             "{name} {version} could not be installed"
