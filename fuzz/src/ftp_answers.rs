@@ -323,9 +323,8 @@ impl World {
     }
 
     fn carry_to_near(&mut self) {
-        match self.to_near.pop_front() {
-            Some(far::Output::Send(message)) => self.near(near::Input::Received(message)),
-            _ => {}
+        if let Some(far::Output::Send(message)) = self.to_near.pop_front() {
+            self.near(near::Input::Received(message));
         }
     }
 }

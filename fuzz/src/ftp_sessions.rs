@@ -400,20 +400,17 @@ impl World {
     }
 
     fn carry_to_near(&mut self) {
-        match self.to_near.pop_front() {
-            Some(far::Output::Send(message)) => {
-                if let ToNear::Reply { tag, line } = &message {
-                    let text = String::from_utf8_lossy(line);
-                    let number = text
-                        .rsplit_once('#')
-                        .and_then(|(_, number)| number.parse().ok());
-                    if let Some(number) = number {
-                        self.tags.insert(number, *tag);
-                    }
+        if let Some(far::Output::Send(message)) = self.to_near.pop_front() {
+            if let ToNear::Reply { tag, line } = &message {
+                let text = String::from_utf8_lossy(line);
+                let number = text
+                    .rsplit_once('#')
+                    .and_then(|(_, number)| number.parse().ok());
+                if let Some(number) = number {
+                    self.tags.insert(number, *tag);
                 }
-                self.near(near::Input::Received(message));
             }
-            _ => {}
+            self.near(near::Input::Received(message));
         }
     }
 }

@@ -185,7 +185,7 @@ pub fn put_flags<const N: usize>(body: &mut Vec<u8>, flags: [bool; N]) {
     body.push(bits.fold(0, |byte, (at, &flag)| byte | u8::from(flag) << at));
 }
 
-/// Appends a text behind its length, cut at [`TEXT_MAX`].
+/// Appends a text behind its length, cut at 512 bytes.
 pub fn put_text(body: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {
