@@ -71,11 +71,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     })
 }
 
-/// The smallest plan with the program that the tests have built, and what its report is worth.
-pub(crate) fn smoke() -> Result<Vec<(String, bool)>> {
-    let build = ["build", "--workspace", "--all-features", "--bins"];
-    anyhow::ensure!(succeeds(&mut cargo(build))?, "longhaul does not build");
-    checked(&target_folder().join("debug/longhaul"))
+/// A copy of the program that the tests have built: a further build puts another one in its place.
+pub(crate) fn copied_program() -> Result<PathBuf> {
+    let built = target_folder().join("debug/longhaul");
+    let copy = target_folder().join(format!("debug/longhaul-smoke-{}", std::process::id()));
+    fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
+    Ok(copy)
+}
+
+/// The smallest plan with this program, which goes then, and what its report is worth.
+pub(crate) fn smoke(program: &Path) -> Result<Vec<(String, bool)>> {
+    let checks = checked(program);
+    fs::remove_file(program)?;
+    checks
 }
 
 fn plan(name: &str) -> PathBuf {

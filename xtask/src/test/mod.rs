@@ -3,7 +3,10 @@
 //! A test's module says what it needs beside the program: `real_time` the machine for itself, `namespaces`
 //! network namespaces, `installed` programs from Debian's packages. All others run at once, anywhere.
 
+mod programs;
 mod suites;
+
+use std::{process::Command, thread};
 
 use anyhow::Result;
 
@@ -11,7 +14,8 @@ use crate::{
     Failure, eval, packages,
     shell::{cargo, read_lines, root, target_folder},
 };
-use suites::Suites;
+use programs::{Program, Tier};
+use suites::{Suites, timed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -31,7 +35,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let mut suites = Suites::default();
     if arguments.quick {
         let skip = [REAL_TIME, NAMESPACES, INSTALLED].map(|module| ["--skip", module]);
-        workspace("", &[&["--"][..], &skip.concat()].concat(), &mut suites)?;
+        if let Some(programs) = build(&mut suites)? {
+            programs::run(&programs, &side_by_side(&skip.concat()), &mut suites)?;
+        }
         println!(
             "\n{} tests are left out: they need the machine alone, namespaces or packages",
             suites.left_out()
@@ -51,15 +57,49 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         workspace("", &chosen, &mut suites)?;
         return Ok(suites.report());
     }
-    workspace("", &["--", "--skip", REAL_TIME], &mut suites)?;
-    documentation(&mut suites)?;
-    production(&mut suites)?;
-    fuzz(&mut suites)?;
-    let alone = ["--", REAL_TIME, "--test-threads=1"];
-    workspace(" (real time)", &alone, &mut suites)?;
+    let Some(programs) = build(&mut suites)? else {
+        return Ok(suites.report());
+    };
+    let tier = side_by_side(&["--skip", REAL_TIME]);
+    programs::run(&programs, &tier, &mut suites)?;
+    real_time(&programs, &mut suites)?;
+    beside_smoke(&mut suites)?;
     retry(&mut suites)?;
-    suites.add("eval smoke", eval::smoke);
     Ok(suites.report())
+}
+
+/// The test programs; none if they do not build, which is a failed suite.
+fn build(suites: &mut Suites) -> Result<Option<Vec<Program>>> {
+    let programs = programs::build()?;
+    if programs.is_none() {
+        suites.begin("workspace (build)".to_owned());
+    }
+    Ok(programs)
+}
+
+/// Many at once: these tests wait more than they compute, and none measures the time that something takes.
+fn side_by_side<'a>(filters: &'a [&'a str]) -> Tier<'a> {
+    Tier {
+        mark: "",
+        programs_at_once: 3,
+        threads: 6,
+        filters,
+    }
+}
+
+/// Few at once where bounds are of seconds; one by one where the machine itself is measured.
+fn real_time(programs: &[Program], suites: &mut Suites) -> Result<()> {
+    let is_calibrated = |it: &&Program| CALIBRATED.contains(&it.package.as_str());
+    let tier = |programs_at_once, threads| Tier {
+        mark: " (real time)",
+        programs_at_once,
+        threads,
+        filters: &[REAL_TIME],
+    };
+    let patient = programs.iter().filter(|it| !is_calibrated(it));
+    programs::run(patient, &tier(2, 2), suites)?;
+    let calibrated = programs.iter().filter(is_calibrated);
+    programs::run(calibrated, &tier(1, 1), suites)
 }
 
 /// All tests of the workspace that the arguments leave in.
@@ -71,6 +111,18 @@ fn workspace(mark: &str, arguments: &[&str], suites: &mut Suites) -> Result<()> 
     }
     command.extend(arguments);
     read("workspace", mark, &command, suites)
+}
+
+/// What takes longer to build than to run, while the smallest plan waits for its transfers.
+fn beside_smoke(suites: &mut Suites) -> Result<()> {
+    let program = eval::copied_program()?;
+    let smoke = thread::spawn(move || timed(|| eval::smoke(&program)));
+    let others = documentation(suites)
+        .and_then(|()| production(suites))
+        .and_then(|()| fuzz(suites));
+    let (checks, took) = smoke.join().expect("the checks return");
+    suites.add("eval smoke", took, checks);
+    others
 }
 
 /// The examples in the documentation.
@@ -131,10 +183,7 @@ fn retry(suites: &mut Suites) -> Result<()> {
 /// Runs cargo and reads what its test programs print.
 fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
     let mut command = cargo(command);
-    command.env("CARGO_TERM_COLOR", "never");
-    if std::env::var_os("CI").is_some() {
-        command.env("CARGO_INCREMENTAL", "0");
-    }
+    set_environment(&mut command);
     let first = suites.len();
     suites.mark(mark);
     let succeeded = read_lines(&mut command, |line| {
@@ -148,8 +197,18 @@ fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result
     Ok(())
 }
 
+/// Lets cargo print no colours, and keep nothing for a second build that does not come.
+fn set_environment(command: &mut Command) {
+    command.env("CARGO_TERM_COLOR", "never");
+    if std::env::var_os("CI").is_some() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+}
+
 /// Attempts that a test has at most.
 const ATTEMPTS_MAX: u32 = 3;
+/// Crates of which the tests hold measurements and emulation to a thousandth.
+const CALIBRATED: [&str; 2] = ["emulator", "probe"];
 /// Modules of tests that measure real time.
 const REAL_TIME: &str = "real_time::";
 /// Modules of tests that make network namespaces.

@@ -58,12 +58,11 @@ impl Suites {
     }
 
     /// Adds a suite of checks; each says what it is about and whether it passed.
-    pub(super) fn add(&mut self, name: &str, checks: impl FnOnce() -> Result<Vec<(String, bool)>>) {
+    pub(super) fn add(&mut self, name: &str, took: Duration, checks: Result<Vec<(String, bool)>>) {
         self.mark("");
         self.begin(name.to_owned());
-        let began = Instant::now();
         // What keeps the checks from being made is a failed check.
-        let checks = checks().unwrap_or_else(|error| vec![(format!("{error:#}"), false)]);
+        let checks = checks.unwrap_or_else(|error| vec![(format!("{error:#}"), false)]);
         let mut counts = Counts::default();
         for (what, passed) in checks {
             let (verdict, count) = if passed {
@@ -76,7 +75,7 @@ impl Suites {
         }
         if let Some(suite) = self.suites.last_mut() {
             suite.counts = Some(counts);
-            suite.took = began.elapsed();
+            suite.took = took;
         }
     }
 
@@ -260,6 +259,12 @@ fn duration(result: &str) -> Duration {
         .and_then(|(_, time)| time.trim().strip_suffix('s')?.parse().ok());
     Duration::from_secs_f64(seconds.unwrap_or_default())
 }
+/// Does something, and says how long it took.
+pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
+    let began = Instant::now();
+    (what(), began.elapsed())
+}
+
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,188 @@
+//! The test programs of the workspace: cargo builds them, and several run at once, because most tests wait more than they
+//! compute.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::suites::Suites;
+use crate::shell::{cargo, read_lines};
+
+/// A test program.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    /// `link`.
+    pub(super) package: String,
+    /// `unit tests`, or the source file.
+    source: String,
+    path: PathBuf,
+    /// The folder of its package, in which it runs.
+    folder: PathBuf,
+    /// Whether the program has a `main` of its own, which may know nothing of threads.
+    pub(super) is_own_main: bool,
+}
+
+/// How a tier runs its programs.
+pub(super) struct Tier<'a> {
+    /// What the names of its suites end in.
+    pub(super) mark: &'a str,
+    pub(super) programs_at_once: usize,
+    /// Threads of each program.
+    pub(super) threads: usize,
+    /// The filters.
+    pub(super) filters: &'a [&'a str],
+}
+
+/// Builds all of them; none if they do not build.
+pub(super) fn build() -> Result<Option<Vec<Program>>> {
+    let mut command = cargo([
+        "test",
+        "--workspace",
+        "--all-features",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]);
+    super::set_environment(&mut command);
+    let mut programs = Vec::new();
+    let succeeded = read_lines(&mut command, |line| {
+        if line.starts_with('{') {
+            programs.extend(program(line));
+        } else {
+            println!("{line}");
+        }
+    })?;
+    // Those with many tests first: what remains in the end is short.
+    programs.sort_by_key(|it| it.source == UNIT_TESTS);
+    Ok(succeeded.then_some(programs))
+}
+
+/// The program of which cargo tells in this line.
+fn program(line: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let path = text(&message["executable"])?.into();
+    let folder = Path::new(&text(&message["manifest_path"])?)
+        .parent()?
+        .to_owned();
+    let target = &message["target"];
+    let source = PathBuf::from(text(&target["src_path"])?);
+    let is_unit = target["kind"][0] != "test";
+    let source = match is_unit {
+        true => UNIT_TESTS.to_owned(),
+        false => source.strip_prefix(&folder).ok()?.display().to_string(),
+    };
+    Some(Program {
+        package: folder.file_name()?.display().to_string(),
+        is_own_main: !is_unit && OWN_MAIN.iter().any(|name| target["name"] == *name),
+        source,
+        path,
+        folder,
+    })
+}
+
+/// Runs programs and reads what they print, program by program.
+pub(super) fn run<'a>(
+    programs: impl IntoIterator<Item = &'a Program>,
+    tier: &Tier<'_>,
+    suites: &mut Suites,
+) -> Result<()> {
+    suites.mark(tier.mark);
+    let programs: Vec<_> = programs.into_iter().collect();
+    let next = AtomicUsize::new(0);
+    let (sender, results) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..tier.programs_at_once {
+            let (sender, next, programs) = (sender.clone(), &next, &programs);
+            scope.spawn(move || {
+                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut lines = Vec::new();
+                    let succeeded = read_lines(&mut tier.command(program), |line| {
+                        lines.push(line.to_owned());
+                    });
+                    if sender.send((*program, lines, succeeded)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (program, lines, succeeded) in results {
+            println!("\n{} {}", program.package, program.source);
+            let first = suites.len();
+            suites.begin(format!("{} {}", program.package, program.source));
+            for line in &lines {
+                println!("{line}");
+                suites.on_line(line);
+            }
+            if !succeeded? && !suites.have_failure(first) {
+                // It said that all is well, and then failed.
+                suites.begin(format!("{} {} (end)", program.package, program.source));
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Tier<'_> {
+    fn command(&self, program: &Program) -> Command {
+        let threads = if program.is_own_main { 1 } else { self.threads };
+        let mut command = Command::new(&program.path);
+        command
+            .args(self.filters)
+            .arg(format!("--test-threads={threads}"))
+            .current_dir(&program.folder)
+            // As cargo sets it.
+            .env("CARGO_MANIFEST_DIR", &program.folder);
+        command
+    }
+}
+
+/// The source of unit tests in a report.
+const UNIT_TESTS: &str = "unit tests";
+/// Programs with a `main` of their own, which lay out namespaces.
+const OWN_MAIN: [&str; 3] = ["wan", "probe", "transparent"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_read_from_messages_of_cargo() {
+        let message = |kind: &str, name: &str, source: &str, is_test: bool| {
+            let message = serde_json::json!({
+                "reason": "compiler-artifact",
+                "manifest_path": "/w/crates/link/Cargo.toml",
+                "target": {"kind": [kind], "name": name, "src_path": format!("/w/crates/link/{source}")},
+                "profile": {"test": is_test},
+                "executable": format!("/w/target/debug/deps/{name}-0123"),
+            });
+            program(&message.to_string())
+        };
+        let name = |program: Option<Program>| {
+            program.map(|it| format!("{} {} {}", it.package, it.source, it.is_own_main))
+        };
+        let unit = name(message("lib", "probe", "src/lib.rs", true));
+        assert_eq!(unit.as_deref(), Some("link unit tests false"));
+        let all = name(message("test", "all", "tests/all/main.rs", true));
+        assert_eq!(all.as_deref(), Some("link tests/all/main.rs false"));
+        let wan = name(message("test", "wan", "tests/wan.rs", true));
+        assert_eq!(wan.as_deref(), Some("link tests/wan.rs true"));
+        assert_eq!(message("bin", "longhaul", "src/main.rs", false), None);
+        assert_eq!(program(r#"{"reason": "build-finished"}"#), None);
+    }
+}
