@@ -2,7 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "says how long checks took")]
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -28,6 +31,12 @@ struct Suite {
     took: Duration,
     /// Names of the tests that failed.
     failed: Vec<String>,
+    /// What tests said when they panicked, with the seed where they have one.
+    said: BTreeMap<String, String>,
+    /// The test of which the next line is what it said.
+    panicking: Option<String>,
+    /// The load of the machine when a test had failed.
+    load: String,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +63,9 @@ impl Suites {
             counts: None,
             took: Duration::ZERO,
             failed: Vec::new(),
+            said: BTreeMap::new(),
+            panicking: None,
+            load: String::new(),
         });
     }
 
@@ -87,7 +99,9 @@ impl Suites {
         } else if let Some(package) = line.strip_prefix("Doc-tests ") {
             self.begin(format!("{package} documentation"));
         } else if let Some(suite) = self.suites.last_mut() {
-            if let Some(result) = line.strip_prefix("test result: ") {
+            if let Some(test) = suite.panicking.take() {
+                suite.said.entry(test).or_insert_with(|| line.to_owned());
+            } else if let Some(result) = line.strip_prefix("test result: ") {
                 // The documentation of one crate may be tested by several programs.
                 let mut counts = suite.counts.unwrap_or_default();
                 counts.add(result);
@@ -95,6 +109,9 @@ impl Suites {
                 suite.took += duration(result);
             } else if let Some(name) = failed_test(line) {
                 suite.failed.push(name.to_owned());
+                suite.load = load();
+            } else if let Some(test) = panicked_test(line) {
+                suite.panicking = Some(test.to_owned());
             }
         }
     }
@@ -149,8 +166,11 @@ impl Suites {
             counts.failed -= 1;
             counts.passed += 1;
         }
-        self.flaky
-            .push(format!("attempt {attempt}: {}: {name}", suite.name));
+        let said = suite.said.get(name).map_or("", String::as_str);
+        self.flaky.push(format!(
+            "attempt {attempt}: {}: {name}; load {}; {said}",
+            suite.name, suite.load
+        ));
     }
 
     /// Prints a line for each suite, the slowest first, and the sum as the very last line.
@@ -174,12 +194,11 @@ impl Suites {
         let sum = self.sum();
         let flaky_max = sum.passed / TESTS_PER_FLAKY;
         let is_too_flaky = self.flaky.len() as u64 > flaky_max;
-        if is_too_flaky {
-            println!(
-                "{} flaky tests, at most {flaky_max} may be",
-                self.flaky.len()
-            );
-        }
+        println!(
+            "{} of {} tests are flaky, at most {flaky_max} may be",
+            self.flaky.len(),
+            sum.passed
+        );
         println!("{sum}");
         if sum.failed > 0 || sum.passed == 0 || is_too_flaky {
             return Err(Failure::Failed);
@@ -240,6 +259,12 @@ impl std::fmt::Display for Counts {
     }
 }
 
+/// Does something, and says how long it took.
+pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
+    let began = Instant::now();
+    (what(), began.elapsed())
+}
+
 /// One test in so many may need another attempt.
 const TESTS_PER_FLAKY: u64 = 200;
 
@@ -252,6 +277,19 @@ fn failed_test(line: &str) -> Option<&str> {
         .map(str::trim)
 }
 
+/// The test in `thread 'NAME' (1234) panicked at FILE:LINE:COLUMN:`. The next line is what it said.
+fn panicked_test(line: &str) -> Option<&str> {
+    let (name, rest) = line.strip_prefix("thread '")?.split_once('\'')?;
+    rest.contains(" panicked at ").then_some(name)
+}
+
+/// The averages of the machine's load over 1, 5 and 15 minutes.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let averages: Vec<_> = text.split(' ').take(3).collect();
+    averages.join(" ")
+}
+
 /// The time in `...; finished in 0.21s`; none if there is no such word.
 fn duration(result: &str) -> Duration {
     let seconds = result
@@ -259,12 +297,6 @@ fn duration(result: &str) -> Duration {
         .and_then(|(_, time)| time.trim().strip_suffix('s')?.parse().ok());
     Duration::from_secs_f64(seconds.unwrap_or_default())
 }
-/// Does something, and says how long it took.
-pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let began = Instant::now();
-    (what(), began.elapsed())
-}
-
 
 #[cfg(test)]
 mod tests {
@@ -284,6 +316,8 @@ mod tests {
         \x20    Running tests/wan.rs (target/debug/deps/wan-4567)\n\
         test real_time::it_is_late ... FAILED\n\
         test it_is_wrong ... FAILED\n\
+        thread 'it_is_wrong' (4711) panicked at tests/wan.rs:7:5:\n\
+        seed 12: 3 of 4\n\
         test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 2.50s\n\
         \x20  Doc-tests link\n\
         test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
@@ -326,10 +360,11 @@ mod tests {
         }
         assert!(suites.have_passed());
         assert_eq!(suites.sum().passed, 22);
-        assert_eq!(
-            suites.flaky[0],
-            "attempt 2: link tests/wan.rs: real_time::it_is_late"
+        assert!(
+            suites.flaky[0]
+                .starts_with("attempt 2: link tests/wan.rs: real_time::it_is_late; load ")
         );
+        assert!(suites.flaky[1].ends_with("; seed 12: 3 of 4"));
         assert!(suites.report().is_err(), "2 of 22 are too many");
     }
 
