@@ -1,4 +1,5 @@
 //! What the tests of the store share: chunks by number, and stores to put them in.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::{collections::BTreeMap, env, path::Path, sync::Mutex, time::Duration};
 

@@ -8,4 +8,3 @@ mod behaviour;
 mod common;
 mod faults;
 mod faulty;
-mod kills;

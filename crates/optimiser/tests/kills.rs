@@ -1,4 +1,11 @@
 //! A process with a store that is killed at any moment.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "stores have a thread and a clock of their own"
+)]
+
+#[path = "all/store/common.rs"]
+mod common;
 
 use std::{
     env,
@@ -8,12 +15,11 @@ use std::{
     time::Duration,
 };
 
+use common::{MIB, chunk, count_of, fresh, gettable, put, settings};
 use optimiser::store::{self, Settings, Store};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tempfile::tempdir;
-
-use crate::store::common::{MIB, chunk, count_of, fresh, gettable, put, settings};
 
 #[test]
 fn after_kills_what_is_returned_is_right_and_the_store_works() {
@@ -23,11 +29,7 @@ fn after_kills_what_is_returned_is_right_and_the_store_works() {
     let (mut survived, mut unsealed) = (0, 0);
     for kill in 0..count_of("LONGHAUL_STORE_KILLS", 30) {
         let mut child = Command::new(env::current_exe().expect("a test"))
-            .args([
-                "store::kills::the_child_that_is_killed",
-                "--exact",
-                "--nocapture",
-            ])
+            .args(["the_child_that_is_killed", "--exact", "--nocapture"])
             .env(CHILD, folder.path())
             .env(CHILD_SEED, kill.to_string())
             .stdout(Stdio::null())
