@@ -145,7 +145,7 @@ fn assert_uncoded(record: &TransferRecord) {
 
 /// How much it shrinks is a question of how fast the other end is, and so of how busy the machine is.
 fn assert_coded(record: &TransferRecord) {
-    assert_ne!(record.wan_bytes, record.bytes, "{record:?}");
+    assert!(record.wan_bytes < record.bytes, "{record:?}");
     assert!(record.coding_processor_s > 0.0, "{record:?}");
 }
 

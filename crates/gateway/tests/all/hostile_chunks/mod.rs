@@ -390,9 +390,18 @@ fn lists_that_are_missing_are_asked_for_in_portions() {
     for _ in 0..3 {
         data.stream.say(lists(&names));
     }
-    let asked = peer.asks().asked().len();
+    let mut asks = peer.asks();
+    let mut asked = 0;
+    // A busy machine asks with pauses.
+    while asked < 400 {
+        let more = asks.asked();
+        let more = more.iter().filter(|it| matches!(it, Ask::Missing(_)));
+        let count = more.count();
+        assert!(count > 0, "only {asked} of 34 * 256 bytes");
+        asked += count;
+    }
     // What is asked for has to be kept when it comes before its turn.
-    assert!((1..=600).contains(&asked), "{asked} of 34 * 256 bytes");
+    assert!(asked <= 600, "{asked} of 34 * 256 bytes");
 }
 
 #[test]
