@@ -5,6 +5,10 @@
     missing_docs,
     reason = "each test file uses its part"
 )]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
 
 use std::net::{TcpListener, TcpStream};
 
