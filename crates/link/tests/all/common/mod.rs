@@ -1,5 +1,9 @@
 //! What tests over real sockets share.
-#![allow(unreachable_pub, reason = "each test is a crate of its own")]
+#![allow(
+    unreachable_pub,
+    clippy::disallowed_methods,
+    reason = "test programs share it; tests own sockets"
+)]
 
 use std::{net::UdpSocket, time::Duration};
 
