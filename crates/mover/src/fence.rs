@@ -2,11 +2,18 @@
 //!
 //! Several processes may work on the same files, one after another. A process that was suspended, or cut off from the
 //! others, may go on with work that another one has taken over. It asks immediately before a file gets its name, and before
-//! anything is removed.
+//! anything is removed. The answer may take as long as an outage, so no thread waits for it.
 
-use std::{fmt, io, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 /// Another process has taken the work over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -18,30 +25,111 @@ pub type Answer = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// Keeps a job from changes that it may no longer make.
 #[derive(Clone)]
-pub struct Fence(Arc<dyn Fn() -> Answer + Send + Sync>);
+pub struct Fence(Arc<Questions>);
+
+/// The questions that a fence asks, one at a time.
+struct Questions {
+    ask: Box<dyn Fn() -> Answer + Send + Sync>,
+    /// Number of questions that were begun.
+    begun: AtomicU64,
+    /// The last question that was answered.
+    answered: Mutex<Answered>,
+}
+
+#[derive(Default)]
+struct Answered {
+    number: u64,
+    allows: bool,
+}
 
 impl Fence {
-    /// A fence that calls `ask` before each step. Each call asks anew.
+    /// A fence that calls `ask` before each step. One question serves all steps that wait when it begins.
     pub fn new(ask: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ask))
+        Self(Arc::new(Questions {
+            ask: Box::new(ask),
+            begun: AtomicU64::new(0),
+            answered: Mutex::default(),
+        }))
     }
 
-    /// Whether the next step may be taken.
+    /// Whether this process may still take an irreversible step. The question begins after the call.
     pub(crate) async fn allows(&self) -> bool {
-        (self.0)().await
-    }
-
-    /// The same on a thread that may block.
-    pub(crate) fn pass_blocking(&self) -> io::Result<()> {
-        match Handle::current().block_on(self.allows()) {
-            true => Ok(()),
-            false => Err(io::Error::other(Fenced)),
+        let Questions {
+            ask,
+            begun,
+            answered,
+        } = &*self.0;
+        let before = begun.load(Ordering::SeqCst);
+        let mut answered = answered.lock().await;
+        if answered.number <= before {
+            let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+            let allows = ask().await;
+            *answered = Answered { number, allows };
         }
+        answered.allows
     }
 }
 
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fence").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Steps a future forward once.
+    fn poll(step: &mut Pin<Box<impl Future<Output = bool>>>) -> Poll<bool> {
+        step.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// A fence whose answers each take a permit. The first question alone allows the step.
+    fn slow_fence() -> (Fence, Arc<Semaphore>, Arc<AtomicU64>) {
+        let (permits, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+        let (take, count) = (permits.clone(), asked.clone());
+        let fence = Fence::new(move || {
+            let (take, number) = (take.clone(), count.fetch_add(1, Ordering::Relaxed));
+            Box::pin(async move {
+                take.acquire().await.expect("it stays open").forget();
+                number == 0
+            })
+        });
+        (fence, permits, asked)
+    }
+
+    #[test]
+    fn one_question_serves_all_steps_that_wait_and_none_that_comes_later() {
+        let (fence, permits, asked) = slow_fence();
+        let mut first = Box::pin(fence.allows());
+        assert!(poll(&mut first).is_pending());
+        let mut later: Vec<_> = (0..1_000).map(|_| Box::pin(fence.allows())).collect();
+        assert!(later.iter_mut().all(|it| poll(it).is_pending()));
+        permits.add_permits(1);
+        assert_eq!(poll(&mut first), Poll::Ready(true));
+        assert!(poll(&mut later[0]).is_pending());
+        permits.add_permits(1);
+        for step in &mut later {
+            assert_eq!(poll(step), Poll::Ready(false));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_question_that_is_broken_off_answers_no_step() {
+        let (fence, permits, asked) = slow_fence();
+        let mut first = Box::pin(fence.allows());
+        assert!(poll(&mut first).is_pending());
+        let mut second = Box::pin(fence.allows());
+        assert!(poll(&mut second).is_pending());
+        drop(first);
+        permits.add_permits(1);
+        assert_eq!(poll(&mut second), Poll::Ready(false));
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 }

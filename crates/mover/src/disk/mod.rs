@@ -27,10 +27,7 @@ use self::{
     syncs::Syncs,
     system::{FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat},
 };
-use crate::{
-    fence::Fence,
-    names::{join, last_name, local, parent},
-};
+use crate::names::{join, last_name, local, parent};
 
 /// One side of a job, if that is this machine: the files below some roots.
 #[derive(Debug)]
@@ -43,8 +40,6 @@ pub(crate) struct LocalFiles {
     read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
     /// Files that were given their names, and synced, of a job that then removes their sources.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
-    /// Is asked before files get their names, and before sources are removed.
-    fence: Option<Fence>,
     syncs: Arc<Syncs>,
     /// Folders whose own names were synced, or will be with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
@@ -145,7 +140,6 @@ impl LocalFiles {
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
         side: Side,
-        fence: Option<Fence>,
     ) -> Arc<Self> {
         let (follows_links, removes_read, removes_sources) = match side {
             Side::Source {
@@ -166,7 +160,6 @@ impl LocalFiles {
             },
             read: removes_read.then(Mutex::default),
             synced: removes_sources.then(Mutex::default),
-            fence,
             syncs: Arc::default(),
             folders: Mutex::default(),
         })
@@ -177,7 +170,7 @@ impl LocalFiles {
         let side = Side::Destination {
             removes_sources: false,
         };
-        Self::new(Arc::new(Machine), [], side, None)
+        Self::new(Arc::new(Machine), [], side)
     }
 
     /// Names the time since the machine was started.
@@ -426,9 +419,9 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Gives a part that is complete its time, what the file in its place had of permissions, and its name. On return the
-    /// content outlives a power cut; the name does once [`named`](Self::named) has returned.
-    pub(crate) fn name_part(
+    /// Gives a part that is complete its time, and what the file in its place has of permissions. On return the content
+    /// outlives a power cut, so the part may have its name.
+    pub(crate) fn complete_part(
         &self,
         file: &dyn OpenFile,
         part: &[u8],
@@ -448,17 +441,16 @@ impl LocalFiles {
             file.set_modified(unix_s)?;
         }
         // The content is on the disk before it has the name: not only the process may die.
-        file.sync()?;
-        if part != path {
-            self.pass_fence()?;
-            place.folder.rename(&place.name, &last_name(path))?;
-        }
-        Ok(())
+        file.sync()
     }
 
-    /// Returns if the job may change something that cannot be undone.
-    fn pass_fence(&self) -> io::Result<()> {
-        self.fence.as_ref().map_or(Ok(()), Fence::pass_blocking)
+    /// Gives a complete part its name, which outlives a power cut once [`named`](Self::named) has returned.
+    pub(crate) fn name_part(&self, part: &[u8], path: &[u8]) -> io::Result<()> {
+        if part == path {
+            return Ok(());
+        }
+        let place = self.place(part, Links::Refuse)?;
+        place.folder.rename(&place.name, &last_name(path))
     }
 
     /// Returns once the name of a file outlives a power cut.
@@ -575,7 +567,6 @@ impl LocalFiles {
                 return Ok(Removal::Kept);
             }
         }
-        self.pass_fence()?;
         place.folder.remove_file(&place.name)?;
         Ok(Removal::Removed)
     }
@@ -587,11 +578,7 @@ impl LocalFiles {
             return Err(ErrorKind::AlreadyExists.into());
         }
         place.folder.make_link(target, &place.name)?;
-        if part != path {
-            self.pass_fence()?;
-            place.folder.rename(&place.name, &last_name(path))?;
-        }
-        Ok(())
+        self.name_part(part, path)
     }
 
     /// The root that a path is below, and the rest of the path; `None` for a root itself and for what is below none.

@@ -91,11 +91,11 @@ impl<'a> Cleaner<'a> {
             follows_links: false,
             is_removed: false,
         };
-        let from = LocalFiles::new(Arc::new(Machine), sources, side, None);
+        let from = LocalFiles::new(Arc::new(Machine), sources, side);
         let side = Side::Destination {
             removes_sources: false,
         };
-        let to = LocalFiles::new(Arc::new(Machine), destinations, side, None);
+        let to = LocalFiles::new(Arc::new(Machine), destinations, side);
         let destination = End::open(&job.destination, &to, None).await;
         Ok(Self {
             job,

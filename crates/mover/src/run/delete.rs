@@ -103,6 +103,7 @@ impl Lane {
             synced.map_err(|error| TaskError::disk(what())(error))?;
         }
         if let End::Local(end) = &self.source {
+            self.shared.pass_fence().await?;
             let what = format!("removing {}", shown(&local(&path)));
             let (files, version) = (end.files.clone(), *version);
             let remove = move || {
@@ -129,7 +130,7 @@ impl Lane {
         if !version.is_same_as(&now) {
             return Ok(Outcome::Kept);
         }
-        self.shared.pass_fence_of(&self.source).await?;
+        self.shared.pass_fence().await?;
         delete_file(&mut self.source, &path).await?;
         Ok(Outcome::Deleted)
     }

@@ -197,7 +197,20 @@ impl End {
         }
     }
 
-    /// Gives a file its time and its name. Returns whether it has the time.
+    /// Has the content of a file of this machine outlive a power cut, with its time. A server does so by itself.
+    pub(super) async fn complete(
+        &mut self,
+        part: &[u8],
+        path: &[u8],
+        modified_unix_s: Option<i64>,
+    ) -> Result<(), TaskError> {
+        match self {
+            Self::Local(end) => end.complete(part, path, modified_unix_s).await,
+            Self::Remote(_) | Self::Web(_) => Ok(()),
+        }
+    }
+
+    /// Gives a complete file its name, and one at a server its time. Returns whether it has the time.
     pub(super) async fn name(
         &mut self,
         part: &[u8],
@@ -206,7 +219,7 @@ impl End {
     ) -> Result<bool, TaskError> {
         match self {
             Self::Local(end) => {
-                end.name(part, path, modified_unix_s).await?;
+                end.name(part, path).await?;
                 Ok(modified_unix_s.is_some())
             }
             Self::Remote(session) => Ok(session.name(part, path, modified_unix_s).await?),

@@ -20,12 +20,12 @@ pub(super) struct LocalEnd {
     part: Option<OpenPart>,
 }
 
-/// A part that is open. One that no later run goes on with goes when its lane ends.
-struct OpenPart {
-    files: Arc<LocalFiles>,
-    path: Vec<u8>,
-    file: Arc<dyn OpenFile>,
-    is_kept: bool,
+/// A part that is open. One that no later run goes on with is removed when it is dropped.
+pub(super) struct OpenPart {
+    pub(super) files: Arc<LocalFiles>,
+    pub(super) path: Vec<u8>,
+    pub(super) file: Arc<dyn OpenFile>,
+    pub(super) is_kept: bool,
 }
 
 /// A file that is read.
@@ -146,26 +146,33 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, part, 0))
     }
 
-    /// Gives a part that is complete its time and its name.
-    pub(super) async fn name(
-        &mut self,
+    /// Gives a part that is complete its time. On return its content outlives a power cut.
+    pub(super) async fn complete(
+        &self,
         part: &[u8],
         path: &[u8],
         modified_unix_s: Option<i64>,
     ) -> Result<(), TaskError> {
-        let (from, to) = (local(part), local(path));
-        let what = format!("renaming {} to {}", shown(&from), shown(&to));
+        let what = format!("writing {}", shown(&local(part)));
         let open = self.part.as_ref().filter(|it| it.path == part);
         let open = open.map(|it| it.file.clone());
         let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
-        let name = move || {
+        let complete = move || {
             let file = match open {
                 Some(file) => file,
                 None => files.open_part(&part)?,
             };
-            files.name_part(&*file, &part, &path, modified_unix_s)
+            files.complete_part(&*file, &part, &path, modified_unix_s)
         };
-        on_disk(name, what).await?;
+        on_disk(complete, what).await
+    }
+
+    /// Gives a complete part its name.
+    pub(super) async fn name(&mut self, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
+        let (from, to) = (local(part), local(path));
+        let what = format!("renaming {} to {}", shown(&from), shown(&to));
+        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        on_disk(move || files.name_part(&part, &path), what).await?;
         if let Some(part) = &mut self.part {
             part.is_kept = true;
         }

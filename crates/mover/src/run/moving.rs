@@ -153,10 +153,7 @@ impl Mover<'_> {
             Proof::Link if copied.is_spooled => Proof::Size,
             proof => proof,
         };
-        self.shared.pass_fence_of(self.destination).await?;
-        self.destination
-            .name(&names.part, &names.destination, facts.modified_unix_s)
-            .await?;
+        self.give_name(&names, facts.modified_unix_s).await?;
         self.end_named(&names, journal.as_ref()).await;
         let modified_unix_s = facts.modified_unix_s;
         Ok(match is_grown {
@@ -194,6 +191,21 @@ impl Mover<'_> {
             let _ = end.files.named(&names.part).await;
         }
         end(journal, &names.key).await;
+    }
+
+    /// Gives a complete file its name, if this process may still do so.
+    async fn give_name(
+        &mut self,
+        names: &Names,
+        modified_unix_s: Option<i64>,
+    ) -> Result<(), TaskError> {
+        let (part, path) = (&names.part[..], &names.destination[..]);
+        self.destination
+            .complete(part, path, modified_unix_s)
+            .await?;
+        self.shared.pass_fence().await?;
+        self.destination.name(part, path, modified_unix_s).await?;
+        Ok(())
     }
 
     /// A file has its name, so its part's entry ends: on this machine once the name outlives a power cut.

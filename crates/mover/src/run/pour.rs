@@ -83,6 +83,7 @@ pub async fn pour(
 
 /// Gives the part its name, which then outlives a power cut.
 async fn name(end: &mut End, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
+    end.complete(part, path, None).await?;
     end.name(part, path, None).await?;
     if let End::Local(local_end) = end {
         let what = format!("syncing the directory of {}", shown(&local(path)));

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
-use super::{blocking::on_disk, end::End, failure::TaskError, progress::Progress, ranges::Ranges};
+use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
     disk::{LocalFiles, Side, system::FileSystem},
     fence::Fenced,
@@ -47,7 +47,6 @@ impl Shared {
         let plan = &job.plan;
         let removes_sources = plan.removes_source && !plan.is_dry_run;
         let (sources, destinations) = job.anchors();
-        let fence = job.fence.clone();
         Self {
             source_files: LocalFiles::new(
                 system.clone(),
@@ -56,13 +55,11 @@ impl Shared {
                     follows_links: plan.links == Links::Follow,
                     is_removed: removes_sources,
                 },
-                fence.clone(),
             ),
             destination_files: LocalFiles::new(
                 system,
                 destinations,
                 Side::Destination { removes_sources },
-                fence,
             ),
             takes_short_names: AtomicBool::new(false),
             job,
@@ -98,6 +95,7 @@ impl Shared {
         let part = self.job.source_path(root, below);
         let part = self.job.moving.partial(&part, &path);
         let what = format!("making the link {}", shown(&local(&path)));
+        self.pass_fence().await?;
         let (files, target) = (self.destination_files.clone(), target.to_vec());
         on_disk(move || files.make_link(&target, &part, &path), what).await?;
         Ok(Outcome::Moved {
@@ -107,19 +105,11 @@ impl Shared {
         })
     }
 
-    /// Returns if the job may take a step that cannot be undone.
+    /// Fails unless this process may still take an irreversible step; waits for the answer. No thread waits meanwhile.
     pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
         match &self.job.fence {
             Some(fence) if !fence.allows().await => Err(ServerError::from(Fenced).into()),
             _ => Ok(()),
-        }
-    }
-
-    /// The same before a rename or the removal of a source. Files of this machine ask by themselves.
-    pub(super) async fn pass_fence_of(&self, end: &End) -> Result<(), TaskError> {
-        match end {
-            End::Local(_) => Ok(()),
-            End::Remote(_) | End::Web(_) => self.pass_fence().await,
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
 };
 
-use super::{end::End, failure::TaskError, shared::Shared};
+use super::{blocking::on_disk, end::End, failure::TaskError, local::OpenPart, shared::Shared};
 use crate::{
     disk::{LocalFiles, Stamp},
     job::Verify,
@@ -247,21 +247,23 @@ impl<'a> Small<'a> {
             let what = format!("writing {}", shown(&local(&destination)));
             let size_bytes = bytes.len();
             let (files, path) = (shared.destination_files.clone(), destination.clone());
-            let written = spawn_blocking(move || {
-                match write(&files, (&part, &path), &bytes, modified_unix_s) {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                        write(&files, (&other, &path), &bytes, modified_unix_s)
-                    }
-                    written => written,
+            let write = move || match write(&files, (&part, &path), &bytes, modified_unix_s) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    write(&files, (&other, &path), &bytes, modified_unix_s)
                 }
-            });
-            let mut written = written.await.expect("disk work does not panic");
-            shared.progress.moved(size_bytes).await;
-            if written.is_ok() {
-                written = shared.destination_files.named(&destination).await;
-            }
-            let result = written.map_err(TaskError::disk(what));
-            (id, result.map(|()| outcome))
+                written => written,
+            };
+            let written = async {
+                let part = on_disk(write, what.clone()).await;
+                shared.progress.moved(size_bytes).await;
+                let part = part?;
+                shared.pass_fence().await?;
+                let path = destination.clone();
+                on_disk(move || name(part, &path), what.clone()).await?;
+                let named = shared.destination_files.named(&destination).await;
+                named.map_err(TaskError::disk(what))
+            };
+            (id, written.await.map(|()| outcome))
         });
     }
 
@@ -351,30 +353,37 @@ fn read(files: &LocalFiles, path: &[u8]) -> io::Result<Read> {
     })
 }
 
-/// Writes a file so that it has its name only when all of it is on the disk.
+/// Writes a file under the name of its part. On return its content outlives a power cut.
 fn write(
-    files: &LocalFiles,
+    files: &Arc<LocalFiles>,
     (part, path): (&[u8], &[u8]),
     bytes: &[u8],
     modified_unix_s: Option<i64>,
-) -> io::Result<()> {
-    let file = match part == path {
-        true => files.open_in_place(path)?,
-        false => files.create_part(part, path)?,
+) -> io::Result<OpenPart> {
+    let is_in_place = part == path;
+    let part = OpenPart {
+        files: files.clone(),
+        path: part.to_vec(),
+        file: match is_in_place {
+            true => files.open_in_place(path)?,
+            false => files.create_part(part, path)?,
+        },
+        // No later attempt goes on with a part.
+        is_kept: is_in_place,
     };
-    let written = || {
-        file.write_at(bytes, 0)?;
-        if part == path {
-            file.set_len(bytes.len() as u64)?;
-        }
-        files.name_part(&*file, part, path, modified_unix_s)
-    };
-    written().inspect_err(|_| {
-        if part != path {
-            // No later attempt goes on with it.
-            let _ = files.remove_part(part, &*file);
-        }
-    })
+    part.file.write_at(bytes, 0)?;
+    if is_in_place {
+        part.file.set_len(bytes.len() as u64)?;
+    }
+    files.complete_part(&*part.file, &part.path, path, modified_unix_s)?;
+    Ok(part)
+}
+
+/// Gives a complete part its name.
+fn name(mut part: OpenPart, path: &[u8]) -> io::Result<()> {
+    part.files.name_part(&part.path, path)?;
+    part.is_kept = true;
+    Ok(())
 }
 
 const NO_DATA_CONNECTION: Code = Code(425);

@@ -213,3 +213,37 @@ fn one_question_serves_all_small_files_that_are_complete() {
     let asked = asked.load(Ordering::Relaxed);
     assert!(asked < FILES / 2, "{asked} questions for {FILES} files");
 }
+
+/// The fence asks a server, and to connect with it takes threads that also the disk needs.
+#[test]
+fn files_that_wait_for_the_fence_leave_threads_to_others() {
+    const FILES: usize = 60;
+    const THREADS: usize = 4;
+    let world = World::with_blocking_threads(THREADS);
+    let server = Scripted::start(Manners {
+        is_gateway: true,
+        ..Manners::default()
+    });
+    server.state().directories.insert("many".to_owned());
+    for number in 0..FILES {
+        server.put(&format!("many/f{number}"), &content(100 + number));
+    }
+    let (to, asked) = (world.here("many"), Arc::new(AtomicUsize::new(0)));
+    let (mut job, count) = (world.download_by(server.dial(), "many", &to), asked.clone());
+    job.plan.lanes_max = 1;
+    job.fence = Some(Fence::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            // Meanwhile all files come to the fence.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            let look_up = tokio::task::spawn_blocking(|| ());
+            let patience = std::time::Duration::from_secs(20);
+            matches!(tokio::time::timeout(patience, look_up).await, Ok(Ok(())))
+        })
+    }));
+    let copied = world.run(job);
+    assert_eq!(copied.failures(), [""; 0]);
+    assert_eq!(tree(&to).len(), FILES);
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked < FILES / 2, "{asked} questions for {FILES} files");
+}

@@ -193,7 +193,7 @@ impl Mover<'_> {
         let origin = origin.filter(|_| is_there);
         let joined = match (origin, facts.origin()) {
             (Some(then), Some(now)) if then == now => {
-                self.give_name(&names, &facts, then.size_bytes).await
+                self.give_pieces_name(&names, &facts, then.size_bytes).await
             }
             _ => Err(TaskError::Changed),
         };
@@ -368,7 +368,7 @@ impl Mover<'_> {
         Ok(pace)
     }
 
-    async fn give_name(
+    async fn give_pieces_name(
         &mut self,
         names: &Names,
         facts: &Facts,
@@ -383,11 +383,7 @@ impl Mover<'_> {
             read: None,
         };
         let (proof, _) = self.check(names, facts, &copied).await?;
-        self.shared.pass_fence_of(self.destination).await?;
-        let named = self
-            .destination
-            .name(&names.part, &names.destination, facts.modified_unix_s);
-        named.await?;
+        self.give_name(names, facts.modified_unix_s).await?;
         Ok(Outcome::Moved {
             bytes,
             modified_unix_s: facts.modified_unix_s,

@@ -80,6 +80,16 @@ impl World {
         }
     }
 
+    /// A world whose jobs have few threads for what blocks.
+    pub(crate) fn with_blocking_threads(most: usize) -> Self {
+        let world = Self::new();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.max_blocking_threads(most).enable_all().build();
+        let is_first = world.runtime.set(runtime.expect("a runtime")).is_ok();
+        assert!(is_first);
+        world
+    }
+
     pub(crate) fn here(&self, name: &str) -> PathBuf {
         self.folder.path().join("here").join(name)
     }
