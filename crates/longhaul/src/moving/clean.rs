@@ -16,13 +16,18 @@ pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let cleaned = runtime.block_on(work(orders, settings));
+    let is_whole = runtime.block_on(work(orders, settings));
     // A name that is being looked up would hold the program up.
     runtime.shutdown_background();
-    cleaned.map(|()| ExitCode::SUCCESS)
+    is_whole.map(|is_whole| match is_whole {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
-async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<()> {
+/// Returns whether all was read, and all that was found was removed.
+async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<bool> {
+    let mut is_whole = true;
     let scheme = settings.iter().find_map(Settings::scheme);
     let mut ways: Vec<_> = settings.iter_mut().map(|it| &mut it.access).collect();
     let near = start_near(&mut ways, scheme)?;
@@ -31,17 +36,26 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
         let journal = open_journal(&settings.name())?;
         let job = settings.job(order);
         let cleaned = mover::run::clean(&job, journal.as_ref()).await?;
-        let text = format!("{destination}: {}\n", message(cleaned));
+        let text = format!("{destination}: {}\n", message(&cleaned));
         output::print(&text)?;
+        for failure in &cleaned.failures {
+            eprintln!("{failure}");
+        }
+        is_whole &= cleaned.failed == 0;
     }
     if let Some(near) = near {
         near.end().await;
     }
-    Ok(())
+    Ok(is_whole)
 }
 
-fn message(cleaned: Cleaned) -> String {
-    let Cleaned { removed, kept } = cleaned;
+fn message(cleaned: &Cleaned) -> String {
+    let Cleaned {
+        removed,
+        kept,
+        failed,
+        ..
+    } = *cleaned;
     let mut text = match (removed, kept) {
         (0, 0) => "nothing is left of an earlier run".to_owned(),
         (0, _) => "no part removed".to_owned(),
@@ -49,7 +63,12 @@ fn message(cleaned: Cleaned) -> String {
         _ => format!("{removed} parts removed"),
     };
     if kept > 0 {
-        text += &format!(", {kept} left alone: another process or another user has them");
+        text += &format!(
+            ", {kept} left alone: another process may write to them, or another user has them"
+        );
+    }
+    if failed > 0 {
+        text += &format!(", {failed} failures");
     }
     text
 }

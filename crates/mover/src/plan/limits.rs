@@ -14,6 +14,9 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 /// Most entries of a directory at the destination: all of them are in memory while the source is listed.
 pub const ENTRIES_THERE_MAX: usize = 1_000_000;
 
+/// Most directories that wait to be listed.
+pub const DIRECTORIES_WAITING_MAX: usize = 1_000_000;
+
 /// Longest name, in bytes: 255 UTF-16 units, as Windows takes them, are 765 bytes at most.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
@@ -39,7 +42,7 @@ impl Default for Limits {
         Self {
             entries_there_max: ENTRIES_THERE_MAX,
             entries_max: 10_000_000,
-            directories_waiting_max: 1_000_000,
+            directories_waiting_max: DIRECTORIES_WAITING_MAX,
             paths_bytes_max: 256 << 20,
             surplus_max: 1_000_000,
         }

@@ -43,7 +43,8 @@ use self::{
 pub use self::{
     event::{Action, Event, Failure, Outcome, Probe, Proof},
     limits::{
-        DEPTH_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX, RESUME_LEAST,
+        DEPTH_MAX, DIRECTORIES_WAITING_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX,
+        PATH_BYTES_MAX, RESUME_LEAST,
     },
     memory::{Forgetful, Memory, Standing, Taken},
     note::{Note, Result, Step, Tally},

@@ -3,39 +3,64 @@
 //! The journal has some of them. The others are named after their sources: a part whose digits are those of the source that
 //! goes there is the job's.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::ErrorKind,
+    sync::Arc,
+    time::Duration,
+};
 
-use ftp::listing::{Entry, Kind};
+use ftp::listing::{Entry, Kind, Precision};
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{
-    blocking::on_disk, browse::BrowseError, delete::delete_file, end::End, failure::TaskError,
-    lane::list, shared::Shared,
+    blocking::on_disk,
+    browse::BrowseError,
+    delete::delete_file,
+    end::End,
+    failure::{TaskError, chain},
+    lane::{list, now_unix_s},
+    shared::Shared,
 };
 use crate::{
-    disk::{LeftFile, LocalFiles, Machine, Side},
+    disk::{LeftFile, LocalFiles, Machine, Side, system::FileSystem},
     job::{Job, Root, Site},
     journal::Journal,
-    names::{join, local, shown},
+    names::{join, last_name, local, parent, shown},
     part_name::{digits_of, may_be_cut, part_path, short_part_path, stem_and_digits},
+    plan::{DEPTH_MAX, DIRECTORIES_WAITING_MAX, PATH_BYTES_MAX},
+    server::ServerError,
 };
 
 /// The parts of interrupted runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Parts that are gone now.
     pub removed: u64,
-    /// Parts that were left alone: a process writes to them, or another user has them.
+    /// Parts that were left alone: a process may write to them, or another user has them.
     pub kept: u64,
+    /// Parts that could not be removed, and directories that could not be read.
+    pub failed: u64,
+    /// The first failures, each with its path and its cause.
+    pub failures: Vec<String>,
 }
 
 /// Removes the parts that earlier runs of a job have left. What the journal has of them is forgotten. The journal is that of
-/// the job, so no other process does the same job meanwhile.
+/// the job, so no other process does the same job meanwhile. A failure keeps nothing else from being removed.
 ///
 /// # Errors
-/// [`BrowseError`] if a part cannot be removed; the journal then still has it.
+/// [`BrowseError`] if an end cannot be reached any more, or the journal cannot be used.
 pub async fn clean(job: &Job, journal: Option<&Journal>) -> Result<Cleaned, BrowseError> {
-    let mut cleaner = Cleaner::open(job).await?;
+    clean_on(Arc::new(Machine), job, journal).await
+}
+
+/// The same on any file system.
+pub(super) async fn clean_on(
+    system: Arc<dyn FileSystem>,
+    job: &Job,
+    journal: Option<&Journal>,
+) -> Result<Cleaned, BrowseError> {
+    let mut cleaner = Cleaner::open(system, job).await?;
     if let Some(journal) = journal {
         cleaner.clean_journal(journal).await?;
     }
@@ -79,29 +104,39 @@ struct Cleaner<'a> {
     /// Without it, parts with names that were cut are not recognised.
     source: Option<End>,
     destination: End,
-    /// Parts that no journal has.
-    found: Vec<(Vec<u8>, Entry)>,
+    /// Parts that no journal has, and that are not removed yet.
+    found: BTreeMap<Vec<u8>, Entry>,
+    /// A server has listed a part without a time.
+    has_undated: bool,
     cleaned: Cleaned,
 }
 
+/// A directory at the destination whose parts are looked for.
+struct Waiting {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    depth: usize,
+}
+
 impl<'a> Cleaner<'a> {
-    async fn open(job: &'a Job) -> Result<Self, BrowseError> {
+    async fn open(system: Arc<dyn FileSystem>, job: &'a Job) -> Result<Self, BrowseError> {
         let (sources, destinations) = job.anchors();
         let side = Side::Source {
             follows_links: false,
             is_removed: false,
         };
-        let from = LocalFiles::new(Arc::new(Machine), sources, side);
+        let from = LocalFiles::new(system.clone(), sources, side);
         let side = Side::Destination {
             removes_sources: false,
         };
-        let to = LocalFiles::new(Arc::new(Machine), destinations, side);
+        let to = LocalFiles::new(system, destinations, side);
         let destination = End::open(&job.destination, &to, None).await;
         Ok(Self {
             job,
             source: End::open(&job.source, &from, None).await.ok(),
             destination: destination?,
-            found: Vec::new(),
+            found: BTreeMap::new(),
+            has_undated: false,
             cleaned: Cleaned::default(),
         })
     }
@@ -109,13 +144,20 @@ impl<'a> Cleaner<'a> {
     /// Removes the parts that the journal has.
     async fn clean_journal(&mut self, journal: &Journal) -> Result<(), BrowseError> {
         for part in journal.left().map_err(unusable)? {
-            let mut left = LeftFile::Missing;
+            let mut left = Some(LeftFile::Missing);
             for name in &part.names {
-                match self.remove(name, true).await? {
-                    LeftFile::Missing => {}
-                    there => left = there,
+                match self.remove(name, true).await {
+                    Ok(LeftFile::Missing) => {}
+                    Ok(there) => left = left.map(|_| there),
+                    Err(error) => {
+                        self.fail(error).await?;
+                        left = None;
+                    }
                 }
             }
+            let Some(left) = left else {
+                continue;
+            };
             self.count(left);
             if left != LeftFile::Kept {
                 let ended = journal.end(&part.key);
@@ -127,7 +169,7 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    /// Looks for parts of files below a root.
+    /// Removes parts of files below a root.
     async fn find_below(&mut self, root: &Root) -> Result<(), BrowseError> {
         let target = &root.destination;
         let directory = target.directory().to_vec();
@@ -143,8 +185,10 @@ impl<'a> Cleaner<'a> {
             part_path(&path, digits, &suffix),
             short_part_path(&path, digits, &suffix),
         ] {
-            if let Some(entry) = self.destination.look_for_file(&part).await? {
-                self.find(part, entry);
+            match self.destination.look_for_file(&part).await {
+                Ok(None) => {}
+                Ok(Some(entry)) => self.find(part, entry),
+                Err(error) => self.fail(error).await?,
             }
         }
         let source = match &mut self.source {
@@ -155,31 +199,77 @@ impl<'a> Cleaner<'a> {
         if is_file || !is_directory {
             return Ok(());
         }
-        let mut waiting = vec![(root.source.clone(), directory)];
-        while let Some((from, to)) = waiting.pop() {
-            let mut entries = Vec::new();
-            let take = |found: Vec<Entry>| entries.extend(found.into_iter().filter(is_wanted));
-            match list(&mut self.destination, &to, false, take).await {
-                Err(TaskError::Disk { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound => {}
-                listed => drop(listed?),
-            }
-            let mut cut = Vec::new();
-            for entry in entries {
-                let name = &entry.name;
-                if entry.kind == Kind::Directory {
-                    waiting.push((join(&from, name), join(&to, name)));
-                } else if let Some((stem, digits)) = stem_and_digits(name, &suffix) {
-                    if digits_of(&join(&from, stem)) == digits {
-                        self.find(join(&to, name), entry);
-                    } else if may_be_cut(name) {
-                        cut.push(entry);
-                    }
+        let mut waiting = VecDeque::from([Waiting {
+            from: root.source.clone(),
+            to: directory,
+            depth: 0,
+        }]);
+        // A server whose links lead back has directories without end.
+        let mut directories = 1;
+        while let Some(next) = waiting.pop_front() {
+            for below in self.find_in(&next).await? {
+                if directories == DIRECTORIES_WAITING_MAX {
+                    let what = format!("there are more than {DIRECTORIES_WAITING_MAX} directories");
+                    return self.fail(TaskError::Listing(what)).await;
                 }
+                directories += 1;
+                waiting.push_back(below);
             }
-            self.find_cut((&from, &to), cut).await;
+            if self.is_local() || self.found.len() >= FOUND_MAX {
+                self.remove_found().await?;
+            }
         }
         Ok(())
+    }
+
+    /// Looks for parts in a directory. Returns the directories below it.
+    async fn find_in(&mut self, directory: &Waiting) -> Result<Vec<Waiting>, BrowseError> {
+        let Waiting { from, to, depth } = directory;
+        let suffix = self.suffix().to_vec();
+        let (mut below, mut parts) = (Vec::new(), Vec::new());
+        let take = |entries: Vec<Entry>| {
+            for entry in entries {
+                match entry.kind {
+                    Kind::Directory => below.push(entry.name),
+                    Kind::File if stem_and_digits(&entry.name, &suffix).is_some() => {
+                        parts.push(entry);
+                    }
+                    _ => {}
+                }
+            }
+        };
+        match list(&mut self.destination, to, false, take).await {
+            Err(TaskError::Disk { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Ok(0) => {}
+            Ok(lines) => {
+                let what = format!("{}: {lines} lines are not understood", shown(&local(to)));
+                self.fail(TaskError::Listing(what)).await?;
+            }
+            Err(error) => self.fail_at(to, error).await?,
+        }
+        let mut cut = Vec::new();
+        for entry in parts {
+            let parsed = stem_and_digits(&entry.name, &suffix);
+            if parsed.is_some_and(|(stem, digits)| digits_of(&join(from, stem)) == digits) {
+                self.find(join(to, &entry.name), entry);
+            } else if may_be_cut(&entry.name) {
+                cut.push(entry);
+            }
+        }
+        self.find_cut((from, to), cut).await;
+        let mut waiting = Vec::new();
+        for name in below {
+            let (from, to) = (join(from, &name), join(to, &name));
+            if *depth == DEPTH_MAX || to.len() > PATH_BYTES_MAX {
+                let what = "the directory is too deep, or has too long a path";
+                self.fail_at(&to, TaskError::Listing(what.to_owned()))
+                    .await?;
+                continue;
+            }
+            let depth = depth + 1;
+            waiting.push(Waiting { from, to, depth });
+        }
+        Ok(waiting)
     }
 
     /// Looks for parts whose names were cut: the source has the whole names.
@@ -190,14 +280,18 @@ impl<'a> Cleaner<'a> {
         let suffix = self.job.moving.partial_suffix.as_deref();
         let suffix = suffix.unwrap_or_default();
         let mut is_ours = vec![false; cut.len()];
+        // Several parts may have the same digits.
+        let mut by_digits: BTreeMap<u32, Vec<(usize, &[u8])>> = BTreeMap::new();
+        for (at, part) in cut.iter().enumerate() {
+            if let Some((stem, digits)) = stem_and_digits(&part.name, suffix) {
+                by_digits.entry(digits).or_default().push((at, stem));
+            }
+        }
         let take = |entries: Vec<Entry>| {
             for entry in entries {
-                let digits_there = digits_of(&join(from, &entry.name));
-                for (is_ours, part) in is_ours.iter_mut().zip(&cut) {
-                    let parsed = stem_and_digits(&part.name, suffix);
-                    *is_ours |= parsed.is_some_and(|(stem, digits)| {
-                        digits == digits_there && entry.name.starts_with(stem)
-                    });
+                let alike = by_digits.get(&digits_of(&join(from, &entry.name)));
+                for (at, stem) in alike.into_iter().flatten() {
+                    is_ours[*at] |= entry.name.starts_with(stem);
                 }
             }
         };
@@ -210,38 +304,56 @@ impl<'a> Cleaner<'a> {
         }
     }
 
+    /// Notes a part. One at a server may be another machine's that uploads it now, if it is young.
     fn find(&mut self, part: Vec<u8>, entry: Entry) {
-        if !self.found.iter().any(|(found, _)| *found == part) {
-            self.found.push((part, entry));
+        let precise = entry
+            .modified
+            .filter(|it| it.precision == Precision::Second);
+        let is_dated = precise.is_some();
+        let is_old =
+            precise.is_some_and(|it| now_unix_s().saturating_sub(it.unix_s) >= AGE_LEAST_S);
+        if self.is_local() || is_old {
+            self.found.insert(part, entry);
+        } else {
+            self.has_undated |= !is_dated;
+            self.count(LeftFile::Kept);
         }
     }
 
     /// Removes what was found. A part at a server that grows meanwhile is another machine's.
     async fn remove_found(&mut self) -> Result<(), BrowseError> {
         let found = std::mem::take(&mut self.found);
-        let is_local = matches!(self.job.destination, Site::Local);
-        if !is_local && !found.is_empty() {
+        if !self.is_local() && !found.is_empty() {
             sleep(GROWS_WITHIN).await;
         }
+        if std::mem::take(&mut self.has_undated) {
+            let what = "the server lists parts without precise times: another machine may upload them, so they stay";
+            self.fail(TaskError::Listing(what.to_owned())).await?;
+        }
         for (part, before) in found {
-            let left = match is_local {
-                true => self.remove(&part, false).await?,
-                false => {
-                    let now = self.destination.look_for_file(&part).await?;
-                    let size_bytes = now.as_ref().and_then(|it| it.size_bytes);
-                    match now {
-                        None => LeftFile::Missing,
-                        Some(_) if size_bytes != before.size_bytes => LeftFile::Kept,
-                        Some(_) => self.remove(&part, false).await?,
-                    }
-                }
-            };
-            self.count(left);
+            match self.remove_one(&part, &before).await {
+                Ok(left) => self.count(left),
+                Err(error) => self.fail_at(&part, error).await?,
+            }
         }
         Ok(())
     }
 
-    async fn remove(&mut self, part: &[u8], is_recorded: bool) -> Result<LeftFile, BrowseError> {
+    async fn remove_one(&mut self, part: &[u8], before: &Entry) -> Result<LeftFile, TaskError> {
+        if !self.is_local() {
+            let now = self.destination.look_for_file(part).await?;
+            if now.is_none() && self.destination.tells_size() {
+                return Ok(LeftFile::Missing);
+            }
+            let size_bytes = now.and_then(|it| it.size_bytes);
+            if size_bytes.is_none() || size_bytes != before.size_bytes {
+                return Ok(LeftFile::Kept);
+            }
+        }
+        self.remove(part, false).await
+    }
+
+    async fn remove(&mut self, part: &[u8], is_recorded: bool) -> Result<LeftFile, TaskError> {
         if let End::Local(end) = &self.destination {
             let what = format!("removing {}", shown(&local(part)));
             let (files, part) = (end.files.clone(), part.to_vec());
@@ -250,16 +362,34 @@ impl<'a> Cleaner<'a> {
             let left = on_disk(remove, what.clone()).await?;
             if is_recorded && left == LeftFile::Removed {
                 // Then the journal may forget it.
-                let synced = all.named(&path).await;
-                synced.map_err(TaskError::disk(what))?;
+                all.named(&path).await.map_err(TaskError::disk(what))?;
             }
             return Ok(left);
         }
-        if self.destination.look_for_file(part).await?.is_none() {
-            return Ok(LeftFile::Missing);
+        match delete_file(&mut self.destination, part).await {
+            Err(error @ TaskError::Server(ServerError::Refused { .. })) => {
+                match self.is_listed(part).await? {
+                    true => Err(error),
+                    false => Ok(LeftFile::Missing),
+                }
+            }
+            deleted => deleted.map(|()| LeftFile::Removed),
         }
-        delete_file(&mut self.destination, part).await?;
-        Ok(LeftFile::Removed)
+    }
+
+    /// Whether a server lists a part. It may tell nothing of a single file.
+    async fn is_listed(&mut self, part: &[u8]) -> Result<bool, TaskError> {
+        let (above, name) = (parent(part).unwrap_or_default(), last_name(part));
+        let mut is_listed = false;
+        let take = |entries: Vec<Entry>| is_listed |= entries.iter().any(|it| it.name == name);
+        match list(&mut self.destination, above, false, take).await {
+            Err(TaskError::Server(ServerError::Refused { .. })) => Ok(false),
+            listed => listed.map(|_| is_listed),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        matches!(self.job.destination, Site::Local)
     }
 
     fn count(&mut self, left: LeftFile) {
@@ -268,6 +398,42 @@ impl<'a> Cleaner<'a> {
             LeftFile::Removed => self.cleaned.removed += 1,
             LeftFile::Kept => self.cleaned.kept += 1,
         }
+    }
+
+    /// Counts a failure, and names the path.
+    async fn fail_at(&mut self, path: &[u8], error: TaskError) -> Result<(), BrowseError> {
+        let is_named = matches!(error, TaskError::Disk { .. });
+        self.note_failure(match is_named {
+            true => chain(&error),
+            false => format!("{}: {}", shown(&local(path)), chain(&error)),
+        });
+        self.go_on(error).await
+    }
+
+    /// Counts a failure.
+    async fn fail(&mut self, error: TaskError) -> Result<(), BrowseError> {
+        self.note_failure(chain(&error));
+        self.go_on(error).await
+    }
+
+    fn note_failure(&mut self, text: String) {
+        self.cleaned.failed += 1;
+        if self.cleaned.failures.len() < FAILURES_MAX {
+            self.cleaned.failures.push(text);
+        }
+    }
+
+    /// Goes on after a failure, if the connection has outlived it, or can be replaced.
+    async fn go_on(&mut self, error: TaskError) -> Result<(), BrowseError> {
+        if self.destination.is_usable() && error.keeps_connection() {
+            return Ok(());
+        }
+        if !error.keeps_connection() {
+            return Err(error.into());
+        }
+        let files = LocalFiles::without_roots();
+        self.destination = End::open(&self.job.destination, &files, None).await?;
+        Ok(())
     }
 
     fn suffix(&self) -> &[u8] {
@@ -279,16 +445,21 @@ impl<'a> Cleaner<'a> {
     }
 }
 
-fn is_wanted(entry: &Entry) -> bool {
-    matches!(entry.kind, Kind::Directory | Kind::File)
-}
-
 fn unusable(error: redb::Error) -> BrowseError {
     BrowseError::Unusable(format!("the journal cannot be used: {error}"))
 }
 
 /// An upload under way grows within this time.
 const GROWS_WITHIN: Duration = Duration::from_secs(3);
+
+/// A part at a server that is younger may be another machine's.
+const AGE_LEAST_S: i64 = 600;
+
+/// Most parts at a server that wait to be removed.
+const FOUND_MAX: usize = 10_000;
+
+/// Failures that are named.
+const FAILURES_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
@@ -359,7 +530,11 @@ mod tests {
         let held = put_part(&ours, "held");
         let writer = fs::File::open(&held).expect("there");
         writer.try_lock().expect("free");
-        let counts = |removed, kept| Cleaned { removed, kept };
+        let counts = |removed, kept| Cleaned {
+            removed,
+            kept,
+            ..Cleaned::default()
+        };
         assert_eq!(clean_now(&ours), counts(4, 1));
         assert!(gone.iter().all(|it| !it.exists()));
         assert!(theirs.exists() && held.exists());

@@ -452,7 +452,7 @@ async fn list_locally(
     listed.map_err(TaskError::disk(what))
 }
 
-fn now_unix_s() -> i64 {
+pub(super) fn now_unix_s() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

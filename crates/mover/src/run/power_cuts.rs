@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::{Progress, Summary, run_with, shared::Shared};
+use super::{
+    Progress, Summary,
+    clean::{Cleaned, clean_on},
+    run_with,
+    shared::Shared,
+};
 use crate::{
     disk::faulty::FaultyDisk,
     job::{Job, Moving, RESUME_LEAST, Root, Site, Target, Verify},
@@ -56,10 +61,10 @@ impl World {
         }
     }
 
-    /// Moves the tree. Returns what was reported as done.
-    fn run(&self) -> (Summary, Vec<String>) {
+    /// The job that moves the tree.
+    fn job(&self) -> Job {
         let target = Target::new(b"/there/to".to_vec(), b"from".to_vec());
-        let job = Job {
+        Job {
             source: Site::Local,
             destination: Site::Local,
             roots: vec![Root {
@@ -80,11 +85,43 @@ impl World {
             sharing: None,
             kept: None,
             fence: None,
-        };
-        let system = Arc::new(self.disk.clone());
-        // A run whose journal cannot be used does without.
+        }
+    }
+
+    fn journal(&self) -> Option<Journal> {
         let journal = Journal::open_on(&self.disk, b"/home/state/jobs", "job").ok();
-        let journal = journal.map(Journal::one_off);
+        journal.map(Journal::one_off)
+    }
+
+    /// Removes the parts that are left.
+    fn clean(&self) -> Option<Cleaned> {
+        let (job, system) = (self.job(), Arc::new(self.disk.clone()));
+        let journal = self.journal()?;
+        let runtime = runtime();
+        runtime
+            .block_on(clean_on(system, &job, Some(&journal)))
+            .ok()
+    }
+
+    /// The parts that no entry of the journal names.
+    fn parts_without_entry(&self) -> Vec<String> {
+        let journal = self.journal();
+        let left = journal.and_then(|it| it.left().ok()).unwrap_or_default();
+        let names: Vec<_> = left.into_iter().flat_map(|it| it.names).collect();
+        let parts = self.disk.files("/there").into_iter();
+        let parts = parts.filter(|(path, content)| {
+            let is_large = content.len() as u64 >= RESUME_LEAST.bytes() / 2;
+            let path = format!("/there{path}").into_bytes();
+            path.ends_with(b".part") && is_large && !names.contains(&path)
+        });
+        parts.map(|(path, _)| path).collect()
+    }
+
+    /// Moves the tree. Returns what was reported as done.
+    fn run(&self) -> (Summary, Vec<String>) {
+        let (job, system) = (self.job(), Arc::new(self.disk.clone()));
+        // A run whose journal cannot be used does without.
+        let journal = self.journal();
         let progress = Arc::new(Progress::new(None));
         let shared = Shared::new(Arc::new(job), journal, progress, system);
         let mut done = Vec::new();
@@ -98,11 +135,7 @@ impl World {
                 done.push(format!("/{path}"));
             }
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let summary = runtime.block_on(run_with(shared, std::future::pending(), tell));
+        let summary = runtime().block_on(run_with(shared, std::future::pending(), tell));
         (summary, done)
     }
 
@@ -164,6 +197,45 @@ fn a_thousand_power_cuts_lose_nothing_that_was_done() {
         with_some_done > 100,
         "{with_some_done} hit one that had done something"
     );
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+#[test]
+fn a_cleaning_that_is_cut_or_fails_leaves_no_part_without_an_entry() {
+    let mut had_parts = 0;
+    for seed in 0..600 {
+        let mut world = World::new(seed);
+        let content: Vec<u8> = (0..RESUME_LEAST.bytes() * 2).map(|it| it as u8).collect();
+        world.disk.put("/from/large", &content, 1_000_000);
+        world.sources.insert("/large".to_owned(), content);
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        world.disk.cut_after(random.random_range(20..160));
+        world.run();
+        world.disk.restart();
+        let parts = world.disk.files("/there").into_keys();
+        had_parts += usize::from(parts.into_iter().any(|it| it.ends_with(".part")));
+        match seed % 2 {
+            0 => world.disk.cut_after(random.random_range(0..60)),
+            _ => world.disk.fail_one_in(6),
+        }
+        world.clean();
+        world.disk.restart();
+        let parts = world.parts_without_entry();
+        assert!(parts.is_empty(), "seed {seed}: {parts:?} have no entry");
+        let cleaned = world.clean().expect("the disk works");
+        assert_eq!(cleaned.failed, 0, "seed {seed}: {cleaned:?}");
+        let mut parts = world.disk.files("/there").into_keys();
+        let part = parts.find(|it| it.ends_with(".part"));
+        assert_eq!(part, None, "seed {seed}: a part is left");
+        assert!(world.disk.files("/home").is_empty(), "seed {seed}");
+    }
+    assert!(had_parts > 60, "{had_parts} runs left a part");
 }
 
 #[test]

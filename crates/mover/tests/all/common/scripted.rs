@@ -27,6 +27,10 @@ pub(crate) struct Manners {
     pub(crate) is_hasty: bool,
     /// Listings are those of `ls -la`, and this directory is listed without a line.
     pub(crate) hides: Option<&'static str>,
+    /// This directory is not listed.
+    pub(crate) unreadable: Option<&'static str>,
+    /// Each directory has a directory `loop`, which is itself.
+    pub(crate) has_loops: bool,
     /// The connection ends after the log-in.
     pub(crate) leaves_at_once: bool,
     /// The connection ends once a file has got its name.
@@ -571,6 +575,15 @@ impl Connection {
     }
 
     fn list(&mut self, verb: &str, path: &str) {
+        if self.manners.unreadable == Some(path) {
+            self.say("550 not you");
+            return;
+        }
+        let straight = match self.manners.has_loops {
+            true => path.replace("/loop", ""),
+            false => path.to_owned(),
+        };
+        let path = straight.as_str();
         let prefix = match path {
             "" => String::new(),
             path => format!("{path}/"),
@@ -579,6 +592,9 @@ impl Connection {
         let mut lines = String::new();
         if !is_machine && self.manners.hides != Some(path) {
             lines.push_str("drwxr-xr-x 2 0 0 4096 Jan 02 03:04 .\r\n");
+        }
+        if self.manners.has_loops {
+            lines.push_str("type=dir; loop\r\n");
         }
         let state = self.state();
         let is_hidden = self.manners.hides == Some(path);
