@@ -19,7 +19,7 @@ use crate::{
         system::{FileSystem, Folder},
     },
     names::{last_name, local},
-    part_name::names_of_key,
+    part_name::{names_of_key, path_of_key},
     plan::Piece,
 };
 
@@ -115,6 +115,15 @@ pub struct LeftPart {
     pub key: Vec<u8>,
     /// The paths that it may have at the destination: where names must be short, the second one.
     pub names: Vec<Vec<u8>>,
+    /// The path that the file has once it is whole, where the key says that.
+    pub path: Option<Vec<u8>>,
+}
+
+impl LeftPart {
+    /// Whether the paths mean the same from every working directory. An earlier version has written others.
+    pub(crate) fn is_absolute(&self) -> bool {
+        self.key.starts_with(b"/")
+    }
 }
 
 /// The digits in the name of a part, in either kind of record.
@@ -216,6 +225,7 @@ impl Journal {
                 left.push(LeftPart {
                     key: key.value().to_vec(),
                     names: names_of_key(key.value(), digits),
+                    path: path_of_key(key.value()).map(<[u8]>::to_vec),
                 });
             }
         }

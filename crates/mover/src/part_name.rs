@@ -20,19 +20,45 @@ pub(crate) fn is_long(part: &[u8]) -> bool {
 /// The paths that a part may have which the journal knows by `key`, with `digits` of its own: the usual one, and the one
 /// where names must be short.
 pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
-    let name_at = key.len() - name_of(key).len();
-    let mut places = (name_at..key.len()).rev();
-    let Some(at) = places.find(|at| without_digits(&key[name_at..*at], 8).is_some()) else {
+    let Some((stem, known, suffix)) = parts_of_key(key) else {
         return vec![key.to_vec()];
     };
-    let known = std::str::from_utf8(&key[at - 8..at]).expect("these are digits");
-    let digits = digits.unwrap_or_else(|| u32::from_str_radix(known, 16).expect("so are they"));
-    let (stem, suffix) = (&key[..at - 9], &key[at..]);
+    if digits.is_none() && suffix.starts_with(PIECES) {
+        // An earlier version has called the part by its key.
+        return vec![key.to_vec()];
+    }
+    let digits = digits.unwrap_or(known);
     let mut names = vec![part_path(stem, digits, suffix)];
     if is_long(&names[0]) {
         names.push(short_part_path(stem, digits, suffix));
     }
     names
+}
+
+/// The path of the file whose part the journal knows by `key`; `None` where the key may lack the end of its name.
+pub(crate) fn path_of_key(key: &[u8]) -> Option<&[u8]> {
+    let is_whole = name_of(key).len() < NAME_BYTES_MAX - 3;
+    let (path, ..) = parts_of_key(key).filter(|_| is_whole)?;
+    Some(path)
+}
+
+/// The path of a file, the digits, and the suffix in a key of the journal. A file that comes in pieces has the digits of its job
+/// behind those of its source.
+fn parts_of_key(key: &[u8]) -> Option<(&[u8], u32, &[u8])> {
+    let name_at = key.len() - name_of(key).len();
+    let mut places = (name_at..key.len()).rev();
+    let at = places.find(|at| without_digits(&key[name_at..*at], 8).is_some())?;
+    let suffix = &key[at..];
+    let mut end = at;
+    if suffix.starts_with(PIECES) && without_digits(&key[name_at..at - 9], 8).is_some() {
+        end = at - 9;
+    }
+    let digits = std::str::from_utf8(&key[end - 8..end]).ok()?;
+    Some((
+        &key[..end - 9],
+        u32::from_str_radix(digits, 16).ok()?,
+        suffix,
+    ))
 }
 
 /// Digits that stand for a source.
@@ -167,10 +193,19 @@ mod tests {
         let other = b"d.0123abcd/film.00000009.part".to_vec();
         assert_eq!(names_of_key(&key, Some(9)), [other]);
         assert_eq!(names_of_key(b"x.part", Some(9)), [b"x.part".to_vec()]);
+        assert_eq!(path_of_key(&key), Some(&b"d.0123abcd/film"[..]));
+        assert_eq!(path_of_key(b"x.part"), None);
+        // A file that comes in pieces.
+        let key = b"d/film.00000007.0123abcd.pieces.part";
+        let part = b"d/film.00000009.pieces.part".to_vec();
+        assert_eq!(names_of_key(key, Some(9)), [part]);
+        assert_eq!(names_of_key(key, None), [key.to_vec()]);
+        assert_eq!(path_of_key(key), Some(&b"d/film"[..]));
         let path = [&b"d/"[..], &[b'x'; 300]].concat();
         let names = names_of_key(&part_path(&path, 7, b".part"), Some(9));
         assert_eq!(names[0], part_path(&path, 9, b".part"));
         assert_eq!(names[1], short_part_path(&path, 9, b".part"));
+        assert_eq!(path_of_key(&part_path(&path, 7, b".part")), None);
     }
 
     #[test]

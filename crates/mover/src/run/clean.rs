@@ -77,8 +77,9 @@ pub(super) async fn clean_on(
     Ok(cleaner.cleaned)
 }
 
-/// Forgets parts of this machine that are gone, once a run is done: it may have been ended between the name of a file and
-/// the end of its entry. What cannot be read or written is forgotten by a later run.
+/// Forgets parts of this machine whose files have their names, once a run is done: it may have been ended between the name of
+/// a file and the end of its entry. A part that is gone without its file may be on a disk that is not mounted. What cannot be
+/// read or written is forgotten by a later run.
 pub(super) async fn forget_missing(shared: &Arc<Shared>) {
     let is_local = matches!(shared.job.destination, Site::Local);
     let Some(journal) = shared.journal.clone().filter(|_| is_local) else {
@@ -87,8 +88,12 @@ pub(super) async fn forget_missing(shared: &Arc<Shared>) {
     let files = shared.destination_files.clone();
     let forget = move || {
         for part in journal.left().into_iter().flatten() {
-            let is_missing = |name: &Vec<u8>| files.look(name).is_ok_and(|it| it.is_none());
-            if part.names.iter().all(is_missing) {
+            let look = |path: &[u8]| files.look(path);
+            let is_missing = |name: &Vec<u8>| look(name).is_ok_and(|it| it.is_none());
+            let is_file = |it: Entry| it.kind == Kind::File;
+            let has_name = |path: &Vec<u8>| look(path).is_ok_and(|it| it.is_some_and(is_file));
+            let is_whole = part.is_absolute() && part.path.as_ref().is_some_and(has_name);
+            if is_whole && part.names.iter().all(is_missing) {
                 let ended = journal.end(&part.key);
                 let _ = ended.and_then(|()| journal.end_pieces(&part.key));
             }
@@ -144,6 +149,11 @@ impl<'a> Cleaner<'a> {
     /// Removes the parts that the journal has.
     async fn clean_journal(&mut self, journal: &Journal) -> Result<(), BrowseError> {
         for part in journal.left().map_err(unusable)? {
+            if self.is_local() && !part.is_absolute() {
+                // From another working directory it would be another file.
+                self.count(LeftFile::Kept);
+                continue;
+            }
             let mut left = Some(LeftFile::Missing);
             for name in &part.names {
                 match self.remove(name, true).await {

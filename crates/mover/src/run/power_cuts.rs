@@ -14,7 +14,7 @@ use super::{
 use crate::{
     disk::faulty::FaultyDisk,
     job::{Job, Moving, RESUME_LEAST, Root, Site, Target, Verify},
-    journal::Journal,
+    journal::{Journal, Origin, Part},
     plan::{Note, Options, Purpose, Result as Became},
 };
 
@@ -236,6 +236,44 @@ fn a_cleaning_that_is_cut_or_fails_leaves_no_part_without_an_entry() {
         assert!(world.disk.files("/home").is_empty(), "seed {seed}");
     }
     assert!(had_parts > 60, "{had_parts} runs left a part");
+}
+
+/// A part on a disk that was pulled out, and its entry.
+#[test]
+fn entries_of_parts_stay_while_their_disk_is_not_mounted() {
+    let mut world = World::new(1);
+    let key = b"/there/to/gone.0123abcd.part";
+    let (relative, named) = (
+        b"there/to/x.0123abcd.part",
+        b"/there/to/named.0123abcd.part",
+    );
+    let origin = Origin {
+        size_bytes: 5,
+        modified_unix_s: 7,
+        modified_ns: 0,
+    };
+    let journal = world.journal().expect("a journal");
+    for key in [&key[..], relative, named] {
+        journal.begin(key, Part::new(origin, None)).expect("room");
+    }
+    drop(journal);
+    world.sources.insert("/named".to_owned(), b"whole".to_vec());
+    world.disk.put("/from/named", b"whole", 7);
+    world.run();
+    let keys = || -> Vec<Vec<u8>> {
+        let journal = world.journal().expect("a journal");
+        let left = journal.left().expect("read");
+        left.into_iter().map(|it| it.key).collect()
+    };
+    assert_eq!(keys(), [key.to_vec(), relative.to_vec()]);
+    // The disk is there again. What the other entry means depends on the working directory.
+    world.disk.put("/there/to/gone.0123abcd.part", b"half", 7);
+    world.disk.put("/there/to/x.0123abcd.part", b"half", 7);
+    let cleaned = world.clean().expect("the disk works");
+    assert_eq!((cleaned.removed, cleaned.kept), (1, 1));
+    assert_eq!(keys(), [relative.to_vec()]);
+    let parts = world.disk.files("/there/to");
+    assert!(parts.contains_key("/x.0123abcd.part") && !parts.contains_key("/gone.0123abcd.part"));
 }
 
 #[test]
