@@ -29,6 +29,7 @@ struct Disk {
     random: Pcg64Mcg,
     folder_syncs: u64,
     locked: HashSet<u64>,
+    has_no_locks: bool,
     boots: u64,
 }
 
@@ -76,6 +77,7 @@ impl FaultyDisk {
             random: Pcg64Mcg::seed_from_u64(seed),
             folder_syncs: 0,
             locked: HashSet::new(),
+            has_no_locks: false,
             boots: 1,
         };
         disk.make(FileKind::Folder);
@@ -163,6 +165,11 @@ impl FaultyDisk {
     /// Has one in so many operations fail.
     pub(crate) fn fail_one_in(&self, operations: u32) {
         self.disk().one_fails_in = operations;
+    }
+
+    /// Has no file be locked.
+    pub(crate) fn lack_locks(&self) {
+        self.disk().has_no_locks = true;
     }
 
     pub(crate) fn folder_syncs(&self) -> u64 {
@@ -515,12 +522,15 @@ impl OpenFile for Handle {
     }
 
     /// Openings are counted for nothing else.
-    fn try_lock(&self) -> Option<bool> {
+    fn try_lock(&self) -> io::Result<Option<bool>> {
+        if self.disk.disk().has_no_locks {
+            return Ok(None);
+        }
         let mut locked = self.lock.lock().expect("nobody panics with it");
         if locked.is_none() {
             *locked = self.disk.lock(self.id);
         }
-        Some(locked.is_some())
+        Ok(Some(locked.is_some()))
     }
 
     fn is_being_written(&self) -> Option<bool> {

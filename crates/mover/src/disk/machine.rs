@@ -229,11 +229,15 @@ impl OpenFile for MachineFile {
         self.0.sync_data()
     }
 
-    fn try_lock(&self) -> Option<bool> {
+    fn try_lock(&self) -> io::Result<Option<bool>> {
         match self.0.try_lock() {
-            Ok(()) => Some(true),
-            Err(TryLockError::WouldBlock) => Some(false),
-            Err(TryLockError::Error(_)) => None,
+            Ok(()) => Ok(Some(true)),
+            Err(TryLockError::WouldBlock) => Ok(Some(false)),
+            Err(TryLockError::Error(error)) => match Errno::from_io_error(&error) {
+                // The last one is that of a network file system whose server has no service for locks.
+                Some(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => Ok(None),
+                _ => Err(error),
+            },
         }
     }
 

@@ -347,7 +347,7 @@ impl LocalFiles {
                 opened => {
                     let file = opened?;
                     // Between the two another process may have taken it for one that was left.
-                    if file.try_lock() != Some(false) && place.has(&*file)? {
+                    if file.try_lock()? != Some(false) && place.has(&*file)? {
                         return Ok(file);
                     }
                 }
@@ -378,7 +378,7 @@ impl LocalFiles {
                     let file = place
                         .folder
                         .open(&place.name, Opening::Read(Links::Refuse))?;
-                    let is_free = file.try_lock().unwrap_or(is_recorded);
+                    let is_free = file.try_lock()?.unwrap_or(is_recorded);
                     if !is_free || !place.has(&*file)? {
                         return Ok(LeftFile::Kept);
                     }

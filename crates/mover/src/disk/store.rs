@@ -51,7 +51,7 @@ impl StorageBackend for StoreFile {
 /// [`DatabaseError::DatabaseAlreadyOpen`] if another process has it, or another part of this one.
 pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, DatabaseError> {
     let new = [name, NEW].concat();
-    loop {
+    for _ in 0..ATTEMPTS_MAX {
         match folder.open(name, Opening::Write) {
             Ok(file) => match lock(folder, name, &file)? {
                 true => return database(file),
@@ -79,6 +79,7 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
         folder.sync()?;
         return Ok(database);
     }
+    Err(io::Error::other("other processes replace the file again and again").into())
 }
 
 /// What has a name in a folder; `None` for nothing.
@@ -128,11 +129,19 @@ pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> 
 }
 
 /// Locks a file. False: the name leads to another file by now.
+///
+/// # Errors
+/// Also where the file system has no locks: two processes would write to one database.
 fn lock(folder: &dyn Folder, name: &[u8], file: &Arc<dyn OpenFile>) -> Result<bool, DatabaseError> {
-    if file.try_lock() == Some(false) {
-        return Err(DatabaseError::DatabaseAlreadyOpen);
-    }
     let ours = file.stat()?;
+    if ours.kind != FileKind::File {
+        return Err(io::Error::other("it is no regular file").into());
+    }
+    match file.try_lock()? {
+        Some(true) => {}
+        Some(false) => return Err(DatabaseError::DatabaseAlreadyOpen),
+        None => return Err(io::Error::new(ErrorKind::Unsupported, NO_LOCKS).into()),
+    }
     let there = stat(folder, name)?;
     Ok(there.is_some_and(|it| {
         it.kind == FileKind::File && (it.device, it.inode) == (ours.device, ours.inode)
@@ -143,12 +152,49 @@ fn database(file: Arc<dyn OpenFile>) -> Result<Database, DatabaseError> {
     Database::builder().create_with_backend(StoreFile(file))
 }
 
+/// What a user reads of a folder of our own state, and can do.
+const NO_LOCKS: &str = "the file system of this folder has no locks, so two processes could write to one database: set \
+                        XDG_STATE_HOME, or the agent's folder of state, to one on a local disk";
+
+/// Attempts to open a database that other processes make and remove.
+const ATTEMPTS_MAX: usize = 64;
+
 /// Suffix of a database that is being made.
 const NEW: &[u8] = b".new";
 
 #[cfg(test)]
 mod tests {
-    use super::{super::faulty::FaultyDisk, *};
+    use super::{
+        super::{Machine, faulty::FaultyDisk},
+        *,
+    };
+
+    #[test]
+    fn a_database_is_refused_where_no_lock_guards_it() {
+        let disk = FaultyDisk::new(1);
+        let folder = open_state_folder(&disk, b"/state").expect("a folder");
+        drop(open_store(&*folder, b"a").expect("made"));
+        disk.lack_locks();
+        for name in [&b"a"[..], b"b"] {
+            let refused = open_store(&*folder, name).expect_err("no locks");
+            assert!(refused.to_string().contains("has no locks"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_no_database() {
+        let place = tempfile::tempdir().expect("room");
+        for name in ["a", "b.new"] {
+            let path = place.path().join(name);
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("room");
+        }
+        let path = place.path().as_os_str().as_encoded_bytes();
+        let folder = open_state_folder(&Machine, path).expect("a folder");
+        for name in [&b"a"[..], b"b"] {
+            let refused = open_store(&*folder, name).expect_err("a pipe");
+            assert!(refused.to_string().contains("no regular file"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_database_is_one_openings_alone_and_one_that_was_being_made_is_made_anew() {

@@ -92,7 +92,7 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
 
     /// Locks the file until it is closed. `Some(false)`: another process, or another opening of the file, has the lock;
     /// `None`: the file system has no locks.
-    fn try_lock(&self) -> Option<bool>;
+    fn try_lock(&self) -> io::Result<Option<bool>>;
 
     /// Whether any process has the file open for writing; `None` where the system cannot say.
     fn is_being_written(&self) -> Option<bool>;
