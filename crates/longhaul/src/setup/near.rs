@@ -1,7 +1,7 @@
 //! `longhaul setup near`: the gateway beside the clients.
 
 use std::{
-    fs,
+    env, fs,
     io::{self, BufRead as _, IsTerminal as _, Write as _},
     net::{SocketAddr, TcpListener, ToSocketAddrs as _},
     path::PathBuf,
@@ -212,19 +212,22 @@ fn usual_listen(
 ) -> (SocketAddr, Option<String>) {
     let ftp = SocketAddr::from(([0, 0, 0, 0], FTP_PORT));
     let other = SocketAddr::from(([0, 0, 0, 0], OTHER_PORT));
-    if own.contains(&ftp.to_string()) {
-        return (ftp, None);
+    let mut own = own.iter().filter_map(|it| it.parse::<SocketAddr>().ok());
+    if let Some(own) = own.find(|it| it.port() == FTP_PORT) {
+        return (own, None);
     }
+    let program = env::current_exe().unwrap_or_else(|_| PathBuf::from("longhaul"));
+    let allow = format!(
+        "run this command as root: the service's unit has AmbientCapabilities=CAP_NET_BIND_SERVICE. Without the unit, allow \
+         the program ports below 1024 by \"setcap cap_net_bind_service=+ep {}\"",
+        program.display()
+    );
     let (why, cure) = match bind(ftp).map_err(|error| error.kind()) {
         Err(io::ErrorKind::AddrInUse) => (
             "another program listens there",
             "find the program by \"ss -ltnp sport = :21\" and stop it",
         ),
-        Err(io::ErrorKind::PermissionDenied) => (
-            "this user may not listen there",
-            "run this command as root, or allow the program ports below 1024 by \"setcap \
-             cap_net_bind_service=+ep /usr/bin/longhaul\"",
-        ),
+        Err(io::ErrorKind::PermissionDenied) => ("this user may not listen there", allow.as_str()),
         _ => return (ftp, None),
     };
     let text = format!(
@@ -336,6 +339,9 @@ mod tests {
             // The listener is this gateway's own.
             let own = ["0.0.0.0:21".to_owned()];
             assert_eq!(usual_listen(&own, |_| Err(kind.into())), (ftp, None));
+            let own = ["192.0.2.1:2121".to_owned(), "[::]:21".to_owned()];
+            let all = SocketAddr::from(([0; 8], 21));
+            assert_eq!(usual_listen(&own, |_| Err(kind.into())), (all, None));
         }
     }
 
