@@ -4,6 +4,7 @@
 
 mod agent;
 mod browse;
+mod clean;
 mod common;
 mod copies;
 mod fence;

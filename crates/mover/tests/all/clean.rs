@@ -1,10 +1,8 @@
 //! Parts at a server that an interrupted run has left.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{
+use crate::common::{
     World,
     scripted::{Manners, Scripted},
     write,
