@@ -139,13 +139,9 @@ fn the_next_upload_to_a_fast_server_loses_nothing() {
 
 #[test]
 fn slow_servers_have_everything_in_time_on_a_fast_line() {
-    let servers: [(fn(f64) -> f64, f64); 4] = [
-        (|_| 125e3, 15.0),
-        (|_| 300e3, 10.0),
-        (|_| 1.25e6, 10.0),
-        (|_| 6e6, 10.0),
-    ];
-    for (server, time_s) in servers {
+    let servers: [fn(f64) -> f64; 4] = [|_| 125e3, |_| 300e3, |_| 1.25e6, |_| 6e6];
+    for server in servers {
+        let time_s = 15.0;
         let upload = Upload {
             file_bytes: server(0.0) * time_s,
             server,
@@ -213,7 +209,7 @@ fn few_bytes_of_the_line_never_stand_for_more_than_the_budget() {
     let images: [fn(f64) -> f64; 2] = [
         |at| if at < 10e6 { 1.0 } else { 1e-4 },
         |at| {
-            if (at / 1e6) as u64 % 4 == 0 {
+            if ((at / 1e6) as u64).is_multiple_of(4) {
                 1.0
             } else {
                 1e-4

@@ -52,7 +52,7 @@ struct Loan {
     taken: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// The number of the first one of `chunks`.
     first: u64,
@@ -258,20 +258,6 @@ impl Loan {
         state.first += state.chunks.len() as u64;
         state.chunks.clear();
         std::mem::take(&mut state.kept_bytes)
-    }
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            first: 0,
-            chunks: VecDeque::new(),
-            kept_bytes: 0,
-            recent: Recent::default(),
-            is_mute: false,
-            missing: 0,
-            ended: None,
-        }
     }
 }
 
