@@ -38,8 +38,14 @@ fn free() -> SocketAddr {
 }
 
 fn free_at(ip: Ipv4Addr) -> SocketAddr {
-    let listener = TcpListener::bind((ip, 0)).expect("a port");
-    listener.local_addr().expect("a bound socket")
+    let [at] = several_free_at(ip);
+    at
+}
+
+/// Addresses that are free and differ: all are bound at once.
+fn several_free_at<const COUNT: usize>(ip: Ipv4Addr) -> [SocketAddr; COUNT] {
+    let listeners = [(); COUNT].map(|()| TcpListener::bind((ip, 0)).expect("a port"));
+    listeners.map(|listener| listener.local_addr().expect("a bound socket"))
 }
 
 fn target(world: &World) -> SocketAddr {
@@ -522,7 +528,7 @@ fn reloads_harm_no_transfer(transfers: usize, rounds: usize) {
         .collect();
     // From there nobody connects, for which the ports would be free until they are used.
     let apart = Ipv4Addr::new(127, 129, 0, 7);
-    let (target, free) = (target(&world), [(); 4].map(|()| free_at(apart)));
+    let (target, free) = (target(&world), several_free_at(apart));
     let occupied = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = occupied.local_addr().expect("a bound socket");
     let (mut taken, mut refused) = (0, 0);
