@@ -148,9 +148,9 @@ impl Memory {
         self.own_streams < self.own_burst() || self.room() >= STREAM_SLOTS
     }
 
-    /// Bulk streams of ours for which memory is reserved.
+    /// Bulk streams of ours for which memory is reserved: one at least, however little there is.
     fn own_burst(&self) -> u64 {
-        u64::from(streams_max(self.alone_max) / OWN_BURST_SHARE)
+        u64::from(streams_max(self.alone_max) / OWN_BURST_SHARE).max(1)
     }
 
     /// The window of a stream that began with `share` changes. A window below the share gives the rest of it back.
