@@ -228,7 +228,7 @@ pub(crate) fn first_budget_bytes(
     let (limit_s, rtt_s) = (limit.as_secs_f64(), rtt.as_secs_f64());
     let unknown = limit_s * FIRST_BYTES_PER_S;
     let known = known_bytes_per_s.unwrap_or_default() * KNOWN_SHARE * drain_s(limit_s, rtt_s);
-    unknown.max(known) as u64
+    (unknown.max(known) as u64).max(BUDGET_MIN_BYTES)
 }
 
 /// Time in which an upload must drain to the server when the client has sent its last byte and waits for `wait`.
@@ -309,8 +309,8 @@ const BUDGET_ROUND_TRIPS: f64 = 1.5;
 const BUDGET_SHARE: f64 = 0.4;
 /// A longer limit makes no budget larger than this.
 const BUDGET_TIME_MAX_S: f64 = 2.0;
-/// Bytes that the kernels of both ends may take before the server's program reads any. With 64 KiB less, a server of
-/// 10 Mbit/s seemed ten times as fast.
+/// Bytes that the kernels of both ends may take before the server's program reads any. With a lower bound, a receive
+/// buffer of 64 KiB made a server of 10 Mbit/s seem ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
 /// A shorter upload says nothing about the server's rate.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
