@@ -322,13 +322,13 @@ def test_a_certificate_lets_a_browser_in(chromium, options):
     with Gateways(options.gateways, keys, prepare=client_ca) as gateways:
         adas = {"origin": gateways.url, "certPath": os.path.join(gateways.folder, "ada.pem"),
                 "keyPath": os.path.join(gateways.folder, "ada.key")}
-        with opened(chromium, gateways, ignore_https_errors=True) as page:
+        with opened(chromium, gateways, headers={}, ignore_https_errors=True) as page:
             sync_api.expect(page.get_by_role("heading", name="Log in")).to_be_visible()
             page.get_by_label("Token").fill(TOKEN)
             page.get_by_role("button", name="Log in").click()
             live(page)
             assert page.context.cookies()[0]["secure"], page.context.cookies()
-        with opened(chromium, gateways, ignore_https_errors=True, client_certificates=[adas]) as page:
+        with opened(chromium, gateways, headers={}, ignore_https_errors=True, client_certificates=[adas]) as page:
             live(page)
             page.get_by_label("This gateway from outside").fill("203.0.113.9:4810")
             page.get_by_label("Name of the peer").fill("oslo")
@@ -592,13 +592,16 @@ def browser_in(world, site):
 def test_transfers_of_a_real_pair(world):
     """Progress and time left, a limit that limits, a stop that the client sees, and what plain TCP would have made of it."""
     server = servers.start_vsftpd(world)
-    world.pair()
+    token_file = world.path("admin.token")
+    with open(os.open(token_file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write(TOKEN)
+    world.pair(f'[admin]\ntoken_file = "{token_file}"\n')
     make_file(server.file("large"), 400_000_000)
     url = f"ftp://127.0.0.1:{DOOR}/files/large"
     curl = subprocess.Popen(world.inside("a", "curl", "-sS", "-o", os.devnull, url), stderr=subprocess.PIPE, text=True)
 
     def look(browser):
-        page = browser.new_page()
+        page = browser.new_page(extra_http_headers=OWNER)
         page.set_default_timeout(PATIENCE_MS)
         page.goto("http://127.0.0.1:9810/")
         row = live(page).locator("#running tbody tr")
