@@ -1,10 +1,8 @@
 //! Lines of invites, which people paste: any text is an invite or is refused, and an invite reads back as it was written.
 
-use gateway::{
-    enrolment::Invite,
-    target::{Endpoint, Host},
-};
+use gateway::enrolment::Invite;
 use link::Identity;
+use net::target::{Endpoint, Host};
 
 /// Prefix of each invite.
 const PREFIX: &str = "longhaul-invite-1-";

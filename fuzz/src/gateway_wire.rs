@@ -6,12 +6,14 @@ use ftp::session::{
 };
 use gateway::{
     enrolment::Invite,
-    target::{Endpoint, Host},
-    tls::{Mode, ServerTls, Verify},
     wire::{
         Ask, Coding, Cutting, Decoder, Delivered, EnrolReply, FarMessage, Grant, Hello, Limit,
         NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
     },
+};
+use net::{
+    target::{Endpoint, Host},
+    tls::{Mode, ServerTls, Verify},
 };
 
 use crate::Tape;

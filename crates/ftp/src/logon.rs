@@ -78,37 +78,10 @@ impl Server {
     }
 }
 
-/// Splits `host`, `host:port`, `host port`, `[v6]` and `[v6]:port`; without a port it is 21. A bare
-/// IPv6 address is read as a host.
+/// Reads the forms of [`units::split_port`]; without a port it is 21.
 pub fn split_port(server: &str) -> Option<(&str, u16)> {
-    let (host, port) = if let Some(bracketed) = server.strip_prefix('[') {
-        let (host, rest) = bracketed.split_once(']')?;
-        match rest {
-            "" => (host, None),
-            _ => (
-                host,
-                Some(rest.strip_prefix(':').or_else(|| rest.strip_prefix(' '))?),
-            ),
-        }
-    } else if let Some((host, port)) = server.split_once(' ') {
-        (host, Some(port.trim()))
-    } else {
-        match server.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => (server, None),
-            Some((host, port)) => (host, Some(port)),
-            None => (server, None),
-        }
-    };
-    let Some(port) = port else {
-        return Some((host, FTP_PORT));
-    };
-    let plain = !port.is_empty() && port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit());
-    let port: u16 = if plain {
-        port.parse().ok()?
-    } else {
-        return None;
-    };
-    (port != 0).then_some((host, port))
+    let (host, port) = units::split_port(server)?;
+    Some((host, port.unwrap_or(FTP_PORT)))
 }
 
 /// The port of FTP's control connection (RFC 959).

@@ -43,9 +43,9 @@ use crate::{
     reload::{self, Outcome, SetLog},
     shared::Shared,
     status::{Snapshot, StoreStatus},
-    target::Host,
     upgrade,
 };
+use net::target::Host;
 
 /// The running gateway, with its present settings.
 type Current = watch::Receiver<Arc<Shared>>;

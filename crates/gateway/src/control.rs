@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{socket, tls::Leg};
+use net::{socket, tls::Leg};
 
 /// A control connection and what has been read of its next line.
 #[derive(Debug)]

@@ -39,7 +39,6 @@ use crate::{
     spool::Spools,
     status::{OlderProcess, Registry, TransferStatus},
     time,
-    tls::CertError,
     transfer_log::{self, TransferLog},
     upgrade::{self, Handing, OlderProcesses, Predecessor, Successor},
 };
@@ -48,6 +47,7 @@ pub use crate::{
     doors::DoorError,
     reload::Reloads,
 };
+use net::tls::CertError;
 
 /// A gateway could not run.
 #[derive(Debug, thiserror::Error)]

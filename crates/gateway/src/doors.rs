@@ -19,9 +19,9 @@ use crate::{
     near::{self, PassThroughDoor},
     place::{Place, Places, data_places},
     shared::Shared,
-    tls::{self, Acceptor, AcceptorError},
     upgrade::PassThroughClients,
 };
+use net::tls::{self, Acceptor, AcceptorError};
 
 /// The TLS acceptor of a door; `None`: it has no TLS.
 type DoorAcceptor = Option<Arc<Acceptor>>;

@@ -11,9 +11,9 @@ use crate::{
     pairing::Stream,
     pump::{self, Grants, Parts, StreamSource},
     status::Transfer,
-    tls::Leg,
     wire::Coding,
 };
+use net::tls::Leg;
 
 /// Joins a TCP connection and a stream until both directions have ended.
 ///

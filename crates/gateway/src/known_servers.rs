@@ -10,7 +10,7 @@ use std::{
 use ftp::session::far::{Lesson, ServerTraits};
 use tokio::time::Instant;
 
-use crate::target::Endpoint;
+use net::target::Endpoint;
 
 /// One way in which a server differs from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,7 +88,7 @@ const KEPT: Duration = Duration::from_secs(3600);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Host;
+    use net::target::Host;
 
     fn server(port: u16) -> Endpoint {
         Endpoint {

@@ -29,12 +29,14 @@ use self::{
 use crate::{
     optimise::{Coded, Hold, Inlet, Outlet},
     pairing::Stream,
-    socket,
     spool::{Place, Source, Tap},
     status::Transfer,
-    tls::{Leg, Reader, Writer},
     truncation::Truncation,
     wire::{Grant, reset},
+};
+use net::{
+    socket,
+    tls::{Leg, Reader, Writer},
 };
 
 /// A future that a pump keeps.

@@ -10,7 +10,10 @@ use std::{
 
 use link::{Class, Link, OpenError, PeerId, PeerState, RecvStream, SendStream, StreamKey};
 use optimiser::store::Store;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, watch},
+};
 
 use crate::{
     config::{Config, FtpDoor},
@@ -22,11 +25,14 @@ use crate::{
     peer_versions::PeerVersions,
     spool::Spools,
     status::Registry,
-    target::Host,
     time,
     truncation::Truncations,
     upgrade::OlderProcesses,
     wire::{Coding, Hello, Service, StoreTerms, encode},
+};
+use net::{
+    dial::{self, DialError},
+    target::{AllowList, Endpoint, Host},
 };
 
 /// A running gateway, as its sessions see it. A reload makes another one, with other settings and otherwise
@@ -101,6 +107,17 @@ impl Shared {
 
     pub(crate) fn peer_name(&self, peer: PeerId) -> &str {
         self.peer_names.get(peer.0).map_or("?", String::as_str)
+    }
+
+    /// Connects to a server on behalf of `peer`.
+    pub(crate) async fn dial(
+        &self,
+        peer: PeerId,
+        target: &Endpoint,
+    ) -> Result<TcpStream, DialError> {
+        let none = AllowList::default();
+        let allow = self.config.peer(peer).map_or(&none, |p| &p.allow);
+        dial::dial(target, allow, &self.own).await
     }
 
     /// Opens a stream that begins with what `service` makes of the peer, to the first peer for `host` that answers. Returns also

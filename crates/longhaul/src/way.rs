@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::tls::{Fingerprint, Verify as VerifyTls};
 use mover::{
     credentials::{ANONYMOUS, Credentials},
     job::Site,
@@ -16,6 +15,7 @@ use mover::{
     server::{Dial, Door, Password, Route},
     web::WebDial,
 };
+use net::tls::{Fingerprint, Verify as VerifyTls};
 
 use crate::{exit, peers};
 

@@ -14,8 +14,8 @@ use std::{
 use gateway::{
     config::{Config, ConfigError},
     daemon::{self, BindError, Bound, Reloads, RunError, Watch},
-    tls::Verify,
 };
+use net::tls::Verify;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -221,7 +221,7 @@ fn text(peers: &[Peer], key_file: &Path, scheme: Scheme, verify: &Verify) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::tls::Fingerprint;
+    use net::tls::Fingerprint;
 
     #[test]
     fn a_peer_is_a_key_and_an_endpoint() {

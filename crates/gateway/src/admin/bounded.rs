@@ -39,7 +39,8 @@ use super::{
     local,
     places::{Place, Places},
 };
-use crate::{dashboard::Client, tls::Leg};
+use crate::dashboard::Client;
+use net::tls::Leg;
 
 /// A listener with a bound on its connections.
 #[derive(Debug)]
@@ -352,7 +353,7 @@ mod tests {
     use tokio_rustls::{TlsConnector, client::TlsStream};
 
     use super::*;
-    use crate::tls::{CertSource, HttpsAcceptor};
+    use net::tls::{CertSource, HttpsAcceptor};
 
     /// Writes until the client, which reads nothing, is cut off.
     async fn expect_cut_off(mut served: Bounded) {

@@ -7,11 +7,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
 
 use super::Current;
-use crate::{
-    config::AdminHttps,
-    limits::Refusal,
-    tls::{self, CertError, HttpsAcceptor, Leg},
-};
+use crate::{config::AdminHttps, limits::Refusal};
+use net::tls::{self, CertError, HttpsAcceptor, Leg};
 
 /// A listener with its certificate.
 #[derive(Debug)]

@@ -21,11 +21,8 @@ use super::{
     problem::{Problem, problem},
     registered,
 };
-use crate::{
-    admin_socket,
-    register::Register,
-    target::{AllowEntry, AllowList, Endpoint},
-};
+use crate::{admin_socket, register::Register};
+use net::target::{AllowEntry, AllowList, Endpoint};
 
 /// Checks a file, with a register in place of the one beside its key if there is one.
 pub(super) fn check(

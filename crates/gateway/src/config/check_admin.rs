@@ -17,7 +17,7 @@ use super::{
     file::AdminSection,
     problem::{Problem, problem},
 };
-use crate::target::Host;
+use net::target::Host;
 
 /// Further names of the admin address.
 pub(super) fn hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem> {

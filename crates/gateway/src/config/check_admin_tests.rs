@@ -3,7 +3,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use link::Identity;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
-use crate::{config::Config, tls::CertSource};
+use crate::config::Config;
+use net::tls::CertSource;
 
 /// A folder with an identity, a token and a certificate, unique to the test.
 struct Folder(std::path::PathBuf);

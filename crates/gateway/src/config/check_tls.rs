@@ -11,7 +11,7 @@ use super::{
     file::{FtpSection, ServerTlsSection, TlsSection},
     problem::{Problem, problem},
 };
-use crate::tls::{
+use net::tls::{
     self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, Rules, ServerTls, Verify, Version,
 };
 

@@ -8,7 +8,7 @@ use super::{
     Config, Peer,
     problem::{Problem, problem},
 };
-use crate::target::Endpoint;
+use net::target::Endpoint;
 
 /// The index of the peer that `via` names.
 pub(super) fn via(

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use toml::Spanned;
 use units::{BitRate, ByteCount};
 
-use crate::target::{AllowEntry, Endpoint, Network, ServesPattern};
+use net::target::{AllowEntry, Endpoint, Network, ServesPattern};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

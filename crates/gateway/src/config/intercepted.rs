@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::Peer;
-use crate::target::{Network, ServesPattern};
+use net::target::{Network, ServesPattern};
 
 /// The servers that a transparent front door stands in for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -38,15 +38,10 @@ pub(crate) use self::{
     intercepted::{FTP_PORT, Intercepted},
 };
 
-use crate::{
-    limits::Limits,
-    optimise,
-    register::Register,
-    spool,
+use crate::{limits::Limits, optimise, register::Register, spool, transfer_log, wire::Coding};
+use net::{
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
-    transfer_log,
-    wire::Coding,
 };
 
 /// A checked configuration of a gateway.
@@ -332,7 +327,7 @@ impl Config {
     /// The indices of the peers that serve `host` best. A peer of the register never stands in for one of the file.
     fn serving(&self, host: &Host) -> Vec<usize> {
         let patterns = self.peers.iter().map(|peer| peer.serves.as_deref());
-        let mut best = crate::target::choose(host, patterns);
+        let mut best = net::target::choose(host, patterns);
         let is_of_file = |at: &usize| self.peers[*at].origin == Origin::File;
         if best.iter().any(is_of_file) {
             best.retain(is_of_file);

@@ -9,10 +9,8 @@ use super::{
     Origin, Peer,
     peer_name::{GUEST, may_be_name},
 };
-use crate::{
-    register::{Enrolled, Register},
-    target::{AllowEntry, AllowList, Endpoint, ServesPattern},
-};
+use crate::register::{Enrolled, Register};
+use net::target::{AllowEntry, AllowList, Endpoint, ServesPattern};
 
 /// The peers that the register adds to those of the file, whose names and keys are given. The numbers of the
 /// peers are still to be given.
@@ -122,7 +120,8 @@ mod tests {
     use link::Identity;
 
     use super::*;
-    use crate::{config::Config, target::Host};
+    use crate::config::Config;
+    use net::target::Host;
 
     struct Folder(PathBuf);
 

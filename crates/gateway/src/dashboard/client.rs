@@ -4,7 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 
-use crate::{admin_socket::Process, audit::Principal, config::Config, tls};
+use crate::{admin_socket::Process, audit::Principal, config::Config};
+use net::tls;
 
 /// Who asks, and how they have come.
 #[derive(Debug, Clone)]

@@ -20,8 +20,8 @@ use crate::{
     register::{OpenInvite, Register, Unwanted},
     reload,
     shared::Shared,
-    target::Endpoint,
 };
+use net::target::Endpoint;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,8 @@ use aws_lc_rs::{digest, rand};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use link::{Identity, PublicKey};
 
-use crate::{target::Endpoint, wire::TOKEN_BYTES};
+use crate::wire::TOKEN_BYTES;
+use net::target::Endpoint;
 
 /// What a far gateway gives to one that shall become its peer. Whoever has it can become one: it is a secret.
 #[derive(Clone, PartialEq, Eq)]

@@ -12,11 +12,10 @@ use ftp::{
 use tokio::time::{Instant, timeout};
 use tracing::info;
 
-use super::{dial, opened::Opened};
-use crate::{
-    control::Control,
-    known_servers::Trait,
-    shared::Shared,
+use super::opened::Opened;
+use crate::{control::Control, known_servers::Trait, shared::Shared};
+use net::{
+    dial::{self, DialError},
     socket,
     tls::{self, Connector, Kind, Leg},
 };
@@ -26,9 +25,8 @@ pub(super) async fn connect(
     opened: &Opened,
     shared: &Shared,
 ) -> Result<(Leg, Option<Arc<Connector>>), (u16, String)> {
-    let stream = dial::dial(shared, opened.peer, &opened.target)
-        .await
-        .map_err(|error| (error.code(), error.to_string()))?;
+    let stream = shared.dial(opened.peer, &opened.target).await;
+    let stream = stream.map_err(|error| (reply_code(&error), error.to_string()))?;
     let Some(tls) = &opened.tls else {
         return Ok((Leg::plain(stream), None));
     };
@@ -131,6 +129,12 @@ async fn success(control: &mut Control) -> io::Result<()> {
 /// The reply to a client after a failed handshake with its server.
 pub(super) fn no_tls(error: &io::Error) -> (u16, String) {
     (530, format!("no TLS with the server: {error}"))
+}
+
+/// Code of the reply to a client whose server cannot be had. (lftp takes a 5yz whose text has the words for a name
+/// server for a temporary failure; none of ours has.)
+fn reply_code(error: &DialError) -> u16 {
+    if error.is_refusal() { 530 } else { 421 }
 }
 
 fn unreachable(error: &io::Error) -> (u16, String) {

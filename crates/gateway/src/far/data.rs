@@ -9,8 +9,8 @@ use std::{
 use ftp::session::data::Input;
 use tokio::net::TcpListener;
 
-use super::dial::CONNECT_PATIENCE;
-use crate::{socket, tls::Leg};
+use net::dial::CONNECT_PATIENCE;
+use net::{socket, tls::Leg};
 
 /// How the server's data connection comes about.
 pub(super) enum ServerLeg {

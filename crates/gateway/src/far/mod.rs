@@ -2,7 +2,6 @@
 
 mod connect;
 mod data;
-mod dial;
 mod opened;
 mod session;
 
@@ -28,11 +27,10 @@ use crate::{
     pairing::{DataStream, Stream},
     reload,
     shared::Shared,
-    socket,
-    target::Endpoint,
     truncation::{KnownSession, SessionKey},
     wire::{Coding, Decoder, FarMessage, Hello, Service, WireError, encode, reset},
 };
+use net::{socket, target::Endpoint};
 
 /// Accepts streams until the link shuts down. Each session takes on the present settings. `reloads` has the gateway take new
 /// peers on.
@@ -235,7 +233,7 @@ async fn forward(
     mut stream: Stream,
     coding: Option<Coding>,
 ) {
-    let tcp = match dial::dial(shared, peer, &target).await {
+    let tcp = match shared.dial(peer, &target).await {
         Ok(tcp) => tcp,
         Err(error) => {
             shared.registry.refused();

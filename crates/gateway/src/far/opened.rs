@@ -7,10 +7,9 @@ use tokio::sync::mpsc;
 use crate::{
     optimise::Agreement,
     pairing::DataStream,
-    target::Endpoint,
-    tls::ServerTls,
     wire::{Decoder, Version},
 };
+use net::{target::Endpoint, tls::ServerTls};
 
 /// A session as its first message describes it.
 pub(super) struct Opened {

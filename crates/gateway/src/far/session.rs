@@ -49,13 +49,15 @@ use crate::{
     pairing::{DataStream, Stream},
     pump::{self, Boxed, Grants, Parts, Secure, StreamSource},
     shared::Shared,
-    socket,
     spool::Place,
     status::Transfer,
-    target::Endpoint,
-    tls::{self, Connector, Kind, Leg},
     truncation::{SessionKey, Truncation},
     wire::{Decoder, FarMessage, Grant, NearMessage, Version, encode, encode_in, reset},
+};
+use net::{
+    socket,
+    target::Endpoint,
+    tls::{self, Connector, Kind, Leg},
 };
 
 /// Serves one session until the server or the client leaves, or the link is lost.

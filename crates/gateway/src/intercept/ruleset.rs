@@ -14,10 +14,8 @@
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
-use crate::{
-    config::{Config, FTP_PORT, FtpDoor, Intercepted},
-    target::Network,
-};
+use crate::config::{Config, FTP_PORT, FtpDoor, Intercepted};
+use net::target::Network;
 
 /// The rules of one door.
 #[derive(Debug, Clone)]

@@ -30,10 +30,10 @@ fn the_closest_network_decides_whether_a_connection_is_intercepted() {
         serves: Some(
             networks(serves)
                 .into_iter()
-                .map(crate::target::ServesPattern::Network)
+                .map(net::target::ServesPattern::Network)
                 .collect(),
         ),
-        allow: crate::target::AllowList::default(),
+        allow: net::target::AllowList::default(),
         compresses: true,
         deduplicates: true,
         tenants: Vec::new(),

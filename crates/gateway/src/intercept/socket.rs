@@ -9,7 +9,7 @@ use std::{
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::socket::choose_port_late;
+use net::socket::choose_port_late;
 
 /// A listener for control connections that clients make to the servers themselves; of both families if
 /// it has every address of IPv6.

@@ -7,7 +7,8 @@ use std::{net::SocketAddr, time::Duration};
 use tokio::{io::copy_bidirectional, net::TcpStream};
 use tracing::{debug, info, warn};
 
-use crate::{intercept, socket};
+use crate::intercept;
+use net::socket;
 
 /// Relays between a client that has received nothing yet and `server`, until both have ended.
 pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {

@@ -13,6 +13,8 @@ use tracing::debug;
 use crate::{
     intercept,
     pump::{Boxed, Secure},
+};
+use net::{
     socket,
     tls::{Acceptor, Kind, Leg},
 };

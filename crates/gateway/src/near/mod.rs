@@ -25,11 +25,10 @@ use crate::{
     limits::{Purpose, Reached, Refusal},
     pairing::Stream,
     shared::Shared,
-    socket,
     status::Transfer,
-    tls::Acceptor,
     wire::{Coding, Service},
 };
+use net::{socket, tls::Acceptor};
 
 /// Accepts clients of an FTP front door until the task is dropped.
 pub(crate) async fn serve_ftp(

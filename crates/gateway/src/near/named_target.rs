@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use ftp::command::{Command, Kind};
 
-use crate::target::Endpoint;
+use net::target::Endpoint;
 
 /// The line without the server's name, where it logs in to the server at `target`; else the line.
 pub(super) fn without_target<'a>(

@@ -24,9 +24,8 @@ use crate::{
     config::{Forward, PassThrough},
     limits::{Place, Purpose, Reached},
     shared::Shared,
-    socket,
-    target::Endpoint,
 };
+use net::{socket, target::Endpoint};
 
 /// A door and the open connections of its clients.
 #[derive(Debug)]

@@ -41,10 +41,12 @@ use crate::{
     control::Control,
     drain,
     shared::Shared,
-    socket,
-    tls::{Acceptor, Kind, Leg},
     transfer_log::TransferType,
     wire::{Grant, NearMessage},
+};
+use net::{
+    socket,
+    tls::{Acceptor, Kind, Leg},
 };
 
 /// A front door as one session sees it.

@@ -9,12 +9,14 @@ use tracing::info;
 
 use crate::{
     drain,
-    socket::{self, KernelBuffer},
     spool::{Source, SourceError},
     status::Meter,
-    tls::Writer,
     truncation::Truncation,
     wire::Grant,
+};
+use net::{
+    socket::{self, KernelBuffer},
+    tls::Writer,
 };
 
 /// What is done at the leg's writing side.

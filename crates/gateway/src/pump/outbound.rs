@@ -11,11 +11,10 @@ use tokio::{io::AsyncReadExt, sync::watch, time::sleep};
 use crate::{
     drain,
     optimise::{Hold, Outlet},
-    socket::KernelBuffer,
     status::Meter,
-    tls::Reader,
     wire::Grant,
 };
+use net::{socket::KernelBuffer, tls::Reader};
 
 /// What has been read of the leg.
 pub(super) struct Outbound {

@@ -11,7 +11,7 @@ use super::{
         Delivered, Grant, Limit, delivered, grant, limit, put_delivered, put_grant, put_limit,
     },
 };
-use crate::{
+use net::{
     target::{Endpoint, Host},
     tls::ServerTls,
 };

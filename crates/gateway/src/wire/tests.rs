@@ -1,6 +1,6 @@
 use super::*;
-use crate::tls::{self, ServerTls, Verify};
 use ftp::session::{CommandId, Mode, Stage, Tag, ToFar, ToNear, TransferId, far::DataWay};
+use net::tls::{self, ServerTls, Verify};
 use proptest::prelude::*;
 
 fn round_trip<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
@@ -16,7 +16,7 @@ fn round_trip<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
     }
 }
 
-fn endpoint(text: &str) -> crate::target::Endpoint {
+fn endpoint(text: &str) -> net::target::Endpoint {
     text.parse().expect("a valid endpoint")
 }
 

@@ -7,7 +7,7 @@
 
 use std::{io::Write, net::TcpListener};
 
-use gateway::tls::Kind;
+use net::tls::Kind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use gateway::tls::{Connector, Kind, Leg};
+use net::tls::{Connector, Kind, Leg};
 use rustls::{
     ClientConfig,
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},

@@ -9,7 +9,7 @@ use std::{
     net::TcpStream,
 };
 
-use gateway::tls::Kind;
+use net::tls::Kind;
 use rustls::{
     HandshakeKind, ProtocolVersion,
     version::{TLS12, TLS13},

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use gateway::tls::{Acceptor, Connector, Kind, Leg};
+use net::tls::{Acceptor, Connector, Kind, Leg};
 use socket2::SockRef;
 use tokio::{io::AsyncWriteExt, runtime::Runtime};
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
+use net::tls::{Acceptor, Connector, Kind, Leg, Verify};
 use rustls::{
     HandshakeKind, NamedGroup, ProtocolVersion,
     client::{

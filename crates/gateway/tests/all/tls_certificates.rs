@@ -2,7 +2,7 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 
-use gateway::tls::{
+use net::tls::{
     Acceptor, AcceptorError, CertError, CertSource, Connector, Distrust, Fingerprint, Kind,
     RootsError, Verify,
 };

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use gateway::tls::{Connector, Fingerprint, Kind, Verify};
+use net::tls::{Connector, Fingerprint, Kind, Verify};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},

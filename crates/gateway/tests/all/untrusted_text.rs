@@ -3,9 +3,9 @@
 use gateway::{
     enrolment::Invite,
     register::{DismissedPeer, Enrolled, OpenInvite, Register},
-    target::Endpoint,
 };
 use link::PublicKey;
+use net::target::Endpoint;
 use proptest::{collection::vec, option, prelude::*};
 
 fn keys() -> impl Strategy<Value = PublicKey> {

@@ -10,8 +10,8 @@ use std::{
 };
 
 use clap::{CommandFactory as _, Parser, error::ContextKind};
-use gateway::target::Host;
 use mover::agent::{Schedule, Times};
+use net::target::Host;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},

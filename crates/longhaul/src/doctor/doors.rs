@@ -7,10 +7,8 @@ use std::{
     time::Duration,
 };
 
-use gateway::{
-    config::{Config, DoorTls},
-    target::{Endpoint, Host},
-};
+use gateway::config::{Config, DoorTls};
+use net::target::{Endpoint, Host};
 
 use super::Findings;
 

@@ -6,8 +6,8 @@ use gateway::{
     config::{Config, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register},
-    target::{Endpoint, ServesPattern},
 };
+use net::target::{Endpoint, ServesPattern};
 
 use super::{change, told, unix_s};
 use crate::{exit, output};

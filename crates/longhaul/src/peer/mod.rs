@@ -12,9 +12,9 @@ use clap::Subcommand;
 use gateway::{
     config::{Config, Origin},
     register::{Enrolled, Register, Unwanted},
-    target::Endpoint,
 };
 use link::PublicKey;
+use net::target::Endpoint;
 
 use self::invite::{peer_name, served, with_port};
 use crate::{document::Document, exit, places, service};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gateway::target::{AllowEntry, Endpoint, Host};
+use net::target::{AllowEntry, Endpoint, Host};
 
 use super::{Places, key};
 use crate::{

@@ -14,9 +14,9 @@ use gateway::{
     config::Config,
     enrolment::{self, Invite},
     status::Snapshot,
-    target::Endpoint,
 };
 use link::PublicKey;
+use net::target::Endpoint;
 use toml_edit::Array;
 
 use super::{Places, key};

@@ -3,10 +3,8 @@
 use std::{io, sync::Arc};
 
 use axum::{Json, Router, extract::State, response::IntoResponse, routing::get};
-use gateway::{
-    admin::{as_metrics, serve_router},
-    target::Host,
-};
+use gateway::admin::{as_metrics, serve_router};
+use net::target::Host;
 use tokio::net::TcpListener;
 
 use super::status::{Snapshot, Status};

@@ -6,7 +6,7 @@ use ftp::{
     client::{Client, Reply, ReplyError, Ticket},
     reply::{Class, Code},
 };
-use gateway::tls::Leg;
+use net::tls::Leg;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

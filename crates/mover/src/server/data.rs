@@ -11,7 +11,7 @@ use ftp::{
     address::{ActiveForm, PassiveForm, active_line, announced_port},
     client::Reply,
 };
-use gateway::tls::{Connector, Kind, Leg};
+use net::tls::{Connector, Kind, Leg};
 use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,

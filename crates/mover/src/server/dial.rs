@@ -2,7 +2,7 @@
 
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
-use gateway::tls::{Connector, Kind, Leg, Mode, ServerTls, Verify};
+use net::tls::{Connector, Kind, Leg, Mode, ServerTls, Verify};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, lookup_host},

@@ -123,7 +123,7 @@ mod tests {
         thread,
     };
 
-    use gateway::tls::Verify;
+    use net::tls::Verify;
 
     use super::*;
     use crate::{

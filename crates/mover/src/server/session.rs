@@ -6,7 +6,7 @@ use ftp::{
     address::PassiveForm,
     client::{Features, Reply},
 };
-use gateway::tls::{Connector, Kind, Leg, Mode};
+use net::tls::{Connector, Kind, Leg, Mode};
 use tokio::time::timeout;
 
 use super::{

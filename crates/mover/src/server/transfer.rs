@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use ftp::{address::PassiveForm, client::Reply, reply::Class};
-use gateway::tls::Leg;
+use net::tls::Leg;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::timeout,

@@ -11,7 +11,7 @@ mod session;
 
 use std::time::Duration;
 
-use gateway::tls::Verify;
+use net::tls::Verify;
 
 pub(crate) use self::{body::Body, session::WebSession};
 use crate::{location::Server, server::Password};

@@ -5,7 +5,6 @@ use std::{io, time::SystemTime};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use ftp::listing::{Entry, Kind, Modified, Precision};
-use gateway::tls::{Connector, Kind as Connection, Mode, ServerTls};
 use http_body_util::Empty;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -17,6 +16,7 @@ use hyper::{
     },
 };
 use hyper_util::rt::TokioIo;
+use net::tls::{Connector, Kind as Connection, Mode, ServerTls};
 use tokio::time::timeout;
 use url::{Position, Url};
 

@@ -16,7 +16,6 @@ use std::{
 use gateway::{
     config::Config,
     daemon::{self, Bound, Reloads},
-    tls::Verify,
 };
 use link::Identity;
 use mover::{
@@ -28,6 +27,7 @@ use mover::{
     server::Route,
     sharing::Sharing,
 };
+use net::tls::Verify;
 use tokio::sync::mpsc;
 
 use crate::common::{

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use gateway::tls::Verify;
 use mover::{job::Job, web::WebDial};
+use net::tls::Verify;
 
 use crate::common::{
     World, content,

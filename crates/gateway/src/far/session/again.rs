@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::{Session, SessionError};
-use crate::{control::Control, far::connect, known_servers::Trait, tls::Connector};
+use crate::{control::Control, far::connect, known_servers::Trait};
+use net::tls::Connector;
 
 impl Session<'_> {
     /// Goes on with another connection to the same server, as far as the first had come.

@@ -30,11 +30,11 @@ use crate::{
     optimise::{Hold, Key},
     pairing::Stream,
     pump::{self, Grants, Parts, StreamSource},
-    socket,
     status::Transfer,
     truncation::{SessionKey, Truncation},
     wire::{Grant, Hello, Service, Version, encode, reset},
 };
+use net::socket;
 
 pub(super) struct Data {
     pub(super) orders: mpsc::UnboundedSender<Order>,

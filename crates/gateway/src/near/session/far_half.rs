@@ -16,13 +16,13 @@ use crate::{
     limits::Refusal,
     optimise::Agreement,
     shared::{ReachError, Shared},
-    target::{Endpoint, Host},
     truncation::{KnownSession, SessionKey},
     wire::{
         Decoder, FarMessage, NearMessage, Service, Version, WireError, encode_in,
         version_of_refusal,
     },
 };
+use net::target::{Endpoint, Host};
 
 /// The far half of the session.
 pub(super) struct Far {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway::tls::Fingerprint;
+use net::tls::Fingerprint;
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
     client::Resumption,

@@ -12,7 +12,7 @@
 
 use std::net::{TcpListener, TcpStream};
 
-use gateway::tls::{Acceptor, Connector, Kind, Leg, Verify};
+use net::tls::{Acceptor, Connector, Kind, Leg, Verify};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     runtime::Runtime,

@@ -10,17 +10,15 @@ use std::{
 
 use bytes::BytesMut;
 use ftp::session::{CommandId, Mode, Request, ToNear, TransferId, far::DataWay};
-use gateway::{
-    target::Endpoint,
-    wire::{
-        Ask, Coding, Cutting, Decoder, FarMessage, Hello, NearMessage, Service, StoreTerms,
-        Version, Wire, encode,
-    },
+use gateway::wire::{
+    Ask, Coding, Cutting, Decoder, FarMessage, Hello, NearMessage, Service, StoreTerms, Version,
+    Wire, encode,
 };
 use link::{
     Class, Identity, Incoming, Link, LinkConfig, PeerConfig, PeerId, Policy, RecvStream,
     SendStream, StreamError,
 };
+use net::target::Endpoint;
 use optimiser::{
     check::Check,
     chunk::Name,

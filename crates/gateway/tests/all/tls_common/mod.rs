@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use gateway::tls::{
+use net::tls::{
     Acceptor, AcceptorError, CertSource, Fingerprint, Kind, Leg, Mode, Rules, ServerTls, Verify,
 };
 use rcgen::{

@@ -1,7 +1,7 @@
 //! One small file under way: its commands, its data connection, and what the server has said so far.
 
 use ftp::{client::Reply, reply::Class};
-use gateway::tls::Leg;
+use net::tls::Leg;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     task::{AbortHandle, JoinSet},

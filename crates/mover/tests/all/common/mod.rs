@@ -20,7 +20,6 @@ use std::{
     time::Duration,
 };
 
-use gateway::tls::Verify as VerifyTls;
 use mover::{
     job::{Job, Moving, Root, Site, Target},
     journal::Journal,
@@ -30,6 +29,7 @@ use mover::{
     server::{Dial, Password, Route},
     web::WebDial,
 };
+use net::tls::Verify as VerifyTls;
 use tokio::{runtime::Runtime, sync::oneshot};
 
 /// A folder on disk, one on the server, and the server.

@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use gateway::tls::Verify as VerifyTls;
 use md5::{Digest as _, Md5};
 use mover::{
     location::{Scheme, Server as Place},
     server::{Dial, Door, Password, Route},
 };
+use net::tls::Verify as VerifyTls;
 
 /// What a server does otherwise than others.
 #[derive(Debug, Clone, Default)]

@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use gateway::tls::Verify as VerifyTls;
 use mover::{
     location::{Scheme, Server},
     server::Password,
     web::WebDial,
 };
+use net::tls::Verify as VerifyTls;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,

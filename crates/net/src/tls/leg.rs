@@ -97,7 +97,7 @@ impl Leg {
     }
 
     /// The certificates that the peer has shown, its own first.
-    pub(crate) fn shown(&self) -> Vec<CertificateDer<'static>> {
+    pub fn shown(&self) -> Vec<CertificateDer<'static>> {
         let tls = self.lock();
         let shown = tls
             .as_ref()

@@ -28,7 +28,7 @@ use super::{
 
 /// Takes TLS handshakes from browsers.
 #[derive(Debug)]
-pub(crate) struct HttpsAcceptor {
+pub struct HttpsAcceptor {
     current: Arc<Current>,
 }
 
@@ -37,7 +37,7 @@ impl HttpsAcceptor {
     ///
     /// # Errors
     /// [`CertError`] if there is no usable certificate.
-    pub(crate) fn new(source: CertSource) -> Result<Self, CertError> {
+    pub fn new(source: CertSource) -> Result<Self, CertError> {
         let current = Arc::new(Current::new(source)?);
         Ok(Self { current })
     }
@@ -46,7 +46,7 @@ impl HttpsAcceptor {
     ///
     /// # Errors
     /// Those of the connection; `TimedOut` if the client is too slow; `InvalidData` if what it sends is no TLS.
-    pub(crate) async fn accept(
+    pub async fn accept(
         &self,
         tcp: TcpStream,
         roots: &[CertificateDer<'static>],
@@ -88,7 +88,7 @@ impl HttpsAcceptor {
 ///
 /// # Errors
 /// Why it is not good now.
-pub(crate) fn judge(
+pub fn judge(
     shown: &[CertificateDer<'static>],
     roots: &[CertificateDer<'static>],
 ) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! Connects to a server on behalf of a peer: resolves the name once, checks each address, and dials
-//! exactly the allowed ones, until one of them is connected.
+//! Connections to servers that an allow list has: the name is resolved once, each address is checked, and exactly the
+//! allowed ones are dialled, until one of them is connected.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets: asks which addresses are local"
@@ -11,53 +11,61 @@ use std::{
     time::Duration,
 };
 
-use link::PeerId;
 use tokio::{
     net::TcpStream,
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use crate::{
-    shared::Shared,
-    target::{AllowList, Denied, Endpoint, Host},
-};
+use crate::target::{AllowList, Denied, Endpoint, Host};
 
-/// Why there is no connection; the text is part of a reply.
+/// Why there is no connection. The text is fit for users.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
-    /// The peer asks for a target that its `allow` does not have.
+#[non_exhaustive]
+pub enum DialError {
+    /// The allow list does not have the target.
     #[error("{target} is {denied}")]
-    Denied { target: Endpoint, denied: Denied },
+    Denied {
+        /// The target.
+        target: Endpoint,
+        /// Reason of the refusal.
+        denied: Denied,
+    },
     /// The name does not resolve here.
     #[error("the name in {target} is unknown: {source}")]
-    Unknown { target: Endpoint, source: io::Error },
-    /// Nobody answers there, or not in time.
+    Unknown {
+        /// The target.
+        target: Endpoint,
+        /// Error of the resolver.
+        source: io::Error,
+    },
+    /// No address accepts a connection in time.
     #[error("server {target} cannot be reached: {source}")]
-    Unreachable { target: Endpoint, source: io::Error },
+    Unreachable {
+        /// The target.
+        target: Endpoint,
+        /// Error of the last attempt.
+        source: io::Error,
+    },
 }
 
 impl DialError {
     /// Whether another attempt is useless.
-    pub(crate) fn is_refusal(&self) -> bool {
+    pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Denied { .. })
-    }
-
-    /// Code of the reply that tells of it. (lftp takes a 5yz whose text has the words for a name
-    /// server for a temporary failure; none of ours has.)
-    pub(crate) fn code(&self) -> u16 {
-        if self.is_refusal() { 530 } else { 421 }
     }
 }
 
-/// Connects to `target` if the peer may.
-pub(crate) async fn dial(
-    shared: &Shared,
-    peer: PeerId,
+/// Connects to `target` if `allow` has it. Addresses in `own`, the listeners of this program, are refused unless an entry
+/// of the list names them.
+///
+/// # Errors
+/// [`DialError`], after at most 20 s.
+pub async fn dial(
     target: &Endpoint,
+    allow: &AllowList,
+    own: &[SocketAddr],
 ) -> Result<TcpStream, DialError> {
-    let none = AllowList::default();
-    let allow = shared.config.peer(peer).map_or(&none, |p| &p.allow);
     let denied = |denied| DialError::Denied {
         target: target.clone(),
         denied,
@@ -70,7 +78,7 @@ pub(crate) async fn dial(
             source,
         })?,
     };
-    let is_own = |address| is_own(&shared.own, address);
+    let is_own = |address| is_own(own, address);
     let allowed = allowed(allow, target, addresses, is_own).map_err(denied)?;
     let connected = first_to_connect(in_turns(allowed), TcpStream::connect).await;
     connected.map_err(|source| DialError::Unreachable {
@@ -172,7 +180,10 @@ async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 /// Connects to an address that was allowed before.
-pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+///
+/// # Errors
+/// That of the connection; [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
+pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     timeout(CONNECT_PATIENCE, TcpStream::connect(address))
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
@@ -201,7 +212,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Time for a server to accept a connection, at whichever of its addresses; shorter than the 20 s that FileZilla waits for a
 /// greeting.
-pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,17 @@
 //! Why a server's certificate is not accepted, in text that tells an operator what to do.
 
+use jiff::Timestamp;
 use rustls::{CertificateError, Error};
 
 use super::fingerprint::Fingerprint;
-use crate::time::utc;
+
+/// Seconds since 1970 as `2024-02-29T12:00:00Z`.
+fn utc(unix_s: u64) -> String {
+    let time = i64::try_from(unix_s)
+        .ok()
+        .and_then(|s| Timestamp::from_second(s).ok());
+    format!("{:.0}", time.unwrap_or(Timestamp::MAX))
+}
 
 /// Why a server's certificate is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

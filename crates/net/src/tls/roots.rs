@@ -36,7 +36,7 @@ pub enum RootsError {
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
-pub(crate) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
     let roots = certificate::certificates(path)?;
     match store(&roots) {
         Ok(_) => Ok(roots),
@@ -52,7 +52,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertErro
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
-pub(crate) fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
+pub fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
     let roots = read(path)?;
     for (number, root) in (1..).zip(&roots) {
         let is_ca = x509_parser::parse_x509_certificate(root)

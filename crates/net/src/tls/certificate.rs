@@ -32,10 +32,16 @@ pub struct CertSource {
 pub enum CertError {
     /// The file could not be read or written.
     #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
     /// The file holds no certificate, or a broken one.
     #[error("{path}: expected certificates in PEM: {why}")]
     NotACertificate {
+        /// The file.
         path: PathBuf,
         /// The reason.
         why: String,
@@ -43,6 +49,7 @@ pub enum CertError {
     /// The file holds no private key, or one of no use.
     #[error("{path}: expected an unencrypted private key in PEM: {why}")]
     NotAKey {
+        /// The file.
         path: PathBuf,
         /// The reason.
         why: String,
@@ -52,6 +59,7 @@ pub enum CertError {
         "{path}: others can use this key (mode {mode:04o}), expected at most 0640: chmod 640 {path}"
     )]
     Exposed {
+        /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
@@ -59,7 +67,9 @@ pub enum CertError {
     /// Each is well, but not with the other.
     #[error("{key_file}: this key does not fit the certificate in {cert_file}")]
     Mismatch {
+        /// The file with the certificate.
         cert_file: PathBuf,
+        /// The file with the key.
         key_file: PathBuf,
     },
 }

@@ -22,12 +22,19 @@ use tracing::info;
 
 use crate::tls::Writer;
 
-nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
+/// The call that counts bytes that the other end has not acknowledged.
+mod queue {
+    #![allow(
+        missing_docs,
+        reason = "the macro makes a public function without text"
+    )]
+    nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
+}
 
 /// Options of a control connection: no delay, since a line is one write; keep-alive, since it
 /// idles while data moves and NATs forget it. With `client`, urgent bytes stay in the stream: some
 /// clients send the whole of `ABOR` as urgent data.
-pub(crate) fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
+pub fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     keep_alive(&socket)?;
@@ -41,7 +48,7 @@ pub(crate) fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
 /// so that what the link counts as accepted is close to what the other end has. Until an orderly
 /// end is known ([`end_orderly`]), closing it in whatever way is a reset: also when this process is
 /// killed.
-pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
+pub fn tune_data(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     keep_alive(&socket)?;
@@ -51,13 +58,13 @@ pub(crate) fn tune_data(stream: &TcpStream) -> io::Result<()> {
 
 /// Options of a connection that is forwarded: those of bulk data, and urgent bytes stay in the stream. Without that, the
 /// kernel takes an urgent byte out of the stream, and it is lost: Telnet and Oracle's clients send some.
-pub(crate) fn tune_forward(stream: &TcpStream) -> io::Result<()> {
+pub fn tune_forward(stream: &TcpStream) -> io::Result<()> {
     keep_urgent_bytes(stream)?;
     tune_data(stream)
 }
 
 /// Has urgent bytes read where they stand in the stream.
-pub(crate) fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
+pub fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_out_of_band_inline(true)
 }
 
@@ -68,7 +75,7 @@ pub(crate) fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of the system call.
-pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
+pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     let address = SocketAddr::new(ip, port);
     let socket = socket2::Socket::new(
         socket2::Domain::for_address(address),
@@ -86,7 +93,7 @@ pub(crate) fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
-pub(crate) async fn connect_from(
+pub async fn connect_from(
     local: IpAddr,
     to: SocketAddr,
     patience: Duration,
@@ -110,13 +117,13 @@ pub(crate) async fn connect_from(
 /// Has the kernel choose the port when the socket connects. A port is free then that no connection *to the same address*
 /// has. A bind looks for one that nothing has: after tens of thousands of connections, which keep their ports for a minute,
 /// the search takes longer than a small file.
-pub(crate) fn choose_port_late(socket: &TcpSocket) {
+pub fn choose_port_late(socket: &TcpSocket) {
     // Without it, all is only slower.
     let _ = setsockopt(socket, sockopt::IpBindAddressNoPort, &true);
 }
 
 /// Accepts the first connection from `peer`; all others are reset.
-pub(crate) async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStream {
+pub async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => {
@@ -133,13 +140,13 @@ pub(crate) async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStre
 
 /// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
 /// which an upload must drain. A grant changes it ([`KernelBuffer`]).
-pub(crate) fn bound_receive_buffer(stream: &TcpStream) -> io::Result<()> {
+pub fn bound_receive_buffer(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_recv_buffer_size(CLIENT_RECEIVE_BYTES)
 }
 
 /// A buffer of the kernel's at one end of an upload, in proportion to the upload's drain budget.
 #[derive(Debug)]
-pub(crate) struct KernelBuffer {
+pub struct KernelBuffer {
     bytes: usize,
 }
 
@@ -147,25 +154,21 @@ impl KernelBuffer {
     /// For what the kernel takes ahead of the gateway, as [`bound_receive_buffer`] has left it. Made smaller at
     /// the start, only to grow soon after, it teaches a client on the same machine segments that do not fill it,
     /// and its kernel then waits for 200 ms again and again.
-    pub(crate) fn unread() -> Self {
+    pub fn unread() -> Self {
         Self {
             bytes: CLIENT_RECEIVE_BYTES,
         }
     }
 
     /// For what the kernel has not sent, as [`tune_data`] has left it.
-    pub(crate) fn unsent() -> Self {
+    pub fn unsent() -> Self {
         Self {
             bytes: UNSENT_MAX_BYTES as usize,
         }
     }
 
     /// Bounds the bytes that the kernel receives ahead of the gateway.
-    pub(crate) fn bound_unread(
-        &mut self,
-        stream: &TcpStream,
-        queue_bytes: usize,
-    ) -> io::Result<()> {
+    pub fn bound_unread(&mut self, stream: &TcpStream, queue_bytes: usize) -> io::Result<()> {
         match self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX) {
             Some(bytes) => SockRef::from(stream).set_recv_buffer_size(bytes),
             None => Ok(()),
@@ -173,11 +176,7 @@ impl KernelBuffer {
     }
 
     /// Bounds the bytes that the kernel has from the gateway and has not sent.
-    pub(crate) fn bound_unsent(
-        &mut self,
-        stream: &TcpStream,
-        queue_bytes: usize,
-    ) -> io::Result<()> {
+    pub fn bound_unsent(&mut self, stream: &TcpStream, queue_bytes: usize) -> io::Result<()> {
         match self.fit(queue_bytes, UNSENT_MAX_BYTES as usize) {
             Some(bytes) => SockRef::from(stream).set_tcp_notsent_lowat(bytes as u32),
             None => Ok(()),
@@ -204,33 +203,33 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
 }
 
 /// Closes with a reset, so that the other end never takes a part for the whole.
-pub(crate) fn abort(stream: TcpStream) {
+pub fn abort(stream: TcpStream) {
     mark_abort(&stream);
     drop(stream);
 }
 
 /// Everything has been written and may be said to be complete: sends the FIN.
-pub(crate) async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
+pub async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
     SockRef::from(writer.leg().tcp()).set_linger(None)?;
     writer.shutdown().await
 }
 
 /// Sends the FIN without the close_notify that TLS has for a complete end; all is flushed.
-pub(crate) fn end_without_notify(writer: &Writer) -> io::Result<()> {
+pub fn end_without_notify(writer: &Writer) -> io::Result<()> {
     let socket = SockRef::from(writer.leg().tcp());
     socket.set_linger(None)?;
     socket.shutdown(Shutdown::Write)
 }
 
 /// Turns the next close into a reset.
-pub(crate) fn mark_abort(stream: &TcpStream) {
+pub fn mark_abort(stream: &TcpStream) {
     // Fails only on a socket that is gone already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
 /// Acknowledges what has been read, once: a server that sends two small replies without TCP_NODELAY keeps
 /// the second until the first is acknowledged, which the kernel puts off for 40 ms.
-pub(crate) fn acknowledge_now(stream: &TcpStream) {
+pub fn acknowledge_now(stream: &TcpStream) {
     // Without it, all is only slower.
     let _ = SockRef::from(stream).set_tcp_quickack(true);
 }
@@ -242,8 +241,8 @@ pub(crate) fn acknowledge_now(stream: &TcpStream) {
 ///
 /// # Errors
 /// The connection's error if it broke with data unacknowledged; [`io::ErrorKind::TimedOut`] after
-/// [`STALLED`] without progress.
-pub(crate) async fn acknowledged(stream: &TcpStream) -> io::Result<()> {
+/// 30 s without progress.
+pub async fn acknowledged(stream: &TcpStream) -> io::Result<()> {
     let begun = Instant::now();
     let mut least = i32::MAX;
     let mut since = begun;
@@ -295,13 +294,13 @@ async fn closed(stream: &TcpStream) {
 fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     let mut bytes = 0;
     // SAFETY: the descriptor is open, as `stream` is borrowed, and `bytes` outlives the call.
-    unsafe { outq(stream.as_raw_fd(), &raw mut bytes) }?;
+    unsafe { queue::outq(stream.as_raw_fd(), &raw mut bytes) }?;
     Ok(bytes)
 }
 
 /// Resolves when the other end has ended the connection, also with bytes left to read, because of which the runtime
 /// says at once that there is something.
-pub(crate) async fn ended(stream: &TcpStream) -> io::Result<()> {
+pub async fn ended(stream: &TcpStream) -> io::Result<()> {
     while !stream.ready(Interest::READABLE).await?.is_read_closed() {
         tokio::time::sleep(END_CHECK).await;
     }
@@ -309,7 +308,7 @@ pub(crate) async fn ended(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Whether the socket has bytes to read, or has got the other end's end.
-pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
+pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
     nix::poll::poll(&mut polled, PollTimeout::ZERO).is_ok()
         && polled[0].revents().is_some_and(|events| {
@@ -321,7 +320,7 @@ pub(crate) fn has_unread(socket: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// Those of the socket.
-pub(crate) fn send_synch(tcp: &TcpStream) -> io::Result<()> {
+pub fn send_synch(tcp: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(tcp);
     socket.send(TELNET_INTERRUPT)?;
     socket.send_out_of_band(TELNET_DATA_MARK)?;

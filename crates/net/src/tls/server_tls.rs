@@ -12,6 +12,7 @@ use super::fingerprint::Fingerprint;
 /// TLS towards a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
+    /// Begin of TLS.
     pub mode: Mode,
     /// How the server's certificate is verified.
     pub verify: Verify,

@@ -33,10 +33,10 @@ pub use certificate::{CertError, CertSource};
 pub use connector::Connector;
 pub use distrust::Distrust;
 pub use fingerprint::{Fingerprint, FingerprintError};
-pub(crate) use https::{HttpsAcceptor, judge};
+pub use https::{HttpsAcceptor, judge};
 pub use leg::{Leg, Reader, Writer};
 pub use roots::RootsError;
-pub(crate) use roots::{read as read_roots, read_cas};
+pub use roots::{read as read_roots, read_cas};
 pub use rules::{Rules, Version};
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
 

@@ -21,6 +21,7 @@ pub enum Host {
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
+    /// The host.
     pub host: Host,
     /// The TCP port, never zero.
     pub port: u16,
@@ -98,8 +99,11 @@ pub enum Denied {
          add \"{}\" to allow", Endpoint { host: Host::Ip(*address), port: *port }
     )]
     Internal {
+        /// Kind of the internal network.
         kind: &'static str,
+        /// The address.
         address: IpAddr,
+        /// The port of the target.
         port: u16,
     },
     /// The gateway's own listener, which no entry lists by its very address.
@@ -152,7 +156,8 @@ impl FromStr for Endpoint {
             text: text.to_owned(),
             expected: "a host with an optional port, such as \"10.20.0.5:21\"",
         };
-        let (host, port) = ftp::logon::split_port(text).ok_or_else(error)?;
+        let (host, port) = units::split_port(text).ok_or_else(error)?;
+        let port = port.unwrap_or(PORT_DEFAULT);
         if text.contains(' ') {
             return Err(error());
         }
@@ -366,7 +371,8 @@ impl FromStr for AllowEntry {
             }
             _ => (text, None),
         };
-        let (host, port) = ftp::logon::split_port(first).ok_or_else(error)?;
+        let (host, port) = units::split_port(first).ok_or_else(error)?;
+        let port = port.unwrap_or(PORT_DEFAULT);
         let ports = port..=last.unwrap_or(port);
         if ports.is_empty() {
             return Err(error());
@@ -553,6 +559,9 @@ const SIX_TO_FOUR: u16 = 0x2002;
 
 /// Longest DNS name in text form (RFC 1035 section 2.3.4, less the root's dot and lengths).
 const NAME_MAX: usize = 253;
+
+/// The port of a target that names none: FTP's.
+const PORT_DEFAULT: u16 = 21;
 
 #[cfg(test)]
 #[path = "target_tests.rs"]
