@@ -41,14 +41,14 @@ use crate::{
     dashboard::{Client, Dashboard},
     limits::Refusal,
     reload::{self, Outcome, SetLog},
-    shared::Shared,
-    status::{Snapshot, StoreStatus},
+    running::Running,
+    status::Snapshot,
     upgrade,
 };
 use net::target::Host;
 
 /// The running gateway, with its present settings.
-type Current = watch::Receiver<Arc<Shared>>;
+type Current = watch::Receiver<Arc<Running>>;
 
 /// By what programs on this machine change the gateway.
 pub(crate) struct Orders {
@@ -94,8 +94,8 @@ pub(crate) async fn serve(
     let others = counted.config.admin_hosts.clone();
     let counted_socket = counted.config.admin_socket.clone();
     let refused = move |client: IpAddr| {
-        counted.registry.refused();
-        counted.usage.is_news(client, Refusal::AdminHost)
+        counted.relay.registry.refused();
+        counted.relay.usage.is_news(client, Refusal::AdminHost)
     };
     let dashboard = Dashboard::new(current.clone(), reloads.clone());
     let views = Router::new()
@@ -300,7 +300,7 @@ async fn status(
 
 /// Whether the gateway works: its tasks, or there would be no answer, and the link's thread.
 async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
-    let link = current.borrow().link.clone();
+    let link = current.borrow().relay.link.clone();
     match link.works(HEALTH_PATIENCE).await {
         true => (StatusCode::OK, "ok\n"),
         false => (
@@ -312,15 +312,15 @@ async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
 
 /// Whether clients get on: the gateway works, and does not end; and a peer answers, where there are front doors.
 async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str) {
-    let shared = current.borrow().clone();
+    let running = current.borrow().clone();
     let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
-    if shared.alive.upgrade().is_none() {
+    if running.relay.alive.upgrade().is_none() {
         return no("shutting down\n");
     }
-    let config = &shared.config;
+    let config = &running.config;
     let has_doors =
         !(config.ftp.is_empty() && config.pass_through.is_empty() && config.forwards.is_empty());
-    let peers = shared.link.snapshot().peers;
+    let peers = running.relay.link.snapshot().peers;
     let is_up =
         |peer: &link::PeerSnapshot| !peer.is_guest && matches!(peer.state, PeerState::Up { .. });
     match has_doors && !peers.iter().any(is_up) {
@@ -466,25 +466,6 @@ fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
     let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
     let in_target = uri.authority().map(ToString::to_string);
     in_headers.chain(in_target).collect()
-}
-
-impl Shared {
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let link = self.link.snapshot();
-        Snapshot {
-            public_key: self.config.link.identity.public_key().to_string(),
-            older_processes: self.older.reports(),
-            admin_listen: self.config.admin_listen.to_string(),
-            admin_socket: self.config.admin_socket.display().to_string(),
-            stores: {
-                let stores = self.stores.as_ref();
-                stores.map_or(Vec::new(), |it| StoreStatus::all(it))
-            },
-            ..self
-                .registry
-                .snapshot(&link, self.link.local_addr().to_string())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -30,11 +30,13 @@ use crate::{
     admin::{self, Https},
     config::{Config, Origin, Peer},
     doors::{Doors, Parts},
+    enrolment::far::Enrolments,
     far,
     intercept::{self, InterceptError, Interception},
     limits::Usage,
     optimise::Stores,
     reload::{self, Reloader},
+    running::Running,
     shared::Shared,
     spool::Spools,
     status::{OlderProcess, Registry, TransferStatus},
@@ -162,7 +164,7 @@ pub async fn run(
         }
         None => (None, None),
     };
-    let link = Link::start_behind(bound.link, config.link.clone(), succession)?;
+    let link = Link::start_behind(bound.link, config.relay.link.clone(), succession)?;
     warn_about_buffers(&link);
     let mut interception = match &predecessor {
         None => Interception::start(&config, &link)?,
@@ -177,11 +179,11 @@ pub async fn run(
     let registry = Registry::new(TransferLog::start(log)?);
     let (cut, cut_seen) = watch::channel(false);
     let (alive, mut all_gone) = mpsc::channel(1);
-    let names = config.peers.iter().map(|peer| peer.name.clone());
-    let shared = Arc::new(Shared {
+    let names = config.relay.peers.iter().map(|peer| peer.name.clone());
+    let relay = Arc::new(Shared {
         link: link.clone(),
         registry: registry.clone(),
-        usage: Usage::new(config.limits),
+        usage: Usage::new(config.relay.limits),
         pairing: Arc::default(),
         known_servers: Arc::default(),
         peer_versions: Arc::default(),
@@ -192,25 +194,30 @@ pub async fn run(
         lending: Arc::default(),
         own: parts.addresses().chain(at_admin.clone()).collect(),
         next_session: Arc::new(AtomicU64::new(first_session())),
-        reloads_ordered: 0,
-        older: older.clone(),
         is_retired: Arc::new(AtomicBool::new(false)),
         cut: cut_seen,
         alive: alive.downgrade(),
         peer_names: names.collect(),
+        settings: Arc::new(config.relay.clone()),
+    });
+    let running = Arc::new(Running {
         config: Arc::new(config),
+        relay: relay.clone(),
+        reloads_ordered: 0,
+        older: older.clone(),
     });
     let mut doors = Doors::default();
-    doors.open(parts, &shared).await;
-    let (current, currently) = watch::channel(shared.clone());
+    doors.open(parts, &running).await;
+    let (current, currently) = watch::channel(running.clone());
+    let (relays, relay_now) = watch::channel(relay.clone());
     let (asks, mut asked) = mpsc::channel(1);
     let (upgrade_asks, mut upgrades_asked) = mpsc::channel(1);
-    let for_far = asks.clone();
+    let enrolments = Arc::new(Enrolments::new(currently.clone(), asks.clone()));
     if let Some(predecessor) = &predecessor {
         doors.inherit(&predecessor.pass_through);
     }
     let set_log = reloads.set_log.clone();
-    let mut reloader = Reloader::new(current, doors, at_admin, reloads);
+    let mut reloader = Reloader::new(current, relays, doors, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = currently.clone();
     let has_admin = admin.is_some() || https.is_some() || socket.is_some();
@@ -235,11 +242,11 @@ pub async fn run(
     side_tasks.spawn(tick(registry.clone()));
     side_tasks.spawn(dismiss(currently.clone()));
     let follow_older =
-        side_tasks.spawn(older.follow(currently.clone(), |shared: &Shared| &shared.config));
-    let lending = shared.lending.clone();
+        side_tasks.spawn(older.follow(currently.clone(), |running: &Running| &running.config));
+    let lending = relay.lending.clone();
     side_tasks.spawn(async move { lending.sweep().await });
     let mut accepting = JoinSet::new();
-    accepting.spawn(far::serve(link.clone(), currently, for_far));
+    accepting.spawn(far::serve(link.clone(), relay_now, enrolments));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {
         predecessor.up().await?;
@@ -311,7 +318,7 @@ pub async fn run(
             successor.pass_on_order();
         }
         drain = reloader.config().upgrade_drain_max;
-        if let Some(stores) = &shared.stores {
+        if let Some(stores) = &relay.stores {
             tokio::task::block_in_place(|| stores.retire());
         }
         let drained = async {
@@ -323,7 +330,7 @@ pub async fn run(
                 }
             })
             .await;
-            shared.is_retired.store(true, Relaxed);
+            relay.is_retired.store(true, Relaxed);
             drop(alive);
             all_gone.recv().await;
             // What sessions have left to the link is still on its way.
@@ -335,7 +342,7 @@ pub async fn run(
             () = at_last(drain) => drain = Some(Duration::ZERO),
         }
     } else {
-        socket_left = has_socket.then(|| shared.config.admin_socket.clone());
+        socket_left = has_socket.then(|| running.config.admin_socket.clone());
         (watch.tell)(State::Ending);
         interception.end();
         reloader.close().await;
@@ -384,14 +391,14 @@ async fn serve(
             Some(asker) = orders.upgrades.recv() => Some(asker),
         };
         info!("another process is started to take this one's place");
-        let shared = reloader.shared();
+        let running = reloader.running();
         let program = reloader.program().cloned();
         let doors = reloader.doors();
         let admin = sockets.admin.as_ref().map(|socket| {
-            let name = upgrade::admin_name(shared.config.admin_listen);
+            let name = upgrade::admin_name(running.config.admin_listen);
             (name, socket.as_fd())
         });
-        let https = shared
+        let https = running
             .config
             .admin_https
             .as_ref()
@@ -401,7 +408,7 @@ async fn serve(
             (name, socket.as_fd())
         });
         let socket = sockets.socket.as_ref().map(|socket| {
-            let name = upgrade::admin_socket_name(&shared.config.admin_socket);
+            let name = upgrade::admin_socket_name(&running.config.admin_socket);
             (name, socket.as_fd())
         });
         let handing = Handing {
@@ -414,9 +421,9 @@ async fn serve(
                 .chain(https)
                 .chain(socket)
                 .collect(),
-            link: &shared.link,
-            older: &shared.older,
-            peers_up: peers_up(&shared.link),
+            link: &running.relay.link,
+            older: &running.older,
+            peers_up: peers_up(&running.relay.link),
             pass_through: doors.pass_through_clients(),
         };
         let handed = match upgrade::hand_over(handing, interception).await {
@@ -426,7 +433,7 @@ async fn serve(
                     Ok(()) => Ok(successor),
                     Err(error) => {
                         (watch.tell)(State::Succeeded(std::process::id()));
-                        successor.give_up(&shared.link, interception);
+                        successor.give_up(&running.relay.link, interception);
                         Err(error)
                     }
                 }
@@ -437,7 +444,7 @@ async fn serve(
             Ok(successor) => return (successor, asker),
             Err(error) => {
                 warn!(%error, "no other process has taken this one's place");
-                let sessions = shared.registry.sessions_open();
+                let sessions = running.relay.registry.sessions_open();
                 if let Some(asker) = asker {
                     // Whoever asked may be gone.
                     let _ = asker.send(upgrade::Outcome::failed(&error, sessions));
@@ -484,14 +491,14 @@ fn peers_up(link: &Link) -> Vec<String> {
 
 /// The numbers of these peers.
 fn peers_named(config: &Config, names: &[String]) -> Vec<usize> {
-    let peers = config.peers.iter().enumerate();
+    let peers = config.relay.peers.iter().enumerate();
     let named = peers.filter(|(_, peer)| names.contains(&peer.name));
     named.map(|(number, _)| number).collect()
 }
 
 /// Waits until the link is connected to those of the peers `names` that it connects to by itself.
 async fn connect(link: &Link, config: &Config, names: &[String]) {
-    let configured = config.link.peers.iter();
+    let configured = config.relay.link.peers.iter();
     let wanted = configured.filter(|it| it.endpoint.is_some() && names.contains(&it.name));
     let wanted: Vec<_> = wanted.map(|peer| &peer.name).collect();
     let connected = async {
@@ -561,14 +568,20 @@ fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
 }
 
 /// Has peers that were removed hear it when they come.
-async fn dismiss(current: watch::Receiver<Arc<Shared>>) {
+async fn dismiss(current: watch::Receiver<Arc<Running>>) {
     let mut ticks = interval(DISMISS_EVERY);
     loop {
         ticks.tick().await;
-        let shared = current.borrow().clone();
-        let link = &shared.link;
+        let running = current.borrow().clone();
+        let link = &running.relay.link;
         let is_dismissed = |peer: &&Peer| peer.origin == Origin::Dismissed;
-        let mut dismissed = shared.config.peers.iter().filter(is_dismissed).peekable();
+        let mut dismissed = running
+            .config
+            .relay
+            .peers
+            .iter()
+            .filter(is_dismissed)
+            .peekable();
         if dismissed.peek().is_none() {
             continue;
         }

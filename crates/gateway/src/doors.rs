@@ -18,7 +18,7 @@ use crate::{
     config::{Config, DoorTls, FtpDoor},
     near::{self, PassThroughDoor},
     place::{Place, Places, data_places},
-    shared::Shared,
+    running::Running,
     upgrade::PassThroughClients,
 };
 use net::tls::{self, Acceptor, AcceptorError};
@@ -143,9 +143,9 @@ impl Doors {
         })
     }
 
-    /// Opens the doors of `shared`'s configuration, and closes those that it does not have.
-    pub(crate) async fn open(&mut self, parts: Parts, shared: &Arc<Shared>) {
-        let config = &shared.config;
+    /// Opens the doors of the present configuration, and closes those that it does not have.
+    pub(crate) async fn open(&mut self, parts: Parts, running: &Running) {
+        let (config, relay) = (&running.config, &running.relay);
         let places = Places::of(config);
         let mut accepting = JoinSet::new();
         let doors = places.ftp.iter().zip(&config.ftp).zip(&parts.acceptors);
@@ -157,7 +157,7 @@ impl Doors {
                 parts.listener(place),
                 door.clone(),
                 tls.clone(),
-                shared.clone(),
+                relay.clone(),
             ));
         }
         let mut pass_through = Vec::new();
@@ -168,7 +168,7 @@ impl Doors {
             }
             let mut before = self.pass_through.iter();
             let before = before.find(|before| before.config().listen == door.listen);
-            let door = PassThroughDoor::new(door.clone(), shared.clone(), before);
+            let door = PassThroughDoor::new(door.clone(), relay.clone(), before);
             accepting.spawn(near::serve_pass_through(
                 parts.listener(control),
                 data.iter().map(|place| parts.listener(place)).collect(),
@@ -184,7 +184,7 @@ impl Doors {
             accepting.spawn(near::serve_forward(
                 parts.listener(place),
                 forward.clone(),
-                shared.clone(),
+                relay.clone(),
             ));
         }
         for door in std::mem::take(&mut self.pass_through) {

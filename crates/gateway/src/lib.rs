@@ -29,6 +29,8 @@ mod place;
 mod pump;
 pub mod register;
 pub mod reload;
+mod running;
+pub mod settings;
 mod shared;
 pub mod spool;
 pub mod status;

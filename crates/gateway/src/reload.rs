@@ -20,6 +20,7 @@ use crate::{
     config::{Config, ConfigError},
     doors::{DoorError, Doors},
     register::Register,
+    running::Running,
     shared::Shared,
     transfer_log::{self, Opened},
     upgrade::{PeerFiles, Program},
@@ -112,7 +113,9 @@ enum ReloadError {
 
 /// The part of a running gateway that changes at a reload.
 pub(crate) struct Reloader {
-    current: watch::Sender<Arc<Shared>>,
+    current: watch::Sender<Arc<Running>>,
+    /// The same for the far gateway's part.
+    relay: watch::Sender<Arc<Shared>>,
     doors: Doors,
     /// Where the admin interface listens.
     at_admin: Vec<SocketAddr>,
@@ -123,7 +126,8 @@ pub(crate) struct Reloader {
 
 impl Reloader {
     pub(crate) fn new(
-        current: watch::Sender<Arc<Shared>>,
+        current: watch::Sender<Arc<Running>>,
+        relay: watch::Sender<Arc<Shared>>,
         doors: Doors,
         at_admin: Vec<SocketAddr>,
         reloads: Reloads,
@@ -131,6 +135,7 @@ impl Reloader {
         let known = Known::all(&current.borrow().config);
         Self {
             current,
+            relay,
             doors,
             at_admin,
             known,
@@ -180,7 +185,7 @@ impl Reloader {
         &mut self.doors
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn running(&self) -> Arc<Running> {
         self.current.borrow().clone()
     }
 
@@ -192,8 +197,8 @@ impl Reloader {
     /// The link and its peers, once another process has taken this one's place.
     pub(crate) fn remaining_peers(&self) -> RemainingPeers {
         RemainingPeers {
-            link: self.current.borrow().link.clone(),
-            rate_max: self.config().link.rate_max,
+            link: self.current.borrow().relay.link.clone(),
+            rate_max: self.config().relay.link.rate_max,
             known: self.known.clone(),
         }
     }
@@ -242,21 +247,30 @@ impl Reloader {
         // From here on nothing fails.
         let names = known.iter().map(|known| known.link.name.clone());
         let peers = known.iter().map(|known| known.link.clone());
-        before.link.set_peers(peers.collect(), config.link.rate_max);
-        before.usage.set_limits(config.limits);
-        before.registry.transfer_log().go_on_in(log);
-        let shared = Arc::new(Shared {
+        let relay = &before.relay;
+        relay
+            .link
+            .set_peers(peers.collect(), config.relay.link.rate_max);
+        relay.usage.set_limits(config.relay.limits);
+        relay.registry.transfer_log().go_on_in(log);
+        let relay = Arc::new(Shared {
             own: parts.addresses().chain(self.at_admin.clone()).collect(),
             peer_names: names.collect(),
-            reloads_ordered: before.reloads_ordered + u64::from(cause == Cause::Order),
+            settings: Arc::new(config.relay.clone()),
+            ..(**relay).clone()
+        });
+        let running = Arc::new(Running {
             config: Arc::new(config),
-            ..(*before).clone()
+            relay: relay.clone(),
+            reloads_ordered: before.reloads_ordered + u64::from(cause == Cause::Order),
+            older: before.older.clone(),
         });
         self.known = known;
-        self.current.send_replace(shared.clone());
-        self.doors.open(parts, &shared).await;
+        self.relay.send_replace(relay);
+        self.current.send_replace(running.clone());
+        self.doors.open(parts, &running).await;
         if cause == Cause::Order {
-            (self.reloads.taken)(&shared.config);
+            (self.reloads.taken)(&running.config);
         }
         Ok((taken, needs_restart))
     }

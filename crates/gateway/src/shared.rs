@@ -16,18 +16,17 @@ use tokio::{
 };
 
 use crate::{
-    config::{Config, FtpDoor},
     drain::ServerRates,
     known_servers::KnownServers,
     limits::Usage,
     optimise::{Agreement, Coded, Key, Lending, Scope, Stores},
     pairing::Pairing,
     peer_versions::PeerVersions,
+    settings::{FtpDoor, Settings},
     spool::Spools,
     status::Registry,
     time,
     truncation::Truncations,
-    upgrade::OlderProcesses,
     wire::{Coding, Hello, Service, StoreTerms, encode},
 };
 use net::{
@@ -39,7 +38,7 @@ use net::{
 /// the same parts; sessions keep the one that they began with.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
-    pub(crate) config: Arc<Config>,
+    pub(crate) settings: Arc<Settings>,
     /// Names of the link's peers, removed ones included.
     pub(crate) peer_names: Arc<[String]>,
     pub(crate) link: Link,
@@ -57,10 +56,6 @@ pub(crate) struct Shared {
     /// Where the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
-    /// Reloads that operators have ordered: what is set by hand holds until the next one.
-    pub(crate) reloads_ordered: u64,
-    /// Processes whose place this one has taken.
-    pub(crate) older: Arc<OlderProcesses>,
     /// Another process has taken this one's place, and peers know that.
     pub(crate) is_retired: Arc<AtomicBool>,
     /// True once a shutdown's time for draining is over: open connections must end now.
@@ -116,7 +111,7 @@ impl Shared {
         target: &Endpoint,
     ) -> Result<TcpStream, DialError> {
         let none = AllowList::default();
-        let allow = self.config.peer(peer).map_or(&none, |p| &p.allow);
+        let allow = self.settings.peer(peer).map_or(&none, |p| &p.allow);
         dial::dial(target, allow, &self.own).await
     }
 
@@ -129,7 +124,7 @@ impl Shared {
         class: Class,
         service: impl Fn(PeerId) -> (Service, T),
     ) -> Result<(PeerId, T, SendStream, RecvStream), ReachError> {
-        let mut peers = self.config.peers_for(host, via);
+        let mut peers = self.settings.peers_for(host, via);
         if peers.len() > 1 {
             // A peer that is known to be silent is asked only after those that are up.
             let link = self.link.snapshot();
@@ -198,7 +193,7 @@ impl Shared {
         if !door.compresses && store.is_none() {
             return None;
         }
-        let compresses = self.config.compresses(peer, door.compresses);
+        let compresses = self.settings.compresses(peer, door.compresses);
         let agreement = Agreement::offered(compresses, store, door.deduplicates);
         let store = agreement.cutting().map(|cutting| StoreTerms {
             tenant: tenant.to_owned(),
@@ -216,7 +211,7 @@ impl Shared {
     pub(crate) fn agree(&self, peer: PeerId, offer: &Coding) -> Agreement {
         let terms = offer.store.as_ref();
         let store = terms.and_then(|terms| self.store(peer, &terms.tenant));
-        Agreement::accepted(offer, self.config.compresses(peer, true), store)
+        Agreement::accepted(offer, self.settings.compresses(peer, true), store)
     }
 
     /// What becomes of the bytes of a data connection. `beside` is a stream of its session.
@@ -231,7 +226,7 @@ impl Shared {
 
     /// The chunk store for `tenant` of `peer`, where the configuration has one.
     pub(crate) fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
-        let (of_peer, key) = self.config.peer_and_key(peer)?;
+        let (of_peer, key) = self.settings.peer_and_key(peer)?;
         let has_tenant = tenant.is_empty() || of_peer.tenants.iter().any(|it| it == tenant);
         let stores = self.stores.as_ref();
         let stores = stores.filter(|_| has_tenant && of_peer.deduplicates)?;
@@ -255,7 +250,7 @@ impl Shared {
     }
 
     fn down(&self, peer: PeerId, last_answer: Option<std::time::SystemTime>) -> ReachError {
-        let configured = self.config.endpoint_of(peer).map(str::to_owned);
+        let configured = self.settings.endpoint_of(peer).map(str::to_owned);
         let snapshot = self.link.snapshot();
         let seen = snapshot.peers.get(peer.0);
         let endpoint = configured

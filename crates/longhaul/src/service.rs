@@ -66,7 +66,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     };
     let other = || format!("what answers at {at} is no gateway of this version");
     let snapshot: Snapshot = serde_json::from_str(&answer.body).with_context(other)?;
-    let own = config.link.identity.public_key().to_string();
+    let own = config.relay.link.identity.public_key().to_string();
     if snapshot.public_key != own {
         eprintln!(
             "Another gateway answers at {at}: give this one a socket of its own by [admin] socket"
@@ -93,7 +93,7 @@ fn ensure_none_without_socket(config: &Config) -> anyhow::Result<()> {
     let Ok(answer) = admin::ask(&address, "GET", "/status.json") else {
         return Ok(());
     };
-    let own = config.link.identity.public_key().to_string();
+    let own = config.relay.link.identity.public_key().to_string();
     let is_own =
         serde_json::from_str::<Snapshot>(&answer.body).is_ok_and(|it| it.public_key == own);
     anyhow::ensure!(

@@ -45,8 +45,8 @@ impl Handshakes {
         tcp: TcpStream,
         client: SocketAddr,
     ) -> Option<(Leg, Vec<CertificateDer<'static>>)> {
-        let shared = self.current.borrow().clone();
-        let roots = shared.config.client_ca();
+        let running = self.current.borrow().clone();
+        let roots = running.config.client_ca();
         let leg = self.acceptor.accept(tcp, roots).await;
         let leg = leg.inspect_err(|error| debug!(%client, %error, "no TLS"));
         let leg = leg.ok()?;
@@ -54,8 +54,12 @@ impl Handshakes {
         if !shown.is_empty()
             && let Err(error) = tls::judge(&shown, roots)
         {
-            shared.registry.refused();
-            if shared.usage.is_news(client.ip(), Refusal::AdminCertificate) {
+            running.relay.registry.refused();
+            if running
+                .relay
+                .usage
+                .is_news(client.ip(), Refusal::AdminCertificate)
+            {
                 warn!(%client, %error, "a certificate at the dashboard that is not good");
             }
             shown.clear();

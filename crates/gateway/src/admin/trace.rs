@@ -26,7 +26,7 @@ pub(super) async fn trace(
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, (StatusCode, String)> {
     check_program(&from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
-    let link = current.borrow().link.clone();
+    let link = current.borrow().relay.link.clone();
     let peers = link.snapshot().peers;
     let peers = peers.iter().enumerate();
     let peers = peers.filter(|(_, peer)| !peer.is_removed && !peer.is_guest);

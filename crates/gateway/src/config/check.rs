@@ -13,8 +13,8 @@ use toml::Spanned;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Config, DoorTls, Forward, FtpDoor, Origin, Peer, check_admin, check_limits, check_log,
-    check_optimise, check_pass_through, check_spool, check_tls, check_transparent,
+    Config, DoorTls, Forward, FtpDoor, Origin, Peer, Settings, check_admin, check_limits,
+    check_log, check_optimise, check_pass_through, check_spool, check_tls, check_transparent,
     door_keys::{passive_ports, served, via},
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
     peer_name::{PEER_NAME_MAX, may_be_name},
@@ -83,20 +83,22 @@ pub(super) fn check(
     let mut config = Config {
         key_file,
         link_listen: file.link.listen.unwrap_or(LINK_LISTEN),
-        link: LinkConfig {
-            identity,
-            peers: link_peers,
-            policy,
-            rate_max: rate_max(file.link.rate_max.as_ref())?,
-            memory_max,
-            idle_timeout: idle_timeout(file.link.idle_timeout.as_ref())?,
-            memory_file: Some(memory_file),
+        relay: Settings {
+            link: LinkConfig {
+                identity,
+                peers: link_peers,
+                policy,
+                rate_max: rate_max(file.link.rate_max.as_ref())?,
+                memory_max,
+                idle_timeout: idle_timeout(file.link.idle_timeout.as_ref())?,
+                memory_file: Some(memory_file),
+            },
+            peers,
+            limits,
         },
-        peers,
         ftp: Vec::new(),
         pass_through: Vec::new(),
         forwards: Vec::new(),
-        limits,
         admin_hosts: check_admin::hosts(file.admin.as_ref())?,
         admin_token: check_admin::token(file.admin.as_ref(), folder)?,
         admin_token_file: check_admin::token_file(file.admin.as_ref(), folder),

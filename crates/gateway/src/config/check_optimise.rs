@@ -109,7 +109,7 @@ pub(super) fn tenant(
     config: &Config,
 ) -> Result<Option<String>, Problem> {
     let Some(name) = name else { return Ok(None) };
-    let mut peers = config.peers.iter().enumerate();
+    let mut peers = config.relay.peers.iter().enumerate();
     let is_known = peers
         .any(|(at, peer)| via.is_none_or(|via| via == at) && peer.tenants.contains(name.get_ref()));
     match is_known {

@@ -8,7 +8,9 @@ use super::{
     file::FtpSection,
     problem::{Problem, problem},
 };
-use super::{FTP_PORT, Intercepted};
+use ftp::logon::FTP_PORT;
+
+use super::Intercepted;
 
 /// Whether the door is a transparent one.
 pub(super) fn door(
@@ -35,7 +37,7 @@ pub(super) fn door(
         ));
     }
     let clients = section.clients.as_deref().unwrap_or_default();
-    if Intercepted::new(&config.peers, via, listen, clients).is_empty() {
+    if Intercepted::new(&config.relay.peers, via, listen, clients).is_empty() {
         return Err(problem(
             transparent,
             "there is nothing to intercept: expected an address or a network in the serves of a \

@@ -17,10 +17,11 @@ pub(super) fn via(
 ) -> Result<Option<usize>, Problem> {
     let Some(via) = via else { return Ok(None) };
     let named = |peer: &Peer| peer.name == *via.get_ref() && !peer.is_guest();
-    match config.peers.iter().position(named) {
+    match config.relay.peers.iter().position(named) {
         Some(index) => Ok(Some(index)),
         None => {
             let names: Vec<_> = config
+                .relay
                 .peers
                 .iter()
                 .filter(|p| !p.is_guest())
@@ -42,7 +43,11 @@ pub(super) fn served(
     via: Option<usize>,
     config: &Config,
 ) -> Result<(), Problem> {
-    if config.peers_for(&target.get_ref().host, via).is_empty() {
+    if config
+        .relay
+        .peers_for(&target.get_ref().host, via)
+        .is_empty()
+    {
         let message = "no [[peer]] serves this target, expected one whose serves matches it, or via = with the name of a peer";
         return Err(problem(target, message));
     }

@@ -90,6 +90,3 @@ impl fmt::Display for Intercepted {
         Ok(())
     }
 }
-
-/// Port of the servers whose connections are intercepted.
-pub(crate) const FTP_PORT: u16 = 21;

@@ -182,9 +182,9 @@ mod tests {
             let config = config("registered", of_file, of_register).expect("it is right");
             let host = Host::parse(host).expect("a host");
             let expected: Vec<_> = expected.iter().map(|number| PeerId(*number)).collect();
-            let chosen = config.peers_for(&host, None);
+            let chosen = config.relay.peers_for(&host, None);
             assert_eq!(chosen, expected, "{of_file} {of_register:?} {host}");
-            let by_name = config.peers_for(&host, Some(1));
+            let by_name = config.relay.peers_for(&host, Some(1));
             assert_eq!(by_name, [PeerId(1)], "a listener may name it");
         }
     }

@@ -94,9 +94,9 @@ listen = "127.0.0.1:9811"
     let config = folder.parse(&text).expect("a valid configuration");
     assert_eq!(config.ftp[0].target.as_ref().map(|t| t.port), Some(21));
     assert_eq!(config.ftp[0].passive_ports, Some(30000..=30999));
-    assert_eq!(config.link.idle_timeout.as_secs(), 120);
+    assert_eq!(config.relay.link.idle_timeout.as_secs(), 120);
     assert_eq!(
-        config.peers[0].allow.0.len(),
+        config.relay.peers[0].allow.0.len(),
         1,
         "the peer's own list replaces far.allow"
     );
@@ -325,10 +325,10 @@ fn what_clients_may_take_fits_the_streams_of_a_peer() {
         let link = format!("[link]\nmemory_max = \"{memory}\"\n");
         let limits = |rest: &str| {
             let text = with_peer(&format!("{link}[limits]\n{rest}"));
-            folder.parse(&text).expect("it fits").limits
+            folder.parse(&text).expect("it fits").relay.limits
         };
         let default = limits("");
-        let sum = |l: &Limits| l.sessions_max + l.transfers_max + l.forwards_max;
+        let sum = |l: &crate::limits::Limits| l.sessions_max + l.transfers_max + l.forwards_max;
         assert!(sum(&default) <= streams, "{memory}: {default:?}");
         assert!(sum(&default) + 3 > streams, "{memory}: {default:?}");
         assert!(default.forwards_max <= streams / 8);
@@ -345,7 +345,11 @@ fn what_clients_may_take_fits_the_streams_of_a_peer() {
     // Those of two peers share the memory.
     let key = Identity::generate().public_key();
     let second = format!("[[peer]]\nname = \"site-c\"\npublic_key = \"{key}\"\n");
-    let two = folder.parse(&with_peer(&second)).expect("it fits").limits;
+    let two = folder
+        .parse(&with_peer(&second))
+        .expect("it fits")
+        .relay
+        .limits;
     assert_eq!(two.sessions_max, 1086 / 2);
     let all = "[[forward]]\nlisten = \"127.0.0.1:1\"\ntarget = \"10.0.0.1:1\"\n\
                [limits]\nsessions_max = 1000\ntransfers_max = 1000\nforwards_max = 172\n";

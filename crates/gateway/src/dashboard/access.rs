@@ -100,11 +100,11 @@ impl Dashboard {
         client: &Client,
         headers: &HeaderMap,
     ) -> Result<(), Refused> {
-        let shared = self.shared();
-        if client.process.is_some() || client.is_known(&shared.config) {
+        let running = self.running();
+        if client.process.is_some() || client.is_known(&running.config) {
             return Ok(());
         }
-        let token = shared.config.admin_token.as_ref();
+        let token = running.config.admin_token.as_ref();
         self.access.allows(wanted, client, headers, token)
     }
 

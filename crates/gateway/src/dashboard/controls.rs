@@ -19,7 +19,7 @@ use crate::{
     enrolment::Invite,
     register::{OpenInvite, Register, Unwanted},
     reload,
-    shared::Shared,
+    running::Running,
 };
 use net::target::Endpoint;
 
@@ -47,16 +47,16 @@ pub(super) async fn rate(
         let least = format!("expected a rate of at least {RATE_MAX_MIN}");
         return Err(Refused::Value(least));
     }
-    let shared = dashboard.shared();
+    let running = dashboard.running();
     let id = match &peer {
         None => None,
         Some(name) => {
-            let mut peers = shared.config.peers.iter();
+            let mut peers = running.config.relay.peers.iter();
             let found = peers.find(|it| it.name == *name && !it.is_guest());
             Some(found.ok_or(Refused::Nothing("peer"))?.id)
         }
     };
-    lock(&dashboard.rates).set(&shared, id, rate_max);
+    lock(&dashboard.rates).set(&running, id, rate_max);
     let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
     let peer = peer.unwrap_or_else(|| "all peers".to_owned());
     audit::changed(
@@ -80,7 +80,7 @@ pub(super) async fn stop(
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Stop { transfer } = read(&body)?;
-    match dashboard.shared().registry.stop(transfer) {
+    match dashboard.running().relay.registry.stop(transfer) {
         true => {
             audit::changed(
                 &client.principal(),
@@ -107,7 +107,7 @@ pub(super) async fn clear(
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let Clear { store } = read(&body)?;
-    let stores = dashboard.shared().stores.clone();
+    let stores = dashboard.running().relay.stores.clone();
     let name = store.clone();
     let cleared = spawn_blocking(move || stores?.clear(&name)).await;
     let cleared = cleared.map_err(|_| Refused::Failed("the store cannot be cleared".to_owned()))?;
@@ -155,9 +155,9 @@ pub(super) async fn invite(
         let message = format!("expected 1 to {MINUTES_MAX} minutes");
         return Err(Refused::Value(message));
     }
-    let shared = dashboard.shared();
+    let running = dashboard.running();
     let minutes = wish.minutes;
-    let made = spawn_blocking(move || make(&shared, wish)).await;
+    let made = spawn_blocking(move || make(&running, wish)).await;
     let invite =
         made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
     dashboard.take_on().await?;
@@ -174,9 +174,9 @@ pub(super) async fn invite(
 }
 
 /// Makes an invite, and puts it into the register.
-fn make(shared: &Shared, wish: Wish) -> Result<Invite, Refused> {
-    let path = Register::path(&shared.config.key_file);
-    let own = shared.config.link.identity.public_key();
+fn make(running: &Running, wish: Wish) -> Result<Invite, Refused> {
+    let path = Register::path(&running.config.key_file);
+    let own = running.config.relay.link.identity.public_key();
     let now = unix_s();
     let changed = Register::change(&path, now, |register| {
         let endpoint = wish.endpoint.as_deref().or(register.endpoint.as_deref());

@@ -45,13 +45,14 @@ pub(super) async fn login(
     body: Bytes,
 ) -> Result<Response, Refused> {
     let Login { token: said } = read(&body)?;
-    let shared = dashboard.shared();
-    let token = shared.config.admin_token.as_ref();
+    let running = dashboard.running();
+    let token = running.config.admin_token.as_ref();
     let token = token.ok_or_else(|| Refused::without_token(&client))?;
     let address = client.address;
     if !token.is(said.trim()) {
-        shared.registry.refused();
-        if shared
+        running.relay.registry.refused();
+        if running
+            .relay
             .usage
             .is_news(address.ip(), limits::Refusal::AdminToken)
         {
@@ -80,12 +81,12 @@ pub(super) async fn access(
 ) -> Response {
     let may = |wanted| dashboard.allows(wanted, &client, &headers);
     let invite = may(Wanted::Invite);
-    let shared = dashboard.shared();
+    let running = dashboard.running();
     json(&May {
         look: may(Wanted::Look).is_ok(),
         change: may(Wanted::Change).is_ok(),
         invite: invite.is_ok(),
-        has_token: shared.config.admin_token.is_some() && !client.is_known(&shared.config),
+        has_token: running.config.admin_token.is_some() && !client.is_known(&running.config),
         why_not: invite.err().map(|refused| refused.to_string()),
     })
 }

@@ -51,11 +51,11 @@ use self::{
     rates::Rates,
     refused::Refused,
 };
-use crate::{reload, shared::Shared};
+use crate::{reload, running::Running};
 
 /// What the dashboard of a gateway is made of.
 pub(crate) struct Dashboard {
-    current: watch::Receiver<Arc<Shared>>,
+    current: watch::Receiver<Arc<Running>>,
     reloads: mpsc::Sender<reload::Request>,
     access: Access,
     feed: Feed,
@@ -67,7 +67,7 @@ pub(crate) struct Dashboard {
 
 impl Dashboard {
     pub(crate) fn new(
-        current: watch::Receiver<Arc<Shared>>,
+        current: watch::Receiver<Arc<Running>>,
         reloads: mpsc::Sender<reload::Request>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -139,16 +139,16 @@ impl Dashboard {
     }
 
     fn look(&self, is_second: bool) {
-        let shared = self.shared();
-        let token = shared.config.admin_token.as_ref();
+        let running = self.running();
+        let token = running.config.admin_token.as_ref();
         for feed in [&self.feed, &self.nameless_feed] {
-            feed.guard(token, shared.config.client_ca());
+            feed.guard(token, running.config.client_ca());
         }
-        let mut snapshot = shared.snapshot();
-        let recent_total = shared.registry.recent_total();
+        let mut snapshot = running.snapshot();
+        let recent_total = running.relay.registry.recent_total();
         let mut view = {
             let mut rates = lock(&self.rates);
-            view::Gateway::new(&snapshot, &shared.config, rates.of(&shared), recent_total)
+            view::Gateway::new(&snapshot, &running.config, rates.of(&running), recent_total)
         };
         let mut history = lock(&self.history);
         if is_second {
@@ -160,7 +160,7 @@ impl Dashboard {
             };
             peer.note_plain_tcp(path);
             if is_second {
-                shared.registry.note_path(&peer.status.name, path);
+                running.relay.registry.note_path(&peer.status.name, path);
             }
         }
         drop(history);
@@ -170,7 +170,7 @@ impl Dashboard {
     }
 
     /// The gateway as it is set up now.
-    fn shared(&self) -> Arc<Shared> {
+    fn running(&self) -> Arc<Running> {
         self.current.borrow().clone()
     }
 }

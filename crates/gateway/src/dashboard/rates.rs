@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use link::PeerId;
 use units::BitRate;
 
-use crate::{config::Config, shared::Shared};
+use crate::{config::Config, running::Running};
 
 /// What was set by hand since the last reload that an operator has ordered.
 #[derive(Debug, Default)]
@@ -26,40 +26,43 @@ pub(super) struct ByHand {
 
 impl ByHand {
     /// Sets them after a reload has set those of the configuration.
-    fn set_again(&self, shared: &Shared) {
+    fn set_again(&self, running: &Running) {
         if let Some(rate) = self.all {
-            shared.link.set_rate_max(None, rate);
+            running.relay.link.set_rate_max(None, rate);
         }
         for (number, rate) in &self.peers {
-            shared.link.set_rate_max(Some(PeerId(*number)), *rate);
+            running
+                .relay
+                .link
+                .set_rate_max(Some(PeerId(*number)), *rate);
         }
     }
 }
 
 impl Rates {
     /// Those in force beside the present configuration.
-    pub(super) fn of(&mut self, shared: &Shared) -> &mut ByHand {
-        let is_same = |config| Arc::ptr_eq(config, &shared.config);
+    pub(super) fn of(&mut self, running: &Running) -> &mut ByHand {
+        let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {
-            self.config = Some(shared.config.clone());
-            match self.reloads_ordered == shared.reloads_ordered {
-                true => self.by_hand.set_again(shared),
+            self.config = Some(running.config.clone());
+            match self.reloads_ordered == running.reloads_ordered {
+                true => self.by_hand.set_again(running),
                 false => self.by_hand = ByHand::default(),
             }
-            self.reloads_ordered = shared.reloads_ordered;
+            self.reloads_ordered = running.reloads_ordered;
         }
         &mut self.by_hand
     }
 
     /// Sets a limit, of a peer or of all together.
-    pub(super) fn set(&mut self, shared: &Shared, peer: Option<PeerId>, rate: Option<BitRate>) {
-        let by_hand = self.of(shared);
+    pub(super) fn set(&mut self, running: &Running, peer: Option<PeerId>, rate: Option<BitRate>) {
+        let by_hand = self.of(running);
         match peer {
             None => by_hand.all = Some(rate),
             Some(PeerId(number)) => {
                 by_hand.peers.insert(number, rate);
             }
         }
-        shared.link.set_rate_max(peer, rate);
+        running.relay.link.set_rate_max(peer, rate);
     }
 }

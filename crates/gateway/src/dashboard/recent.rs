@@ -36,7 +36,7 @@ pub(super) async fn recent(
         // What is found tells names, too.
         return Err(Refused::HidesNames);
     }
-    let mut found = dashboard.shared().registry.recent(&Search {
+    let mut found = dashboard.running().relay.registry.recent(&Search {
         words: asked.words,
         failed: asked.failed,
         before: asked.before,

@@ -33,10 +33,10 @@ pub(super) async fn fill(
     body: Bytes,
 ) -> Result<StatusCode, Refused> {
     let wish: Wish = read(&body)?;
-    let shared = dashboard.shared();
+    let running = dashboard.running();
     // Where there are stores, one is open.
-    let _ = shared.store(PeerId(0), "");
-    let registry = shared.registry.clone();
+    let _ = running.relay.store(PeerId(0), "");
+    let registry = running.relay.registry.clone();
     let path = KnownPath {
         rate: BitRate::gbit(1),
         rtt: Duration::from_millis(80),

@@ -85,15 +85,15 @@ impl Gateway {
         by_hand: &ByHand,
         recent_total: u64,
     ) -> Self {
-        let (policy, rate_reserved) = match config.link.policy {
+        let (policy, rate_reserved) = match config.relay.link.policy {
             Policy::Fair => ("fair", None),
             Policy::Background => ("background", None),
             Policy::Reserved(rate) => ("reserved", Some(rate.as_bits_per_s())),
         };
-        let rate_max = RateMax::new(config.link.rate_max, by_hand.all);
+        let rate_max = RateMax::new(config.relay.link.rate_max, by_hand.all);
         let of_all = rate_max.now_bits_per_s;
         let peers = snapshot.peers.iter().take(PEERS_MAX).map(|status| {
-            let mut configured = config.peers.iter().zip(&config.link.peers);
+            let mut configured = config.relay.peers.iter().zip(&config.relay.link.peers);
             let configured = configured.find(|(peer, _)| peer.name == status.name);
             let rate_max = match configured {
                 Some((peer, of_link)) => {

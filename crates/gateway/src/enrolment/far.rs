@@ -1,11 +1,11 @@
 //! The far gateway's part: it takes who comes with an invite among its peers.
 #![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use link::{PublicKey, SendStream};
 use tokio::{
-    sync::{Mutex, mpsc},
+    sync::{Mutex, mpsc, watch},
     task::spawn_blocking,
     time::{Duration, timeout},
 };
@@ -14,36 +14,52 @@ use tracing::{error, info, warn};
 use super::invite;
 use crate::{
     config::{Config, Origin, may_be_name},
+    far::{Candidate, Enrol},
+    pump::Boxed,
     register::{Refusal, Register, Unwanted},
     reload::{self, Outcome},
-    wire::{EnrolReply, TOKEN_BYTES, encode},
+    running::Running,
+    wire::{EnrolReply, encode},
 };
 
-/// What a gateway says that has come with an invite.
-pub(crate) struct Asked {
-    /// Of the invite.
-    pub(crate) token: [u8; TOKEN_BYTES],
-    /// By which it shall be known.
-    pub(crate) public_key: PublicKey,
-    /// What it calls itself.
-    pub(crate) name: String,
+/// The register of the running gateway, for gateways that come with an invite.
+pub(crate) struct Enrolments {
+    current: watch::Receiver<Arc<Running>>,
+    reloads: mpsc::Sender<reload::Request>,
+}
+
+impl Enrolments {
+    /// `reloads` has the gateway take new peers on.
+    pub(crate) fn new(
+        current: watch::Receiver<Arc<Running>>,
+        reloads: mpsc::Sender<reload::Request>,
+    ) -> Self {
+        Self { current, reloads }
+    }
+}
+
+impl Enrol for Enrolments {
+    fn enrol(&self, candidate: Candidate, send: SendStream) -> Boxed<()> {
+        let (config, reloads) = (self.current.borrow().config.clone(), self.reloads.clone());
+        Box::pin(async move { serve(&config, &reloads, candidate, send).await })
+    }
 }
 
 /// Answers a gateway that has come with an invite.
-pub(crate) async fn serve(
+async fn serve(
     config: &Config,
     reloads: &mpsc::Sender<reload::Request>,
-    asked: Asked,
+    candidate: Candidate,
     mut send: SendStream,
 ) {
-    let Asked { public_key, .. } = asked;
-    let reply = match enrol(config, reloads, &asked).await {
+    let public_key = candidate.public_key;
+    let reply = match enrol(config, reloads, &candidate).await {
         Ok((name, is_new)) => {
             info!(peer = name, %public_key, is_new, "a gateway has become a peer by an invite");
             EnrolReply::Enrolled { name }
         }
         Err(error) => {
-            let name = ftp::command::escape(asked.name.as_bytes());
+            let name = ftp::command::escape(candidate.name.as_bytes());
             warn!(%error, %public_key, name, "an invite was refused");
             EnrolReply::Refused {
                 text: error.to_string(),
@@ -72,15 +88,15 @@ enum Refused {
 async fn enrol(
     config: &Config,
     reloads: &mpsc::Sender<reload::Request>,
-    asked: &Asked,
+    candidate: &Candidate,
 ) -> Result<(String, bool), Refused> {
-    let Asked {
+    let Candidate {
         token,
         public_key,
         name,
-    } = asked;
+    } = candidate;
     let public_key = *public_key;
-    let own = config.link.identity.public_key();
+    let own = config.relay.link.identity.public_key();
     if own == public_key {
         return Err(Refusal::OwnKey.into());
     }
@@ -137,7 +153,7 @@ async fn enrol(
 
 /// The name of the configuration's peer that has a key.
 fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
-    let mut peers = config.peers.iter().zip(&config.link.peers);
+    let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let known = peers.find(|(peer, of_link)| {
         peer.origin == Origin::File && of_link.public_keys.contains(&public_key)
     });
@@ -146,7 +162,7 @@ fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
 
 /// Whether the running gateway has this peer already.
 fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
-    let mut peers = config.peers.iter().zip(&config.link.peers);
+    let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     peers.any(|(peer, of_link)| {
         !peer.is_guest() && peer.name == name && of_link.public_keys.contains(&public_key)
     })
@@ -154,7 +170,11 @@ fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
 
 /// The names of peers that the configuration has.
 fn of_file(config: &Config) -> impl Iterator<Item = &str> {
-    let peers = config.peers.iter().filter(|it| it.origin == Origin::File);
+    let peers = config
+        .relay
+        .peers
+        .iter()
+        .filter(|it| it.origin == Origin::File);
     peers.map(|it| it.name.as_str())
 }
 

@@ -11,33 +11,46 @@ use std::{
 };
 
 use ftp::session::ToNear;
-use link::{Incoming, Link, PeerId, RecvStream};
-use tokio::{
-    sync::{mpsc, watch},
-    time::timeout,
-};
+use link::{Incoming, Link, PeerId, PublicKey, RecvStream, SendStream};
+use tokio::{sync::watch, time::timeout};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use opened::Opened;
 
 use crate::{
-    config::Origin,
-    enrolment, forward,
+    forward,
     optimise::{Key, lend},
     pairing::{DataStream, Stream},
-    reload,
+    pump::Boxed,
+    settings::Origin,
     shared::Shared,
     truncation::{KnownSession, SessionKey},
-    wire::{Coding, Decoder, FarMessage, Hello, Service, WireError, encode, reset},
+    wire::{Coding, Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
 };
 use net::{socket, target::Endpoint};
 
-/// Accepts streams until the link shuts down. Each session takes on the present settings. `reloads` has the gateway take new
-/// peers on.
+/// A gateway that has come with an invite and wants to be a peer.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// Token of the invite.
+    pub(crate) token: [u8; TOKEN_BYTES],
+    /// Its public key.
+    pub(crate) public_key: PublicKey,
+    /// Name that it suggests for itself.
+    pub(crate) name: String,
+}
+
+/// The part of a gateway that makes peers of candidates.
+pub(crate) trait Enrol: Send + Sync {
+    /// Answers on the candidate's stream.
+    fn enrol(&self, candidate: Candidate, send: SendStream) -> Boxed<()>;
+}
+
+/// Accepts streams until the link shuts down. Each session takes on the present settings.
 pub(crate) async fn serve(
     link: Link,
     current: watch::Receiver<Arc<Shared>>,
-    reloads: mpsc::Sender<reload::Request>,
+    enrolments: Arc<dyn Enrol>,
 ) {
     while let Some(incoming) = link.accept().await {
         let shared = current.borrow().clone();
@@ -45,20 +58,16 @@ pub(crate) async fn serve(
             return;
         };
         let span = info_span!("far", peer = shared.peer_name(incoming.peer));
-        let reloads = reloads.clone();
+        let enrolments = enrolments.clone();
         let serve = async move {
-            serve_stream(incoming, &shared, &reloads).await;
+            serve_stream(incoming, &shared, &*enrolments).await;
             drop(alive);
         };
         tokio::spawn(serve.instrument(span));
     }
 }
 
-async fn serve_stream(
-    incoming: Incoming,
-    shared: &Arc<Shared>,
-    reloads: &mpsc::Sender<reload::Request>,
-) {
+async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, enrolments: &dyn Enrol) {
     let Incoming {
         peer,
         mut send,
@@ -89,7 +98,7 @@ async fn serve_stream(
         }
         Err(_) => return send.reset(reset::PROTOCOL),
     };
-    let Some(of_config) = shared.config.peer(peer) else {
+    let Some(of_config) = shared.settings.peer(peer) else {
         // It was removed a moment ago.
         return send.reset(reset::NOT_ALLOWED);
     };
@@ -114,12 +123,12 @@ async fn serve_stream(
             public_key,
             name,
         } => {
-            let asked = enrolment::far::Asked {
+            let candidate = Candidate {
                 token,
                 public_key,
                 name,
             };
-            enrolment::far::serve(&shared.config, reloads, asked, send).await;
+            enrolments.enrol(candidate, send).await;
         }
         Service::Forward { target, coding } => {
             let stream = Stream {
@@ -250,7 +259,7 @@ async fn forward(
     if let Err(error) = socket::tune_forward(&tcp) {
         debug!(%error, "socket options");
     }
-    let coding = coding.map(|offer| shared.config.coding_with(peer, &offer));
+    let coding = coding.map(|offer| shared.settings.coding_with(peer, &offer));
     let name = target.to_string();
     let transfer = shared
         .registry

@@ -473,7 +473,7 @@ impl Session<'_> {
         let setup = Setup {
             is_accepted: leg.is_accepted(),
             has_tls: self.tls.is_some(),
-            stall_timeout: self.shared.config.limits.stall_timeout,
+            stall_timeout: self.shared.settings.limits.stall_timeout,
         };
         let parts = Parts {
             machine: FarData::new(setup),

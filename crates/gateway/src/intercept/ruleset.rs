@@ -14,7 +14,9 @@
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
-use crate::config::{Config, FTP_PORT, FtpDoor, Intercepted};
+use ftp::logon::FTP_PORT;
+
+use crate::config::{Config, FtpDoor, Intercepted};
 use net::target::Network;
 
 /// The rules of one door.

@@ -20,10 +20,10 @@ use tokio::{
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
-    config::{DoorTls, Forward, FtpDoor},
     forward,
     limits::{Purpose, Reached, Refusal},
     pairing::Stream,
+    settings::{DoorTls, Forward, FtpDoor},
     shared::Shared,
     status::Transfer,
     wire::{Coding, Service},
@@ -209,7 +209,7 @@ async fn relay_forward(
         };
         let own = coding
             .as_ref()
-            .map(|coding| shared.config.coding_with(peer, coding));
+            .map(|coding| shared.settings.coding_with(peer, coding));
         (service, own)
     };
     let reached = shared

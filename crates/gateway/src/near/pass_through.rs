@@ -21,8 +21,8 @@ use tracing::{Instrument, info, info_span};
 
 use super::{ForwardOptions, accept, relay_forward, turned_away};
 use crate::{
-    config::{Forward, PassThrough},
     limits::{Place, Purpose, Reached},
+    settings::{Forward, PassThrough},
     shared::Shared,
 };
 use net::{socket, target::Endpoint};
@@ -188,7 +188,7 @@ impl Door {
         let serve = async move {
             let _held = (alive, place);
             let _open = (!held.is_data).then(|| shared.registry.session());
-            let limits = shared.config.limits;
+            let limits = shared.settings.limits;
             let options = ForwardOptions {
                 kind: if held.is_data { "ftp" } else { "forward" },
                 class: if held.is_data {
@@ -220,7 +220,7 @@ impl Door {
 
     /// A place for one more data connection of a client that has a control connection.
     fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<Held> {
-        let most = self.shared.config.limits.transfers_max;
+        let most = self.shared.settings.limits.transfers_max;
         let mut open = self.lock();
         // Not all of ours are in the registry yet.
         let of_door: usize = open.values().map(|open| open.data).sum();
@@ -261,7 +261,7 @@ impl Door {
 
     /// Lets clients have data connections here whose control connections an older process has.
     pub(crate) fn inherit(&self, clients: impl Iterator<Item = IpAddr>) {
-        let until = Instant::now() + self.shared.config.limits.idle_timeout;
+        let until = Instant::now() + self.shared.settings.limits.idle_timeout;
         let clients = clients.map(|client| (client, until));
         self.lock_inherited().until.extend(clients);
     }
@@ -273,7 +273,7 @@ impl Door {
         inherited.until.retain(|_, until| *until > now);
         let until = inherited.until.get_mut(&client);
         until.is_some_and(|until| {
-            *until = now + self.shared.config.limits.idle_timeout;
+            *until = now + self.shared.settings.limits.idle_timeout;
             true
         })
     }

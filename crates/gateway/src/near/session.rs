@@ -37,9 +37,9 @@ use self::{
 use super::{bypass, data::ClientLeg, named_target::without_target};
 use crate::{
     audit,
-    config::FtpDoor,
     control::Control,
     drain,
+    settings::FtpDoor,
     shared::Shared,
     transfer_log::TransferType,
     wire::{Grant, NearMessage},
@@ -187,7 +187,7 @@ impl Session {
         mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
     ) -> io::Result<()> {
         let shared = self.shared.clone();
-        let limits = shared.config.limits;
+        let limits = shared.settings.limits;
         let mut active = Instant::now();
         let mut half_closed_at = active;
         let mut ticks = interval(TELL_INTERVAL);

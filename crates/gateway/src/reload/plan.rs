@@ -36,7 +36,7 @@ pub(super) enum PlanError {
 impl Known {
     /// Those of the configuration that the gateway was started with.
     pub(super) fn all(config: &Config) -> Vec<Self> {
-        let peers = config.link.peers.iter();
+        let peers = config.relay.link.peers.iter();
         peers.map(|peer| Self::new(peer.clone())).collect()
     }
 
@@ -59,10 +59,10 @@ pub(super) fn plan(
     let mut needs_restart = keep_what_cannot_change(running, &mut fresh);
     let known = number_peers(running, &mut fresh, known)?;
     keep_transparent(running, &mut fresh, &mut needs_restart);
-    let counted = fresh.peers.iter().filter(|it| !it.is_guest()).count();
+    let counted = fresh.relay.peers.iter().filter(|it| !it.is_guest()).count();
     let least = memory_least(counted);
-    if fresh.link.memory_max < least {
-        let have = fresh.link.memory_max;
+    if fresh.relay.link.memory_max < least {
+        let have = fresh.relay.link.memory_max;
         return Err(PlanError::Memory { have, least });
     }
     let taken = changes(running, &fresh);
@@ -82,7 +82,7 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
             names.push(name.to_owned());
         }
     };
-    let (old, new) = (&running.link, &fresh.link);
+    let (old, new) = (&running.relay.link, &fresh.relay.link);
     let is_same_key = running.key_file == fresh.key_file
         && old.identity.public_key() == new.identity.public_key();
     keep("[identity] key_file", is_same_key);
@@ -93,8 +93,11 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     keep("[admin] listen", running.admin_listen == fresh.admin_listen);
     if old.memory_max != new.memory_max {
         // They have to fit the memory that there is.
-        keep("[limits], with memory_max", running.limits == fresh.limits);
-        fresh.limits = running.limits;
+        keep(
+            "[limits], with memory_max",
+            running.relay.limits == fresh.relay.limits,
+        );
+        fresh.relay.limits = running.relay.limits;
     }
     keep("[admin] socket", running.admin_socket == fresh.admin_socket);
     fresh.admin_socket.clone_from(&running.admin_socket);
@@ -124,10 +127,10 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     fresh.link_listen = running.link_listen;
     fresh.admin_listen = running.admin_listen;
     fresh.admin_explicit = running.admin_explicit;
-    fresh.link = link::LinkConfig {
-        peers: std::mem::take(&mut fresh.link.peers),
-        rate_max: fresh.link.rate_max,
-        ..running.link.clone()
+    fresh.relay.link = link::LinkConfig {
+        peers: std::mem::take(&mut fresh.relay.link.peers),
+        rate_max: fresh.relay.link.rate_max,
+        ..running.relay.link.clone()
     };
     names
 }
@@ -143,9 +146,14 @@ fn number_peers(
     for known in &mut all {
         known.link.public_keys.clear();
     }
-    for (peer, of_link) in fresh.peers.iter_mut().zip(&mut fresh.link.peers) {
+    for (peer, of_link) in fresh
+        .relay
+        .peers
+        .iter_mut()
+        .zip(&mut fresh.relay.link.peers)
+    {
         let name = &peer.name;
-        let present = running.peers.iter().find(|peer| {
+        let present = running.relay.peers.iter().find(|peer| {
             let keeps_one = |key| known[peer.id.0].keys.contains(key);
             peer.name == *name && of_link.public_keys.iter().any(keeps_one)
         });
@@ -188,7 +196,7 @@ fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Ve
         let via = match via_name(running, door.via) {
             None => None,
             Some(name) => {
-                let Some(at) = fresh.peers.iter().position(|peer| peer.name == name) else {
+                let Some(at) = fresh.relay.peers.iter().position(|peer| peer.name == name) else {
                     continue;
                 };
                 Some(at)
@@ -213,14 +221,14 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     };
     changed(
         "[link] rate_max",
-        running.link.rate_max == fresh.link.rate_max,
+        running.relay.link.rate_max == fresh.relay.link.rate_max,
     );
     changed("[link] drain_max", running.drain_max == fresh.drain_max);
     changed(
         "[link] upgrade_drain_max",
         running.upgrade_drain_max == fresh.upgrade_drain_max,
     );
-    changed("[limits]", running.limits == fresh.limits);
+    changed("[limits]", running.relay.limits == fresh.relay.limits);
     changed("[log] level", running.log_level == fresh.log_level);
     changed(
         "[log] transfer_log",
@@ -271,7 +279,7 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
 
 /// The peers with all that is said of them.
 fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
-    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.map(|(peer, of_link)| {
         let peer = crate::config::Peer {
             id: PeerId(0),
@@ -293,7 +301,7 @@ fn ftp_door(config: &Config, door: &FtpDoor) -> (FtpDoor, Option<String>) {
 }
 
 fn via_name(config: &Config, via: Option<usize>) -> Option<&str> {
-    Some(config.peers.get(via?)?.name.as_str())
+    Some(config.relay.peers.get(via?)?.name.as_str())
 }
 
 /// What was added, removed and changed among things with names.

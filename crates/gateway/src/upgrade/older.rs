@@ -213,7 +213,7 @@ pub(super) fn named<'a>(
 
 /// The keys of all peers.
 pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
-    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     // Those that were removed are known here, so that they can hear it.
     let peers = peers.filter(|(peer, _)| peer.origin != Origin::Dismissed);
     peers

@@ -59,7 +59,7 @@ fn cure(line: &str, target: &Endpoint) -> String {
 /// Connects to the servers that peers may reach, where the list names them one by one.
 pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
     let mut seen = Vec::new();
-    for peer in &config.peers {
+    for peer in &config.relay.peers {
         for server in peer.allow.0.iter().filter_map(|it| it.server()) {
             if seen.contains(&server) {
                 continue;

@@ -20,7 +20,7 @@ use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use super::Findings;
 
 pub(super) fn examine(config: &Config, snapshot: Option<&Snapshot>, findings: &mut Findings) {
-    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.filter(|(peer, _)| !peer.is_guest());
     let mut count = 0;
     for (peer, of_link) in peers {
@@ -190,7 +190,7 @@ fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
             format!("{} handshakes came with a key that no peer has here, or to a key that is not this gateway's", dropped.unknown_key),
             format!(
                 "the other side's [[peer]] of this gateway must have public_key = \"{}\", and the one here what longhaul pubkey prints there",
-                config.link.identity.public_key()
+                config.relay.link.identity.public_key()
             ),
         );
     }
@@ -203,7 +203,7 @@ fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
             ),
             format!(
                 "the other side's [[peer]] of this gateway must have public_key = \"{}\"",
-                config.link.identity.public_key()
+                config.relay.link.identity.public_key()
             ),
         );
     }

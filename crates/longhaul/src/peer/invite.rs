@@ -76,7 +76,7 @@ pub(crate) fn make(
     endpoint: &Endpoint,
     wanted: Wanted,
 ) -> anyhow::Result<Invite> {
-    let invite = Invite::new(config.link.identity.public_key(), endpoint);
+    let invite = Invite::new(config.relay.link.identity.public_key(), endpoint);
     let now = unix_s();
     let open = OpenInvite {
         name: wanted.name,

@@ -48,7 +48,7 @@ struct Invite {
 pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
     let register = Register::read(&Register::path(&config.key_file))?;
     let now = unix_s();
-    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.filter(|(peer, _)| !peer.is_guest());
     let peers = peers.map(|(peer, of_link)| Peer {
         name: peer.name.clone(),

@@ -108,7 +108,7 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         serves: args.serves.clone(),
         since_unix_s: unix_s(),
     };
-    let mut peers = config.peers.iter().zip(&config.link.peers);
+    let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     if let Some((peer, _)) = peers.find(|(peer, of_link)| {
         !peer.is_guest() && (peer.name == new.name || of_link.public_keys.contains(&new.public_key))
     }) {
@@ -117,7 +117,7 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
             peer.name
         )));
     }
-    if config.link.identity.public_key() == new.public_key {
+    if config.relay.link.identity.public_key() == new.public_key {
         return Err(exit::misuse("this is the gateway's own public key"));
     }
     let name = new.name.clone();
@@ -140,7 +140,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         return told(config, "No invite is good any more");
     };
     // By its key a peer of the configuration may be in the register, too.
-    let peers = config.peers.iter().zip(&config.link.peers);
+    let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let mut peers = peers.filter(|(peer, _)| peer.origin == Origin::File);
     let of_file = peers.find(|(peer, _)| peer.name == *name);
     let keys = of_file.map_or(&[][..], |(_, of_link)| &of_link.public_keys);

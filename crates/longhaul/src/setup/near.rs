@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let identity = key(&key_file)?;
     // Before the invite is used up.
     let planned = Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
-    let mut peers = planned.link.peers.iter();
+    let mut peers = planned.relay.link.peers.iter();
     anyhow::ensure!(
         peers.any(|it| it.public_keys.contains(&invite.far)),
         "the far gateway is no peer in the configuration"
@@ -264,7 +264,7 @@ fn enrol(invite: &Invite, public_key: PublicKey, name: &str) -> anyhow::Result<S
 /// Waits until the link is up, and says so.
 #[allow(clippy::disallowed_methods, reason = "waits for another process")]
 fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow::Result<()> {
-    let mut peers = config.link.peers.iter();
+    let mut peers = config.relay.link.peers.iter();
     let peer = peers.find(|it| it.public_keys.contains(&far));
     let peer = peer.context("the far gateway is no peer")?;
     let begun = Instant::now();

@@ -24,12 +24,12 @@ use tracing::{Instrument, debug, info, warn};
 
 use super::{Session, transfers::Commanded};
 use crate::{
-    config::FtpDoor,
     intercept,
     near::data::{self, Client, ClientLeg},
     optimise::{Hold, Key},
     pairing::Stream,
     pump::{self, Grants, Parts, StreamSource},
+    settings::FtpDoor,
     status::Transfer,
     truncation::{SessionKey, Truncation},
     wire::{Grant, Hello, Service, Version, encode, reset},
@@ -53,7 +53,7 @@ impl Session {
 
     pub(super) async fn open_data(&mut self, transfer: TransferId) -> bool {
         let Some(far) = &self.far else { return false };
-        if self.shared.registry.door_transfers_open() >= self.shared.config.limits.transfers_max {
+        if self.shared.registry.door_transfers_open() >= self.shared.settings.limits.transfers_max {
             warn!("too many transfers");
             return false;
         }
@@ -137,7 +137,7 @@ impl Session {
             opening: leg.opening(),
             dials_early: self.door.config.mode == Mode::Fast,
             tells_truncation: has_tls_throughout,
-            stall_timeout: self.shared.config.limits.stall_timeout,
+            stall_timeout: self.shared.settings.limits.stall_timeout,
         };
         let (orders, ordered) = mpsc::unbounded_channel();
         let events = self.events.clone();
