@@ -100,7 +100,7 @@ impl FarSession {
     fn is_early(&self, id: CommandId, tag: &Tag) -> bool {
         self.queue.has_earlier(id)
             || self.in_flight.has_earlier(id)
-            || tag.code == DENIES_TRANSFER && self.transfer_running()
+            || tag.code == DENIES_TRANSFER && self.transfer_running() && !self.server_gone
     }
 
     /// A server that denies a transfer which it has not answered answers it no more, as pyftpdlib does while it
@@ -133,7 +133,7 @@ impl FarSession {
     pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
             let comes_later = before.is_some_and(|before| *id > before);
-            if comes_later || self.is_early(*id, tag) && !self.server_gone {
+            if comes_later || self.is_early(*id, tag) {
                 return;
             }
             if let Some((_, tag, line)) = self.early.pop_front() {

@@ -84,3 +84,15 @@ fn a_session_whose_client_is_gone_does_not_wait_for_a_silent_server_for_ever() {
     said(&mut far, Event::Closed);
     assert!(far.waits_only_for_server());
 }
+
+#[test]
+fn an_answer_to_abor_does_not_overtake_commands_that_a_lost_server_leaves_unanswered() {
+    let mut far = prepared();
+    client(&mut far, 2, "RETR a");
+    server(&mut far, "150 go");
+    client(&mut far, 3, "CWD a");
+    client(&mut far, 4, "ABOR");
+    assert!(server(&mut far, "502 what").is_empty());
+    let out = closed_by_server(&mut far);
+    assert_eq!(out, ["abort 1 false", "server closed", "close"]);
+}
