@@ -151,6 +151,7 @@ impl World {
                     self.carry_to_near();
                 }
             }
+            11 if tape.byte().is_multiple_of(8) => self.wait_in_vain(),
             12 if !self.begun.is_empty() => {
                 let transfer = self.begun.remove(tape.below(self.begun.len()));
                 let event = match tape.byte() % 4 {
@@ -164,6 +165,15 @@ impl World {
         }
     }
 
+    /// The time for an answer is over. Not where `ABOR` is under way: a server may leave that unanswered, and of a late
+    /// answer to it nothing tells for sure.
+    fn wait_in_vain(&mut self) {
+        let aborts = self.server.iter().any(|line| line == "ABOR");
+        if !aborts && self.far.wait().is_some() {
+            self.far(far::Input::WaitedInVain);
+        }
+    }
+
     /// Everybody does what is left to do.
     fn settle(&mut self) {
         for _ in 0..4000 {
@@ -172,6 +182,9 @@ impl World {
             }
             self.carry_to_far();
             self.carry_to_near();
+            if self.server.is_empty() {
+                self.wait_in_vain();
+            }
             self.server_speaks(false);
             if let Some(transfer) = self.begun.pop() {
                 self.near(near::Input::Data(transfer, Event::Delivered));
@@ -284,6 +297,11 @@ impl World {
         let mut reconnects = false;
         while let Some(output) = self.far.poll() {
             match output {
+                far::Output::Leave => {
+                    self.server.clear();
+                    self.is_transferring = false;
+                    self.has_port = false;
+                }
                 far::Output::Reconnect => reconnects = true,
                 far::Output::ToServer { line, .. } => {
                     let line = String::from_utf8(line).expect("what the client has said");
@@ -300,8 +318,8 @@ impl World {
             }
         }
         if reconnects {
-            // The server is not there any more.
-            self.far(far::Input::ServerClosed);
+            self.server.push_back("greeting".to_owned());
+            self.far(far::Input::Reconnected);
         }
         if listening {
             let at = SocketAddr::new(LOCAL, 6000);

@@ -55,7 +55,7 @@ const CLIENT_LINES: [&str; 30] = [
     "",
 ];
 
-const SERVER_LINES: [&str; 27] = [
+const SERVER_LINES: [&str; 29] = [
     "220 ready",
     "220-ready",
     "120 wait",
@@ -83,6 +83,8 @@ const SERVER_LINES: [&str; 27] = [
     "257 name",
     "200 ok",
     "234 go",
+    "211 none",
+    "215 UNIX",
 ];
 
 struct World {
@@ -253,6 +255,7 @@ impl World {
                 }),
                 5 => self.near(near::Input::ClientClosed),
                 6 => self.near(near::Input::LimitReached("too long")),
+                7 | 8 => self.far(far::Input::WaitedInVain),
                 _ => {}
             },
             14 => {
@@ -356,8 +359,12 @@ impl World {
             self.to_near.push_back(output);
         }
         if reconnects {
-            // The server is not there any more.
-            self.far(far::Input::ServerClosed);
+            // Or the server is not there any more.
+            let is_there = self.lines.is_multiple_of(2);
+            self.far(match is_there {
+                true => far::Input::Reconnected,
+                false => far::Input::ServerClosed,
+            });
         }
         if tls {
             self.far(far::Input::TlsBegun);

@@ -13,7 +13,7 @@ use net::{socket, tls::Leg};
 /// A control connection and what has been read of its next line.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// `None` once TLS could not be begun.
+    /// `None` once TLS could not be begun, and once closed.
     leg: Option<Leg>,
     lines: LineSplitter,
     buffer: Box<[u8]>,
@@ -123,6 +123,12 @@ impl Control {
             // The other side may be gone.
             let _ = leg.shutdown().await;
         }
+    }
+
+    /// Closes the connection.
+    pub(crate) async fn close(&mut self) {
+        self.shut_down().await;
+        self.leg = None;
     }
 
     /// Reads on until the other side has ended too.

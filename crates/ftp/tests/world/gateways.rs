@@ -219,11 +219,16 @@ impl World {
         is_over
     }
 
-    /// The server's end of the control connection is another one.
-    fn reconnect(&mut self) {
-        self.server.again();
+    /// The control connection to the server ends; the session goes on.
+    fn leave_server(&mut self) {
         self.from_server.clear();
         self.to_server.clear();
+        self.server.left(self.now);
+    }
+
+    /// The server's end of the control connection is another one.
+    fn reconnect(&mut self) {
+        self.server.again(self.now);
         let _ = self.far.handle(far::Input::Reconnected);
     }
 
@@ -263,6 +268,7 @@ impl World {
                 far::Output::BeginTls => {
                     let _ = self.far.handle(far::Input::TlsBegun);
                 }
+                far::Output::Leave => self.leave_server(),
                 far::Output::Reconnect => self.reconnect(),
                 far::Output::Learned(_) | far::Output::Spool(_) | far::Output::Wait(_) => {}
                 far::Output::Close => {

@@ -21,8 +21,8 @@ pub(crate) struct Quirks {
     pub(crate) skips_empty: bool,
     /// It never answers `XYZZY`.
     pub(crate) is_silent: bool,
-    /// It does not know `REST`.
-    pub(crate) has_no_offsets: bool,
+    /// Its replies to other commands have the code of the answer to `FEAT`.
+    pub(crate) has_odd_codes: bool,
 }
 
 /// The answer to `SYST`, `FEAT` or `PWD`.
@@ -86,7 +86,7 @@ impl Quirks {
         let greets_twice = may(8, 20);
         let skips_empty = may(9, 30);
         let is_silent = may(10, 5);
-        let (is_late, has_no_offsets) = (may(11, 20), may(12, 30));
+        let (is_late, has_odd_codes) = (may(11, 20), may(12, 30));
         let is_double = may(13, 10);
         let subject = rng.pick(&["SYST", "FEAT", "PWD"]);
         let at_question = match (is_silent_at_question, leaves, is_late) {
@@ -98,9 +98,7 @@ impl Quirks {
             (.., true) => {
                 let seconds = rng.pick(&[1, 3, 5, 8, 10, 40, 400]);
                 let delay = Duration::from_secs(seconds) + rng.time(200);
-                // An answer out of order can be told from others by a code of its own only, and behind a complete reply.
-                let can_be_told = subject != "FEAT" && !has_no_offsets && !ends_with_other_code;
-                match rng.chance(20) && can_be_told {
+                match rng.chance(20) {
                     true => AtQuestion::LateAside(subject, delay),
                     false => AtQuestion::Late(subject, delay),
                 }
@@ -130,7 +128,7 @@ impl Quirks {
             greets_twice,
             skips_empty,
             is_silent,
-            has_no_offsets,
+            has_odd_codes,
         }
     }
 }

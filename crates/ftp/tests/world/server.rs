@@ -80,6 +80,11 @@ pub(crate) struct Server {
     /// When it gives the data connection up that it waits for.
     impatient_at: Option<Duration>,
     numbered: u32,
+    /// So long it counts a connection that has ended, and takes no other of the same user.
+    keeps_user_for: Duration,
+    full_until: Option<Duration>,
+    /// It says so before the log-in.
+    greets_with_421: bool,
     /// The data connections that have been made to its ports.
     pub(crate) listeners: BTreeMap<u32, u32>,
 }
@@ -94,7 +99,8 @@ enum Port {
 }
 
 impl Server {
-    pub(crate) fn new(rng: &mut Rng) -> Self {
+    /// A server; `others` draws what it does at another connection.
+    pub(crate) fn new(rng: &mut Rng, others: &mut Rng) -> Self {
         let is_serial = rng.chance(50);
         let is_forgetful = rng.chance(20);
         let mut quirks = Quirks::new(rng);
@@ -119,6 +125,9 @@ impl Server {
             busy_until: None,
             impatient_at: None,
             numbered: 0,
+            keeps_user_for: Duration::from_secs(others.pick(&[0, 0, 2, 10, 40])),
+            full_until: None,
+            greets_with_421: others.chance(50),
             listeners: BTreeMap::new(),
         }
     }
@@ -137,15 +146,31 @@ impl Server {
         format!("{:?} {:?}", self.busy, self.lines)
     }
 
-    /// Another connection to the server.
-    pub(crate) fn again(&mut self) {
+    /// The gateway has closed the control connection, and will come again.
+    pub(crate) fn left(&mut self, now: Duration) {
         self.lines.clear();
-        self.out = VecDeque::from(["220 ready".to_owned()]);
-        self.has_left = false;
+        self.out.clear();
+        self.has_left = true;
         self.is_logged_in = false;
         self.wake = None;
         self.late.clear();
         self.busy_until = None;
+        self.full_until.get_or_insert(now + self.keeps_user_for);
+    }
+
+    /// Another connection to the server.
+    pub(crate) fn again(&mut self, now: Duration) {
+        let is_full = self.full_until.is_some_and(|at| at > now);
+        self.has_left = false;
+        let greeting = match is_full && self.greets_with_421 {
+            true => "421 too many connections",
+            false => "220 ready",
+        };
+        self.out = VecDeque::from([greeting.to_owned()]);
+        if let AtQuestion::Twice(_) = self.quirks.at_question {
+            // The gateway asks nothing ahead any more: each reply is the client's.
+            self.quirks.at_question = AtQuestion::Answers;
+        }
     }
 
     fn conn(&self, port: Port) -> Option<u32> {
@@ -292,6 +317,9 @@ impl Server {
                     conn.close(now, rng, false, false);
                 }
             }
+            "USER" if self.full_until.is_some_and(|at| at > now) => {
+                self.say(format!("530 {number} too many connections"));
+            }
             "USER" => {
                 self.is_logged_in = true;
                 // Both lines in one segment.
@@ -302,10 +330,9 @@ impl Server {
                 };
                 self.say(format!("230 {number} in{again}"));
             }
-            "REST" if self.quirks.has_no_offsets => self.say("502 no offsets"),
-            "REST" => self.say("350 from there"),
             _ => match question_answer(verb) {
                 Some(answer) => self.say(answer),
+                None if self.quirks.has_odd_codes => self.say(format!("211 {number} ok")),
                 None => self.say(format!("200 {number} ok")),
             },
         }

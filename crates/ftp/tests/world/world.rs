@@ -118,7 +118,7 @@ impl World {
             client: CLIENT,
         };
         let client = Client::new(&mut rng);
-        let mut server = Server::new(&mut rng);
+        let mut server = Server::new(&mut rng, &mut Rng::new(!seed));
         if let (Mode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
             // Each reply of the server's is one of the client's.
             server.quirks.at_question = AtQuestion::Answers;
@@ -284,10 +284,11 @@ impl World {
                 self.trace("near -> client  ", &line);
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if !self.client.is_gone() {
-                    // Two round trips and a second.
+                    // Two round trips and a second. A line in doubt holds up what follows.
                     let max = Duration::from_millis(2 * 3 * self.delay_ms + 1_000);
                     let is_smooth = self.rng.is_smooth()
                         && !self.server.has_refused
+                        && !self.server.quirks.ends_with_other_code
                         && self.server.quirks.abort == AtAbort::Answers
                         && self.server.quirks.at_question == AtQuestion::Answers
                         && !self.server.quirks.is_silent;

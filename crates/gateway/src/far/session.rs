@@ -353,6 +353,7 @@ impl Session<'_> {
                 }
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Order(transfer, order) => self.order(transfer, order),
+                Output::Leave => self.control.close().await,
                 Output::Reconnect => self.reconnect().await?,
                 Output::Learned(lesson) => {
                     info!(?lesson, "learned of the server");

@@ -7,6 +7,7 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
+    time::Duration,
 };
 
 use crate::common::{Control, World, accept, connect, passive_port, read_all};
@@ -46,27 +47,18 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again_and_asked_no_more() 
 }
 
 #[test]
-fn a_silent_server_is_given_up_on_for_questions_only() {
-    let world = World::start();
-    let (mut client, mut server) = asked(&world);
-    client.send("CWD a");
-    server.expect("REST 0");
-    server.send("350 from there");
-    server.expect("CWD a");
-    server.send("250 there");
-    client.expect("250 there");
-}
-
-#[test]
 fn a_late_answer_to_a_question_is_not_the_reply_to_the_clients_command() {
     let world = World::start();
     let (mut client, mut server) = asked(&world);
-    client.send("SYST");
     client.send("NOOP");
-    server.expect("REST 0");
+    client.send("CWD a");
+    std::thread::sleep(Duration::from_secs(4));
     server.send("215 late");
-    server.send("350 from there");
-    for (command, reply) in [("SYST", "215 UNIX"), ("NOOP", "200 ok")] {
+    server.expect("FEAT");
+    server.send("211 none");
+    server.expect("PWD");
+    server.send("257 \"/\"");
+    for (command, reply) in [("NOOP", "200 ok"), ("CWD a", "250 there")] {
         server.expect(command);
         server.send(reply);
         client.expect(reply);
@@ -74,20 +66,28 @@ fn a_late_answer_to_a_question_is_not_the_reply_to_the_clients_command() {
 }
 
 #[test]
-fn a_server_that_says_nothing_more_is_logged_in_to_again() {
+fn a_server_that_takes_one_connection_is_left_before_it_is_connected_again() {
     let world = World::start();
-    let (mut client, server) = asked(&world);
+    let (mut client, mut server) = asked(&world);
     client.send("CWD a");
+    server.expect_end();
     let mut again = world.accept();
     again.send("220 ready");
     again.expect("USER joe");
-    again.send("230 in");
+    again.send("530 too many connections");
+    again.expect_end();
+    let mut again = world.accept();
+    again.send("421 too many connections");
+    again.expect_end();
+    let mut again = world.accept();
+    again.send("220 ready");
+    again.expect("USER joe");
+    again.send("331 password");
     again.expect("PASS x");
     again.send("230 in");
     again.expect("CWD a");
     again.send("250 there");
     client.expect("250 there");
-    drop(server);
 }
 
 #[test]

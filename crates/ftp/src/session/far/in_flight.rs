@@ -1,19 +1,19 @@
 //! The commands that the server has been sent and has not answered, and which of them each reply line
 //! answers.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     greeting::Greeting,
     log_in::Step,
-    marker::{MARKER_CODE, Marker},
     port_request::PortRequest,
     prefetch::{Cause, Question},
+    repetition::Repetition,
     reply_buffer::ReplyBuffer,
 };
 use crate::{
     reply::{Class, Code, Place, ReplyTracker, leading_code},
-    session::{CommandId, Stage, Subject, TransferId},
+    session::{CommandId, Stage, TransferId},
 };
 
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(super) struct InFlight {
     /// Which entry the open reply answers; `None` when it answers nothing.
     answering: Option<usize>,
     tracker: ReplyTracker,
+    repetition: Repetition,
 }
 
 #[derive(Debug)]
@@ -53,10 +54,10 @@ pub(super) enum Expect {
     Type(ReplyBuffer, bool),
     /// A question that the client has not asked.
     Question(Question),
-    /// The same, not answered in time, and the marker that has followed it.
-    Marker(Marker),
     /// A step of the log-in, repeated on another connection.
     Repeated(Step),
+    /// Nothing: the session connects to the server again after this time.
+    Pause(Duration),
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
     Late(Late),
     Transfer {
@@ -81,10 +82,8 @@ impl Expect {
 /// An answer that the session has stopped waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// Any further one to a question. At most one entry for each subject, which stays.
-    Answer(Subject),
-    /// Any further one to a marker. The entry stays.
-    Marker,
+    /// The second one to a question. The entry stands while the server says it.
+    Repetition,
     /// The one to a transfer that has been aborted.
     Transfer,
     /// The one to an `ABOR`.
@@ -97,8 +96,7 @@ impl Late {
     /// Servers answer in order, so the next reply is the late one or there is none.
     fn is_answered_by(self, code: Code, next: Option<&Entry>) -> bool {
         match self {
-            Self::Answer(subject) => return code == subject.answer_code(),
-            Self::Marker => return code == MARKER_CODE,
+            Self::Repetition => return false,
             Self::Transfer | Self::Abort if code.0 == 421 => return false,
             Self::Transfer | Self::Abort => {}
         }
@@ -107,7 +105,7 @@ impl Late {
         };
         let is_refusal = matches!(code.0, 500 | 502) && NEVER_UNKNOWN.contains(&next.verb.as_str());
         match self {
-            Self::Answer(_) | Self::Marker => false,
+            Self::Repetition => false,
             Self::Transfer => {
                 let is_transfer = matches!(next.expect, Expect::Transfer { .. });
                 matches!(code.0, 226 | 425 | 426 | 450..=452) && !is_transfer || is_refusal
@@ -126,19 +124,6 @@ impl Entry {
     fn is_late(&self) -> bool {
         matches!(self.expect, Expect::Late(_))
     }
-
-    /// Whether `code`, the one of a question's or of a marker's answer, may be the code of this command's reply.
-    fn may_share(&self, code: Code) -> bool {
-        let verbs: &[&str] = match code.0 {
-            211 => &["FEAT", "HELP", "LANG", "OPTS", "SITE", "STAT"],
-            215 => &["SYST"],
-            257 => &["MKD", "PWD", "SITE", "XMKD", "XPWD"],
-            350 => &["REST", "RNFR"],
-            _ => &[],
-        };
-        let verb = self.verb.as_str();
-        !self.is_late() && (verbs.contains(&verb) || !CODES_KNOWN.contains(&verb))
-    }
 }
 
 impl InFlight {
@@ -148,6 +133,7 @@ impl InFlight {
             entries: VecDeque::from([entry]),
             answering: None,
             tracker: ReplyTracker::default(),
+            repetition: Repetition::default(),
         }
     }
 
@@ -173,25 +159,6 @@ impl InFlight {
         entry.id.take()
     }
 
-    /// A marker follows the question that is the oldest entry. Returns the question's subject.
-    pub(super) fn mark_question(&mut self) -> Option<Subject> {
-        let entry = self.entries.iter_mut().find(|entry| !entry.is_late())?;
-        let Expect::Question(question) = &entry.expect else {
-            return None;
-        };
-        let (subject, marker) = (question.subject, Marker::behind(question));
-        entry.expect = Expect::Marker(marker);
-        Some(subject)
-    }
-
-    /// From now on this answer is dropped whenever it comes, unless a command may have it.
-    pub(super) fn drop_late(&mut self, late: Late) {
-        let is_it = |entry: &Entry| matches!(entry.expect, Expect::Late(it) if it == late);
-        if !self.entries.iter().any(is_it) {
-            self.push(None, "", Expect::Late(late));
-        }
-    }
-
     /// Takes the oldest entry whose answer is waited for.
     pub(super) fn take_awaited(&mut self) -> Option<Entry> {
         let at = self.entries.iter().position(|entry| !entry.is_late())?;
@@ -207,6 +174,11 @@ impl InFlight {
             Expect::Abort => self.stop_waiting(Late::Abort),
             _ => None,
         }
+    }
+
+    /// Whether the session is between two connections to the server.
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.awaited(), Some(entry) if matches!(entry.expect, Expect::Pause(_)))
     }
 
     /// Whether an `ABOR` is unanswered.
@@ -252,9 +224,28 @@ impl InFlight {
     pub(super) fn place(&mut self, line: &[u8]) -> Place {
         let place = self.tracker.place(line);
         if let (Some(code), true) = (place.code, place.first) {
-            self.answering = self.attribute(code);
+            let awaited = self.entries.iter().find(|entry| !entry.is_late());
+            if self.repetition.begins(line, awaited) {
+                let (id, verb, expect) = (None, String::new(), Expect::Late(Late::Repetition));
+                self.entries.push_front(Entry { id, verb, expect });
+                self.answering = Some(0);
+            } else {
+                self.answering = self.attribute(code);
+                let answered = self.answering.and_then(|index| self.entries.get(index));
+                self.repetition.answered(code, line, answered);
+            }
         }
         place
+    }
+
+    /// Whether a reply that was dropped may be the one that the session awaits.
+    pub(super) fn may_have_dropped(&self) -> bool {
+        self.repetition.is_in_doubt()
+    }
+
+    /// Takes the line of a reply that was dropped, and is the one that the session awaits.
+    pub(super) fn take_dropped(&mut self) -> Option<Vec<u8>> {
+        self.repetition.refute()
     }
 
     /// What the open reply answers.
@@ -316,16 +307,11 @@ impl InFlight {
         let late = self.entries.iter().take_while(|entry| entry.is_late());
         let first = late.count();
         let next = self.entries.get(first);
-        let is_shared = self.entries.iter().any(|entry| entry.may_share(code));
         let is_it = |entry: &Entry| match entry.expect {
-            Expect::Late(Late::Answer(_) | Late::Marker) if is_shared => false,
             Expect::Late(late) => late.is_answered_by(code, next),
             _ => false,
         };
-        let is_marked = matches!(next, Some(entry) if matches!(entry.expect, Expect::Marker(_)));
-        if let Some(late) = self.entries.iter().take(first).position(is_it)
-            && !is_marked
-        {
+        if let Some(late) = self.entries.iter().take(first).position(is_it) {
             return Some(late);
         }
         match &next?.expect {
@@ -339,7 +325,6 @@ impl InFlight {
                 Some(first + 1)
             }
             Expect::Question(question) if question.is_stray(code) => None,
-            Expect::Marker(marker) if marker.is_stray(code) => None,
             // Another reply to the log-in.
             Expect::DataPort(_)
             | Expect::Type(_, true)
@@ -358,14 +343,6 @@ impl InFlight {
 fn may_answer_abort(code: Code) -> bool {
     code.class() != Class::Completed || matches!(code.0, 225 | 226 | 250)
 }
-
-/// Commands whose replies have no other codes than those of the standards, as far as questions have them.
-const CODES_KNOWN: [&str; 42] = [
-    "ABOR", "ACCT", "ALLO", "APPE", "CDUP", "CLNT", "CWD", "DELE", "EPRT", "EPSV", "FEAT", "LIST",
-    "MDTM", "MFMT", "MKD", "MLSD", "MODE", "NLST", "NOOP", "PASS", "PASV", "PORT", "PWD", "QUIT",
-    "REIN", "REST", "RETR", "RMD", "RNFR", "RNTO", "SIZE", "STOR", "STOU", "STRU", "SYST", "TYPE",
-    "USER", "XCUP", "XCWD", "XMKD", "XPWD", "XRMD",
-];
 
 /// Commands that every server knows.
 const NEVER_UNKNOWN: [&str; 7] = ["CWD", "NOOP", "RETR", "STOR", "TYPE", "USER", "PASS"];

@@ -69,7 +69,9 @@ pub enum Output {
     BeginTls,
     /// An order for a data connection.
     Order(TransferId, Order),
-    /// Leave the server, whose replies the session cannot tell apart or which has left, and connect to it again.
+    /// Close the server's control connection. The session goes on with [`Output::Reconnect`].
+    Leave,
+    /// Connect to the server again.
     Reconnect,
     /// Remember this of the server, for [`Manner::known`] of later sessions.
     Learned(Lesson),

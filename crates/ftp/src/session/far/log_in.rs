@@ -1,16 +1,18 @@
 //! The commands by which the client has logged in. A server that is left at a question which the client has not asked is
 //! connected again, and gets them again.
 
-use std::collections::VecDeque;
-
 use crate::command::Command;
 
 #[derive(Debug)]
 pub(super) enum LogIn {
     /// Commands so far.
     Recorded(Vec<Vec<u8>>),
-    /// Commands still to be repeated.
-    Repeating(VecDeque<Vec<u8>>),
+    /// All commands; how many have been repeated, and how often the server has refused them.
+    Repeating {
+        lines: Vec<Vec<u8>>,
+        repeated: usize,
+        attempts: u32,
+    },
     /// The session has come too far to be repeated, or has been.
     Past,
 }
@@ -69,29 +71,55 @@ impl LogIn {
     }
 
     pub(super) fn is_repeating(&self) -> bool {
-        matches!(self, Self::Repeating(_))
+        matches!(self, Self::Repeating { .. })
     }
 
     /// Begins to repeat what is recorded.
     pub(super) fn repeat(&mut self) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(lines) = now {
-            *self = Self::Repeating(lines.into());
+            *self = Self::Repeating {
+                lines,
+                repeated: 0,
+                attempts: 0,
+            };
+        }
+    }
+
+    /// The server has refused to let the session log in again. Returns how many times it had done so before, unless these
+    /// were the last.
+    pub(super) fn next_attempt(&mut self) -> Option<u32> {
+        match self {
+            Self::Repeating {
+                repeated, attempts, ..
+            } if *attempts < REFUSALS_MAX => {
+                *repeated = 0;
+                *attempts += 1;
+                Some(*attempts - 1)
+            }
+            _ => None,
         }
     }
 
     /// The next command to repeat.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
-        let Self::Repeating(lines) = self else {
+        let Self::Repeating {
+            lines, repeated, ..
+        } = self
+        else {
             return None;
         };
-        let line = lines.pop_front();
+        let line = lines.get(*repeated).cloned();
+        *repeated += 1;
         if line.is_none() {
             *self = Self::Past;
         }
         line
     }
 }
+
+/// Refusals after which another attempt to log in follows.
+const REFUSALS_MAX: u32 = 4;
 
 /// Commands that name an account.
 const ACCOUNT: [&str; 3] = ["USER", "PASS", "ACCT"];

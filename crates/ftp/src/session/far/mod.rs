@@ -11,13 +11,13 @@ mod greeting;
 mod in_flight;
 mod io;
 mod log_in;
-mod marker;
 mod overdue;
 mod port_request;
 mod prefetch;
 mod prepared;
 mod protection;
 mod queue;
+mod repetition;
 mod replies;
 mod reply_buffer;
 mod substitute;
@@ -203,7 +203,7 @@ impl FarSession {
 
     /// Whether lines of the server are awaited. Else its control connection has ended.
     pub fn wants_server(&self) -> bool {
-        !self.server_gone && !self.closed
+        !self.server_gone && !self.closed && !self.in_flight.is_paused()
     }
 
     fn enqueue(&mut self, request: Request) -> Result<(), TooManyCommands> {
@@ -435,9 +435,15 @@ impl FarSession {
 
     fn server_closed(&mut self) {
         self.end_doubtful();
-        if let Some(subject) = self.repeatable_question() {
-            return self.reconnect(subject);
+        match self.repeatable_question() {
+            Some(subject) => self.reconnect(subject),
+            None if self.pauses() => {}
+            None => self.end_server(),
         }
+    }
+
+    /// The server is there no more.
+    fn end_server(&mut self) {
         self.server_gone = true;
         let unanswered: Vec<_> = self.in_flight.transfers().collect();
         for transfer in unanswered {

@@ -1,14 +1,13 @@
-//! Questions asked ahead that the server does not answer in time.
+//! Questions asked ahead that the server does not answer in time, or at which it leaves.
 //!
-//! Servers answer in order. A marker follows such a question: a command whose reply answers no question. What comes until
-//! then tells a server that is slow from one that leaves the question unanswered. Where it does not tell, the session
-//! leaves the server and logs in again. So no late answer is taken for that to another command.
+//! Nothing else is under way then. What came next might be the late answer as well as the reply to another command, so the
+//! session sends none: it leaves the server and logs in again, and asks nothing ahead any more. A session that cannot be
+//! repeated waits for the answer.
+
+use std::time::Duration;
 
 use super::{
-    Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection,
-    in_flight::Late,
-    log_in::Step,
-    marker::{MARKER, MARKER_CODE, Marker},
+    Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection, log_in::Step,
 };
 use crate::{
     command::Command,
@@ -16,34 +15,17 @@ use crate::{
 };
 
 impl FarSession {
-    /// Sends the marker behind the question that has not been answered.
-    pub(super) fn mark_question(&mut self) {
-        if let Some(subject) = self.in_flight.mark_question() {
-            self.dislikes(subject);
-            self.send_line(MARKER.to_vec());
+    /// The server has not answered the question in time.
+    pub(super) fn question_overdue(&mut self, subject: Subject) {
+        match self.log_in.is_recorded() {
+            true => self.reconnect(subject),
+            false => self.dislikes(subject),
         }
-    }
-
-    /// A reply has come while the marker's is due. Returns what to expect next.
-    pub(super) fn marker_heard(&mut self, mut marker: Marker, code: Code) -> Option<Expect> {
-        if marker.is_farewell || !marker.heard(code) {
-            return Some(Expect::Marker(marker));
-        }
-        // A server that answers out of order may still send the other one.
-        if !marker.is_answered {
-            self.in_flight.drop_late(Late::Answer(marker.subject));
-        }
-        if code != MARKER_CODE {
-            self.in_flight.drop_late(Late::Marker);
-        }
-        None
     }
 
     /// The server is asked nothing ahead any more.
     fn dislikes(&mut self, subject: Subject) {
-        if std::mem::replace(&mut self.dislikes_questions, true) {
-            return;
-        }
+        self.dislikes_questions = true;
         self.prefetch.stop();
         let lesson = Lesson::DislikesQuestions;
         self.out.push_back(Output::Learned(lesson));
@@ -56,24 +38,44 @@ impl FarSession {
 
     /// The question that is not the client's and at which the session can leave the server.
     pub(super) fn repeatable_question(&self) -> Option<Subject> {
-        let subject = match &self.in_flight.awaited()?.expect {
-            Expect::Question(question) => question.subject,
-            Expect::Marker(marker) => marker.subject,
-            _ => return None,
-        };
-        self.log_in.is_recorded().then_some(subject)
+        match &self.in_flight.awaited()?.expect {
+            Expect::Question(question) => Some(question.subject),
+            _ => None,
+        }
+        .filter(|_| self.log_in.is_recorded())
     }
 
     /// Leaves a server at a question that the client has not asked, and logs in again.
     pub(super) fn reconnect(&mut self, subject: Subject) {
         self.dislikes(subject);
         self.log_in.repeat();
-        let (id, verb, expect) = (None, String::new(), Expect::Repeated(Step::Needed));
-        self.in_flight = InFlight::greeting(Entry { id, verb, expect });
-        self.protection = Protection::new(self.manner.tls);
-        self.doubtful = None;
         self.abort_prepared();
+        self.out.push_back(Output::Leave);
+        self.connect_again();
+    }
+
+    /// Connects to the server that the session has left.
+    pub(super) fn connect_again(&mut self) {
+        self.begin(Expect::Repeated(Step::Needed));
+        self.protection = Protection::new(self.manner.tls);
         self.out.push_back(Output::Reconnect);
+    }
+
+    fn begin(&mut self, expect: Expect) {
+        let (id, verb) = (None, String::new());
+        self.in_flight = InFlight::greeting(Entry { id, verb, expect });
+        self.doubtful = None;
+    }
+
+    /// Leaves a server that does not let the session log in again, and waits before the next attempt: it may not have
+    /// noticed yet that the connection before has ended. Returns whether there is another attempt.
+    pub(super) fn pauses(&mut self) -> bool {
+        let pause = self.log_in.next_attempt();
+        if let Some(attempt) = pause {
+            self.out.push_back(Output::Leave);
+            self.begin(Expect::Pause(FIRST_PAUSE * 2_u32.pow(attempt)));
+        }
+        pause.is_some()
     }
 
     /// The server has answered a step of the repeated log-in.
@@ -99,3 +101,6 @@ impl FarSession {
         }
     }
 }
+
+/// Pause before the second attempt to log in again. Each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);

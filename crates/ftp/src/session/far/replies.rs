@@ -2,8 +2,7 @@
 
 use super::{
     CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
-    ReplyBuffer, Stage, Tag, ToNear, TransferId,
-    in_flight::{Late, stage_of},
+    ReplyBuffer, Stage, Tag, ToNear, TransferId, in_flight::stage_of,
 };
 use crate::reply::{Class, Code, Place, leading_code};
 
@@ -161,12 +160,8 @@ impl FarSession {
                 question.is_farewell = true;
                 &mut question.held
             }
-            Some(Expect::Marker(marker)) => {
-                marker.is_farewell = is_farewell;
-                return repeats || code.0 != 421;
-            }
             // The client hears of a log-in that fails this time by the end of the session.
-            Some(Expect::Repeated(_)) => return code.0 != 421,
+            Some(Expect::Repeated(_) | Expect::Pause(_)) => return true,
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             Some(Expect::Type(_, false)) => return false,
@@ -288,16 +283,13 @@ impl FarSession {
                 self.prefetched(question, code);
                 None
             }
-            Expect::Marker(_) | Expect::Repeated(_) | Expect::Late(_) if is_preliminary => {
-                Some(expect)
-            }
-            Expect::Marker(marker) => self.marker_heard(marker, code),
+            Expect::Repeated(_) | Expect::Late(_) if is_preliminary => Some(expect),
             Expect::Repeated(step) => {
                 self.repeated(step, code);
                 None
             }
-            Expect::Late(Late::Answer(_) | Late::Marker) => Some(expect),
-            Expect::Late(Late::Transfer | Late::Abort) => None,
+            Expect::Pause(_) => Some(expect),
+            Expect::Late(_) => None,
         };
         if let Some(expect) = then {
             self.in_flight.keep(index, Entry { id, verb, expect });
@@ -348,9 +340,11 @@ impl FarSession {
             // Its codes are not those of the standard, so a stray reply cannot be told from an answer.
             self.prefetch.stop();
         }
+        if self.dislikes_questions {
+            // The near half has been told that there is none.
+            return;
+        }
         let subject = question.subject;
-        // It may follow, or come twice.
-        self.in_flight.drop_late(Late::Answer(subject));
         let answer = question.held.into_text().filter(|_| is_answer);
         let last = self.prefetch.is_done();
         self.tell_near(ToNear::Prefetched {

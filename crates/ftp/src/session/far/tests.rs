@@ -57,6 +57,7 @@ fn drain(far: &mut FarSession) -> Vec<String> {
                 Order::Abort { grace } => format!("abort {} {grace}", transfer.0),
             },
             Output::Listen(transfer) => format!("listen {}", transfer.0),
+            Output::Leave => "leave".to_owned(),
             Output::Reconnect => "reconnect".to_owned(),
             Output::Learned(lesson) => match lesson {
                 Lesson::DislikesQuestions => "learned no questions".to_owned(),

@@ -30,8 +30,9 @@ impl FarSession {
 
     fn time_for(&self, entry: &Entry) -> Option<(Duration, bool)> {
         Some(match entry.expect {
-            Expect::Question(_) => (QUESTION_TIMEOUT, false),
-            Expect::Marker(_) if self.log_in.is_recorded() => (MARKER_TIMEOUT, false),
+            Expect::Question(_) if !self.dislikes_questions => (QUESTION_TIMEOUT, false),
+            Expect::Plain(_) if self.in_flight.may_have_dropped() => (QUESTION_TIMEOUT, false),
+            Expect::Pause(pause) => (pause, false),
             Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
             Expect::Abort => (ABORT_TIMEOUT, false),
             // The data connection has timeouts of its own.
@@ -49,14 +50,16 @@ impl FarSession {
         if self.doubtful.is_some() {
             return self.end_doubtful();
         }
+        if let Some(line) = self.in_flight.take_dropped() {
+            return self.server_line(&line);
+        }
         let has_abort = self.in_flight.has_abort();
         match self.in_flight.awaited().map(|entry| &entry.expect) {
             None => {}
-            Some(Expect::Question(question)) if !question.is_farewell => self.mark_question(),
-            Some(Expect::Question(_) | Expect::Marker(_)) => match self.repeatable_question() {
-                Some(subject) => self.reconnect(subject),
-                None => self.give_server_up(),
-            },
+            Some(Expect::Question(question)) if !self.dislikes_questions => {
+                self.question_overdue(question.subject);
+            }
+            Some(Expect::Pause(_)) => self.connect_again(),
             Some(Expect::Abort) => self.abort_unanswered(),
             Some(Expect::Transfer { transfer, .. }) if has_abort => {
                 let transfer = *transfer;
@@ -116,16 +119,13 @@ impl FarSession {
                 self.answer(id, transfer, &text);
             }
         }
-        self.server_closed();
+        self.end_server();
     }
 }
 
-/// Time for the answer to a question that the client has not asked. Its own commands wait meanwhile.
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Time for the reply to the command behind such a question. Logging in again costs little, and clients wait for half a
-/// minute at least.
-const MARKER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the answer to a question that the client has not asked. Its own commands wait meanwhile, and clients wait for half
+/// a minute at least.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Time after which a line in doubt was the last of its reply.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);

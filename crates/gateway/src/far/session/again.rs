@@ -1,5 +1,5 @@
 //! Other connections to the same server: for another version of TLS, and at a question asked ahead that ends a session or
-//! leaves it in doubt.
+//! has no answer in time.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Leaves the server and connects to it again.
+    /// Connects again to the server that the session has left.
     pub(super) async fn reconnect(&mut self) -> Result<(), SessionError> {
-        info!(server = %self.server, "connecting again: a question asked ahead has had no answer");
+        info!(server = %self.server, "connecting again, to ask nothing ahead");
         let tls = self.tls.as_deref().filter(|_| self.is_tls_implicit);
         let name = self.target.host.to_string();
         let input = match connect::reconnect(self.server, tls, &name).await {

@@ -28,7 +28,6 @@ struct Script {
     delay: Delay,
     /// So many of its slow answers come at once.
     prompt: usize,
-    takes_marker: bool,
     wait: Option<(Wait, Duration)>,
     /// The final replies, by command.
     replies: Vec<(Option<u32>, u16, Duration)>,
@@ -37,7 +36,7 @@ struct Script {
 }
 
 impl Script {
-    fn new(slow: &'static str, delay: Delay, takes_marker: bool) -> Self {
+    fn new(slow: &'static str, delay: Delay) -> Self {
         let mut script = Self {
             far: fast_session(),
             now: Duration::ZERO,
@@ -46,7 +45,6 @@ impl Script {
             slow,
             delay,
             prompt: 0,
-            takes_marker,
             wait: None,
             replies: Vec::new(),
             connections: 1,
@@ -125,8 +123,6 @@ impl Script {
             "CWD" => "250 there",
             "PASV" => "227 ok (1,2,3,4,4,1)",
             "RETR" => "550 none",
-            "REST" if self.takes_marker => "350 from there",
-            "REST" => "502 no",
             _ => "200 ok",
         };
         let behind = self.due.iter().filter(|(due, _)| *due <= at).count();
@@ -169,13 +165,8 @@ impl Script {
 
     fn context(&self) -> String {
         format!(
-            "{} {:?}, marker {}: {:?}, {} connections, closed {}",
-            self.slow,
-            self.delay,
-            self.takes_marker,
-            self.replies,
-            self.connections,
-            self.is_closed
+            "{} {:?}: {:?}, {} connections, closed {}",
+            self.slow, self.delay, self.replies, self.connections, self.is_closed
         )
     }
 }
@@ -231,12 +222,9 @@ fn a_late_answer_to_a_question_is_the_reply_to_no_command() {
         .into_iter()
         .flat_map(|slow| delays().map(move |delay| (slow, delay)))
     {
-        for (takes_marker, (line, code)) in [true, false]
-            .into_iter()
-            .flat_map(|takes| COMMANDS.map(|command| (takes, command)))
-        {
+        for (line, code) in COMMANDS {
             for at in [0, 4, 120].map(Duration::from_secs) {
-                let mut script = Script::new(slow, delay, takes_marker);
+                let mut script = Script::new(slow, delay);
                 script.run(at);
                 script.client(3, line);
                 script.client(4, "NOOP");
@@ -252,23 +240,22 @@ fn a_late_answer_to_a_question_is_the_reply_to_no_command() {
 
 #[test]
 fn a_question_that_is_never_answered_holds_commands_up_for_some_seconds_only() {
-    for (slow, takes_marker) in [("SYST", true), ("FEAT", false), ("PWD", true)] {
-        let mut script = Script::new(slow, Delay::Never, takes_marker);
+    for slow in ["SYST", "FEAT", "PWD"] {
+        let mut script = Script::new(slow, Delay::Never);
         script.client(3, "NOOP");
         script.run(Duration::from_secs(60));
         let (code, at) = script.reply_to(3).expect("a reply");
         assert_eq!(code, 200);
         assert!(at <= Duration::from_secs(9), "{at:?}");
-        // Whoever takes the marker keeps its connection.
-        assert_eq!(script.connections, if takes_marker { 1 } else { 2 });
+        assert_eq!(script.connections, 2);
     }
 }
 
 #[test]
 fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
-    for (delay, takes_marker) in delays().flat_map(|delay| [(delay, true), (delay, false)]) {
+    for delay in delays() {
         for (line, code) in COMMANDS {
-            let mut script = Script::new("PWD", delay, takes_marker);
+            let mut script = Script::new("PWD", delay);
             // The first answer, that behind the log-in, comes at once.
             script.prompt = 1;
             script.client(3, "CWD a");
@@ -278,9 +265,7 @@ fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
             let commands = [(3, "CWD a", 250), (4, line, code), (5, "NOOP", 200)];
             check(&script, &commands, Duration::from_secs(610));
             assert_eq!(script.connections, 1);
-            if delay == Delay::Never && takes_marker && line != "PWD" && line != "CWD a" {
-                assert!(!script.is_closed, "{line}: {}", script.context());
-            }
+            assert_eq!(script.is_closed, delay == Delay::Never);
         }
     }
 }
@@ -292,7 +277,7 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
             .into_iter()
             .flat_map(|seconds| COMMANDS.map(|command| (seconds, command)))
         {
-            let mut script = Script::new(slow, Delay::Aside(Duration::from_secs(seconds)), true);
+            let mut script = Script::new(slow, Delay::Aside(Duration::from_secs(seconds)));
             script.client(3, line);
             script.client(4, "NOOP");
             script.run(Duration::from_secs(seconds));
@@ -309,7 +294,7 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
 fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
     for slow in ["SYST", "FEAT", "PWD"] {
         for (line, code) in COMMANDS {
-            let mut script = Script::new(slow, Delay::Twice, true);
+            let mut script = Script::new(slow, Delay::Twice);
             script.client(3, line);
             script.client(4, "NOOP");
             script.run(Duration::from_secs(60));
@@ -331,13 +316,81 @@ fn a_code_of_a_question_is_left_to_commands_that_may_have_it() {
         ("RNFR a", "350 go on"),
         ("REST 5", "350 from there"),
     ] {
-        let mut script = Script::new("SYST", Delay::Never, true);
+        let mut script = Script::new("SYST", Delay::Never);
         script.run(Duration::from_secs(60));
         for id in [3, 4] {
             assert_eq!(client(&mut script.far, id, line), [format!("< {line}")]);
             assert_eq!(server(&mut script.far, reply), [format!("> {reply}")]);
         }
     }
+}
+
+/// A session whose questions have been answered in time.
+fn answered() -> FarSession {
+    let mut far = fast_session();
+    client(&mut far, 1, "USER joe");
+    for line in ["230 in", "215 UNIX", "211 none", "257 \"/\""] {
+        server(&mut far, line);
+    }
+    far
+}
+
+#[test]
+fn a_reply_with_the_code_of_an_answered_question_is_relayed() {
+    for code in [211, 215, 257] {
+        let mut far = answered();
+        for (id, line) in (3..).zip([
+            "NOOP", "MKD a", "XYZZY", "SITE x", "DELE a", "TYPE I", "MODE S", "STAT", "HELP",
+            "RNFR a", "REST 9", "SIZE a", "ALLO 5", "RETR a",
+        ]) {
+            let reply = format!("{code} for {line}");
+            assert_eq!(client(&mut far, id, line), [format!("< {line}")]);
+            assert_eq!(server(&mut far, &reply), [format!("> {reply}")]);
+        }
+        client(&mut far, 30, "CWD a");
+        let reply = format!("{code} \"/a\"");
+        assert_eq!(
+            server(&mut far, &reply),
+            [format!("> {reply}"), "< PWD".to_owned()]
+        );
+    }
+}
+
+#[test]
+fn a_reply_like_the_answer_before_is_relayed_if_no_other_comes() {
+    let mut far = answered();
+    client(&mut far, 3, "CDUP");
+    assert!(server(&mut far, "257 \"/\"").is_empty());
+    assert!(client(&mut far, 4, "NOOP").is_empty());
+    let (seconds, out) = silence(&mut far);
+    assert!(seconds < 10, "{seconds} s");
+    assert_eq!(out, ["> 257 \"/\"", "< PWD"]);
+    server(&mut far, "257 \"/\"");
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+    // From now on the server counts as one that answers once.
+    client(&mut far, 5, "CDUP");
+    assert_eq!(server(&mut far, "257 \"/\""), ["> 257 \"/\"", "< PWD"]);
+    server(&mut far, "257 \"/\"");
+    client(&mut far, 6, "CDUP");
+    assert_eq!(server(&mut far, "257 \"/\""), ["> 257 \"/\"", "< PWD"]);
+}
+
+#[test]
+fn equal_refusals_of_questions_are_each_an_answer() {
+    let mut far = fast_session();
+    client(&mut far, 1, "USER joe");
+    server(&mut far, "230 in");
+    assert_eq!(
+        server(&mut far, "500 what"),
+        ["System None false", "< FEAT"]
+    );
+    assert_eq!(
+        server(&mut far, "500 what"),
+        ["Features None false", "< PWD"]
+    );
+    assert_eq!(server(&mut far, "500 what"), ["Directory None true"]);
+    client(&mut far, 3, "MLSD");
+    assert_eq!(server(&mut far, "500 what"), ["> 500 what"]);
 }
 
 #[test]

@@ -19,61 +19,88 @@ fn asked() -> FarSession {
     far
 }
 
+/// What the session does where it leaves a server at `SYST`.
+const LEFT: [&str; 4] = [
+    "learned no questions",
+    "System None true",
+    "leave",
+    "reconnect",
+];
+
 fn reconnected(far: &mut FarSession) -> Vec<String> {
     far.handle(Input::Reconnected).expect("no limit is hit");
     drain(far)
 }
 
 #[test]
-fn a_question_without_an_answer_is_given_up_and_the_server_asked_no_more() {
+fn a_server_that_leaves_a_question_unanswered_is_logged_in_to_again() {
     let mut far = asked();
-    assert!(client(&mut far, 3, "TYPE I").is_empty());
+    assert!(client(&mut far, 3, "CWD a").is_empty());
     let (seconds, out) = silence(&mut far);
-    assert!(seconds <= 5, "a client waits meanwhile: {seconds} s");
-    assert_eq!(
-        out,
-        ["learned no questions", "System None true", "< REST 0"]
-    );
-    assert_eq!(server(&mut far, "350 from there"), ["< TYPE I"]);
-    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
-    client(&mut far, 4, "CWD a");
-    assert_eq!(server(&mut far, "250 ok"), ["> 250 ok"], "no PWD follows");
+    assert!(seconds <= 8, "a client waits meanwhile: {seconds} s");
+    assert_eq!(out, LEFT);
+    assert!(reconnected(&mut far).is_empty());
+    assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
+    assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
+    assert_eq!(server(&mut far, "250 there"), ["> 250 there"], "no PWD");
 }
 
 #[test]
-fn a_late_answer_to_a_question_answers_no_command() {
-    for late in ["215 UNIX", "500 what"] {
-        let mut far = asked();
-        client(&mut far, 3, "TYPE I");
-        silence(&mut far);
-        assert!(server(&mut far, late).is_empty(), "{late}");
-        assert_eq!(server(&mut far, "502 no REST"), ["< TYPE I"], "{late}");
-        assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
-    }
+fn an_answer_behind_the_time_is_told_to_nobody() {
     let mut far = asked();
-    silence(&mut far);
-    server(&mut far, "350 from there");
-    assert!(server(&mut far, "215 UNIX").is_empty());
-    assert_eq!(client(&mut far, 3, "SYST"), ["< SYST"]);
-    assert_eq!(server(&mut far, "215 UNIX"), ["> 215 UNIX"]);
+    for line in ["215 UNIX", "500 what", "257 \"/\""] {
+        server(&mut far, line);
+    }
+    client(&mut far, 3, "CWD a");
+    assert_eq!(server(&mut far, "250 ok"), ["> 250 ok", "< PWD"]);
+    assert!(client(&mut far, 4, "CWD b").is_empty());
+    assert_eq!(
+        silence(&mut far).1,
+        ["learned no questions", "Directory None true"]
+    );
+    assert_eq!(server(&mut far, "257 \"/a\""), ["< CWD b"]);
+    assert_eq!(server(&mut far, "250 ok"), ["> 250 ok"]);
+}
+
+fn refuse_login(far: &mut FarSession) -> Vec<String> {
+    server(far, "220 ready");
+    server(far, "530 too many connections")
 }
 
 #[test]
-fn a_server_whose_replies_do_not_tell_is_logged_in_to_again() {
-    for replies in [&[][..], &["500 what"], &["200 well"], &["221 goodbye"]] {
-        let mut far = asked();
-        assert!(client(&mut far, 3, "CWD a").is_empty());
-        silence(&mut far);
-        for line in replies {
-            assert!(server(&mut far, line).is_empty(), "{line}");
-        }
-        assert_eq!(silence(&mut far).1, ["reconnect"]);
-        assert!(reconnected(&mut far).is_empty());
-        assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
-        assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
-        assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
-        assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
+fn a_refused_log_in_is_repeated_after_growing_pauses() {
+    let mut far = asked();
+    assert!(client(&mut far, 3, "CWD a").is_empty());
+    silence(&mut far);
+    let greetings = [Some("220 ready"), Some("421 full"), None, Some("450 busy")];
+    for (greeting, pause) in greetings.into_iter().zip([1, 2, 4, 8]) {
+        reconnected(&mut far);
+        assert!(far.wants_server());
+        let out = match greeting {
+            Some("220 ready") => refuse_login(&mut far),
+            Some(line) => server(&mut far, line),
+            None => closed_by_server(&mut far),
+        };
+        assert_eq!(out, ["leave"]);
+        assert!(!far.wants_server(), "it has been left");
+        assert_eq!(silence(&mut far), (pause, vec!["reconnect".to_owned()]));
     }
+    let mut over = asked();
+    silence(&mut over);
+    for _ in 0..4 {
+        reconnected(&mut over);
+        refuse_login(&mut over);
+        silence(&mut over);
+    }
+    reconnected(&mut over);
+    assert_eq!(refuse_login(&mut over), ["server closed", "close"]);
+
+    reconnected(&mut far);
+    assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
+    assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
+    assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
 }
 
 #[test]
@@ -93,11 +120,6 @@ fn only_what_a_log_in_needs_has_to_succeed_again() {
     assert_eq!(server(&mut far, "220 ready"), ["< OPTS UTF8 ON"]);
     assert_eq!(server(&mut far, "501 no"), ["< USER joe"]);
     assert_eq!(server(&mut far, "230 in"), ["< NOOP"]);
-    let mut far = asked();
-    closed_by_server(&mut far);
-    reconnected(&mut far);
-    server(&mut far, "220 ready");
-    assert_eq!(server(&mut far, "530 too many"), ["server closed", "close"]);
 }
 
 #[test]
@@ -122,11 +144,7 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again() {
         if let Some(line) = farewell {
             assert!(server(&mut far, line).is_empty(), "{line}");
         }
-        let out = closed_by_server(&mut far);
-        assert_eq!(
-            out,
-            ["learned no questions", "System None true", "reconnect"]
-        );
+        assert_eq!(closed_by_server(&mut far), LEFT);
         assert!(reconnected(&mut far).is_empty());
         assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
         assert_eq!(server(&mut far, "331 password"), ["< PASS x"]);
@@ -134,23 +152,6 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again() {
         assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
         assert_eq!(closed_by_server(&mut far), ["server closed", "close"]);
     }
-}
-
-#[test]
-fn a_server_that_cannot_be_logged_in_to_again_is_left() {
-    let mut far = asked();
-    closed_by_server(&mut far);
-    assert_eq!(
-        closed_by_server(&mut far),
-        ["server closed", "close"],
-        "no connection"
-    );
-    let mut far = asked();
-    closed_by_server(&mut far);
-    assert_eq!(
-        server(&mut far, "421 full"),
-        ["> 421 full", "server closed", "close"]
-    );
 }
 
 #[test]
