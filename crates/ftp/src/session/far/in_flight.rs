@@ -60,6 +60,8 @@ pub(super) enum Expect {
     Pause(Duration),
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
     Late(Late),
+    /// The second answer to a question, which the server is giving. It is dropped.
+    Repetition,
     Transfer {
         transfer: TransferId,
         /// Its `1yz` reply came.
@@ -82,8 +84,6 @@ impl Expect {
 /// An answer that the session has stopped waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// The second one to a question. The entry stands while the server says it.
-    Repetition,
     /// The one to a transfer that has been aborted.
     Transfer,
     /// The one to an `ABOR`.
@@ -95,17 +95,14 @@ impl Late {
     ///
     /// Servers answer in order, so the next reply is the late one or there is none.
     fn is_answered_by(self, code: Code, next: Option<&Entry>) -> bool {
-        match self {
-            Self::Repetition => return false,
-            Self::Transfer | Self::Abort if code.0 == 421 => return false,
-            Self::Transfer | Self::Abort => {}
+        if code.0 == 421 {
+            return false;
         }
         let Some(next) = next else {
             return true;
         };
         let is_refusal = matches!(code.0, 500 | 502) && NEVER_UNKNOWN.contains(&next.verb.as_str());
         match self {
-            Self::Repetition => false,
             Self::Transfer => {
                 let is_transfer = matches!(next.expect, Expect::Transfer { .. });
                 matches!(code.0, 226 | 425 | 426 | 450..=452) && !is_transfer || is_refusal
@@ -122,7 +119,7 @@ impl Late {
 
 impl Entry {
     fn is_late(&self) -> bool {
-        matches!(self.expect, Expect::Late(_))
+        matches!(self.expect, Expect::Late(_) | Expect::Repetition)
     }
 }
 
@@ -226,7 +223,7 @@ impl InFlight {
         if let (Some(code), true) = (place.code, place.first) {
             let awaited = self.entries.iter().find(|entry| !entry.is_late());
             if self.repetition.begins(line, awaited) {
-                let (id, verb, expect) = (None, String::new(), Expect::Late(Late::Repetition));
+                let (id, verb, expect) = (None, String::new(), Expect::Repetition);
                 self.entries.push_front(Entry { id, verb, expect });
                 self.answering = Some(0);
             } else {
@@ -262,7 +259,7 @@ impl InFlight {
         let mut at = 0;
         self.entries.retain(|entry| {
             at += 1;
-            let is_passed = matches!(entry.expect, Expect::Late(Late::Transfer | Late::Abort));
+            let is_passed = matches!(entry.expect, Expect::Late(_));
             at > index || !is_passed
         });
         Some((index - (before - self.entries.len()), entry))

@@ -154,7 +154,7 @@ impl FarSession {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
-            Some(Expect::Late(_)) => return true,
+            Some(Expect::Late(_) | Expect::Repetition) => return true,
             // A server that ends the session at a question gets none on another connection.
             Some(Expect::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
@@ -289,7 +289,7 @@ impl FarSession {
                 None
             }
             Expect::Pause(_) => Some(expect),
-            Expect::Late(_) => None,
+            Expect::Late(_) | Expect::Repetition => None,
         };
         if let Some(expect) = then {
             self.in_flight.keep(index, Entry { id, verb, expect });
