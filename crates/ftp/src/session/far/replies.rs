@@ -336,6 +336,11 @@ impl FarSession {
 
     fn prefetched(&mut self, question: Question, code: Code) {
         let is_answer = question.is_answer(code);
+        let is_of_another = !is_answer && matches!(code.0, 211 | 215 | 257);
+        if is_of_another && self.log_in.is_recorded() {
+            // The server has refused an earlier question twice.
+            return self.reconnect(question.subject);
+        }
         if !is_answer && code.class() != Class::Failed {
             // Its codes are not those of the standard, so a stray reply cannot be told from an answer.
             self.prefetch.stop();

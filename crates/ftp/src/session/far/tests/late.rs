@@ -376,6 +376,29 @@ fn a_reply_like_the_answer_before_is_relayed_if_no_other_comes() {
 }
 
 #[test]
+fn a_server_that_refuses_a_question_twice_is_logged_in_to_again() {
+    let mut far = fast_session();
+    client(&mut far, 1, "USER joe");
+    server(&mut far, "230 in");
+    server(&mut far, "500 what");
+    assert_eq!(
+        server(&mut far, "500 what"),
+        ["Features None false", "< PWD"]
+    );
+    assert!(client(&mut far, 2, "CWD a").is_empty());
+    let left = [
+        "learned no questions",
+        "Directory None true",
+        "leave",
+        "reconnect",
+    ];
+    assert_eq!(server(&mut far, "211 none"), left);
+    far.handle(Input::Reconnected).expect("no limit is hit");
+    assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
+}
+
+#[test]
 fn equal_refusals_of_questions_are_each_an_answer() {
     let mut far = fast_session();
     client(&mut far, 1, "USER joe");
