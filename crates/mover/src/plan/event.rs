@@ -66,6 +66,8 @@ pub enum Outcome {
     Unsettled,
     /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
     Split(Vec<Piece>),
+    /// Of [`Task::MovePiece`] without bytes of its own: the lane is needed elsewhere.
+    PutOff,
     /// Of [`Task::MovePiece`].
     Arrived,
     /// Of [`Task::Compare`].

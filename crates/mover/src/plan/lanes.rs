@@ -57,11 +57,6 @@ impl<T> Lanes<T> {
         self.lanes.iter().position(is_idle)
     }
 
-    /// Lanes that wait for work.
-    pub(super) fn idle_count(&self) -> usize {
-        self.count(|it| matches!(it, Lane::Open(load) if load.work.is_empty()))
-    }
-
     /// The lane with the least work of those that can take more, all of whose work is `quick`.
     pub(super) fn with_room(&self, is_quick: impl Fn(&T) -> bool) -> Option<usize> {
         let loads = self

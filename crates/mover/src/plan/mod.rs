@@ -25,10 +25,7 @@ mod tests;
 mod tree;
 mod version;
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Instant};
 
 use self::{
     above::Above,
@@ -75,15 +72,10 @@ pub struct Planner {
     is_unknown_told: bool,
     /// By so many seconds the times of a listing have moved, which has been told.
     shift_s: Option<i64>,
-    /// Until then, pieces wait for lanes that connect: those that begin together come to like shares, and one that begins
-    /// when another fills the path may take many seconds to come to its own.
-    muster_until: Option<Instant>,
     /// Why the last connection did not come about, as long as none has since.
     last_refusal: Option<String>,
     /// That a connection does not come about is known.
     has_told_wait: bool,
-    /// False from a muster that has ended while a lane still connected, until a lane comes up.
-    may_muster: bool,
 }
 
 /// A task that a lane has.
@@ -116,10 +108,8 @@ impl Planner {
             is_given_up: false,
             is_unknown_told: false,
             shift_s: None,
-            muster_until: None,
             last_refusal: None,
             has_told_wait: false,
-            may_muster: true,
         }
     }
 
@@ -135,10 +125,7 @@ impl Planner {
     /// Takes what a lane tells.
     pub fn handle(&mut self, lane: usize, event: Event, now: Instant) {
         match event {
-            Event::Opened { depth } => {
-                self.may_muster = true;
-                self.lanes.opened(lane, depth);
-            }
+            Event::Opened { depth } => self.lanes.opened(lane, depth),
             Event::Refused(failure) => {
                 // A lane that has left a transfer connects again, and may have got work meanwhile.
                 self.take_back(lane);
@@ -197,30 +184,14 @@ impl Planner {
         if self.queue.waiting() == 0 {
             return None;
         }
-        let idle = self.lanes.idle_count();
-        if self.muster_until.is_some_and(|it| now < it) && self.queue.pieces() > idle {
-            // Tasks that an idle lane will do need no other one.
-            let wanting = self.queue.waiting() - idle;
-            if let Some(opening) = self.open(wanting, now) {
-                return Some(opening);
-            }
-            if self.lanes.is_any_opening() {
-                let lane = self.lanes.idle()?;
-                return self.give(lane, true);
-            }
-        }
-        if self.muster_until.take().is_some() && self.lanes.is_any_opening() {
-            // Not for each file again.
-            self.may_muster = false;
-        }
         if let Some(lane) = self.lanes.idle() {
-            return self.give(lane, false);
+            return self.give(lane);
         }
         if let Some(opening) = self.open(self.queue.waiting(), now) {
             return Some(opening);
         }
         let lane = self.lanes.with_room(|it| it.queued.task.is_quick())?;
-        self.give(lane, false)
+        self.give(lane)
     }
 
     /// Opens a lane for `wanting` tasks, if one may be opened.
@@ -230,15 +201,12 @@ impl Planner {
         Some(Action::Open { lane })
     }
 
-    /// Gives the next task to a lane, of those that are no pieces if it `spares_pieces`.
-    fn give(&mut self, lane: usize, spares_pieces: bool) -> Option<Action> {
+    /// Gives the next task to a lane.
+    fn give(&mut self, lane: usize) -> Option<Action> {
         let listing = self.lanes.busy().filter(|it| it.queued.is_listing());
         let (listing, lanes_max) = (listing.count(), self.options.lanes_max);
         let held = self.tree.held();
-        let queued = match spares_pieces {
-            true => self.queue.next_but_pieces(listing, lanes_max, held)?,
-            false => self.queue.next(listing, lanes_max, held)?,
-        };
+        let queued = self.queue.next(listing, lanes_max, held)?;
         self.given_count += 1;
         let id = TaskId(self.given_count);
         let task = queued.task.clone();
@@ -246,14 +214,17 @@ impl Planner {
         Some(Action::Work { lane, id, task })
     }
 
+    /// Whether work waits for a lane, besides help with files that come in pieces.
+    pub fn wants_lane(&self) -> bool {
+        self.queue.waiting() > self.queue.helpers()
+    }
+
     /// When [`poll`](Self::poll) has something to do without an event.
     pub fn due(&self) -> Option<Instant> {
         let delayed = self.queue.due();
         let is_waiting = self.queue.waiting() > 0;
         let opening = self.lanes.due().filter(|_| is_waiting);
-        let muster = self.muster_until.filter(|_| is_waiting);
-        let times = [delayed, opening, muster];
-        times.into_iter().flatten().min()
+        delayed.into_iter().chain(opening).min()
     }
 
     /// Whether nothing is left to do.
@@ -462,11 +433,12 @@ impl Planner {
                 self.tally.unsettled += 1;
                 self.note(&file, Result::LeftOut("it is open for writing"));
             }
-            (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces, now),
+            (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces),
             (Task::MovePiece(file, _), Outcome::Arrived) => {
                 let fate = self.pieces.arrived(&file);
                 self.pieces_ended(file, fate, "the source was changed while it was read", now);
             }
+            (task @ Task::MovePiece(..), Outcome::PutOff) => self.queue.push(Queued::new(task)),
             (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
                 self.looked_again(file, &listed, now);
             }
@@ -489,12 +461,11 @@ impl Planner {
     }
 
     /// A file is moved in pieces. None may be missing.
-    fn split(&mut self, file: &File, pieces: Vec<Piece>, now: Instant) {
+    fn split(&mut self, file: &File, pieces: Vec<Piece>) {
         if pieces.is_empty() {
             return self.queue.push(Queued::new(Task::Join(file.clone())));
         }
         self.pieces.split(file, pieces.len());
-        self.muster_until = self.may_muster.then(|| now + MUSTER_MAX);
         for piece in pieces {
             let task = Task::MovePiece(file.clone(), piece);
             self.queue.push(Queued::new(task));
@@ -548,6 +519,3 @@ fn lost() -> Failure {
 
 /// A task whose bytes move and never arrive is tried this often for each retry that it has.
 const ATTEMPTS_PER_RETRY: u32 = 20;
-
-/// How long the pieces of a file wait for lanes that connect.
-const MUSTER_MAX: Duration = Duration::from_secs(5);

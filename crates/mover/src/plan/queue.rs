@@ -24,6 +24,8 @@ pub(super) struct Queue {
     urgent: VecDeque<Queued>,
     listings: VecDeque<Queued>,
     files: VecDeque<Queued>,
+    /// Lanes without other work help with files that come in pieces.
+    helpers: VecDeque<Queued>,
     /// Tasks that failed, by the time of their next attempt.
     delayed: BTreeMap<(Instant, u64), Queued>,
     delayed_count: u64,
@@ -33,6 +35,7 @@ impl Queue {
     /// A task waits for a lane.
     pub(super) fn push(&mut self, queued: Queued) {
         match queued.task {
+            Task::MovePiece(_, piece) if piece.is_empty() => self.helpers.push_back(queued),
             Task::Probe { .. }
             | Task::Make(_)
             | Task::Replace(_)
@@ -82,12 +85,12 @@ impl Queue {
 
     /// Tasks that wait for a lane.
     pub(super) fn waiting(&self) -> usize {
-        self.urgent.len() + self.listings.len() + self.files.len()
+        self.urgent.len() + self.listings.len() + self.files.len() + self.helpers.len()
     }
 
-    /// Pieces of files that wait for a lane.
-    pub(super) fn pieces(&self) -> usize {
-        self.urgent.iter().filter(|it| it.is_piece()).count()
+    /// Lanes that are to help with files, and wait.
+    pub(super) fn helpers(&self) -> usize {
+        self.helpers.len()
     }
 
     /// Directories that wait to be listed.
@@ -105,37 +108,24 @@ impl Queue {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
         }
-        self.next_in_turn(listing, lanes_max, held)
-    }
-
-    /// The same, without the pieces of files.
-    pub(super) fn next_but_pieces(
-        &mut self,
-        listing: usize,
-        lanes_max: usize,
-        held: usize,
-    ) -> Option<Queued> {
-        match self.urgent.iter().position(|it| !it.is_piece()) {
-            Some(at) => self.urgent.remove(at),
-            None => self.next_in_turn(listing, lanes_max, held),
-        }
-    }
-
-    fn next_in_turn(&mut self, listing: usize, lanes_max: usize, held: usize) -> Option<Queued> {
         let listings_max = (lanes_max / LANES_PER_LISTING).max(1);
         let ahead = self.files.len() + held;
         let lists = ahead < FILES_AHEAD && (self.files.is_empty() || listing < listings_max);
         if lists && let Some(next) = self.listings.pop_front() {
             return Some(next);
         }
-        self.files.pop_front()
+        self.files.pop_front().or_else(|| self.helpers.pop_front())
     }
 
     /// Takes everything out.
     pub(super) fn take_all(&mut self) -> Vec<Queued> {
         let delayed = std::mem::take(&mut self.delayed).into_values();
         let waiting = self.urgent.drain(..).chain(self.listings.drain(..));
-        waiting.chain(self.files.drain(..)).chain(delayed).collect()
+        let waiting = waiting.chain(self.files.drain(..));
+        waiting
+            .chain(self.helpers.drain(..))
+            .chain(delayed)
+            .collect()
     }
 }
 
@@ -146,10 +136,6 @@ impl Queued {
             failures: 0,
             attempts: 0,
         }
-    }
-
-    fn is_piece(&self) -> bool {
-        matches!(self.task, Task::MovePiece(..))
     }
 
     pub(super) fn is_listing(&self) -> bool {

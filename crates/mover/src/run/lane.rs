@@ -50,7 +50,7 @@ struct Found {
 pub(super) async fn run(
     number: usize,
     shared: Arc<Shared>,
-    tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
+    mut tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 ) {
     // The plan has ended where nobody listens any more.
@@ -64,12 +64,22 @@ pub(super) async fn run(
         ))
     };
     let mut ends = std::pin::pin!(ends);
-    let opened = tokio::select! {
-        opened = &mut ends => opened,
-        () = tokio::time::sleep(SLOW_AFTER) => {
-            tell(Event::Waiting(awaited(&job.source, &job.destination, false)));
-            ends.await
+    let mut opening = std::pin::pin!(async {
+        tokio::select! {
+            opened = &mut ends => opened,
+            () = tokio::time::sleep(SLOW_AFTER) => {
+                tell(Event::Waiting(awaited(&job.source, &job.destination, false)));
+                ends.await
+            }
         }
+    });
+    // A lane gets no task before it has told that it is open. The job may end before.
+    let opened = tokio::select! {
+        opened = &mut opening => Some(opened),
+        _ = tasks.recv() => None,
+    };
+    let Some(opened) = opened else {
+        return;
     };
     let (source, destination) = match opened {
         Ok(ends) => ends,
@@ -271,8 +281,7 @@ impl Lane {
             }
             Task::MovePiece(file, piece) => {
                 let mut mover = self.mover(&shared, moved_bytes);
-                mover.move_piece(&file, piece).await?;
-                Ok(Outcome::Arrived)
+                mover.move_piece(&file, piece).await
             }
             Task::Join(file) => self.mover(&shared, moved_bytes).join(&file).await,
             Task::MakeAbove { path, .. } => {

@@ -11,6 +11,7 @@ mod compare;
 mod delete;
 mod end;
 mod failure;
+mod joining;
 mod lane;
 mod local;
 mod moving;
@@ -127,6 +128,9 @@ async fn run_with(
         }
         if planner.is_finished() {
             break;
+        }
+        if planner.wants_lane() {
+            shared.ranges.release_waiting();
         }
         let due = planner.due();
         tokio::select! {

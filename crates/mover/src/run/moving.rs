@@ -274,11 +274,7 @@ impl Mover<'_> {
             },
             None => server::Facts::default(),
         };
-        // The time of a listing may lack seconds, or be that of another zone: no fact.
-        let is_exact = known
-            .modified
-            .is_some_and(|it| it.precision == Precision::Second);
-        match (&*self.source, is_exact) {
+        match (&*self.source, is_exact(known)) {
             (End::Remote(_) | End::Web(_), true) => Ok(Facts::of(known)),
             _ => {
                 let now = self.facts_now(names).await?;
@@ -288,6 +284,13 @@ impl Mover<'_> {
                 })
             }
         }
+    }
+
+    /// What the source's server was found to have just now, if it said so exactly.
+    fn found_facts(&self) -> Option<Facts> {
+        let known = server::Facts::of(self.found.as_ref()?);
+        let is_local = matches!(self.source, End::Local(_));
+        (!is_local && is_exact(known)).then(|| Facts::of(known))
     }
 
     async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
@@ -623,6 +626,12 @@ impl Mover<'_> {
         destination.finish().await?;
         Ok(())
     }
+}
+
+/// Whether a time is a fact: that of a listing may lack seconds, or be that of another zone.
+fn is_exact(facts: server::Facts) -> bool {
+    let modified = facts.modified;
+    modified.is_some_and(|it| it.precision == Precision::Second)
 }
 
 /// A copy that has arrived.

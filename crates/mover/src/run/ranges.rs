@@ -1,5 +1,6 @@
 //! Ranges of large files that lanes fetch side by side.
 //!
+//! A lane begins with the whole file. Others join where that makes the transfer faster, and take half of the longest rest.
 //! One connection may be many times slower than its neighbour: under CUBIC, one that begins while another fills the path
 //! takes ten seconds and more to come to its share. So a lane that has fetched its own piece takes from the rest of
 //! another one that would take longest, by how fast the two have been: both are to end at the same time.
@@ -10,11 +11,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::plan::Piece;
+use tokio::{sync::Notify, time::sleep_until};
+
+use super::joining::{Joining, Load};
+use crate::{plan::Piece, server::Facts};
 
 /// All ranges under way, and those that a lane has given up.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(Mutex<State>);
+pub(super) struct Ranges {
+    state: Mutex<State>,
+    /// Wakes the lanes that wait to join, when a lane ends.
+    ended: Notify,
+    /// Has the lanes that wait to join do other work.
+    needed_elsewhere: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -22,8 +32,46 @@ struct State {
     running: Vec<Running>,
     /// Ranges of files that are named by their parts.
     left: Vec<(Vec<u8>, Piece)>,
-    /// How many pieces of a file no lane has begun with.
-    waiting: HashMap<Vec<u8>, usize>,
+    /// Files that come in pieces, by their parts.
+    files: HashMap<Vec<u8>, Fetching>,
+}
+
+/// A file that comes in pieces.
+#[derive(Debug)]
+struct Fetching {
+    /// Pieces that no lane has begun with.
+    waiting: usize,
+    /// Lanes that fetch.
+    active: usize,
+    /// A lane has left a piece before its end, and another attempt follows.
+    is_interrupted: bool,
+    joining: Joining,
+    /// A range has begun.
+    has_begun: bool,
+    /// Another one has begun since.
+    is_shared: bool,
+    /// Facts of the file after its last byte, from the server.
+    facts: Option<Facts>,
+    /// When the last lane ended.
+    idle_since: Instant,
+}
+
+/// The end of a lane's wait to join.
+#[derive(Debug)]
+pub(super) enum Joined<'a> {
+    /// It fetches this range.
+    Range(Range<'a>, Active<'a>),
+    /// Nothing is left to fetch.
+    Over,
+    /// Other work waits for a lane.
+    NeededElsewhere,
+}
+
+/// A lane that fetches a file, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Active<'a> {
+    ranges: &'a Ranges,
+    part: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -34,6 +82,8 @@ struct Running {
     /// What is in front of this byte has been read, or is about to be.
     at: u64,
     begun: Instant,
+    /// Bytes have come.
+    is_open: bool,
 }
 
 /// How fast a lane fetches.
@@ -56,16 +106,100 @@ pub(super) struct Range<'a> {
 
 impl Ranges {
     /// A file is to be fetched in so many pieces. Until lanes have begun with all of them, none takes from another one.
-    pub(super) fn expect(&self, part: &[u8], pieces: usize) {
-        self.state().waiting.insert(part.to_vec(), pieces);
+    pub(super) fn expect(&self, part: &[u8], pieces: usize, now: Instant) {
+        let fetching = Fetching {
+            waiting: pieces,
+            active: 0,
+            is_interrupted: false,
+            joining: Joining::new(now),
+            has_begun: false,
+            is_shared: false,
+            facts: None,
+            idle_since: now,
+        };
+        self.state().files.insert(part.to_vec(), fetching);
     }
 
     /// A lane begins with a piece.
-    pub(super) fn begin_piece(&self, part: &[u8]) {
-        let mut state = self.state();
-        if let Some(waiting) = state.waiting.get_mut(part) {
-            *waiting = waiting.saturating_sub(1);
+    pub(super) fn begin_piece(&self, part: &[u8]) -> Active<'_> {
+        if let Some(fetching) = self.state().files.get_mut(part) {
+            fetching.waiting = fetching.waiting.saturating_sub(1);
+            fetching.is_interrupted = false;
+            fetching.active += 1;
         }
+        Active {
+            ranges: self,
+            part: part.to_vec(),
+        }
+    }
+
+    /// Waits until a further lane makes the transfer faster, or is needed elsewhere.
+    pub(super) async fn join(&self, part: &[u8]) -> Joined<'_> {
+        let mut needed = std::pin::pin!(self.needed_elsewhere.notified());
+        needed.as_mut().enable();
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let now = Instant::now();
+            match self.try_join(part, now) {
+                Join::Range(id, begin) => {
+                    let range = Range {
+                        ranges: self,
+                        id,
+                        begin,
+                        is_taken: true,
+                    };
+                    return Joined::Range(range, self.begin_piece(part));
+                }
+                Join::Over => return Joined::Over,
+                Join::Later => {
+                    tokio::select! {
+                        () = &mut needed => return Joined::NeededElsewhere,
+                        () = ended => {}
+                        () = sleep_until((now + JOIN_EVERY).into()) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has the lanes that wait to join end their wait: other work waits for a lane.
+    pub(super) fn release_waiting(&self) {
+        self.needed_elsewhere.notify_waiters();
+    }
+
+    fn try_join(&self, part: &[u8], now: Instant) -> Join {
+        let mut state = self.state();
+        if let Some(at) = state.left.iter().position(|(of, _)| of == part) {
+            let (_, range) = state.left.swap_remove(at);
+            return Join::Range(state.run(part, range, now), range.begin);
+        }
+        let running = state.running.iter().filter(|it| it.part == part);
+        let load = Load {
+            connections: running.clone().count(),
+            is_any_opening: running.clone().any(|it| !it.is_open),
+            rest_bytes: running.map(|it| it.range.end.saturating_sub(it.at)).sum(),
+        };
+        let Some(fetching) = state.files.get_mut(part) else {
+            return Join::Over;
+        };
+        if fetching.active == 0 {
+            let is_expected = fetching.waiting > 0 || fetching.is_interrupted;
+            let idle = now.saturating_duration_since(fetching.idle_since);
+            return match is_expected && idle < IDLE_MAX {
+                true => Join::Later,
+                false => Join::Over,
+            };
+        }
+        if load.connections > 0 && fetching.waiting == 0 {
+            fetching.joining.decide(load, now);
+            if fetching.joining.take_permit()
+                && let Some(range) = state.halve(part)
+            {
+                return Join::Range(state.run(part, range, now), range.begin);
+            }
+        }
+        Join::Later
     }
 
     /// A lane begins with a range of its own piece.
@@ -97,6 +231,20 @@ impl Ranges {
         })
     }
 
+    /// Notes the facts of a file that its server has sent behind the last byte. They hold for the whole file if one lane
+    /// has fetched it.
+    pub(super) fn note_facts(&self, part: &[u8], facts: Facts) {
+        if let Some(fetching) = self.state().files.get_mut(part) {
+            fetching.facts = Some(facts).filter(|_| !fetching.is_shared);
+        }
+    }
+
+    /// Takes the facts of a file behind its last byte, where they are known.
+    pub(super) fn take_facts(&self, part: &[u8]) -> Option<Facts> {
+        let mut state = self.state();
+        state.files.get_mut(part)?.facts.take()
+    }
+
     /// The ranges of a file that lanes fetch, or have given up.
     pub(super) fn of(&self, part: &[u8]) -> Vec<Piece> {
         let state = self.state();
@@ -110,30 +258,72 @@ impl Ranges {
     pub(super) fn forget(&self, part: &[u8]) {
         let mut state = self.state();
         state.left.retain(|(of, _)| of != part);
-        state.waiting.remove(part);
+        state.files.remove(part);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answer to a lane that would join.
+enum Join {
+    /// It fetches this range from this byte on.
+    Range(u64, u64),
+    /// Not now.
+    Later,
+    /// Nothing is left to fetch.
+    Over,
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        if let Some(fetching) = self.ranges.state().files.get_mut(&self.part) {
+            fetching.active = fetching.active.saturating_sub(1);
+            fetching.idle_since = Instant::now();
+        }
+        self.ranges.ended.notify_waiters();
     }
 }
 
 impl State {
     fn run(&mut self, part: &[u8], range: Piece, now: Instant) -> u64 {
         self.begun += 1;
+        if let Some(fetching) = self.files.get_mut(part) {
+            fetching.is_shared |= fetching.has_begun;
+            fetching.has_begun = true;
+            fetching.facts = None;
+        }
         self.running.push(Running {
             id: self.begun,
             part: part.to_vec(),
             range,
             at: range.begin,
             begun: now,
+            is_open: false,
         });
         self.begun
     }
 
+    /// Takes half of the longest rest from the lane that has it.
+    fn halve(&mut self, part: &[u8]) -> Option<Piece> {
+        let running = self.running.iter_mut().filter(|it| it.part == part);
+        let longest = running.max_by_key(|it| it.range.end.saturating_sub(it.at))?;
+        let end = longest.range.end;
+        let taken = end.saturating_sub(longest.at) / 2;
+        if taken < TAKEN_LEAST_BYTES {
+            return None;
+        }
+        longest.range.end -= taken;
+        Some(Piece {
+            begin: end - taken,
+            end,
+        })
+    }
+
     /// Takes the end of the rest that would take longest from the lane that has it.
     fn split(&mut self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Piece> {
-        if self.waiting.get(part).is_some_and(|it| *it > 0) {
+        if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
         }
         // A range that is much younger than that of the lane counts as equally fast: how fast it is does not show yet.
@@ -199,6 +389,12 @@ const REST_LEAST_S: f64 = 2.0;
 
 const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 
+/// How often a lane that waits looks whether it may join.
+const JOIN_EVERY: Duration = Duration::from_millis(25);
+
+/// How long lanes wait for another attempt at a piece.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+
 /// The other lane goes on, too: it may have begun a moment ago.
 const SHARE_MAX: f64 = 15.0 / 16.0;
 
@@ -221,6 +417,25 @@ impl Range<'_> {
         room
     }
 
+    /// Notes bytes that have come after a wait, the first of them so long after they were asked for.
+    pub(super) fn received(&self, bytes: usize, waited: Duration, now: Instant) {
+        let mut state = self.ranges.state();
+        let state = &mut *state;
+        let Some(running) = state.running.iter_mut().find(|it| it.id == self.id) else {
+            return;
+        };
+        let Some(fetching) = state.files.get_mut(&running.part) else {
+            return;
+        };
+        match std::mem::replace(&mut running.is_open, true) {
+            true => fetching.joining.received(bytes as u64, waited),
+            false => {
+                let opening = now.saturating_duration_since(running.begun);
+                fetching.joining.opened(opening, now);
+            }
+        }
+    }
+
     /// What is in front of `at` is there, also if the rest is given up.
     pub(super) fn has_come_to(&mut self, at: u64) {
         self.begin = at;
@@ -238,8 +453,13 @@ impl Drop for Range<'_> {
             begin: self.begin,
             ..range
         };
-        if self.is_taken && missing.begin < missing.end {
+        if missing.begin >= missing.end {
+            return;
+        }
+        if self.is_taken {
             state.left.push((part, missing));
+        } else if let Some(fetching) = state.files.get_mut(&part) {
+            fetching.is_interrupted = true;
         }
     }
 }
@@ -308,11 +528,11 @@ mod tests {
     fn none_takes_while_a_piece_waits() {
         let (ranges, begun) = (Ranges::default(), Instant::now());
         let now = after(begun, 10);
-        ranges.expect(PART, 2);
-        ranges.begin_piece(PART);
+        ranges.expect(PART, 2, begun);
+        let _first = ranges.begin_piece(PART);
         let _own = ranges.begin(PART, piece(0, 50 * MIB), begun);
         assert!(ranges.take(PART, None, now).is_none());
-        ranges.begin_piece(PART);
+        let _second = ranges.begin_piece(PART);
         assert!(ranges.take(PART, None, now).is_some());
     }
 

@@ -11,6 +11,9 @@ use crate::common::{
 
 const SIZE: usize = 72 << 20;
 
+/// Half a megabyte takes so long on each connection: one would need nine seconds for the file.
+const SLOW_STEP: Duration = Duration::from_millis(60);
+
 /// Half of the file takes so long on a slow connection.
 const SLOW_HALF: Duration = Duration::from_secs(16);
 
@@ -24,7 +27,25 @@ fn rests(server: &Scripted) -> usize {
 }
 
 #[test]
-fn a_large_file_comes_by_several_connections() {
+fn a_large_file_comes_by_several_connections_where_one_is_slow() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        slows_downloads: SLOW_STEP,
+        ..Manners::default()
+    });
+    let film = content(SIZE);
+    server.put("film", &film);
+    let copied = world.run(download(&world, &server));
+    assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
+    assert!(fs::read(world.here("film")).expect("it is there") == film);
+    assert_eq!(copied.moved_bytes, SIZE as u64);
+    assert!(rests(&server) >= 2, "connections have joined");
+    let left = fs::read_dir(world.here("")).expect("a folder");
+    assert_eq!(left.count(), 1, "no part is left");
+}
+
+#[test]
+fn a_large_file_comes_by_one_connection_that_is_fast() {
     let world = World::new();
     let server = Scripted::start(Manners::default());
     let film = content(SIZE);
@@ -32,10 +53,7 @@ fn a_large_file_comes_by_several_connections() {
     let copied = world.run(download(&world, &server));
     assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
     assert!(fs::read(world.here("film")).expect("it is there") == film);
-    assert_eq!(copied.moved_bytes, SIZE as u64);
-    assert!(rests(&server) >= 3, "the first piece needs none");
-    let left = fs::read_dir(world.here("")).expect("a folder");
-    assert_eq!(left.count(), 1, "no part is left");
+    assert_eq!(rests(&server), 0, "none has joined");
 }
 
 /// One of two connections is slow: it fetches less than its half.
@@ -43,6 +61,7 @@ fn a_large_file_comes_by_several_connections() {
 fn a_lane_that_is_done_takes_from_a_slow_one() {
     let world = World::new();
     let server = Scripted::start(Manners {
+        slows_downloads: SLOW_STEP,
         // 36 MB in steps of half a megabyte.
         slows_second_download: SLOW_HALF / 72,
         ..Manners::default()
@@ -103,6 +122,7 @@ fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
 fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     let world = World::new();
     let server = Scripted::start(Manners {
+        slows_downloads: SLOW_STEP,
         slows_second_download: SLOW_HALF / 72,
         changes: Some("film"),
         ..Manners::default()

@@ -392,70 +392,63 @@ fn with_a_file() -> Desk {
     desk
 }
 
-fn split_in_three() -> Desk {
+/// The first lane has all bytes to fetch, and others may help.
+fn with_helpers(count: usize) -> Desk {
     let mut desk = with_a_file();
-    let pieces = [0, 100, 200].map(|begin| Piece {
-        begin,
-        end: begin + 100,
-    });
-    desk.done(Outcome::Split(pieces.to_vec()));
+    let mut pieces = vec![Piece { begin: 0, end: 300 }];
+    pieces.resize(1 + count, Piece::of_helper(300));
+    desk.done(Outcome::Split(pieces));
     desk
 }
 
-#[test]
-fn pieces_begin_together_once_all_lanes_are_up() {
-    let mut desk = split_in_three();
-    assert_eq!((desk.opening.len(), desk.work.len()), (2, 0));
-    desk.open();
-    assert_eq!(desk.work.len(), 0);
-    desk.open();
-    assert_eq!(desk.work.len(), 3);
+fn is_help(task: &Task) -> bool {
+    matches!(task, Task::MovePiece(_, piece) if piece.is_empty())
 }
 
 #[test]
-fn pieces_do_not_wait_for_a_lane_that_is_refused() {
-    let mut desk = split_in_three();
+fn a_file_in_pieces_begins_before_further_lanes_are_up() {
+    let mut desk = with_helpers(2);
+    assert_eq!((desk.opening.len(), desk.work.len()), (2, 1));
+    assert!(!is_help(&desk.work[0].2));
     desk.open();
+    assert!(is_help(&desk.work[1].2));
+}
+
+#[test]
+fn a_file_in_pieces_is_whole_although_no_further_lane_comes_up() {
+    let mut desk = with_helpers(2);
     desk.refuse(Remedy::FewerConnections);
-    assert_eq!(desk.work.len(), 2);
+    desk.refuse(Remedy::FewerConnections);
+    for _ in 0..3 {
+        assert!(matches!(desk.work[0].2, Task::MovePiece(..)));
+        desk.done(Outcome::Arrived);
+    }
+    assert!(matches!(desk.work[0].2, Task::Join(_)));
 }
 
 #[test]
-fn pieces_wait_a_while_and_no_longer() {
-    let mut desk = split_in_three();
-    let due = desk.planner.due().expect("the pieces are to begin");
-    assert_eq!(due - desk.now, MUSTER_MAX);
-    desk.now = due;
-    desk.ask();
-    assert_eq!(desk.work.len(), 1);
-}
-
-#[test]
-fn a_piece_for_an_idle_lane_waits_for_no_other_one() {
-    let mut desk = with_a_file();
-    desk.done(Outcome::Split(vec![Piece {
-        begin: 200,
-        end: 300,
-    }]));
-    assert_eq!((desk.opening.len(), desk.work.len()), (0, 1));
-}
-
-#[test]
-fn a_lane_that_never_comes_up_is_waited_for_once() {
-    let mut desk = split_in_three();
-    desk.open();
-    desk.now += MUSTER_MAX;
-    desk.ask();
-    assert_eq!((desk.opening.len(), desk.work.len()), (1, 2));
+fn other_files_come_before_help_with_one_in_pieces() {
+    let mut desk = with_helpers(2);
     let file = match &desk.work[0].2 {
         Task::MovePiece(file, _) => file.clone(),
         task => panic!("{task:?}"),
     };
-    desk.planner
-        .split(&file, vec![Piece { begin: 0, end: 9 }], desk.now);
-    assert_eq!(desk.planner.muster_until, None);
+    assert!(!desk.planner.wants_lane());
+    desk.planner.queue.push(Queued::new(Task::Move(file)));
+    assert!(desk.planner.wants_lane());
     desk.open();
+    assert!(matches!(desk.work[1].2, Task::Move(_)));
+    desk.open();
+    assert!(is_help(&desk.work[2].2));
+}
+
+#[test]
+fn help_that_is_put_off_waits_for_a_lane_again() {
+    let mut desk = with_helpers(1);
+    desk.open();
+    let (lane, id, _) = desk.work.pop().expect("a lane helps");
     desk.planner
-        .split(&file, vec![Piece { begin: 0, end: 9 }], desk.now);
-    assert!(desk.planner.muster_until.is_some(), "there is hope again");
+        .handle(lane, Event::Done(id, Outcome::PutOff), desk.now);
+    desk.ask();
+    assert!(is_help(&desk.work[1].2));
 }

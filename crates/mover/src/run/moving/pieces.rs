@@ -1,7 +1,7 @@
 //! A large file that several connections fetch from a server, a piece each.
 //!
-//! A connection over a lossy path is slow, whatever the path could carry; several are as many times as fast. Through a
-//! gateway one is enough.
+//! A connection over a lossy path is slow, whatever the path could carry; several are as many times as fast. Over a path
+//! without loss one is enough, and so it is through a gateway.
 
 use std::{
     io::ErrorKind,
@@ -17,8 +17,9 @@ use crate::{
     plan::{File, Outcome, Piece},
     run::{
         local::{LocalEnd, LocalWriter},
-        ranges::{Pace, Range},
+        ranges::{Joined, Pace, Range},
     },
+    server,
 };
 
 impl Mover<'_> {
@@ -41,7 +42,10 @@ impl Mover<'_> {
             }
             return Ok(None);
         }
-        let facts = self.facts_now(&names).await?;
+        let facts = match self.found_facts() {
+            Some(facts) => facts,
+            None => self.facts_now(&names).await?,
+        };
         let Some(origin) = facts.origin() else {
             return Ok(None);
         };
@@ -70,8 +74,12 @@ impl Mover<'_> {
             }
         };
         let size = origin.size_bytes;
-        let pieces = Piece::missing(size, &done, lanes, PIECE_LEAST_BYTES);
-        self.shared.ranges.expect(&names.key, pieces.len());
+        let mut pieces = Piece::missing(size, &done, 1, u64::MAX);
+        let ranges = &self.shared.ranges;
+        ranges.expect(&names.key, pieces.len(), Instant::now());
+        if !pieces.is_empty() && gives_ranges {
+            pieces.resize(pieces.len().max(lanes), Piece::of_helper(size));
+        }
         Ok(Some(pieces))
     }
 
@@ -80,28 +88,22 @@ impl Mover<'_> {
         &mut self,
         file: &File,
         piece: Piece,
-    ) -> Result<(), TaskError> {
+    ) -> Result<Outcome, TaskError> {
         let ranges = &self.shared.ranges;
         let Some(key) = self.pieces_key(file) else {
             return Err(TaskError::Changed);
         };
-        ranges.begin_piece(&key);
+        if piece.is_empty() {
+            return self.help(file, &key).await;
+        }
+        let _active = ranges.begin_piece(&key);
         // Other lanes may have taken a part of it at an earlier attempt. What they end meanwhile is in the journal.
         let of_others = ranges.of(&key);
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
         let Begun { origin, done, .. } = begun;
-        let mut part = match self.local_destination()?.open_part(&names.part).await {
-            // Another process has removed or replaced it: nothing of what was fetched is there.
-            Err(TaskError::Disk { source, .. })
-                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::Other) =>
-            {
-                self.discard(&names, Some(&journal)).await;
-                return Err(TaskError::Changed);
-            }
-            part => part?,
-        };
+        let mut part = self.open_pieces(&names, &journal).await?;
         let within = |it: &Piece| it.begin.max(piece.begin) < it.end.min(piece.end);
         let outside = [
             Piece {
@@ -124,14 +126,65 @@ impl Mover<'_> {
                     .await?,
             );
         }
-        while let Some(range) = ranges.take(&names.key, pace, Instant::now()) {
+        self.take_rests((&names, &journal), &mut part, origin, pace)
+            .await?;
+        Ok(Outcome::Arrived)
+    }
+
+    /// Fetches from the pieces of other lanes, once that makes the transfer faster.
+    async fn help(&mut self, file: &File, key: &[u8]) -> Result<Outcome, TaskError> {
+        let ranges = &self.shared.ranges;
+        let (range, _active) = match ranges.join(key).await {
+            Joined::Range(range, active) => (range, active),
+            Joined::Over => return Ok(Outcome::Arrived),
+            Joined::NeededElsewhere => return Ok(Outcome::PutOff),
+        };
+        let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
+            return Err(TaskError::Changed);
+        };
+        let mut part = self.open_pieces(&names, &journal).await?;
+        self.mend_source().await?;
+        let names = (&names, &journal);
+        let pace = self
+            .fetch_range(names, &mut part, begun.origin, range)
+            .await?;
+        self.take_rests(names, &mut part, begun.origin, Some(pace))
+            .await?;
+        Ok(Outcome::Arrived)
+    }
+
+    /// Fetches from the pieces of lanes that would take longest.
+    async fn take_rests(
+        &mut self,
+        names: (&Names, &Arc<Journal>),
+        part: &mut LocalWriter,
+        origin: Origin,
+        mut pace: Option<Pace>,
+    ) -> Result<(), TaskError> {
+        let ranges = &self.shared.ranges;
+        while let Some(range) = ranges.take(&names.0.key, pace, Instant::now()) {
             self.mend_source().await?;
-            pace = Some(
-                self.fetch_range((&names, &journal), &mut part, origin, range)
-                    .await?,
-            );
+            pace = Some(self.fetch_range(names, part, origin, range).await?);
         }
         Ok(())
+    }
+
+    /// Opens the part that the pieces are in.
+    async fn open_pieces(
+        &mut self,
+        names: &Names,
+        journal: &Arc<Journal>,
+    ) -> Result<LocalWriter, TaskError> {
+        match self.local_destination()?.open_part(&names.part).await {
+            // Another process has removed or replaced it: nothing of what was fetched is there.
+            Err(TaskError::Disk { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::Other) =>
+            {
+                self.discard(names, Some(journal)).await;
+                Err(TaskError::Changed)
+            }
+            part => part,
+        }
     }
 
     /// Fetches a range, and notes what has come of it. Returns how fast that was.
@@ -187,13 +240,19 @@ impl Mover<'_> {
             missing.is_empty()
         };
         let origin = begun.and_then(|it| is_whole(&it.done, it.origin).then_some(it.origin));
-        let facts = self.facts_now(&names).await?;
+        let facts = match self.shared.ranges.take_facts(&names.key) {
+            Some(facts) => facts,
+            None => {
+                let now = self.source.look_for_file(&names.source).await?;
+                now.as_ref().map(server::Facts::of).unwrap_or_default()
+            }
+        };
         // Another process may have removed it.
         let is_there = self.destination.stamp(&names.part).await.is_some();
         let origin = origin.filter(|_| is_there);
-        let joined = match (origin, facts.origin()) {
+        let joined = match (origin, Facts::of(facts).origin()) {
             (Some(then), Some(now)) if then == now => {
-                self.give_pieces_name(&names, &facts, then.size_bytes).await
+                self.give_pieces_name(&names, facts, then.size_bytes).await
             }
             _ => Err(TaskError::Changed),
         };
@@ -339,11 +398,14 @@ impl Mover<'_> {
             if room == 0 {
                 break;
             }
+            let asked = Instant::now();
             let count = reader.read(&mut bytes[..room]).await?;
             if count == 0 {
                 reader.finish().await?;
                 return Err(TaskError::Changed);
             }
+            let now = Instant::now();
+            range.received(count, now.saturating_duration_since(asked), now);
             part.write(&bytes[..count]).await?;
             *at += count as u64;
             *self.moved_bytes += count as u64;
@@ -364,25 +426,28 @@ impl Mover<'_> {
         if reader.read(&mut bytes).await? > 0 {
             return Err(TaskError::Changed);
         }
-        reader.finish().await?;
+        if let Some(facts) = reader.finish().await?.facts {
+            self.shared.ranges.note_facts(&names.key, facts);
+        }
         Ok(pace)
     }
 
     async fn give_pieces_name(
         &mut self,
         names: &Names,
-        facts: &Facts,
+        facts: server::Facts,
         bytes: u64,
     ) -> Result<Outcome, TaskError> {
         let copied = Copied {
             bytes,
             is_spooled: false,
-            source_now: None,
+            source_now: Some(facts),
             there: None,
             is_grown: false,
             read: None,
         };
-        let (proof, _) = self.check(names, facts, &copied).await?;
+        let facts = Facts::of(facts);
+        let (proof, _) = self.check(names, &facts, &copied).await?;
         self.give_name(names, facts.modified_unix_s).await?;
         Ok(Outcome::Moved {
             bytes,
@@ -405,6 +470,3 @@ const SPLIT_LEAST_BYTES: u64 = 64 << 20;
 
 /// What has come is on the disk, and the journal says so, after such a time.
 const NOTED_EVERY: Duration = Duration::from_secs(5);
-
-/// No piece is shorter only to have more of them: each begins slowly.
-const PIECE_LEAST_BYTES: u64 = 8 << 20;

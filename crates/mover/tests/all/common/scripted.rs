@@ -43,7 +43,9 @@ pub(crate) struct Manners {
     pub(crate) stalls: Duration,
     /// and names no port for as long.
     pub(crate) stalls_before: Duration,
-    /// Half a megabyte of the second download takes so long.
+    /// Half a megabyte of each download takes so long.
+    pub(crate) slows_downloads: Duration,
+    /// Half a megabyte of the second download takes so much longer.
     pub(crate) slows_second_download: Duration,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
@@ -71,6 +73,8 @@ pub(crate) struct Manners {
     pub(crate) blank: Option<char>,
     /// What it sends of a file has no end.
     pub(crate) is_endless: bool,
+    /// Notes the commands that come together, as a gateway does.
+    pub(crate) notes_batches: bool,
     /// It is a front door, by its greeting and by how it is reached.
     pub(crate) is_gateway: bool,
 }
@@ -103,7 +107,7 @@ pub(crate) struct State {
     pub(crate) directories: BTreeSet<String>,
     /// Verbs, in the order in which they came.
     pub(crate) verbs: Vec<String>,
-    /// At a gateway the same, those together that came without a wait for an answer.
+    /// At a gateway, or where batches are noted, the same, those together that came without a wait for an answer.
     pub(crate) batches: Vec<Vec<String>>,
     /// Transfers behind which another one was commanded already.
     pub(crate) ahead: usize,
@@ -271,7 +275,8 @@ impl Connection {
 
     fn say(&mut self, line: &str) {
         let is_final = !line.starts_with('1');
-        self.client_waits = self.manners.is_gateway && is_final && self.has_nothing_more();
+        let notes_batches = self.manners.is_gateway || self.manners.notes_batches;
+        self.client_waits = notes_batches && is_final && self.has_nothing_more();
         // The client may have gone.
         let _ = self
             .control
@@ -550,10 +555,10 @@ impl Connection {
         let mut data = self.data();
         self.state().downloads += 1;
         let number = self.state().downloads;
-        let pause = match number {
-            2 => self.manners.slows_second_download,
-            _ => Duration::ZERO,
-        };
+        let mut pause = self.manners.slows_downloads;
+        if number == 2 {
+            pause += self.manners.slows_second_download;
+        }
         let mut chunks = content[rest.min(content.len())..].chunks(1 << 19);
         let is_whole = chunks.all(|chunk| {
             thread::sleep(pause);

@@ -47,7 +47,11 @@ pub(crate) struct WebManners {
     pub(crate) stale_from: Option<usize>,
     /// Answers 503 where so many answers with a body are under way, each of which lasts a while.
     pub(crate) gets_max: Option<usize>,
+    /// Half a megabyte of each file takes so long.
+    pub(crate) slows_answers: Duration,
 }
+
+const STEP_BYTES: usize = 1 << 19;
 
 #[derive(Debug, Default)]
 pub(crate) struct WebState {
@@ -192,7 +196,12 @@ fn serve(
         }
         let (answer, goes_on) = answer(&request, state, manners);
         let stream = stream.get_mut();
-        let written = stream.write_all(&answer).and_then(|()| stream.flush());
+        let written = answer.chunks(STEP_BYTES).try_for_each(|chunk| {
+            if is_get {
+                thread::sleep(manners.slows_answers);
+            }
+            stream.write_all(chunk).and_then(|()| stream.flush())
+        });
         if is_get && manners.gets_max.is_some() {
             lock(state).gets -= 1;
         }

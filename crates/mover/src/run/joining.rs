@@ -1,0 +1,368 @@
+//! The decision when further connections join in the download of a large file.
+//!
+//! One connection begins. Connections that begin together leave slow start together, overflow the queue of the bottleneck
+//! and then wait for retransmissions, so further ones join only where the first cannot fill the path by itself. Two signs
+//! show that. Bytes arrive in bursts with silence between them: the congestion window or the receive window is smaller
+//! than the path. Or an earlier join has made the whole transfer faster.
+
+use std::time::{Duration, Instant};
+
+/// Observations of one file's download, and the connections that may join it.
+#[derive(Debug)]
+pub(super) struct Joining {
+    /// About one round trip; `None` until the first bytes have come.
+    round: Option<Duration>,
+    window: Window,
+    /// Highest rate of an earlier window.
+    best_bytes_per_s: f64,
+    /// Windows in a row whose rate was no higher than that of earlier ones, and their rates together.
+    steady: (u32, f64),
+    /// Windows in a row in which retransmissions were awaited.
+    broken: u32,
+    /// Connections that may join now.
+    permits: usize,
+    /// Rate before connections joined without a sign that they help.
+    trial: Option<f64>,
+    /// No such trial begins before.
+    no_trial_before: Option<Instant>,
+    /// How often a trial brought nothing.
+    vain_trials: u32,
+}
+
+/// Span over which the rate is measured.
+#[derive(Debug)]
+struct Window {
+    begun: Instant,
+    bytes: u64,
+    /// Time in which connections waited for bytes, by pauses shorter than a round trip.
+    silence: Duration,
+    /// A connection waited for longer: for a retransmission.
+    is_broken: bool,
+}
+
+/// The state of a download that a decision depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Connections that fetch.
+    pub(super) connections: usize,
+    /// A connection has joined that has brought no bytes.
+    pub(super) is_any_opening: bool,
+    /// Bytes that are missing.
+    pub(super) rest_bytes: u64,
+}
+
+impl Joining {
+    /// A download that begins.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            round: None,
+            window: Window::new(now),
+            best_bytes_per_s: 0.0,
+            steady: (0, 0.0),
+            broken: 0,
+            permits: 0,
+            trial: None,
+            no_trial_before: None,
+            vain_trials: 0,
+        }
+    }
+
+    /// The first bytes of a connection have come, so long after it asked for a data connection.
+    pub(super) fn opened(&mut self, opening: Duration, now: Instant) {
+        // A port is asked for, and then the file: two round trips or three.
+        let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);
+        self.round = Some(self.round.map_or(round, |it| it.min(round)));
+        self.window = Window::new(now);
+    }
+
+    /// A connection has received bytes, for which it waited so long.
+    pub(super) fn received(&mut self, bytes: u64, waited: Duration) {
+        let Some(round) = self.round else {
+            return;
+        };
+        self.window.bytes += bytes;
+        if waited > round * 3 / 2 {
+            self.window.is_broken = true;
+        } else if waited >= round / 4 {
+            self.window.silence += waited;
+        }
+    }
+
+    /// Takes one of the permits to join.
+    pub(super) fn take_permit(&mut self) -> bool {
+        let may = self.permits > 0;
+        self.permits -= usize::from(may);
+        may
+    }
+
+    /// Gives permits, if it is time to.
+    pub(super) fn decide(&mut self, load: Load, now: Instant) {
+        let Some(round) = self.round.filter(|_| self.permits == 0) else {
+            return;
+        };
+        if load.is_any_opening {
+            self.window = Window::new(now);
+            return;
+        }
+        let length = (round * WINDOW_ROUNDS).max(WINDOW_LEAST);
+        let span = now.saturating_duration_since(self.window.begun);
+        if span < length {
+            return;
+        }
+        let window = std::mem::replace(&mut self.window, Window::new(now));
+        let (rate, before) = (
+            window.bytes as f64 / span.as_secs_f64(),
+            self.best_bytes_per_s,
+        );
+        if window.is_broken {
+            self.broken += 1;
+            if self.broken < BROKEN_MAX {
+                return;
+            }
+        } else {
+            self.broken = 0;
+        }
+        self.best_bytes_per_s = before.max(rate);
+        if rate > before * GROWTH_LEAST && !window.is_broken {
+            self.steady = (0, 0.0);
+            return;
+        }
+        self.steady = (self.steady.0 + 1, self.steady.1 + rate);
+        let connections = load.connections.max(1);
+        let rest_s = load.rest_bytes as f64 / self.best_bytes_per_s.max(1.0);
+        let rest_rounds = rest_s / round.as_secs_f64();
+        if rest_s < REST_LEAST_S || rest_rounds < REST_LEAST_ROUNDS {
+            return;
+        }
+        let silent = window.silence.as_secs_f64() / span.as_secs_f64();
+        let busy = (connections as f64 - silent).max(0.01);
+        if window.is_broken || busy < BUSY_MAX {
+            let each = busy / connections as f64;
+            let fitting = match window.is_broken {
+                true => 2 * connections,
+                false => (1.0 / each) as usize,
+            };
+            self.permits = fitting.saturating_sub(connections).max(1);
+            self.joined();
+            return;
+        }
+        self.try_more(connections, now);
+    }
+
+    /// Connections join because the path may have room, and stay the last ones if the rate does not grow.
+    fn try_more(&mut self, connections: usize, now: Instant) {
+        let (windows, sum) = self.steady;
+        if windows < TRIAL_WINDOWS || self.no_trial_before.is_some_and(|it| now < it) {
+            return;
+        }
+        let rate = sum / f64::from(windows);
+        self.permits = match self.trial.replace(rate) {
+            Some(before) if rate < before * GAIN_LEAST => {
+                self.trial = None;
+                self.vain_trials += 1;
+                let pause = TRIAL_PAUSE * 2u32.saturating_pow(self.vain_trials.min(8));
+                self.no_trial_before = Some(now + pause);
+                self.steady = (0, 0.0);
+                return;
+            }
+            Some(_) => connections,
+            None => 1,
+        };
+        self.joined();
+    }
+
+    /// Connections may join: what was measured before holds no more.
+    fn joined(&mut self) {
+        tracing::debug!(
+            permits = self.permits,
+            steady = self.steady.0,
+            broken = self.broken,
+            best_bytes_per_s = self.best_bytes_per_s,
+            "connections may join the download of a file"
+        );
+        self.steady = (0, 0.0);
+        self.broken = 0;
+    }
+}
+
+impl Window {
+    fn new(begun: Instant) -> Self {
+        Self {
+            begun,
+            bytes: 0,
+            silence: Duration::ZERO,
+            is_broken: false,
+        }
+    }
+}
+
+/// Round trips from the request for a data connection to the first bytes, about.
+const OPENING_ROUNDS: u32 = 2;
+
+const ROUND_LEAST: Duration = Duration::from_millis(5);
+
+/// Slow start grows fourfold in two round trips.
+const WINDOW_ROUNDS: u32 = 2;
+
+const WINDOW_LEAST: Duration = Duration::from_millis(50);
+
+/// A window that is faster by this factor shows that the rate still grows.
+const GROWTH_LEAST: f64 = 1.4;
+
+/// Windows with retransmissions in a row that show a lossy path. The end of slow start has fewer.
+const BROKEN_MAX: u32 = 6;
+
+/// Parts of the path that are busy, at most, where connections join at once.
+const BUSY_MAX: f64 = 0.6;
+
+/// What ends sooner is left to the connections that fetch.
+const REST_LEAST_S: f64 = 3.0;
+
+const REST_LEAST_ROUNDS: f64 = 16.0;
+
+/// Windows over which the rate is averaged before and after connections join for a trial.
+const TRIAL_WINDOWS: u32 = 5;
+
+/// A trial that makes the transfer faster by this factor is followed by another one.
+const GAIN_LEAST: f64 = 1.25;
+
+/// Half the pause behind the first trial in vain.
+const TRIAL_PAUSE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: Duration = Duration::from_millis(100);
+
+    /// A path of 37.5 MB/s that takes what it is given in bursts, a round trip apart.
+    struct Path {
+        joining: Joining,
+        now: Instant,
+        connections: usize,
+        rest_bytes: u64,
+    }
+
+    impl Path {
+        fn new(rest_bytes: u64) -> Self {
+            let now = Instant::now();
+            let mut joining = Joining::new(now);
+            joining.opened(2 * ROUND, now);
+            Self {
+                joining,
+                now,
+                connections: 1,
+                rest_bytes,
+            }
+        }
+
+        /// One round trip in which each connection brings so many bytes; what joins is there at once.
+        fn round(&mut self, bytes_each: u64, pause: Duration) {
+            let bytes = bytes_each * self.connections as u64;
+            self.now += ROUND;
+            self.rest_bytes = self.rest_bytes.saturating_sub(bytes);
+            for _ in 0..self.connections {
+                self.joining.received(bytes_each, pause);
+            }
+            let load = Load {
+                connections: self.connections,
+                is_any_opening: false,
+                rest_bytes: self.rest_bytes,
+            };
+            self.joining.decide(load, self.now);
+            while self.connections < 8 && self.joining.take_permit() {
+                self.connections += 1;
+                self.joining.opened(2 * ROUND, self.now);
+            }
+        }
+
+        /// Rounds of slow start, until the path is full.
+        fn slow_start(&mut self) {
+            let mut bytes = 30_000;
+            while bytes < FULL {
+                let silence = 1.0 - bytes as f64 / FULL as f64;
+                self.round(bytes, ROUND.mul_f64(silence));
+                bytes *= 2;
+            }
+        }
+    }
+
+    /// Bytes that a full path brings in a round trip.
+    const FULL: u64 = 3_750_000;
+
+    #[test]
+    fn none_joins_a_connection_in_slow_start() {
+        let mut path = Path::new(1 << 30);
+        path.slow_start();
+        assert_eq!(path.connections, 1);
+    }
+
+    #[test]
+    fn none_joins_on_a_full_path_a_file_that_ends_soon() {
+        let mut path = Path::new(100_000_000);
+        path.slow_start();
+        while path.rest_bytes > 0 {
+            path.round(FULL, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 1);
+    }
+
+    #[test]
+    fn on_a_full_path_a_single_trial_joins() {
+        let mut path = Path::new(400_000_000);
+        path.slow_start();
+        while path.rest_bytes > 0 {
+            path.round(FULL / path.connections as u64, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 2);
+    }
+
+    #[test]
+    fn all_join_where_one_leaves_most_of_the_path_idle() {
+        let mut path = Path::new(100_000_000);
+        for _ in 0..10 {
+            path.round(50_000, ROUND * 9 / 10);
+        }
+        assert_eq!(path.connections, 8);
+    }
+
+    #[test]
+    fn connections_join_one_that_fills_half_of_the_path() {
+        let mut path = Path::new(1 << 30);
+        for _ in 0..8 {
+            path.round(FULL / 2, ROUND / 2);
+        }
+        assert_eq!(path.connections, 2);
+    }
+
+    #[test]
+    fn all_join_by_and_by_where_each_makes_the_transfer_faster() {
+        let mut path = Path::new(1 << 30);
+        for _ in 0..60 {
+            path.round(50_000, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 8);
+    }
+
+    #[test]
+    fn all_join_where_retransmissions_are_awaited_all_the_time() {
+        let mut path = Path::new(1 << 30);
+        for _ in 0..60 {
+            path.round(20_000, 2 * ROUND);
+        }
+        assert_eq!(path.connections, 8);
+    }
+
+    #[test]
+    fn none_joins_for_the_retransmissions_at_the_end_of_slow_start() {
+        let mut path = Path::new(150_000_000);
+        path.slow_start();
+        for _ in 0..6 {
+            path.round(FULL, 2 * ROUND);
+        }
+        while path.rest_bytes > 0 {
+            path.round(FULL, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 1);
+    }
+}
