@@ -17,8 +17,8 @@ pub(super) struct Joining {
     best_bytes_per_s: f64,
     /// Windows in a row whose rate was no higher than that of earlier ones, and their rates together.
     steady: (u32, f64),
-    /// Windows in a row in which retransmissions were awaited.
-    broken: u32,
+    /// Evidence that one connection more would find room, from the windows since it was last refuted.
+    evidence: f64,
     /// Connections that may join now.
     permits: usize,
     /// Rate before connections joined without a sign that they help.
@@ -59,7 +59,7 @@ impl Joining {
             window: Window::new(now),
             best_bytes_per_s: 0.0,
             steady: (0, 0.0),
-            broken: 0,
+            evidence: 0.0,
             permits: 0,
             trial: None,
             no_trial_before: None,
@@ -114,35 +114,29 @@ impl Joining {
             window.bytes as f64 / span.as_secs_f64(),
             self.best_bytes_per_s,
         );
-        if window.is_broken {
-            self.broken += 1;
-            if self.broken < BROKEN_MAX {
-                return;
-            }
-        } else {
-            self.broken = 0;
-        }
         self.best_bytes_per_s = before.max(rate);
-        if rate > before * GROWTH_LEAST && !window.is_broken {
+        if rate > before * GROWTH_LEAST {
             self.steady = (0, 0.0);
+            self.evidence = 0.0;
             return;
         }
-        self.steady = (self.steady.0 + 1, self.steady.1 + rate);
         let connections = load.connections.max(1);
+        let silent = window.silence.as_secs_f64() / span.as_secs_f64();
+        if window.is_broken {
+            self.evidence += BROKEN_EVIDENCE;
+        } else if connections as f64 - silent < BUSY_MAX {
+            self.evidence += 1.0;
+        } else {
+            self.evidence = 0.0;
+        }
+        self.steady = (self.steady.0 + 1, self.steady.1 + rate);
         let rest_s = load.rest_bytes as f64 / self.best_bytes_per_s.max(1.0);
         let rest_rounds = rest_s / round.as_secs_f64();
         if rest_s < REST_LEAST_S || rest_rounds < REST_LEAST_ROUNDS {
             return;
         }
-        let silent = window.silence.as_secs_f64() / span.as_secs_f64();
-        let busy = (connections as f64 - silent).max(0.01);
-        if window.is_broken || busy < BUSY_MAX {
-            let each = busy / connections as f64;
-            let fitting = match window.is_broken {
-                true => 2 * connections,
-                false => (1.0 / each) as usize,
-            };
-            self.permits = fitting.saturating_sub(connections).max(1);
+        if self.evidence >= EVIDENCE_LEAST {
+            self.permits = connections;
             self.joined();
             return;
         }
@@ -175,13 +169,13 @@ impl Joining {
     fn joined(&mut self) {
         tracing::debug!(
             permits = self.permits,
-            steady = self.steady.0,
-            broken = self.broken,
+            steady_windows = self.steady.0,
+            evidence = self.evidence,
             best_bytes_per_s = self.best_bytes_per_s,
             "connections may join the download of a file"
         );
         self.steady = (0, 0.0);
-        self.broken = 0;
+        self.evidence = 0.0;
     }
 }
 
@@ -209,14 +203,17 @@ const WINDOW_LEAST: Duration = Duration::from_millis(50);
 /// A window that is faster by this factor shows that the rate still grows.
 const GROWTH_LEAST: f64 = 1.4;
 
-/// Windows with retransmissions in a row that show a lossy path. The end of slow start has fewer.
-const BROKEN_MAX: u32 = 6;
+/// Evidence of a window in which a retransmission was awaited. The end of slow start has some, too.
+const BROKEN_EVIDENCE: f64 = 0.5;
 
-/// Parts of the path that are busy, at most, where connections join at once.
+/// Evidence that suffices: as many windows in a row with silence.
+const EVIDENCE_LEAST: f64 = 3.0;
+
+/// Parts of the path that are busy, at most, in a window with silence.
 const BUSY_MAX: f64 = 0.6;
 
 /// What ends sooner is left to the connections that fetch.
-const REST_LEAST_S: f64 = 3.0;
+const REST_LEAST_S: f64 = 5.0;
 
 const REST_LEAST_ROUNDS: f64 = 16.0;
 
@@ -320,7 +317,7 @@ mod tests {
     #[test]
     fn all_join_where_one_leaves_most_of_the_path_idle() {
         let mut path = Path::new(100_000_000);
-        for _ in 0..10 {
+        for _ in 0..26 {
             path.round(50_000, ROUND * 9 / 10);
         }
         assert_eq!(path.connections, 8);
@@ -329,7 +326,7 @@ mod tests {
     #[test]
     fn connections_join_one_that_fills_half_of_the_path() {
         let mut path = Path::new(1 << 30);
-        for _ in 0..8 {
+        for _ in 0..16 {
             path.round(FULL / 2, ROUND / 2);
         }
         assert_eq!(path.connections, 2);
@@ -357,9 +354,10 @@ mod tests {
     fn none_joins_for_the_retransmissions_at_the_end_of_slow_start() {
         let mut path = Path::new(150_000_000);
         path.slow_start();
-        for _ in 0..6 {
+        for _ in 0..5 {
             path.round(FULL, 2 * ROUND);
         }
+        path.round(2 * FULL, Duration::ZERO);
         while path.rest_bytes > 0 {
             path.round(FULL, Duration::ZERO);
         }
