@@ -134,6 +134,14 @@ impl End {
         }
     }
 
+    /// Has a server name a port together with the answer to what is asked next, for a file that is about to be read.
+    pub(super) fn prepare_read(&mut self) -> Result<(), TaskError> {
+        match self {
+            Self::Remote(session) => Ok(session.ask_ahead_for_data()?),
+            Self::Local(_) | Self::Web(_) => Ok(()),
+        }
+    }
+
     /// Opens a file for reading, from `offset_bytes` on.
     pub(super) async fn read(
         &mut self,

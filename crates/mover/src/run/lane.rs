@@ -324,6 +324,10 @@ impl Lane {
     async fn probe(&mut self, number: usize) -> Result<Probe, TaskError> {
         let shared = self.shared.clone();
         let root = &shared.job.roots[number];
+        if !shared.job.plan.is_dry_run {
+            // It may be a file, and is read soon.
+            self.source.prepare_read()?;
+        }
         let Some(found) = self.source.look(&root.source).await? else {
             return Ok(Probe::Missing);
         };

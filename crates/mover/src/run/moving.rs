@@ -277,6 +277,7 @@ impl Mover<'_> {
         match (&*self.source, is_exact(known)) {
             (End::Remote(_) | End::Web(_), true) => Ok(Facts::of(known)),
             _ => {
+                self.source.prepare_read()?;
                 let now = self.facts_now(names).await?;
                 Ok(Facts {
                     bytes_max: now.size_bytes.or(file.size_bytes),

@@ -4,7 +4,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ftp::{
@@ -55,6 +55,30 @@ pub(super) struct DataDial {
 }
 
 impl Session {
+    /// Asks for the port of a download that is about to begin, together with the next command: this saves a round trip. Does
+    /// nothing where the server takes one command at a time.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the command cannot be sent.
+    pub fn ask_ahead_for_data(&mut self) -> Result<(), ServerError> {
+        let is_direct = !self.dial.is_active && !self.dial.is_behind_gateway();
+        if self.is_sequential && is_direct && self.is_usable() {
+            let asked = self.ask_for_passive()?;
+            self.port_ahead = Some((asked, Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// The port that was asked for ahead, unless it was so long ago that the server may have closed it.
+    pub(super) fn take_port_ahead(&mut self) -> Option<Asked> {
+        let (asked, at) = self.port_ahead.take()?;
+        if at.elapsed() < PORT_AHEAD_MAX {
+            return Some(asked);
+        }
+        self.control.disregard(asked.sent());
+        None
+    }
+
     /// Asks for a data connection. The next wait for a reply sends the command.
     pub(super) async fn ask_for_data(&mut self) -> Result<Asked, ServerError> {
         if self.dial.is_active {
@@ -67,6 +91,10 @@ impl Session {
 
     /// Asks for a data connection to a port of the server's.
     pub(super) fn ask_for_passive(&mut self) -> Result<Asked, ServerError> {
+        if let Some((asked, _)) = self.port_ahead.take() {
+            // The server closes it.
+            self.control.disregard(asked.sent());
+        }
         let form = self.passive;
         let verb = match form {
             PassiveForm::Pasv => "PASV",
@@ -198,3 +226,6 @@ impl DataDial {
         Ok(tcp)
     }
 }
+
+/// How long a port that was asked for ahead is taken to be open.
+const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);

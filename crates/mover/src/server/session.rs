@@ -1,6 +1,10 @@
 //! A session: logged in, in binary mode, with what the server can do known.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ftp::{
     address::PassiveForm,
@@ -13,6 +17,7 @@ use super::{
     Dial, ServerError,
     ahead::ports::Ports,
     control::{Control, Sent},
+    data::Asked,
 };
 
 /// A control connection on which transfers can begin.
@@ -29,6 +34,8 @@ pub struct Session {
     pub(super) data_is_plain: bool,
     /// A data connection has come about.
     pub(super) has_met: bool,
+    /// A port for the next transfer, which the server was asked for ahead, and when.
+    pub(super) port_ahead: Option<(Asked, Instant)>,
     /// A transfer has begun, and the server has not said how it ended.
     pub(super) is_moving: bool,
     /// What has been asked in front of an upload: that the old file be removed, and what is left of it.
@@ -41,6 +48,8 @@ pub struct Session {
     pub(super) home: Option<Vec<u8>>,
     /// Answers commands in their order, those behind a running transfer after its end.
     pub(super) is_sequential: bool,
+    /// Reads no command while it sends a file, and then those that have come, as vsftpd does.
+    pub(super) is_idle_reader: bool,
     /// Has answered `SIZE`.
     pub(super) tells_size: bool,
     /// May take `MDTM TIME NAME` as a change.
@@ -106,12 +115,14 @@ impl Session {
             passive: PassiveForm::Epsv,
             data_is_plain: true,
             has_met: false,
+            port_ahead: None,
             is_moving: false,
             in_front: None,
             behind: None,
             says_goodbye: false,
             home: None,
             is_sequential: false,
+            is_idle_reader: false,
             tells_size: false,
             sets_time_by_mdtm: false,
             lists_hidden_by_option: false,
@@ -201,6 +212,7 @@ impl Session {
             self.is_sequential = true;
             self.control.pipeline();
         }
+        self.is_idle_reader = says("vsFTPd");
         self.lists_hidden_by_option = is_by_processes;
     }
 }

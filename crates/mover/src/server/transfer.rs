@@ -75,6 +75,7 @@ impl Session {
         for sent in unanswered.chain(self.behind.take().into_iter().flatten()) {
             self.control.disregard(sent);
         }
+        let mut restart = None;
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
             // Behind a refused REST a server would begin at the first byte, and overwrite what is there. Behind a refused
             // EPSV it would connect to us (RFC 959 section 3.2).
@@ -83,14 +84,21 @@ impl Session {
                 let rest = self
                     .control
                     .send("REST", offset_bytes.to_string().as_bytes())?;
-                let reply = self.control.last(rest).await?;
-                if reply.class() == Class::Failed {
-                    return Err(rest.refused(reply));
+                if verb == Verb::Retrieve && self.is_sequential {
+                    restart = Some(rest);
+                } else {
+                    let reply = self.control.last(rest).await?;
+                    if reply.class() == Class::Failed {
+                        return Err(rest.refused(reply));
+                    }
                 }
             }
             (Ok(meeting), self.command(verb, argument, clears)?)
         } else {
-            let asked = self.ask_for_data().await?;
+            let asked = match self.take_port_ahead() {
+                Some(asked) => asked,
+                None => self.ask_for_data().await?,
+            };
             let sent = self.command(verb, argument, clears)?;
             self.is_moving = true;
             let reply = self.control.last(asked.sent()).await?;
@@ -101,6 +109,14 @@ impl Session {
             Ok(meeting) => self.open_data(verb, meeting, sent).await,
             Err(error) => Err(error),
         };
+        if let Some(rest) = restart {
+            let reply = self.control.last(rest).await?;
+            if reply.class() == Class::Failed {
+                // The transfer that begins at the first byte is of no use.
+                drop(opened);
+                return Err(self.reason(sent, rest.refused(reply)).await);
+            }
+        }
         match opened {
             Ok((leg, replies)) => {
                 self.has_met = true;
@@ -131,7 +147,12 @@ impl Session {
             self.in_front = Some((gone, self.ask_facts(argument)?));
         }
         let sent = self.control.send(verb.name(), argument)?;
-        if self.takes_any_ahead() && matches!(verb, Verb::Retrieve | Verb::Store) {
+        let takes_facts = match verb {
+            Verb::Retrieve => self.takes_any_ahead() || self.is_idle_reader,
+            Verb::Store => self.takes_any_ahead(),
+            Verb::MachineListing | Verb::Listing => false,
+        };
+        if takes_facts {
             self.behind = Some(self.ask_facts(argument)?);
         }
         Ok(sent)
@@ -139,7 +160,10 @@ impl Session {
 
     /// Asks for a data connection, and waits for the answer. A server that does not know `EPSV` is asked by `PASV`.
     async fn first_meeting(&mut self) -> Result<Meeting, ServerError> {
-        let asked = self.ask_for_data().await?;
+        let asked = match self.take_port_ahead() {
+            Some(asked) => asked,
+            None => self.ask_for_data().await?,
+        };
         let reply = self.control.last(asked.sent()).await?;
         let is_ipv4 = self.control.peer().ip().to_canonical().is_ipv4();
         let is_unknown = reply.class() == Class::Failed && !reply.is_temporary();

@@ -67,6 +67,27 @@ fn a_download_takes_four_round_trips() {
     assert_eq!(batches(&server), expected);
 }
 
+/// The port is asked for together with the facts of the file, and these again behind the transfer.
+#[test]
+fn a_download_without_a_gateway_takes_five_round_trips() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        notes_batches: true,
+        ..Manners::default()
+    });
+    server.put("large", &content(LARGE));
+    let copied = world.run(world.download_by(server.dial(), "large", &world.here("large")));
+    assert_eq!(copied.failures(), [""; 0]);
+    let expected = [
+        "USER",
+        "PASS",
+        "FEAT TYPE PWD",
+        "EPSV SIZE MDTM CWD CWD",
+        "RETR SIZE MDTM",
+    ];
+    assert_eq!(batches(&server), expected);
+}
+
 /// In the clear, a server that insists on TLS refuses the name, and nobody must read the password then.
 #[test]
 fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
