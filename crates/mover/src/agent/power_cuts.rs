@@ -130,7 +130,7 @@ impl World {
             );
             // What is left of an earlier attempt goes.
             let _ = folder.remove_file(facts.as_bytes());
-            let new = Opening::New { is_private: false };
+            let new = Opening::New;
             let written = folder.open(facts.as_bytes(), new);
             written
                 .and_then(|it| it.write_at(b"{}", 0))
@@ -270,7 +270,7 @@ fn a_mark_outlives_a_power_cut_once_the_command_may_be_called() {
     for seed in 0..300 {
         let disk = FaultyDisk::new(seed);
         let folder = disk.put_new_folder("/state/calls/job");
-        let new = Opening::New { is_private: false };
+        let new = Opening::New;
         let facts = folder.open(b"0.json", new).expect("room");
         facts.write_at(b"{}", 0).expect("room");
         disk.cut_after(seed % 12);

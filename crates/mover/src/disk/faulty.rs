@@ -11,7 +11,9 @@ use std::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::system::{Access, FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat};
+use super::system::{
+    Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, Stat,
+};
 use crate::names::{last_name, parent};
 
 /// The file system.
@@ -349,6 +351,10 @@ impl FileSystem for FaultyDisk {
         Ok(())
     }
 
+    fn usual_mode(&self) -> u32 {
+        0o644
+    }
+
     fn is_ours(&self, _: &Stat) -> bool {
         true
     }
@@ -378,10 +384,13 @@ impl Folder for Handle {
         disk.operate()?;
         let known = disk.find(self.id, name);
         let id = match (opening, known) {
-            (Opening::New { .. }, Ok(_)) => return Err(ErrorKind::AlreadyExists.into()),
+            (Opening::New, Ok(_)) => return Err(ErrorKind::AlreadyExists.into()),
             (_, Ok(id)) => id,
-            (Opening::New { .. } | Opening::InPlace, Err(_)) => {
+            (Opening::New | Opening::InPlace, Err(_)) => {
                 let id = disk.make(FileKind::File);
+                if opening == Opening::New {
+                    disk.node(id).mode = OWNER_ALONE;
+                }
                 disk.change(self.id, |it| {
                     it.insert(name.to_vec(), id);
                 });

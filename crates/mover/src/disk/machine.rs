@@ -23,7 +23,10 @@ use rustix::{
 
 use super::{
     lease,
-    system::{Access, FileKind, FileSystem, Folder, Links, OpenFile, Opening, PERMISSIONS, Stat},
+    system::{
+        Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, PERMISSIONS,
+        Stat,
+    },
 };
 
 /// The file system of this machine.
@@ -56,6 +59,15 @@ impl FileSystem for Machine {
 
     fn hard_link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
         std::fs::hard_link(path_of(path), path_of(new))
+    }
+
+    fn usual_mode(&self) -> u32 {
+        // The system call that returns the mask sets it, too, for all threads.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mut lines = status.lines();
+        let mask = lines.find_map(|it| it.strip_prefix("Umask:"));
+        let mask = mask.and_then(|it| u32::from_str_radix(it.trim(), 8).ok());
+        0o666 & !mask.unwrap_or(UMASK)
     }
 
     fn is_ours(&self, stat: &Stat) -> bool {
@@ -92,13 +104,9 @@ impl Folder for MachineFolder {
         let (flags, mode) = match opening {
             Opening::Read(Links::Follow) => (OFlags::RDONLY, Mode::empty()),
             Opening::Read(Links::Refuse) => (OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty()),
-            Opening::New { is_private } => (
+            Opening::New => (
                 OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
-                if is_private {
-                    Mode::RUSR | Mode::WUSR
-                } else {
-                    everybody
-                },
+                Mode::from_raw_mode(OWNER_ALONE),
             ),
             Opening::Write => (OFlags::RDWR | OFlags::NOFOLLOW, Mode::empty()),
             Opening::InPlace => (
@@ -339,6 +347,9 @@ fn copied(error: &io::Error) -> io::Error {
 }
 
 /// A folder that names are resolved from.
+/// The usual mask, where the kernel does not show that of the process.
+const UMASK: u32 = 0o022;
+
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Renames elsewhere may disturb `openat2` for a while; then names are resolved one by one.

@@ -16,7 +16,7 @@ use std::{
     collections::{HashMap, HashSet},
     io::{self, ErrorKind},
     path::Path,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use ftp::listing::{Entry, Kind, Modified, Precision};
@@ -25,7 +25,7 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::machine::Machine;
 use self::{
     syncs::Syncs,
-    system::{FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat},
+    system::{Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, Stat},
 };
 use crate::names::{join, last_name, local, parent};
 
@@ -43,6 +43,8 @@ pub(crate) struct LocalFiles {
     syncs: Arc<Syncs>,
     /// Folders whose own names were synced, or will be with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
+    /// Parts that are open, and locked. Several lanes may write to one.
+    parts: Mutex<HashMap<Vec<u8>, Weak<dyn OpenFile>>>,
 }
 
 /// Which side of a job files are on.
@@ -162,6 +164,7 @@ impl LocalFiles {
             synced: removes_sources.then(Mutex::default),
             syncs: Arc::default(),
             folders: Mutex::default(),
+            parts: Mutex::default(),
         })
     }
 
@@ -323,22 +326,14 @@ impl LocalFiles {
         }
     }
 
-    /// Makes the part of a file that is to have the name `path`, and locks it. A part that an ended process has left under the
-    /// part's name goes.
+    /// Makes a part, and locks it. Only its owner may read it. A part that an ended process has left under its name goes.
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] where the name is taken: by a part that is being written, or by what is not this user's.
-    pub(crate) fn create_part(&self, part: &[u8], path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
+    pub(crate) fn create_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = self.place(part, Links::Refuse)?;
-        // What replaces a file is readable by no more people from its first byte on.
-        let opening = Opening::New {
-            is_private: place
-                .folder
-                .stat(&last_name(path), Links::Refuse)
-                .is_ok_and(|it| it.kind == FileKind::File),
-        };
         for _ in 0..CREATIONS_MAX {
-            match place.folder.open(&place.name, opening) {
+            match place.folder.open(&place.name, Opening::New) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     if self.remove_left(&place, false)? == LeftFile::Kept {
                         return Err(error);
@@ -348,6 +343,7 @@ impl LocalFiles {
                     let file = opened?;
                     // Between the two another process may have taken it for one that was left.
                     if file.try_lock()? != Some(false) && place.has(&*file)? {
+                        self.note_open(part, &file);
                         return Ok(file);
                     }
                 }
@@ -396,16 +392,39 @@ impl LocalFiles {
         }
     }
 
-    /// Opens a part that was made before.
+    /// Opens a part that was made before, and locks it. One that this process has open is shared.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] where another process writes to it.
     pub(crate) fn open_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = self.place(part, Links::Refuse)?;
+        // Two lanes that open a part at the same time must not shut each other out.
+        let mut parts = self.parts.lock().expect("nobody panics with it");
+        if let Some(file) = parts.get(part).and_then(Weak::upgrade)
+            && place.has(&*file)?
+        {
+            return Ok(file);
+        }
         let file = place.folder.open(&place.name, Opening::Write)?;
         let stat = file.stat()?;
         // Another name of the file may be anywhere.
         if stat.kind != FileKind::File || stat.names > 1 {
             return Err(io::Error::other("the part was replaced by something else"));
         }
+        if file.try_lock()? == Some(false) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        if !place.has(&*file)? {
+            // Another process has removed it before it was locked.
+            return Err(ErrorKind::NotFound.into());
+        }
+        note(&mut parts, part, &file);
         Ok(file)
+    }
+
+    fn note_open(&self, part: &[u8], file: &Arc<dyn OpenFile>) {
+        let mut parts = self.parts.lock().expect("nobody panics with it");
+        note(&mut parts, part, file);
     }
 
     /// Opens a file that has its own name from the beginning.
@@ -419,8 +438,8 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Gives a part that is complete its time, and what the file in its place has of permissions. On return the content
-    /// outlives a power cut, so the part may have its name.
+    /// Gives a part that is complete its time, and the permissions of the file that it replaces, or those of a new file. On
+    /// return the content outlives a power cut, so the part may have its name.
     pub(crate) fn complete_part(
         &self,
         file: &dyn OpenFile,
@@ -434,7 +453,14 @@ impl LocalFiles {
                 Ok(replaced) if replaced.kind == FileKind::File => {
                     file.set_access(replaced.access)?;
                 }
-                _ => {}
+                _ => {
+                    let access = file.stat()?.access;
+                    // Where the mount decides, a part has other permissions, and keeps them.
+                    if access.mode == OWNER_ALONE {
+                        let mode = self.system.usual_mode();
+                        file.set_access(Access { mode, ..access })?;
+                    }
+                }
             }
         }
         if let Some(unix_s) = modified_unix_s {
@@ -670,6 +696,12 @@ impl LocalFiles {
     }
 }
 
+/// Notes a part that is open, and forgets those that are not.
+fn note(parts: &mut HashMap<Vec<u8>, Weak<dyn OpenFile>>, part: &[u8], file: &Arc<dyn OpenFile>) {
+    parts.retain(|_, it| it.strong_count() > 0);
+    parts.insert(part.to_vec(), Arc::downgrade(file));
+}
+
 /// Whether a file of this size is larger than the whole file system of `path`. Its part would keep the disk full for good.
 pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
@@ -702,17 +734,63 @@ const CREATIONS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::ffi::OsStrExt as _};
+    use std::{
+        fs,
+        os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    };
 
     use super::*;
+
+    /// Other users could else read it before it is complete, and hold a lock on it.
+    #[test]
+    fn a_part_is_its_owners_alone_until_it_is_complete() {
+        let folder = tempfile::tempdir().expect("room");
+        let files = LocalFiles::without_roots();
+        let path = |name: &str| folder.path().join(name).as_os_str().as_bytes().to_vec();
+        let mode = |path: &[u8]| {
+            let metadata = fs::metadata(local(path)).expect("there");
+            metadata.permissions().mode() & 0o777
+        };
+        fs::write(folder.path().join("usual"), b"").expect("room");
+        fs::write(folder.path().join("old"), b"").expect("room");
+        let old = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(folder.path().join("old"), old).expect("ours");
+        for (name, expected) in [("new", mode(&path("usual"))), ("old", 0o640)] {
+            let (part, file) = (path(&format!("{name}.part")), path(name));
+            let open = files.create_part(&part).expect("room");
+            assert_eq!(mode(&part), 0o600);
+            files
+                .complete_part(&*open, &part, &file, None)
+                .expect("ours");
+            files.name_part(&part, &file).expect("ours");
+            assert_eq!(mode(&file), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_another_process_writes_to_is_not_opened() {
+        let folder = tempfile::tempdir().expect("room");
+        let part = folder.path().join("a.part").as_os_str().as_bytes().to_vec();
+        let (files, others) = (LocalFiles::without_roots(), LocalFiles::without_roots());
+        drop(files.create_part(&part).expect("room"));
+        let first = files.open_part(&part).expect("nobody has it");
+        let second = files.open_part(&part).expect("it is our own");
+        drop(first);
+        let refused = others.open_part(&part).expect_err("it is locked");
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+        let left = others.remove_left_part(&part, true).expect("looked at");
+        assert_eq!(left, LeftFile::Kept);
+        drop(second);
+        others.open_part(&part).expect("nobody has it");
+    }
 
     #[test]
     fn a_part_replaces_one_that_an_ended_process_has_left_and_no_other() {
         let folder = tempfile::tempdir().expect("room");
         let files = LocalFiles::without_roots();
         let path = |name: &str| folder.path().join(name).as_os_str().as_bytes().to_vec();
-        let (part, file) = (path("a.0123abcd.part"), path("a"));
-        let create = || files.create_part(&part, &file);
+        let part = path("a.0123abcd.part");
+        let create = || files.create_part(&part);
         let is_taken = || create().is_err_and(|it| it.kind() == ErrorKind::AlreadyExists);
         fs::write(local(&part), b"left").expect("room");
         let first = create().expect("nobody writes to it");

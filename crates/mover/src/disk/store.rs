@@ -60,7 +60,7 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
-        let file = match folder.open(&new, Opening::New { is_private: true }) {
+        let file = match folder.open(&new, Opening::New) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 // A process was ended in the midst of this, or is in the midst of it.
                 let left = folder.open(&new, Opening::Write)?;

@@ -19,6 +19,9 @@ pub(crate) trait FileSystem: Debug + Send + Sync {
     /// Gives a file a second name. A link is not followed.
     fn hard_link(&self, path: &[u8], new: &[u8]) -> io::Result<()>;
 
+    /// Permissions of a file that a program makes without a choice of its own.
+    fn usual_mode(&self) -> u32;
+
     /// Whether a file belongs to the user of this process.
     fn is_ours(&self, stat: &Stat) -> bool;
 
@@ -110,8 +113,8 @@ pub(crate) enum Links {
 pub(crate) enum Opening {
     /// To be read.
     Read(Links),
-    /// To be written; it must not be there. A private one is readable by its owner alone.
-    New { is_private: bool },
+    /// To be written; it must not be there. The owner alone may read it.
+    New,
     /// To be written; it is there.
     Write,
     /// To be written, whether it is there or not.
@@ -173,6 +176,9 @@ impl Stat {
         }
     }
 }
+
+/// Permissions of a file for its owner alone.
+pub(crate) const OWNER_ALONE: u32 = 0o600;
 
 /// Permissions of owner, group and others. A file with new content does not run as its owner.
 pub(super) const PERMISSIONS: u32 = 0o777;

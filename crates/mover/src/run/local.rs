@@ -85,12 +85,12 @@ impl LocalEnd {
         let what = format!("writing {}", shown(&local(part)));
         let is_in_place = part == path;
         self.release_part();
-        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        let (files, part) = (self.files.clone(), part.to_vec());
         let ours = part.clone();
         let open = move || {
             let file = match at {
                 _ if is_in_place => files.open_in_place(&part)?,
-                0 => files.create_part(&part, &path)?,
+                0 => files.create_part(&part)?,
                 _ => files.open_part(&part)?,
             };
             // A device has no length.
@@ -122,15 +122,11 @@ impl LocalEnd {
     }
 
     /// Makes a part that later runs go on with, of a length with nothing in it.
-    pub(super) async fn make_part(
-        &self,
-        (part, path): (&[u8], &[u8]),
-        size_bytes: u64,
-    ) -> Result<(), TaskError> {
+    pub(super) async fn make_part(&self, part: &[u8], size_bytes: u64) -> Result<(), TaskError> {
         let what = format!("writing {}", shown(&local(part)));
-        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        let (files, part) = (self.files.clone(), part.to_vec());
         let make = move || {
-            let file = files.create_part(&part, &path)?;
+            let file = files.create_part(&part)?;
             file.set_len(size_bytes)?;
             file.sync()
         };

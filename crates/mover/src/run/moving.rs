@@ -42,6 +42,15 @@ pub(super) struct Mover<'a> {
     pub(super) found: Option<Entry>,
 }
 
+/// How the name of a part differs from the usual one.
+#[derive(Debug, Clone, Copy, Default)]
+struct PartNaming {
+    /// The destination has refused the long name.
+    is_short: bool,
+    /// Another part has the usual name.
+    is_taken: bool,
+}
+
 /// The names of a file while it is moved.
 struct Names {
     source: Vec<u8>,
@@ -56,26 +65,29 @@ struct Names {
 impl Mover<'_> {
     /// Moves a file. Where its part has too long a name, it is given a shorter one.
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
-        let mut is_short = self.shared.takes_short_names.load(Ordering::Relaxed);
-        let mut is_taken = false;
+        let mut naming = PartNaming {
+            is_short: self.shared.takes_short_names.load(Ordering::Relaxed),
+            is_taken: false,
+        };
         loop {
-            let names = self.names(file, (is_short, is_taken)).await;
-            let is_long = !is_short && names.part != names.destination && is_long(&names.part);
-            let moved = self.move_as(file, names, (is_short, is_taken)).await;
+            let names = self.names(file, naming).await;
+            let is_long =
+                !naming.is_short && names.part != names.destination && is_long(&names.part);
+            let moved = self.move_as(file, names, naming).await;
             if let (Err(_), End::Local(end)) = (&moved, &mut *self.destination) {
                 // The next attempt may be that of another lane.
                 end.release_part();
             }
             match &moved {
                 Err(error) if is_long && !self.has_begun && error.is_of_name() => {
-                    is_short = true;
+                    naming.is_short = true;
                 }
-                Err(error) if !is_taken && error.is_taken() => is_taken = true,
+                Err(error) if !naming.is_taken && error.is_taken() => naming.is_taken = true,
                 _ => {
                     // It is the other names that are too long, if this one is no better.
                     self.shared
                         .takes_short_names
-                        .fetch_or(is_short && moved.is_ok(), Ordering::Relaxed);
+                        .fetch_or(naming.is_short && moved.is_ok(), Ordering::Relaxed);
                     return moved;
                 }
             }
@@ -86,18 +98,18 @@ impl Mover<'_> {
         &mut self,
         file: &File,
         mut names: Names,
-        (is_short, is_taken): (bool, bool),
+        naming: PartNaming,
     ) -> Result<Outcome, TaskError> {
         let mut facts = self.facts(file, &names).await?;
         let origin = facts.origin();
         let journal = self.journal_for(origin);
-        if journal.is_none() && names.digits.is_some() && !is_taken {
+        if journal.is_none() && names.digits.is_some() && !naming.is_taken {
             // The source has turned out not to be worth an entry.
             names.digits = None;
             let digits = digits_of(&names.source);
-            self.name_part(&mut names, digits, is_short);
+            self.name_part(&mut names, digits, naming);
         }
-        if is_taken {
+        if naming.is_taken {
             // What the journal knows is another part.
             end(journal.as_ref(), &names.key).await;
         }
@@ -218,7 +230,7 @@ impl Mover<'_> {
 
     /// The names of a file. A part of this machine that the journal knows has a name that nobody can foretell. One without an
     /// entry is named after its source, so that the next run finds it; where that name is taken, it has another one.
-    async fn names(&self, file: &File, (is_short, is_taken): (bool, bool)) -> Names {
+    async fn names(&self, file: &File, naming: PartNaming) -> Names {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
@@ -236,27 +248,27 @@ impl Mover<'_> {
             let is_large = file.size_bytes.is_none_or(|it| it >= RESUME_LEAST.bytes());
             let journal = self.shared.journal.as_ref();
             let journal = journal.filter(|_| job.moving.resumes && is_large);
-            let known = match journal.filter(|_| !is_taken) {
+            let known = match journal.filter(|_| !naming.is_taken) {
                 Some(journal) => known(journal, &names.key).await,
                 None => None,
             };
             match known {
                 // An earlier version has called it by its source.
                 Some(part) => names.digits = part.digits,
-                None => names.digits = (journal.is_some() || is_taken).then(random_digits),
+                None => names.digits = (journal.is_some() || naming.is_taken).then(random_digits),
             }
             digits = names.digits.unwrap_or(digits);
-        } else if is_taken {
+        } else if naming.is_taken {
             digits = random_digits();
         }
-        self.name_part(&mut names, digits, is_short);
+        self.name_part(&mut names, digits, naming);
         names
     }
 
     /// Gives the part a name with these digits.
-    fn name_part(&self, names: &mut Names, digits: u32, is_short: bool) {
+    fn name_part(&self, names: &mut Names, digits: u32, naming: PartNaming) {
         if let Some(suffix) = &self.shared.job.moving.partial_suffix {
-            names.part = match is_short {
+            names.part = match naming.is_short {
                 true => short_part_path(&names.destination, digits, suffix),
                 false => part_path(&names.destination, digits, suffix),
             };

@@ -366,7 +366,7 @@ fn write(
         path: part.to_vec(),
         file: match is_in_place {
             true => files.open_in_place(path)?,
-            false => files.create_part(part, path)?,
+            false => files.create_part(part)?,
         },
         // No later attempt goes on with a part.
         is_kept: is_in_place,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Copied, End, Facts, Mover, Names, TaskError, known, on_journal};
+use super::{Copied, End, Facts, Mover, Names, PartNaming, TaskError, known, on_journal};
 use crate::{
     job::Site,
     journal::{Begun, Journal, Origin},
@@ -53,7 +53,7 @@ impl Mover<'_> {
             // What has just been asked shows that.
             return Ok(None);
         }
-        let whole = self.names(file, (false, false)).await.key;
+        let whole = self.names(file, PartNaming::default()).await.key;
         if begun.is_none()
             && known(&journal, &whole)
                 .await
@@ -360,8 +360,9 @@ impl Mover<'_> {
         if on_journal(journal, &names.key, begin).await.is_none() {
             return Ok(false);
         }
-        let ends = (&names.part[..], &names.destination[..]);
-        let making = self.local_destination()?.make_part(ends, origin.size_bytes);
+        let making = self
+            .local_destination()?
+            .make_part(&names.part, origin.size_bytes);
         if let Err(error) = making.await {
             self.discard(names, Some(journal)).await;
             return Err(error);
