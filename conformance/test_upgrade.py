@@ -80,7 +80,8 @@ class Gateway:
             os.kill(before, signal.SIGHUP)
             self.world.wait(lambda: self.newest() not in (None, before), f"another process at {self.site}", 30)
         else:
-            done = self.world.run(self.world.longhaul, "upgrade", "--json", site=self.site, capture_output=True, text=True)
+            done = self.world.run(self.world.longhaul, "upgrade", "--json", "--config", self.world.path(f"{self.site}.toml"),
+                                  site=self.site, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
         return time.monotonic() - begun
 
