@@ -1,9 +1,10 @@
 //! The decision when further connections join in the download of a large file.
 //!
 //! One connection begins. Connections that begin together leave slow start together, overflow the queue of the bottleneck
-//! and then wait for retransmissions, so further ones join only where the first cannot fill the path by itself. Two signs
+//! and then wait for retransmissions, so further ones join only where the first cannot fill the path by itself. Three signs
 //! show that. Bytes arrive in bursts with silence between them: the congestion window or the receive window is smaller
-//! than the path. Or an earlier join has made the whole transfer faster.
+//! than the path. The rate stays far below what the path has carried in slow start. Or an earlier join has made the whole
+//! transfer faster.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ pub(super) struct Joining {
     /// About one round trip; `None` until the first bytes have come.
     round: Option<Duration>,
     window: Window,
-    /// Highest rate of an earlier window.
+    /// Highest rate of a window.
+    peak_bytes_per_s: f64,
+    /// Highest rate of the last windows: an old one counts for less with each that follows.
     best_bytes_per_s: f64,
     /// Windows in a row whose rate was no higher than that of earlier ones, and their rates together.
     steady: (u32, f64),
@@ -57,6 +60,7 @@ impl Joining {
         Self {
             round: None,
             window: Window::new(now),
+            peak_bytes_per_s: 0.0,
             best_bytes_per_s: 0.0,
             steady: (0, 0.0),
             evidence: 0.0,
@@ -114,7 +118,9 @@ impl Joining {
             window.bytes as f64 / span.as_secs_f64(),
             self.best_bytes_per_s,
         );
-        self.best_bytes_per_s = before.max(rate);
+        self.best_bytes_per_s = rate.max(before * AGED);
+        let is_below_peak = rate < self.peak_bytes_per_s / 2.0;
+        self.peak_bytes_per_s = self.peak_bytes_per_s.max(rate);
         if rate > before * GROWTH_LEAST {
             self.steady = (0, 0.0);
             self.evidence = 0.0;
@@ -124,7 +130,7 @@ impl Joining {
         let silent = window.silence.as_secs_f64() / span.as_secs_f64();
         if window.is_broken {
             self.evidence += BROKEN_EVIDENCE;
-        } else if connections as f64 - silent < BUSY_MAX {
+        } else if connections as f64 - silent < BUSY_MAX || is_below_peak {
             self.evidence += 1.0;
         } else {
             self.evidence = 0.0;
@@ -200,6 +206,9 @@ const WINDOW_ROUNDS: u32 = 2;
 
 const WINDOW_LEAST: Duration = Duration::from_millis(50);
 
+/// What the rate of a window counts for after the next one.
+const AGED: f64 = 0.9;
+
 /// A window that is faster by this factor shows that the rate still grows.
 const GROWTH_LEAST: f64 = 1.4;
 
@@ -224,7 +233,7 @@ const TRIAL_WINDOWS: u32 = 5;
 const GAIN_LEAST: f64 = 1.25;
 
 /// Half the pause behind the first trial in vain.
-const TRIAL_PAUSE: Duration = Duration::from_secs(5);
+const TRIAL_PAUSE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -312,6 +321,17 @@ mod tests {
             path.round(FULL / path.connections as u64, Duration::ZERO);
         }
         assert_eq!(path.connections, 2);
+    }
+
+    /// As where one packet of a thousand is lost: slow start fills the path before the first loss.
+    #[test]
+    fn all_join_where_the_rate_stays_far_below_that_of_slow_start() {
+        let mut path = Path::new(100_000_000);
+        path.slow_start();
+        for _ in 0..60 {
+            path.round(FULL / 20, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 8);
     }
 
     #[test]
