@@ -392,7 +392,7 @@ impl Writer<'_> {
     pub(super) async fn finish(self) -> Result<Option<Facts>, TaskError> {
         match self {
             Self::Local(mut writer) => {
-                writer.flush().await?;
+                writer.finish().await?;
                 Ok(None)
             }
             Self::Remote(transfer) => Ok(transfer.finish().await?.facts),

@@ -45,6 +45,10 @@ pub(super) struct LocalWriter {
     at: u64,
     writing: Option<JoinHandle<(Vec<u8>, io::Result<()>)>>,
     buffer: Vec<u8>,
+    /// Bytes written since the last sync began.
+    unsynced_bytes: u64,
+    /// A sync beside the writes.
+    syncing: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl LocalEnd {
@@ -214,6 +218,8 @@ impl LocalWriter {
             at,
             writing: None,
             buffer: Vec::new(),
+            unsynced_bytes: 0,
+            syncing: None,
         }
     }
 
@@ -229,11 +235,37 @@ impl LocalWriter {
         buffer.clear();
         buffer.extend_from_slice(bytes);
         self.at += bytes.len() as u64;
+        self.unsynced_bytes += bytes.len() as u64;
         self.writing = Some(spawn_blocking(move || {
             let written = file.write_at(&buffer, at);
             (buffer, written)
         }));
+        let is_syncing = self.syncing.as_ref().is_some_and(|it| !it.is_finished());
+        if self.unsynced_bytes >= SYNCED_BESIDE_BYTES && !is_syncing {
+            self.end_sync().await?;
+            self.unsynced_bytes = 0;
+            let file = self.file.clone();
+            self.syncing = Some(spawn_blocking(move || file.sync_data()));
+        }
         Ok(())
+    }
+
+    /// Waits for the sync beside the writes. An error of the disk shows once, so this must not be left out.
+    async fn end_sync(&mut self) -> Result<(), TaskError> {
+        let Some(syncing) = self.syncing.take() else {
+            return Ok(());
+        };
+        let synced = syncing.await.expect("disk work does not panic");
+        synced.map_err(TaskError::disk(format!(
+            "writing {}",
+            shown(&local(&self.path))
+        )))
+    }
+
+    /// Waits until all is written, and no sync is under way.
+    pub(super) async fn finish(&mut self) -> Result<(), TaskError> {
+        self.flush().await?;
+        self.end_sync().await
     }
 
     /// Waits until all is written.
@@ -251,7 +283,8 @@ impl LocalWriter {
 
     /// Has what was written outlive a power cut.
     pub(super) async fn sync(&mut self) -> Result<(), TaskError> {
-        self.flush().await?;
+        self.finish().await?;
+        self.unsynced_bytes = 0;
         let what = format!("writing {}", shown(&local(&self.path)));
         let file = self.file.clone();
         on_disk(move || file.sync(), what).await
@@ -260,3 +293,6 @@ impl LocalWriter {
 
 /// Bytes of a read beyond what a file had: it may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
+
+/// The disk is given what was written each time after so many bytes: at the end of a file little is left to wait for.
+const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
