@@ -1,10 +1,10 @@
-//! Paths that lose much, in bursts, damage or reorder: the first and the third transfer of gateways that have never
+//! Paths that lose much, in bursts, damage, reorder or jitter: the first and the third transfer of gateways that have never
 //! run before, and the same in virtual time.
 
 use std::time::Duration;
 
 use units::BitRate;
-use wansim::GilbertElliott;
+use wansim::{GilbertElliott, Jitter};
 
 use crate::{
     cell::required,
@@ -74,6 +74,15 @@ fn rows() -> Vec<Row> {
         let corrupted = line(mbit, 200).with(|path| path.corruption = corruption);
         let what = format!("{:.0} % corrupted", corruption * 100.0);
         add(what, corrupted, required(corruption));
+    }
+    // Jitter of a shared access line, without and with overtaking.
+    for (order, in_order) in [("any order", false), ("in order", true)] {
+        let jitter = Jitter {
+            spread: Duration::from_millis(6),
+            in_order,
+        };
+        let shared = line(270, 110).with(|path| path.jitter = jitter);
+        add(format!("6 ms of jitter, {order}"), shared, 0.95);
     }
     rows
 }

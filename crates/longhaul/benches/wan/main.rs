@@ -92,7 +92,7 @@ struct Options {
 enum Section {
     /// Paths that only lose packets, warm transfers, and the kernel's TCP beside them; half an hour
     Plain,
-    /// Heavy loss, bursts, corruption and overtaking, cold and warm transfers; 13 min
+    /// Heavy loss, bursts, corruption, overtaking and jitter, cold and warm transfers; 15 min
     Impaired,
     /// Routes that become longer, shorter, slower and faster, in use and idle; 16 min
     Changes,
