@@ -270,6 +270,9 @@ impl World {
                 }
                 far::Output::Leave => self.leave_server(),
                 far::Output::Reconnect => self.reconnect(),
+                far::Output::Learned(far::Lesson::DislikesQuestions) => {
+                    self.server.asked_no_more();
+                }
                 far::Output::Learned(_) | far::Output::Spool(_) | far::Output::Wait(_) => {}
                 far::Output::Close => {
                     self.far_closed = true;

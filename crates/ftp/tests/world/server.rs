@@ -59,6 +59,8 @@ pub(crate) struct Server {
     is_serial: bool,
     pub(crate) quirks: Quirks,
     is_logged_in: bool,
+    /// The gateway may ask it questions that the client has not asked.
+    is_asked_ahead: bool,
     /// It has seen what no server may see.
     pub(crate) complaint: Option<String>,
     /// It does not answer a transfer that is aborted before its data connection has come.
@@ -113,6 +115,7 @@ impl Server {
             is_forgetful,
             quirks,
             is_logged_in: false,
+            is_asked_ahead: true,
             complaint: None,
             lines: VecDeque::new(),
             out: VecDeque::from(["220 ready".to_owned()]),
@@ -167,10 +170,11 @@ impl Server {
             false => "220 ready",
         };
         self.out = VecDeque::from([greeting.to_owned()]);
-        if let AtQuestion::Twice(_) = self.quirks.at_question {
-            // The gateway asks nothing ahead any more: each reply is the client's.
-            self.quirks.at_question = AtQuestion::Answers;
-        }
+    }
+
+    /// The gateway asks nothing ahead any more: each further reply is the client's.
+    pub(crate) fn asked_no_more(&mut self) {
+        self.is_asked_ahead = false;
     }
 
     fn conn(&self, port: Port) -> Option<u32> {
@@ -242,7 +246,7 @@ impl Server {
         }
         match self.quirks.at_question {
             AtQuestion::Silent(subject) if subject == verb => return,
-            AtQuestion::Twice(subject) if subject == verb => {
+            AtQuestion::Twice(subject) if subject == verb && self.is_asked_ahead => {
                 self.say(question_answer(verb).unwrap_or_default());
             }
             AtQuestion::Late(subject, delay) | AtQuestion::LateAside(subject, delay)

@@ -4,11 +4,11 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::{
+    duplicate::DuplicateAnswer,
     greeting::Greeting,
     log_in::Step,
     port_request::PortRequest,
     prefetch::{Cause, Question},
-    repetition::Repetition,
     reply_buffer::ReplyBuffer,
 };
 use crate::{
@@ -22,7 +22,7 @@ pub(super) struct InFlight {
     /// Which entry the open reply answers; `None` when it answers nothing.
     answering: Option<usize>,
     tracker: ReplyTracker,
-    repetition: Repetition,
+    duplicate: DuplicateAnswer,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) enum Expect {
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
     Late(Late),
     /// The second answer to a question, which the server is giving. It is dropped.
-    Repetition,
+    Duplicate,
     Transfer {
         transfer: TransferId,
         /// Its `1yz` reply came.
@@ -119,7 +119,7 @@ impl Late {
 
 impl Entry {
     fn is_late(&self) -> bool {
-        matches!(self.expect, Expect::Late(_) | Expect::Repetition)
+        matches!(self.expect, Expect::Late(_) | Expect::Duplicate)
     }
 }
 
@@ -130,7 +130,7 @@ impl InFlight {
             entries: VecDeque::from([entry]),
             answering: None,
             tracker: ReplyTracker::default(),
-            repetition: Repetition::default(),
+            duplicate: DuplicateAnswer::default(),
         }
     }
 
@@ -222,27 +222,28 @@ impl InFlight {
         let place = self.tracker.place(line);
         if let (Some(code), true) = (place.code, place.first) {
             let awaited = self.entries.iter().find(|entry| !entry.is_late());
-            if self.repetition.begins(line, awaited) {
-                let (id, verb, expect) = (None, String::new(), Expect::Repetition);
+            if self.duplicate.may_begin(code, line, awaited) {
+                let (id, verb, expect) = (None, String::new(), Expect::Duplicate);
                 self.entries.push_front(Entry { id, verb, expect });
                 self.answering = Some(0);
             } else {
                 self.answering = self.attribute(code);
                 let answered = self.answering.and_then(|index| self.entries.get(index));
-                self.repetition.answered(code, line, answered);
+                self.duplicate.answered(line, answered);
             }
         }
         place
     }
 
-    /// Whether a reply that was dropped may be the one that the session awaits.
-    pub(super) fn may_have_dropped(&self) -> bool {
-        self.repetition.is_in_doubt()
+    /// Whether the server may answer a question a second time.
+    pub(super) fn may_be_answered_twice(&self) -> bool {
+        self.duplicate.is_possible()
     }
 
-    /// Takes the line of a reply that was dropped, and is the one that the session awaits.
-    pub(super) fn take_dropped(&mut self) -> Option<Vec<u8>> {
-        self.repetition.refute()
+    /// Whether the open reply may be the second answer to a question.
+    pub(super) fn is_duplicate(&self) -> bool {
+        let open = self.answering.and_then(|index| self.entries.get(index));
+        open.is_some_and(|entry| matches!(entry.expect, Expect::Duplicate))
     }
 
     /// What the open reply answers.

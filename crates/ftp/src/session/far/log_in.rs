@@ -3,7 +3,7 @@
 
 use crate::command::Command;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum LogIn {
     /// Commands so far.
     Recorded(Vec<Vec<u8>>),
@@ -131,6 +131,16 @@ const REPEATABLE: [&str; 8] = [
 
 /// Commands that leave the state of a connection as it is.
 const CHANGES_NOTHING: [&str; 7] = ["NOOP", "SYST", "FEAT", "PWD", "XPWD", "HELP", "STAT"];
+
+/// Whether another connection that has logged in can get this command, although the server may have executed it on the
+/// first.
+pub(super) fn may_be_sent_again(command: &Command<'_>) -> bool {
+    let verb = command.verb();
+    CHANGES_NOTHING.contains(&verb) || SETS_DIRECTORY.contains(&verb) || verb == "TYPE"
+}
+
+/// Commands that change nothing but the directory of a connection.
+const SETS_DIRECTORY: [&str; 4] = ["CWD", "XCWD", "CDUP", "XCUP"];
 
 /// Commands of a log-in: `HOST`, `CLNT`, `OPTS`, `USER`, `PASS`, `ACCT`, and some more.
 const LINES_MAX: usize = 16;

@@ -7,6 +7,7 @@
 
 mod connections;
 mod data;
+mod duplicate;
 mod greeting;
 mod in_flight;
 mod io;
@@ -17,7 +18,6 @@ mod prefetch;
 mod prepared;
 mod protection;
 mod queue;
-mod repetition;
 mod replies;
 mod reply_buffer;
 mod substitute;
@@ -89,6 +89,8 @@ pub struct FarSession {
     dislikes_questions: bool,
     substitute: Substitute,
     log_in: LogIn,
+    /// The latest request, and the log-in before it, if another connection can get both.
+    repeatable: Option<(Request, LogIn)>,
     /// A line that may be the last of its reply.
     doubtful: Option<(Vec<u8>, Place)>,
     /// Counts what has been heard of the server and what it has been sent.
@@ -135,6 +137,7 @@ impl FarSession {
             dislikes_questions: known.dislikes_questions,
             substitute: Substitute::new(known.lacks_passive),
             log_in: LogIn::Recorded(Vec::new()),
+            repeatable: None,
             doubtful: None,
             heard: 0,
             early: VecDeque::new(),
@@ -265,6 +268,7 @@ impl FarSession {
             if let Some(question) = question.flatten() {
                 self.ask(question);
             } else if let Some(request) = self.queue.pop() {
+                self.repeatable = self.repeatable_with(&request);
                 self.send(request);
             } else {
                 break;
@@ -436,7 +440,7 @@ impl FarSession {
     fn server_closed(&mut self) {
         self.end_doubtful();
         match self.repeatable_question() {
-            Some(subject) => self.reconnect(subject),
+            Some(subject) => self.reconnect(Some(subject)),
             None if self.pauses() => {}
             None => self.end_server(),
         }

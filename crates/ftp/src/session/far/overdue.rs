@@ -1,13 +1,15 @@
-//! Questions asked ahead that the server does not answer in time, or at which it leaves.
+//! Questions asked ahead that the server does not answer in time or answers twice, or at which it leaves.
 //!
-//! Nothing else is under way then. What came next might be the late answer as well as the reply to another command, so the
-//! session sends none: it leaves the server and logs in again, and asks nothing ahead any more. A session that cannot be
-//! repeated waits for the answer.
+//! The session has nothing else in flight while it asks a question. A reply behind an overdue answer is ambiguous: it may be
+//! the late answer or the reply to another command. The session therefore leaves the server, logs in again and asks nothing
+//! ahead any more. A session that cannot log in again waits for a late answer, and ends at a second one.
 
 use std::time::Duration;
 
 use super::{
-    Class, Code, Entry, Expect, FarSession, InFlight, Lesson, Output, Protection, log_in::Step,
+    Class, Code, DataWay, Entry, Expect, FarSession, InFlight, Lesson, LogIn, Output, Protection,
+    Request,
+    log_in::{self, Step},
 };
 use crate::{
     command::Command,
@@ -18,22 +20,71 @@ impl FarSession {
     /// The server has not answered the question in time.
     pub(super) fn question_overdue(&mut self, subject: Subject) {
         match self.log_in.is_recorded() {
-            true => self.reconnect(subject),
-            false => self.dislikes(subject),
+            true => self.reconnect(Some(subject)),
+            false => self.stop_questions(Some(subject)),
         }
     }
 
-    /// The server is asked nothing ahead any more.
-    fn dislikes(&mut self, subject: Subject) {
+    /// Asks the server nothing ahead any more. The near half is told of the question that has no answer.
+    fn stop_questions(&mut self, unanswered: Option<Subject>) {
         self.dislikes_questions = true;
+        let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
         self.prefetch.stop();
         let lesson = Lesson::DislikesQuestions;
         self.out.push_back(Output::Learned(lesson));
-        self.tell_near(ToNear::Prefetched {
-            subject,
-            answer: None,
-            last: true,
-        });
+        if let Some(subject) = unanswered {
+            self.tell_near(ToNear::Prefetched {
+                subject,
+                answer: None,
+                last: true,
+            });
+        }
+    }
+
+    /// The server has answered this question, or has begun the answer, out of step with what it was asked.
+    pub(super) fn answered_out_of_step(&mut self, subject: Subject) {
+        match self.log_in.is_recorded() {
+            true => self.reconnect(Some(subject)),
+            false => {
+                self.stop_questions(Some(subject));
+                self.end_unanswerable(OUT_OF_STEP);
+            }
+        }
+    }
+
+    /// A reply has begun that may be the second answer to a question.
+    pub(super) fn duplicate_begun(&mut self) {
+        match self.in_flight.awaited().map(|entry| &entry.expect) {
+            // It is dropped.
+            None => self.stop_questions(None),
+            Some(Expect::Question(question)) => self.answered_out_of_step(question.subject),
+            Some(Expect::Protection(_)) if self.log_in.is_recorded() => self.reconnect(None),
+            Some(_) => match self.repeatable.take() {
+                Some((request, log_in)) => {
+                    self.log_in = log_in;
+                    self.queue.push_front(request);
+                    self.reconnect(None);
+                }
+                None => {
+                    self.stop_questions(None);
+                    self.end_unanswerable(OUT_OF_STEP);
+                }
+            },
+        }
+    }
+
+    /// The request that is about to be sent, and the log-in before it, if the server may answer a question twice now and
+    /// another connection can get both.
+    pub(super) fn repeatable_with(&self, request: &Request) -> Option<(Request, LogIn)> {
+        let is_next = self.in_flight.is_empty() && self.in_flight.may_be_answered_twice();
+        let is_repeatable = match request {
+            Request::Command { line, .. } => log_in::may_be_sent_again(&Command::parse(line)),
+            Request::Data { .. } => {
+                self.manner.data == DataWay::Passive && !self.substitute.is_first_choice()
+            }
+        };
+        (is_next && is_repeatable && self.log_in.is_recorded())
+            .then(|| (request.clone(), self.log_in.clone()))
     }
 
     /// The question that is not the client's and at which the session can leave the server.
@@ -46,8 +97,8 @@ impl FarSession {
     }
 
     /// Leaves a server at a question that the client has not asked, and logs in again.
-    pub(super) fn reconnect(&mut self, subject: Subject) {
-        self.dislikes(subject);
+    pub(super) fn reconnect(&mut self, unanswered: Option<Subject>) {
+        self.stop_questions(unanswered);
         self.log_in.repeat();
         self.abort_prepared();
         self.out.push_back(Output::Leave);
@@ -101,6 +152,9 @@ impl FarSession {
         }
     }
 }
+
+/// Why a session ends that has heard an answer too many.
+const OUT_OF_STEP: &str = "the server answers out of step; log in again";
 
 /// Pause before the second attempt to log in again. Each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

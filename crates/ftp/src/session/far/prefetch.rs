@@ -15,6 +15,10 @@ pub(super) struct Prefetch {
     /// The server is asked nothing that its client does not ask.
     is_off: bool,
     questions: VecDeque<(Cause, Subject)>,
+    /// The questions of this round that the server has been sent.
+    asked: Vec<Subject>,
+    /// The server has refused one.
+    has_refused: bool,
 }
 
 /// A question that the server has been asked ahead.
@@ -59,6 +63,8 @@ impl Prefetch {
             logged_in: false,
             is_off: mode == Mode::Strict,
             questions: VecDeque::new(),
+            asked: Vec::new(),
+            has_refused: false,
         }
     }
 
@@ -92,18 +98,35 @@ impl Prefetch {
         };
         let questions = questions.iter().map(|subject| (cause, *subject));
         self.questions.extend(questions.clone());
+        if questions.len() > 0 {
+            self.asked.clear();
+            self.has_refused = false;
+        }
         questions.len() > 0
     }
 
     /// The next question.
     pub(super) fn next(&mut self) -> Option<Question> {
         let (cause, subject) = self.questions.pop_front()?;
+        self.asked.push(subject);
         Some(Question {
             subject,
             cause,
             held: ReplyBuffer::default(),
             is_farewell: false,
         })
+    }
+
+    /// Takes note of the answer to a question. Returns whether the server may have answered an earlier one twice: it has
+    /// refused one, and this is the code of another's answer, or it refuses `PWD`, which every server knows.
+    pub(super) fn is_out_of_step(&mut self, subject: Subject, code: Code) -> bool {
+        let is_refusal = code.class() == Class::Failed;
+        let mut others = self.asked.iter().filter(|it| **it != subject);
+        let is_of_another = others.any(|it| it.answer_code() == code);
+        let is_odd = is_of_another || is_refusal && subject == Subject::Directory;
+        let is_out_of_step = self.has_refused && is_odd;
+        self.has_refused |= is_refusal;
+        is_out_of_step
     }
 
     /// Asks nothing more.

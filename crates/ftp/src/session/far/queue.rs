@@ -64,6 +64,12 @@ impl Queue {
         self.requests.push_back(request);
     }
 
+    /// Puts a request back that was the next.
+    pub(super) fn push_front(&mut self, request: Request) {
+        self.bytes += request.bytes();
+        self.requests.push_front(request);
+    }
+
     pub(super) fn pop(&mut self) -> Option<Request> {
         let request = self.requests.pop_front()?;
         self.bytes -= request.bytes();

@@ -17,6 +17,12 @@ impl FarSession {
             self.placed_line(&line, place);
         }
         let place = self.in_flight.place(line);
+        if place.first && self.in_flight.is_duplicate() {
+            self.duplicate_begun();
+            if !self.in_flight.is_duplicate() {
+                return;
+            }
+        }
         if place.in_doubt {
             self.doubtful = Some((line.to_vec(), place));
         } else {
@@ -154,7 +160,7 @@ impl FarSession {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
-            Some(Expect::Late(_) | Expect::Repetition) => return true,
+            Some(Expect::Late(_) | Expect::Duplicate) => return true,
             // A server that ends the session at a question gets none on another connection.
             Some(Expect::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
@@ -289,7 +295,7 @@ impl FarSession {
                 None
             }
             Expect::Pause(_) => Some(expect),
-            Expect::Late(_) | Expect::Repetition => None,
+            Expect::Late(_) | Expect::Duplicate => None,
         };
         if let Some(expect) = then {
             self.in_flight.keep(index, Entry { id, verb, expect });
@@ -336,10 +342,8 @@ impl FarSession {
 
     fn prefetched(&mut self, question: Question, code: Code) {
         let is_answer = question.is_answer(code);
-        let is_of_another = !is_answer && matches!(code.0, 211 | 215 | 257);
-        if is_of_another && self.log_in.is_recorded() {
-            // The server has refused an earlier question twice.
-            return self.reconnect(question.subject);
+        if self.prefetch.is_out_of_step(question.subject, code) && !self.dislikes_questions {
+            return self.answered_out_of_step(question.subject);
         }
         if !is_answer && code.class() != Class::Failed {
             // Its codes are not those of the standard, so a stray reply cannot be told from an answer.

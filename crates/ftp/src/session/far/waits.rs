@@ -31,7 +31,6 @@ impl FarSession {
     fn time_for(&self, entry: &Entry) -> Option<(Duration, bool)> {
         Some(match entry.expect {
             Expect::Question(_) if !self.dislikes_questions => (QUESTION_TIMEOUT, false),
-            Expect::Plain(_) if self.in_flight.may_have_dropped() => (QUESTION_TIMEOUT, false),
             Expect::Pause(pause) => (pause, false),
             Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
             Expect::Abort => (ABORT_TIMEOUT, false),
@@ -49,9 +48,6 @@ impl FarSession {
     pub(super) fn waited_in_vain(&mut self) {
         if self.doubtful.is_some() {
             return self.end_doubtful();
-        }
-        if let Some(line) = self.in_flight.take_dropped() {
-            return self.server_line(&line);
         }
         let has_abort = self.in_flight.has_abort();
         match self.in_flight.awaited().map(|entry| &entry.expect) {
@@ -98,7 +94,17 @@ impl FarSession {
     /// The server has left something unanswered for too long.
     fn give_server_up(&mut self) {
         let time = self.wait().map_or(REPLY_TIMEOUT, |wait| wait.time);
-        if let Some(Entry { id, verb, expect }) = self.in_flight.take_awaited() {
+        let minutes = time.as_secs() / 60;
+        let what = match self.in_flight.awaited() {
+            Some(entry) if !entry.verb.is_empty() => format!("not answered {}", entry.verb),
+            _ => "said nothing".to_owned(),
+        };
+        self.end_unanswerable(&format!("the server has {what} for {minutes} minutes"));
+    }
+
+    /// Answers the command that the session awaits by 421, and ends the session.
+    pub(super) fn end_unanswerable(&mut self, why: &str) {
+        if let Some(Entry { id, expect, .. }) = self.in_flight.take_awaited() {
             let transfer = match expect {
                 Expect::Transfer { transfer, .. } => Some(transfer),
                 _ => None,
@@ -108,15 +114,8 @@ impl FarSession {
                 self.report_upload(transfer, worth);
                 self.abort(transfer);
             }
-            let minutes = time.as_secs() / 60;
-            let what = if verb.is_empty() {
-                "said nothing".to_owned()
-            } else {
-                format!("not answered {verb}")
-            };
             if let Some(id) = id {
-                let text = format!("421 gateway: the server has {what} for {minutes} minutes");
-                self.answer(id, transfer, &text);
+                self.answer(id, transfer, &format!("421 gateway: {why}"));
             }
         }
         self.end_server();

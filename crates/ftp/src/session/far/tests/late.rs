@@ -28,6 +28,10 @@ struct Script {
     delay: Delay,
     /// So many of its slow answers come at once.
     prompt: usize,
+    /// The slow answer, if it is not that of the standard.
+    answer: Option<&'static str>,
+    /// Time for commands that are no question and no log-in.
+    work: Duration,
     wait: Option<(Wait, Duration)>,
     /// The final replies, by command.
     replies: Vec<(Option<u32>, u16, Duration)>,
@@ -45,6 +49,8 @@ impl Script {
             slow,
             delay,
             prompt: 0,
+            answer: None,
+            work: Duration::ZERO,
             wait: None,
             replies: Vec::new(),
             connections: 1,
@@ -86,6 +92,8 @@ impl Script {
                 Output::Send(ToNear::DataReady(id)) => {
                     self.replies.push((Some(id.0), 227, self.now));
                 }
+                // An answer comes twice only while the session asks ahead: each other reply is the client's.
+                Output::Learned(_) if self.delay == Delay::Twice => self.prompt = usize::MAX,
                 Output::Reconnect => {
                     self.connections += 1;
                     self.due = VecDeque::from([(self.now, "220 again".to_owned())]);
@@ -113,8 +121,15 @@ impl Script {
             Delay::Twice => (at, at),
             Delay::Never => return,
         };
+        let is_question = matches!(verb, "SYST" | "FEAT" | "PWD");
+        let (at, free_at) = match verb {
+            "USER" | "PASS" => (at, free_at),
+            _ if is_question => (at, free_at),
+            _ => (at + self.work, free_at + self.work),
+        };
         self.free_at = free_at;
         let answer = match verb {
+            _ if verb == self.slow && self.answer.is_some() => self.answer.unwrap_or_default(),
             "USER" => "331 password",
             "PASS" => "230 in",
             "SYST" => "215 UNIX",
@@ -290,17 +305,74 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
     }
 }
 
+/// Answers to questions, of which some have codes that the standard does not give them. `None`: that of the standard.
+const ANSWERS: [Option<&str>; 8] = [
+    None,
+    Some("200 UNIX"),
+    Some("200 ok"),
+    Some("211 x"),
+    Some("215 x"),
+    Some("257 \"/x\""),
+    Some("500 what"),
+    Some("530 no"),
+];
+
 #[test]
 fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
-    for slow in ["SYST", "FEAT", "PWD"] {
-        for (line, code) in COMMANDS {
+    let cases = ["SYST", "FEAT", "PWD"]
+        .into_iter()
+        .flat_map(|slow| ANSWERS.map(|answer| (slow, answer)))
+        .flat_map(|(slow, answer)| COMMANDS.map(|command| (slow, answer, command)));
+    for (slow, answer, (line, code)) in cases {
+        for (before, work) in [(0, 0), (0, 9), (1, 0), (1, 9)] {
             let mut script = Script::new(slow, Delay::Twice);
+            script.answer = answer;
+            script.work = Duration::from_secs(work);
+            script.run(Duration::from_secs(before));
             script.client(3, line);
             script.client(4, "NOOP");
             script.run(Duration::from_secs(60));
+            let code = match answer {
+                Some(answer) if line == slow => answer[..3].parse().expect("a code"),
+                _ => code,
+            };
             let commands = [(3, line, code), (4, "NOOP", 200)];
             check(&script, &commands, Duration::from_secs(60));
-            assert!(!script.is_closed);
+            let is_read_only = line != "RETR a";
+            assert!(!script.is_closed || !is_read_only, "{}", script.context());
+        }
+    }
+}
+
+#[test]
+fn a_second_answer_in_a_session_that_cannot_be_repeated_ends_it() {
+    for (line, code) in COMMANDS {
+        let mut script = Script::new("PWD", Delay::Twice);
+        // That behind the log-in comes once.
+        script.prompt = 1;
+        script.work = Duration::from_secs(9);
+        script.client(3, "CWD a");
+        script.client(4, line);
+        script.client(5, "NOOP");
+        script.run(Duration::from_secs(60));
+        let commands = [(3, "CWD a", 250), (4, line, code), (5, "NOOP", 200)];
+        check(&script, &commands, Duration::from_secs(60));
+        assert!(script.is_closed, "{}", script.context());
+    }
+}
+
+#[test]
+fn an_answer_in_time_costs_no_second_log_in() {
+    for slow in ["SYST", "FEAT", "PWD"] {
+        for answer in ANSWERS.into_iter().filter(|it| *it != Some("200 ok")) {
+            let mut script = Script::new(slow, Delay::InOrder(Duration::from_millis(20)));
+            script.answer = answer;
+            script.client(3, "NOOP");
+            script.client(4, "CWD a");
+            script.run(Duration::from_secs(60));
+            let commands = [(3, "NOOP", 200), (4, "CWD a", 250)];
+            check(&script, &commands, Duration::from_secs(1));
+            assert_eq!((script.connections, script.is_closed), (1, false));
         }
     }
 }
@@ -356,23 +428,66 @@ fn a_reply_with_the_code_of_an_answered_question_is_relayed() {
     }
 }
 
+/// Lets the session log in again.
+fn log_in_again(far: &mut FarSession) -> Vec<String> {
+    far.handle(Input::Reconnected).expect("no limit is hit");
+    assert_eq!(server(far, "220 ready"), ["< USER joe"]);
+    server(far, "230 in")
+}
+
 #[test]
-fn a_reply_like_the_answer_before_is_relayed_if_no_other_comes() {
+fn a_reply_equal_to_the_answer_before_makes_the_session_log_in_again() {
+    let left = ["learned no questions", "leave", "reconnect"];
     let mut far = answered();
-    client(&mut far, 3, "CDUP");
-    assert!(server(&mut far, "257 \"/\"").is_empty());
+    assert_eq!(client(&mut far, 3, "CDUP"), ["< CDUP"]);
     assert!(client(&mut far, 4, "NOOP").is_empty());
-    let (seconds, out) = silence(&mut far);
-    assert!(seconds < 10, "{seconds} s");
-    assert_eq!(out, ["> 257 \"/\"", "< PWD"]);
-    server(&mut far, "257 \"/\"");
+    assert_eq!(server(&mut far, "257 \"/\""), left);
+    assert_eq!(log_in_again(&mut far), ["< CDUP"]);
+    assert_eq!(server(&mut far, "257 \"/\""), ["> 257 \"/\"", "< NOOP"]);
     assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
-    // From now on the server counts as one that answers once.
-    client(&mut far, 5, "CDUP");
-    assert_eq!(server(&mut far, "257 \"/\""), ["> 257 \"/\"", "< PWD"]);
-    server(&mut far, "257 \"/\"");
-    client(&mut far, 6, "CDUP");
-    assert_eq!(server(&mut far, "257 \"/\""), ["> 257 \"/\"", "< PWD"]);
+
+    let mut far = answered();
+    assert_eq!(pasv(&mut far, 3, 1), ["< PASV"]);
+    assert_eq!(server(&mut far, "257 \"/\""), left);
+    assert_eq!(log_in_again(&mut far), ["< PASV"]);
+    let agreed = ["connect 1 1025", "ready 3"];
+    assert_eq!(server(&mut far, "227 ok (1,2,3,4,4,1)"), agreed);
+}
+
+#[test]
+fn a_reply_equal_to_the_answer_before_to_a_change_ends_the_session() {
+    let mut far = answered();
+    assert_eq!(client(&mut far, 3, "MKD a"), ["< MKD a"]);
+    let out = server(&mut far, "257 \"/\"");
+    assert_eq!(out[0], "learned no questions");
+    assert!(out[1].starts_with("> 421 gateway"), "{out:?}");
+    assert_eq!(out[2..], ["server closed", "close"]);
+}
+
+#[test]
+fn a_reply_unlike_the_answer_before_leaves_nothing_ambiguous() {
+    let mut far = answered();
+    client(&mut far, 3, "CWD a");
+    assert_eq!(server(&mut far, "257 \"/a\""), ["> 257 \"/a\"", "< PWD"]);
+    server(&mut far, "257 \"/a\"");
+    client(&mut far, 4, "NOOP");
+    assert_eq!(server(&mut far, "200 ok"), ["> 200 ok"]);
+    client(&mut far, 5, "MKD b");
+    assert_eq!(server(&mut far, "257 \"/a\""), ["> 257 \"/a\""]);
+}
+
+#[test]
+fn an_equal_line_behind_the_last_answer_is_dropped() {
+    for answer in ["257 \"/\"", "200 /", "550 none"] {
+        let mut far = fast_session();
+        client(&mut far, 1, "USER joe");
+        for line in ["230 in", "215 UNIX", "211 none", answer] {
+            server(&mut far, line);
+        }
+        assert_eq!(server(&mut far, answer), ["learned no questions"]);
+        client(&mut far, 3, "CWD a");
+        assert_eq!(server(&mut far, "250 ok"), ["> 250 ok"], "no PWD");
+    }
 }
 
 #[test]
@@ -399,21 +514,27 @@ fn a_server_that_refuses_a_question_twice_is_logged_in_to_again() {
 }
 
 #[test]
-fn equal_refusals_of_questions_are_each_an_answer() {
-    let mut far = fast_session();
-    client(&mut far, 1, "USER joe");
-    server(&mut far, "230 in");
-    assert_eq!(
-        server(&mut far, "500 what"),
-        ["System None false", "< FEAT"]
-    );
-    assert_eq!(
-        server(&mut far, "500 what"),
-        ["Features None false", "< PWD"]
-    );
-    assert_eq!(server(&mut far, "500 what"), ["Directory None true"]);
-    client(&mut far, 3, "MLSD");
-    assert_eq!(server(&mut far, "500 what"), ["> 500 what"]);
+fn a_refusal_of_pwd_behind_another_makes_the_session_log_in_again() {
+    for answer in ["500 what", "500 what else"] {
+        let mut far = fast_session();
+        client(&mut far, 1, "USER joe");
+        for line in ["230 in", "500 what", answer] {
+            server(&mut far, line);
+        }
+        let out = server(&mut far, answer);
+        assert_eq!(
+            out,
+            [
+                "learned no questions",
+                "Directory None true",
+                "leave",
+                "reconnect"
+            ]
+        );
+        log_in_again(&mut far);
+        client(&mut far, 3, "MLSD");
+        assert_eq!(server(&mut far, "500 what"), ["> 500 what"]);
+    }
 }
 
 #[test]

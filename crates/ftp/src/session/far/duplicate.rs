@@ -1,0 +1,52 @@
+//! Servers that answer a question twice.
+//!
+//! Servers answer in order: the second answer comes directly behind the first, and begins with the same line. The session
+//! drops such a line where it awaits nothing. Elsewhere the line may as well be the reply to the command that it awaits, so
+//! the session leaves the server and logs in again without questions, or ends.
+//!
+//! A server whose reply to a command equals its answer to the question directly before, word for word, is left as well: both
+//! kinds of server send the same lines. A second answer in other words is not detected.
+
+use super::in_flight::{Entry, Expect};
+use crate::{
+    reply::{Class, Code},
+    session::Subject,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct DuplicateAnswer {
+    /// The latest reply, if it is the answer to a question: which one, and its first line.
+    answer: Option<(Subject, Vec<u8>)>,
+}
+
+impl DuplicateAnswer {
+    /// Whether `line` may begin a second answer, while the session awaits the reply to `awaited`.
+    pub(super) fn may_begin(&self, code: Code, line: &[u8], awaited: Option<&Entry>) -> bool {
+        let Some((subject, first)) = &self.answer else {
+            return false;
+        };
+        if first != line || code.0 == 421 {
+            return false;
+        }
+        // Refusals of different questions may be the same.
+        let is_refusal = code.class() == Class::Failed;
+        !awaited.is_some_and(|entry| {
+            Subject::of(&entry.verb) == Some(*subject)
+                || is_refusal && matches!(entry.expect, Expect::Question(_))
+        })
+    }
+
+    /// Takes note of a reply to `entry` that begins with `line`.
+    pub(super) fn answered(&mut self, line: &[u8], entry: Option<&Entry>) {
+        if let Some(Expect::Question(question)) = entry.map(|entry| &entry.expect) {
+            self.answer = Some((question.subject, line.to_vec()));
+        } else if self.answer.as_ref().is_some_and(|(_, first)| first != line) {
+            self.answer = None;
+        }
+    }
+
+    /// Whether the latest reply is the answer to a question.
+    pub(super) fn is_possible(&self) -> bool {
+        self.answer.is_some()
+    }
+}
