@@ -296,6 +296,10 @@ impl Session<'_> {
         };
         match begun {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
+            Err((_, why)) if self.far.is_logging_in_again() => {
+                info!(why, "not logged in again");
+                Ok(self.far.handle(Input::ServerClosed)?)
+            }
             Err((code, text)) => self.refuse(code, text).await,
         }
     }

@@ -6,7 +6,6 @@ use std::{collections::VecDeque, time::Duration};
 use super::{
     duplicate::DuplicateAnswer,
     greeting::Greeting,
-    log_in::Step,
     port_request::PortRequest,
     prefetch::{Cause, Question},
     reply_buffer::ReplyBuffer,
@@ -54,8 +53,8 @@ pub(super) enum Expect {
     Type(ReplyBuffer, bool),
     /// A question that the client has not asked.
     Question(Question),
-    /// A step of the log-in, repeated on another connection.
-    Repeated(Step),
+    /// A step of the log-in, repeated on another connection, and the class that its reply must have.
+    Repeated(Class, ReplyBuffer),
     /// Nothing: the session connects to the server again after this time.
     Pause(Duration),
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
@@ -75,7 +74,7 @@ impl Expect {
         match self {
             Self::Question(question) => Some(&mut question.held),
             Self::DataPort(asked) => Some(&mut asked.held),
-            Self::Type(held, _) | Self::Protection(held) => Some(held),
+            Self::Type(held, _) | Self::Protection(held) | Self::Repeated(_, held) => Some(held),
             _ => None,
         }
     }

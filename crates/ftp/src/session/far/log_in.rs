@@ -1,15 +1,18 @@
 //! The commands by which the client has logged in. A server that is left at a question which the client has not asked is
 //! connected again, and gets them again.
 
-use crate::command::Command;
+use crate::{
+    command::Command,
+    reply::{Class, Code},
+};
 
 #[derive(Debug, Clone)]
 pub(super) enum LogIn {
-    /// Commands so far.
-    Recorded(Vec<Vec<u8>>),
+    /// Commands so far that have not failed.
+    Recorded(Vec<Step>),
     /// All commands; how many have been repeated, and how often the server has refused them.
     Repeating {
-        lines: Vec<Vec<u8>>,
+        steps: Vec<Step>,
         repeated: usize,
         attempts: u32,
     },
@@ -17,29 +20,34 @@ pub(super) enum LogIn {
     Past,
 }
 
-/// A step of the repeated log-in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Without its success there is no session.
-    Needed,
-    /// The server may have refused it the first time.
-    Optional,
+/// A command of the log-in.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) line: Vec<u8>,
+    pub(super) verb: String,
+    /// Class of the reply, which another connection has to give again. `None` before the reply.
+    reply: Option<Class>,
 }
 
 impl Step {
-    /// The step that sends this verb.
-    pub(super) fn of(verb: &str) -> Self {
-        match ACCOUNT.contains(&verb) {
-            true => Self::Needed,
-            false => Self::Optional,
-        }
+    /// Class of the reply to the step on the first connection.
+    pub(super) fn needs(&self) -> Class {
+        self.reply.unwrap_or(Class::Completed)
+    }
+}
+
+/// Whether a step with a reply of this class has come as far as the first time.
+pub(super) fn is_as_good(reply: Class, needs: Class) -> bool {
+    match needs {
+        Class::Intermediate => matches!(reply, Class::Completed | Class::Intermediate),
+        _ => reply == Class::Completed,
     }
 }
 
 impl LogIn {
     /// Takes note of a command that the server is sent.
     pub(super) fn record(&mut self, line: &[u8]) {
-        let Self::Recorded(lines) = self else {
+        let Self::Recorded(steps) = self else {
             return;
         };
         let command = Command::parse(line);
@@ -49,12 +57,32 @@ impl LogIn {
         }
         if verb == "USER" {
             // An earlier account has no meaning any more.
-            lines.retain(|line| !ACCOUNT.contains(&Command::parse(line).verb()));
+            steps.retain(|step| !ACCOUNT.contains(&step.verb.as_str()));
         }
-        if REPEATABLE.contains(&verb) && lines.len() < LINES_MAX {
-            lines.push(line.to_vec());
+        if REPEATABLE.contains(&verb) && steps.len() < STEPS_MAX {
+            steps.push(Step {
+                line: line.to_vec(),
+                verb: verb.to_owned(),
+                reply: None,
+            });
         } else {
             *self = Self::Past;
+        }
+    }
+
+    /// Takes note of the final reply to a command. A command that has failed is not repeated.
+    pub(super) fn answered(&mut self, verb: &str, code: Code) {
+        let Self::Recorded(steps) = self else {
+            return;
+        };
+        let is_it = |step: &Step| step.reply.is_none() && step.verb == verb;
+        if let Some(at) = steps.iter().position(is_it) {
+            match code.class() {
+                Class::Failed => {
+                    steps.remove(at);
+                }
+                class => steps[at].reply = Some(class),
+            }
         }
     }
 
@@ -77,9 +105,9 @@ impl LogIn {
     /// Begins to repeat what is recorded.
     pub(super) fn repeat(&mut self) {
         let now = std::mem::replace(self, Self::Past);
-        if let Self::Recorded(lines) = now {
+        if let Self::Recorded(steps) = now {
             *self = Self::Repeating {
-                lines,
+                steps,
                 repeated: 0,
                 attempts: 0,
             };
@@ -102,19 +130,19 @@ impl LogIn {
     }
 
     /// The next command to repeat.
-    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+    pub(super) fn next(&mut self) -> Option<Step> {
         let Self::Repeating {
-            lines, repeated, ..
+            steps, repeated, ..
         } = self
         else {
             return None;
         };
-        let line = lines.get(*repeated).cloned();
+        let step = steps.get(*repeated).cloned();
         *repeated += 1;
-        if line.is_none() {
+        if step.is_none() {
             *self = Self::Past;
         }
-        line
+        step
     }
 }
 
@@ -143,4 +171,4 @@ pub(super) fn may_be_sent_again(command: &Command<'_>) -> bool {
 const SETS_DIRECTORY: [&str; 4] = ["CWD", "XCWD", "CDUP", "XCUP"];
 
 /// Commands of a log-in: `HOST`, `CLNT`, `OPTS`, `USER`, `PASS`, `ACCT`, and some more.
-const LINES_MAX: usize = 16;
+const STEPS_MAX: usize = 16;

@@ -204,6 +204,11 @@ impl FarSession {
         self.client_gone && !self.closed && !self.connections.any_open()
     }
 
+    /// Whether the session logs in again, on another connection to the server.
+    pub fn is_logging_in_again(&self) -> bool {
+        self.log_in.is_repeating()
+    }
+
     /// Whether lines of the server are awaited. Else its control connection has ended.
     pub fn wants_server(&self) -> bool {
         !self.server_gone && !self.closed && !self.in_flight.is_paused()
@@ -231,6 +236,7 @@ impl FarSession {
                     self.send_account(id, line);
                 }
             }
+            Next::Refused(why) if self.log_in.is_repeating() => self.refused_again(&why),
             Next::Refused(text) => self.close_with(ToNear::Refused { code: 530, text }),
         }
     }
@@ -441,7 +447,9 @@ impl FarSession {
         self.end_doubtful();
         match self.repeatable_question() {
             Some(subject) => self.reconnect(Some(subject)),
-            None if self.pauses() => {}
+            None if self.log_in.is_repeating() => {
+                self.refused_again("it has closed the connection");
+            }
             None => self.end_server(),
         }
     }

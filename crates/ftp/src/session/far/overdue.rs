@@ -10,6 +10,7 @@ use super::{
     Class, Code, DataWay, Entry, Expect, FarSession, InFlight, Lesson, LogIn, Output, Protection,
     Request,
     log_in::{self, Step},
+    reply_buffer::ReplyBuffer,
 };
 use crate::{
     command::Command,
@@ -107,7 +108,7 @@ impl FarSession {
 
     /// Connects to the server that the session has left.
     pub(super) fn connect_again(&mut self) {
-        self.begin(Expect::Repeated(Step::Needed));
+        self.begin(Expect::Repeated(Class::Completed, ReplyBuffer::default()));
         self.protection = Protection::new(self.manner.tls);
         self.out.push_back(Output::Reconnect);
     }
@@ -120,7 +121,7 @@ impl FarSession {
 
     /// Leaves a server that does not let the session log in again, and waits before the next attempt: it may not have
     /// noticed yet that the connection before has ended. Returns whether there is another attempt.
-    pub(super) fn pauses(&mut self) -> bool {
+    fn pause(&mut self) -> bool {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
             self.out.push_back(Output::Leave);
@@ -129,11 +130,25 @@ impl FarSession {
         pause.is_some()
     }
 
+    /// The server has not let the session log in again: tries once more, or ends the session.
+    pub(super) fn refused_again(&mut self, why: &str) {
+        if !self.pause() {
+            self.end_log_in(&format!("the server refuses to log in again: {why}"));
+        }
+    }
+
+    /// Answers the client's next command by 421, and ends the session.
+    pub(super) fn end_log_in(&mut self, why: &str) {
+        if let Some(id) = self.queue.first_unanswered() {
+            self.answer(id, None, &format!("421 gateway: {why}"));
+        }
+        self.end_server();
+    }
+
     /// The server has answered a step of the repeated log-in.
-    pub(super) fn repeated(&mut self, step: Step, code: Code) {
-        let is_refused = code.class() == Class::Failed;
-        if code.0 == 421 || is_refused && step == Step::Needed {
-            self.server_closed();
+    pub(super) fn repeated(&mut self, needs: Class, held: &ReplyBuffer, code: Code) {
+        if code.0 == 421 || !log_in::is_as_good(code.class(), needs) {
+            self.refused_again(&held.quoted());
         } else if self.protection.is_done() {
             self.repeat();
         } else {
@@ -144,9 +159,9 @@ impl FarSession {
 
     /// Sends the next step of the repeated log-in.
     pub(super) fn repeat(&mut self) {
-        if let Some(line) = self.log_in.next() {
-            let verb = Command::parse(&line).verb().to_owned();
-            let expect = Expect::Repeated(Step::of(&verb));
+        if let Some(step) = self.log_in.next() {
+            let expect = Expect::Repeated(step.needs(), ReplyBuffer::default());
+            let Step { line, verb, .. } = step;
             self.in_flight.push(None, &verb, expect);
             self.send_line(line);
         }

@@ -89,6 +89,16 @@ impl Queue {
         Some(request)
     }
 
+    /// The first command to which the client awaits a reply.
+    pub(super) fn first_unanswered(&self) -> Option<CommandId> {
+        let mut requests = self.requests.iter();
+        requests.find_map(|request| match request {
+            Request::Command { id, answered, .. } | Request::Data { id, answered, .. } => {
+                (!answered).then_some(*id)
+            }
+        })
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

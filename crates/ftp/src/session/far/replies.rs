@@ -51,6 +51,9 @@ impl FarSession {
     fn placed_line(&mut self, line: &[u8], place: Place) {
         let Some(code) = place.code else {
             // Outside any reply.
+            if self.log_in.is_repeating() {
+                return;
+            }
             let tag = Tag {
                 command: None,
                 transfer: None,
@@ -159,6 +162,7 @@ impl FarSession {
     pub(super) fn keeps(&mut self, line: &[u8], code: Code) -> bool {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
+        let is_repeating = self.log_in.is_repeating();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
             Some(Expect::Late(_) | Expect::Duplicate) => return true,
             // A server that ends the session at a question gets none on another connection.
@@ -166,8 +170,10 @@ impl FarSession {
                 question.is_farewell = true;
                 &mut question.held
             }
+            Some(Expect::Pause(_)) => return true,
             // The client hears of a log-in that fails this time by the end of the session.
-            Some(Expect::Repeated(_) | Expect::Pause(_)) => return true,
+            Some(Expect::Repeated(_, held)) => held,
+            Some(Expect::Protection(held)) if is_repeating => held,
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             Some(Expect::Type(_, false)) => return false,
@@ -219,6 +225,9 @@ impl FarSession {
         if is_preliminary && let Some(held) = expect.held_mut() {
             *held = ReplyBuffer::default();
             return self.in_flight.keep(index, Entry { id, verb, expect });
+        }
+        if !is_preliminary {
+            self.log_in.answered(&verb, code);
         }
         if self.in_flight.is_passed_over(index)
             && !is_preliminary
@@ -289,9 +298,9 @@ impl FarSession {
                 self.prefetched(question, code);
                 None
             }
-            Expect::Repeated(_) | Expect::Late(_) if is_preliminary => Some(expect),
-            Expect::Repeated(step) => {
-                self.repeated(step, code);
+            Expect::Late(_) if is_preliminary => Some(expect),
+            Expect::Repeated(needs, held) => {
+                self.repeated(needs, &held, code);
                 None
             }
             Expect::Pause(_) => Some(expect),

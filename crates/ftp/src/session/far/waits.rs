@@ -62,6 +62,9 @@ impl FarSession {
                 let id = self.in_flight.stop_waiting(Late::Transfer);
                 self.end_unanswered(id, transfer);
             }
+            Some(_) if self.log_in.is_repeating() => {
+                self.end_log_in("the server does not let the session log in again in time");
+            }
             Some(_) => self.give_server_up(),
         }
     }

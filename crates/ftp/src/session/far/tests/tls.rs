@@ -149,3 +149,41 @@ fn a_server_that_takes_prot_from_users_only_is_asked_again_before_data() {
         );
     }
 }
+
+#[test]
+fn refused_tls_is_asked_for_again_while_the_session_logs_in_again() {
+    let mut far = FarSession::new(
+        Opening::RelayGreeting,
+        Manner {
+            tls: ServerTls::Explicit,
+            mode: Mode::Fast,
+            ..STRICT
+        },
+    );
+    let secure = |far: &mut FarSession| {
+        server(far, "234 go");
+        begun(far);
+        server(far, "200 ok");
+        server(far, "200 ok")
+    };
+    client(&mut far, 1, "USER joe");
+    server(&mut far, "220 ready");
+    secure(&mut far);
+    assert_eq!(server(&mut far, "230 in"), ["> 230 in", "< SYST"]);
+    assert!(client(&mut far, 2, "NOOP").is_empty());
+    silence(&mut far);
+    for refusal in [Some("421 too many"), Some("530 busy"), None] {
+        far.handle(Input::Reconnected).expect("no limit is hit");
+        assert_eq!(server(&mut far, "220 ready"), ["< AUTH TLS"]);
+        let out = match refusal {
+            Some(line) => server(&mut far, line),
+            None => closed_by_server(&mut far),
+        };
+        assert_eq!(out, ["leave"], "{refusal:?}");
+        assert_eq!(silence(&mut far).1, ["reconnect"]);
+    }
+    far.handle(Input::Reconnected).expect("no limit is hit");
+    server(&mut far, "220 ready");
+    assert_eq!(secure(&mut far), ["< USER joe"]);
+    assert_eq!(server(&mut far, "230 in"), ["< NOOP"]);
+}

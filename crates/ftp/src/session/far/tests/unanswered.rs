@@ -104,7 +104,7 @@ fn a_refused_log_in_is_repeated_after_growing_pauses() {
 }
 
 #[test]
-fn only_what_a_log_in_needs_has_to_succeed_again() {
+fn a_command_that_has_failed_is_not_repeated() {
     let mut far = fast();
     client(&mut far, 1, "FEAT");
     server(&mut far, "500 what");
@@ -117,9 +117,66 @@ fn only_what_a_log_in_needs_has_to_succeed_again() {
     client(&mut far, 5, "NOOP");
     closed_by_server(&mut far);
     reconnected(&mut far);
-    assert_eq!(server(&mut far, "220 ready"), ["< OPTS UTF8 ON"]);
-    assert_eq!(server(&mut far, "501 no"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
     assert_eq!(server(&mut far, "230 in"), ["< NOOP"]);
+}
+
+#[test]
+fn a_password_that_has_failed_is_not_repeated() {
+    let mut far = fast();
+    client(&mut far, 1, "USER joe");
+    server(&mut far, "331 password");
+    client(&mut far, 2, "PASS typo");
+    server(&mut far, "530 no");
+    client(&mut far, 3, "PASS right");
+    server(&mut far, "230 in");
+    silence(&mut far);
+    reconnected(&mut far);
+    assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+    assert_eq!(server(&mut far, "331 password"), ["< PASS right"]);
+}
+
+#[test]
+fn a_command_that_has_succeeded_must_succeed_again() {
+    for line in ["TYPE I", "OPTS UTF8 ON", "LANG en", "HOST a"] {
+        let mut far = fast();
+        client(&mut far, 1, line);
+        server(&mut far, "200 ok");
+        client(&mut far, 2, "USER joe");
+        server(&mut far, "230 in");
+        silence(&mut far);
+        reconnected(&mut far);
+        assert_eq!(server(&mut far, "220 ready"), [format!("< {line}")]);
+        assert_eq!(server(&mut far, "450 busy"), ["leave"]);
+    }
+}
+
+#[test]
+fn lines_outside_replies_are_not_relayed_while_the_session_logs_in_again() {
+    let mut far = asked();
+    silence(&mut far);
+    assert!(server(&mut far, "Goodbye!").is_empty());
+    reconnected(&mut far);
+    assert!(server(&mut far, "Welcome!").is_empty());
+    assert_eq!(server(&mut far, "220 ready"), ["< USER joe"]);
+    assert!(server(&mut far, "Welcome again!").is_empty());
+    server(&mut far, "530 busy");
+    assert!(server(&mut far, "Goodbye!").is_empty());
+}
+
+#[test]
+fn a_client_hears_why_the_session_cannot_log_in_again() {
+    let mut far = asked();
+    assert!(client(&mut far, 3, "CWD a").is_empty());
+    silence(&mut far);
+    for _ in 0..4 {
+        reconnected(&mut far);
+        refuse_login(&mut far);
+        silence(&mut far);
+    }
+    reconnected(&mut far);
+    let text = "> 421 gateway: the server refuses to log in again: 530 too many connections";
+    assert_eq!(refuse_login(&mut far), [text, "server closed", "close"]);
 }
 
 #[test]
