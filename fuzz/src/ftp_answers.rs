@@ -165,8 +165,8 @@ impl World {
         }
     }
 
-    /// The time for an answer is over. Not where `ABOR` is under way: a server may leave that unanswered, and of a late
-    /// answer to it nothing tells for sure.
+    /// Lets the time for an answer run out, unless an `ABOR` is in flight. A server may leave an `ABOR` unanswered; a late
+    /// answer to it cannot be told from other replies.
     fn wait_in_vain(&mut self) {
         let aborts = self.server.iter().any(|line| line == "ABOR");
         if !aborts && self.far.wait().is_some() {

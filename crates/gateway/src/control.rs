@@ -125,6 +125,11 @@ impl Control {
         }
     }
 
+    /// Whether the connection is neither closed nor without the TLS that it should have.
+    pub(crate) fn is_open(&self) -> bool {
+        self.leg.is_some()
+    }
+
     /// Closes the connection.
     pub(crate) async fn close(&mut self) {
         self.shut_down().await;

@@ -214,7 +214,6 @@ impl World {
         if is_over {
             self.trace("far waits in vain", b"");
             let _ = self.far.handle(far::Input::WaitedInVain);
-            self.wait = None;
         }
         is_over
     }

@@ -82,7 +82,6 @@ impl Quirks {
         let (is_single, is_unknown) = (may(3, 25), may(4, 25));
         let prot_needs_login = may(5, 50);
         let (has_other_form, has_no_passive) = (may(6, 60), may(7, 20));
-        // The client's next command follows a repeated log-in at once.
         let greets_twice = may(8, 20);
         let skips_empty = may(9, 30);
         let is_silent = may(10, 5);
@@ -106,7 +105,6 @@ impl Quirks {
             _ if is_double => AtQuestion::Twice(subject),
             _ => AtQuestion::Answers,
         };
-        let greets_twice = greets_twice && at_question == AtQuestion::Answers;
         Self {
             at_question,
             ends_with_other_code,

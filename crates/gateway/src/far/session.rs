@@ -34,6 +34,7 @@ use tokio::{
 use tracing::{Instrument, debug, info, warn};
 
 use self::{
+    again::connected,
     reports::TELL_INTERVAL,
     waits::{Waits, over},
 };
@@ -113,6 +114,8 @@ struct Session<'a> {
     server: SocketAddr,
     local: SocketAddr,
     control: Control,
+    /// The next control connection, while it is being made.
+    reconnection: Option<Boxed<io::Result<Leg>>>,
     /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
     is_tls_implicit: bool,
@@ -164,6 +167,7 @@ async fn run(
         server,
         local,
         control: Control::new(leg, REPLY_MAX),
+        reconnection: None,
         tls,
         far: FarSession::new(
             opening,
@@ -219,8 +223,9 @@ impl Session<'_> {
         self.drain().await?;
         while !self.closing {
             let next_observation = self.next_observation();
+            let is_connected = self.reconnection.is_none();
             tokio::select! {
-                read = self.control.read(), if self.far.wants_server() => match read {
+                read = self.control.read(), if is_connected && self.far.wants_server() => match read {
                     Ok(true) => {
                         if let Some(tcp) = self.control.tcp() {
                             socket::acknowledge_now(tcp);
@@ -247,6 +252,7 @@ impl Session<'_> {
                     }
                     self.far.handle(Input::Data(id, event))?;
                 }
+                leg = connected(&mut self.reconnection), if !is_connected => self.reconnected(leg)?,
                 () = over(waits.until(self.far.wait())) => self.waited_in_vain(&mut waits)?,
                 () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
                     info!("the server says nothing to a session whose client is gone");
@@ -277,6 +283,9 @@ impl Session<'_> {
             }
             // Bytes after the reply to AUTH must not count as received under TLS.
             self.drain().await?;
+            if !self.control.is_open() {
+                break;
+            }
         }
         Ok(())
     }
@@ -358,7 +367,7 @@ impl Session<'_> {
                 Output::BeginTls => self.begin_tls().await?,
                 Output::Order(transfer, order) => self.order(transfer, order),
                 Output::Leave => self.control.close().await,
-                Output::Reconnect => self.reconnect().await?,
+                Output::Reconnect => self.reconnect(),
                 Output::Learned(lesson) => {
                     info!(?lesson, "learned of the server");
                     let known = &self.shared.known_servers;

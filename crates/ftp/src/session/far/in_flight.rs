@@ -22,6 +22,8 @@ pub(super) struct InFlight {
     answering: Option<usize>,
     tracker: ReplyTracker,
     duplicate: DuplicateAnswer,
+    /// The latest reply was that to a log-in which the session has repeated.
+    follows_log_in: bool,
 }
 
 #[derive(Debug)]
@@ -55,12 +57,14 @@ pub(super) enum Expect {
     Question(Question),
     /// A step of the log-in, repeated on another connection, and the class that its reply must have.
     Repeated(Class, ReplyBuffer),
-    /// Nothing: the session connects to the server again after this time.
+    /// Nothing: the session connects to the server again when this time is over since it has left it.
     Pause(Duration),
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
     Late(Late),
     /// The second answer to a question, which the server is giving. It is dropped.
     Duplicate,
+    /// Another reply to a log-in that the session has repeated. It is dropped.
+    DuplicateLogIn,
     Transfer {
         transfer: TransferId,
         /// Its `1yz` reply came.
@@ -118,7 +122,10 @@ impl Late {
 
 impl Entry {
     fn is_late(&self) -> bool {
-        matches!(self.expect, Expect::Late(_) | Expect::Duplicate)
+        matches!(
+            self.expect,
+            Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn
+        )
     }
 }
 
@@ -130,6 +137,7 @@ impl InFlight {
             answering: None,
             tracker: ReplyTracker::default(),
             duplicate: DuplicateAnswer::default(),
+            follows_log_in: false,
         }
     }
 
@@ -221,17 +229,33 @@ impl InFlight {
         let place = self.tracker.place(line);
         if let (Some(code), true) = (place.code, place.first) {
             let awaited = self.entries.iter().find(|entry| !entry.is_late());
-            if self.duplicate.may_begin(code, line, awaited) {
-                let (id, verb, expect) = (None, String::new(), Expect::Duplicate);
+            let duplicate = if self.repeats_log_in(code, awaited) {
+                Some(Expect::DuplicateLogIn)
+            } else {
+                let is_duplicate = self.duplicate.may_begin(code, line, awaited);
+                is_duplicate.then_some(Expect::Duplicate)
+            };
+            if let Some(expect) = duplicate {
+                let (id, verb) = (None, String::new());
                 self.entries.push_front(Entry { id, verb, expect });
                 self.answering = Some(0);
             } else {
                 self.answering = self.attribute(code);
                 let answered = self.answering.and_then(|index| self.entries.get(index));
                 self.duplicate.answered(line, answered);
+                let is_log_in = matches!(code.0, 202 | 230 | 232);
+                self.follows_log_in = is_log_in
+                    && answered.is_some_and(|entry| matches!(entry.expect, Expect::Repeated(..)));
             }
         }
         place
+    }
+
+    /// Whether a reply with `code` is another one to the log-in that the session has repeated, rather than that to
+    /// `awaited`.
+    fn repeats_log_in(&self, code: Code, awaited: Option<&Entry>) -> bool {
+        let logs_in = awaited.is_some_and(|entry| LOGS_IN.contains(&entry.verb.as_str()));
+        self.follows_log_in && !logs_in && matches!(code.0, 220 | 230 | 232)
     }
 
     /// Whether the server may answer a question a second time.
@@ -340,6 +364,9 @@ impl InFlight {
 fn may_answer_abort(code: Code) -> bool {
     code.class() != Class::Completed || matches!(code.0, 225 | 226 | 250)
 }
+
+/// Commands that a reply to a log-in may answer.
+const LOGS_IN: [&str; 6] = ["USER", "PASS", "ACCT", "REIN", "HOST", "AUTH"];
 
 /// Commands that every server knows.
 const NEVER_UNKNOWN: [&str; 7] = ["CWD", "NOOP", "RETR", "STOR", "TYPE", "USER", "PASS"];

@@ -15,6 +15,8 @@ pub(super) enum LogIn {
         steps: Vec<Step>,
         repeated: usize,
         attempts: u32,
+        /// Number of the one wait for all attempts.
+        wait: u64,
     },
     /// The session has come too far to be repeated, or has been.
     Past,
@@ -102,15 +104,24 @@ impl LogIn {
         matches!(self, Self::Repeating { .. })
     }
 
-    /// Begins to repeat what is recorded.
-    pub(super) fn repeat(&mut self) {
+    /// Begins to repeat what is recorded; `wait` is the number of a wait that begins now.
+    pub(super) fn repeat(&mut self, wait: u64) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(steps) = now {
             *self = Self::Repeating {
                 steps,
                 repeated: 0,
                 attempts: 0,
+                wait,
             };
+        }
+    }
+
+    /// Number of the wait for the repeated log-in.
+    pub(super) fn wait(&self) -> Option<u64> {
+        match self {
+            Self::Repeating { wait, .. } => Some(*wait),
+            _ => None,
         }
     }
 

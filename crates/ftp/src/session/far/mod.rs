@@ -283,7 +283,8 @@ impl FarSession {
     }
 
     fn close_if_over(&mut self) {
-        let is_done = self.in_flight.is_empty() && self.queue.is_empty() || self.server_refused;
+        let is_idle = self.in_flight.is_empty() || self.log_in.is_repeating();
+        let is_done = is_idle && self.queue.is_empty() || self.server_refused;
         // Without a QUIT that the client has not said: the server sees what it would see directly.
         let is_left = self.client_gone && is_done;
         let is_over = is_left || self.server_gone;
@@ -301,9 +302,10 @@ impl FarSession {
                 || self.in_flight.transfer_is_first() && self.queue.next_may_overtake())
     }
 
-    fn ask(&mut self, question: Question) {
+    fn ask(&mut self, mut question: Question) {
         let verb = question.subject.verb();
         self.send_line(verb.as_bytes().to_vec());
+        question.wait = self.heard;
         self.in_flight.push(None, verb, Expect::Question(question));
     }
 

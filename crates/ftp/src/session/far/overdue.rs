@@ -100,7 +100,11 @@ impl FarSession {
     /// Leaves a server at a question that the client has not asked, and logs in again.
     pub(super) fn reconnect(&mut self, unanswered: Option<Subject>) {
         self.stop_questions(unanswered);
-        self.log_in.repeat();
+        if self.client_gone && self.queue.is_empty() {
+            return self.close();
+        }
+        self.heard += 1;
+        self.log_in.repeat(self.heard);
         self.abort_prepared();
         self.out.push_back(Output::Leave);
         self.connect_again();
@@ -125,7 +129,7 @@ impl FarSession {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
             self.out.push_back(Output::Leave);
-            self.begin(Expect::Pause(FIRST_PAUSE * 2_u32.pow(attempt)));
+            self.begin(Expect::Pause(PAUSE * (2_u32.pow(attempt + 1) - 1)));
         }
         pause.is_some()
     }
@@ -171,5 +175,5 @@ impl FarSession {
 /// Why a session ends that has heard an answer too many.
 const OUT_OF_STEP: &str = "the server answers out of step; log in again";
 
-/// Pause before the second attempt to log in again. Each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Time from the first attempt to log in again to the second. Each further one comes after twice the time.
+const PAUSE: Duration = Duration::from_secs(1);

@@ -27,6 +27,8 @@ pub(super) struct Question {
     pub(super) subject: Subject,
     cause: Cause,
     pub(super) held: ReplyBuffer,
+    /// Number of the wait for the answer.
+    pub(super) wait: u64,
     /// The server has taken its leave instead of an answer.
     pub(super) is_farewell: bool,
 }
@@ -113,6 +115,7 @@ impl Prefetch {
             subject,
             cause,
             held: ReplyBuffer::default(),
+            wait: 0,
             is_farewell: false,
         })
     }

@@ -164,7 +164,7 @@ impl FarSession {
         let repeats = self.log_in.is_recorded();
         let is_repeating = self.log_in.is_repeating();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
-            Some(Expect::Late(_) | Expect::Duplicate) => return true,
+            Some(Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn) => return true,
             // A server that ends the session at a question gets none on another connection.
             Some(Expect::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
@@ -304,7 +304,7 @@ impl FarSession {
                 None
             }
             Expect::Pause(_) => Some(expect),
-            Expect::Late(_) | Expect::Duplicate => None,
+            Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn => None,
         };
         if let Some(expect) = then {
             self.in_flight.keep(index, Entry { id, verb, expect });

@@ -17,21 +17,31 @@ impl FarSession {
         if self.closed || self.server_gone {
             return None;
         }
-        let (time, counts_data) = match self.doubtful {
-            Some(_) => (DOUBT_TIMEOUT, false),
-            None => self.time_for(self.in_flight.awaited()?)?,
+        let awaited = self.in_flight.awaited();
+        let (number, (time, counts_data)) = match self.doubtful {
+            Some(_) => (self.heard, (DOUBT_TIMEOUT, false)),
+            None => (self.number_for(awaited?), self.time_for(awaited?)?),
         };
         Some(Wait {
-            number: self.heard,
+            number,
             time,
             counts_data,
         })
+    }
+
+    /// A server that keeps talking prolongs no wait for an answer that the client has not asked for.
+    fn number_for(&self, entry: &Entry) -> u64 {
+        match &entry.expect {
+            Expect::Question(question) => question.wait,
+            _ => self.log_in.wait().unwrap_or(self.heard),
+        }
     }
 
     fn time_for(&self, entry: &Entry) -> Option<(Duration, bool)> {
         Some(match entry.expect {
             Expect::Question(_) if !self.dislikes_questions => (QUESTION_TIMEOUT, false),
             Expect::Pause(pause) => (pause, false),
+            _ if self.log_in.is_repeating() => (LOG_IN_TIMEOUT, false),
             Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
             Expect::Abort => (ABORT_TIMEOUT, false),
             // The data connection has timeouts of its own.
@@ -128,6 +138,9 @@ impl FarSession {
 /// Time for the answer to a question that the client has not asked. Its own commands wait meanwhile, and clients wait for half
 /// a minute at least.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Time for all attempts to log in again, connections and pauses included.
+const LOG_IN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time after which a line in doubt was the last of its reply.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,15 +1,15 @@
 //! Other connections to the same server: for another version of TLS, and at a question asked ahead that ends a session or
 //! has no answer in time.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use ftp::{line::REPLY_MAX, session::far::Input};
 use tokio::time::Instant;
 use tracing::info;
 
 use super::{Session, SessionError};
-use crate::{control::Control, far::connect, known_servers::Trait};
-use net::tls::Connector;
+use crate::{control::Control, far::connect, known_servers::Trait, pump::Boxed};
+use net::tls::{Connector, Leg};
 
 impl Session<'_> {
     /// Goes on with another connection to the same server, as far as the first had come.
@@ -28,12 +28,19 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Connects again to the server that the session has left.
-    pub(super) async fn reconnect(&mut self) -> Result<(), SessionError> {
+    /// Begins to connect again to the server that the session has left.
+    pub(super) fn reconnect(&mut self) {
         info!(server = %self.server, "connecting again, to ask nothing ahead");
-        let tls = self.tls.as_deref().filter(|_| self.is_tls_implicit);
-        let name = self.target.host.to_string();
-        let input = match connect::reconnect(self.server, tls, &name).await {
+        let tls = self.tls.clone().filter(|_| self.is_tls_implicit);
+        let (server, name) = (self.server, self.target.host.to_string());
+        let connection = async move { connect::reconnect(server, tls.as_deref(), &name).await };
+        self.reconnection = Some(Box::pin(connection));
+    }
+
+    /// Takes the connection that [`Self::reconnect`] has begun.
+    pub(super) fn reconnected(&mut self, leg: io::Result<Leg>) -> Result<(), SessionError> {
+        self.reconnection = None;
+        let input = match leg {
             Ok(leg) => {
                 self.local = leg.tcp().local_addr()?;
                 self.control = Control::new(leg, REPLY_MAX);
@@ -45,5 +52,15 @@ impl Session<'_> {
             }
         };
         Ok(self.far.handle(input)?)
+    }
+}
+
+/// Resolves with the connection that has been begun, and never without one.
+pub(super) async fn connected(
+    reconnection: &mut Option<Boxed<io::Result<Leg>>>,
+) -> io::Result<Leg> {
+    match reconnection {
+        Some(reconnection) => reconnection.await,
+        None => std::future::pending().await,
     }
 }

@@ -1,5 +1,7 @@
 //! Servers that leave something unanswered, answer it oddly, or end the session at it.
 
+use std::time::Duration;
+
 use super::*;
 
 fn fast() -> FarSession {
@@ -74,7 +76,7 @@ fn a_refused_log_in_is_repeated_after_growing_pauses() {
     assert!(client(&mut far, 3, "CWD a").is_empty());
     silence(&mut far);
     let greetings = [Some("220 ready"), Some("421 full"), None, Some("450 busy")];
-    for (greeting, pause) in greetings.into_iter().zip([1, 2, 4, 8]) {
+    for (greeting, pause) in greetings.into_iter().zip([1, 3, 7, 15]) {
         reconnected(&mut far);
         assert!(far.wants_server());
         let out = match greeting {
@@ -177,6 +179,78 @@ fn a_client_hears_why_the_session_cannot_log_in_again() {
     reconnected(&mut far);
     let text = "> 421 gateway: the server refuses to log in again: 530 too many connections";
     assert_eq!(refuse_login(&mut far), [text, "server closed", "close"]);
+}
+
+#[test]
+fn all_attempts_to_log_in_again_share_one_time() {
+    let mut far = asked();
+    assert!(client(&mut far, 3, "CWD a").is_empty());
+    silence(&mut far);
+    let first = far.wait().expect("the connection is awaited");
+    assert_eq!(first.time, Duration::from_secs(30));
+    reconnected(&mut far);
+    refuse_login(&mut far);
+    assert_eq!(far.wait().map(|wait| wait.number), Some(first.number));
+    silence(&mut far);
+    reconnected(&mut far);
+    server(&mut far, "220-slow");
+    assert_eq!(far.wait(), Some(first));
+    let out = silence(&mut far).1;
+    assert!(out[0].starts_with("> 421 gateway"), "{out:?}");
+    assert_eq!(out[1..], ["server closed", "close"]);
+}
+
+#[test]
+fn an_answer_that_does_not_end_is_overdue() {
+    let mut far = asked();
+    server(&mut far, "215-UNIX");
+    let first = far.wait();
+    assert!(server(&mut far, " and more").is_empty());
+    assert_eq!(far.wait(), first);
+    assert_eq!(silence(&mut far).1, LEFT);
+}
+
+#[test]
+fn a_client_that_has_gone_is_not_logged_in_again() {
+    let left = |far: &mut FarSession| {
+        far.handle(Input::ClientGone).expect("no limit is hit");
+        drain(far)
+    };
+    let mut far = asked();
+    assert!(left(&mut far).is_empty());
+    let out = [
+        "learned no questions",
+        "System None true",
+        "server closed",
+        "close",
+    ];
+    assert_eq!(silence(&mut far).1, out);
+    let mut far = asked();
+    silence(&mut far);
+    reconnected(&mut far);
+    refuse_login(&mut far);
+    assert_eq!(left(&mut far), ["server closed", "close"]);
+    let mut far = asked();
+    client(&mut far, 3, "DELE a");
+    left(&mut far);
+    assert_eq!(silence(&mut far).1, LEFT, "its command is to be executed");
+}
+
+#[test]
+fn a_second_reply_to_a_repeated_log_in_is_the_reply_to_no_command() {
+    for stray in ["230 in", "230 Welcome", "220 hello", "232 in"] {
+        let mut far = asked();
+        assert!(client(&mut far, 3, "CWD a").is_empty());
+        silence(&mut far);
+        reconnected(&mut far);
+        server(&mut far, "220 ready");
+        server(&mut far, "331 password");
+        assert_eq!(server(&mut far, "230 in"), ["< CWD a"]);
+        assert!(server(&mut far, stray).is_empty());
+        assert_eq!(server(&mut far, "250 there"), ["> 250 there"]);
+        client(&mut far, 4, "USER eve");
+        assert_eq!(server(&mut far, "230 in"), ["> 230 in"]);
+    }
 }
 
 #[test]
