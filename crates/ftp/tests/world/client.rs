@@ -2,12 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{
-    carrier::End,
-    channel::Rng,
-    conn::Conn,
-    server::{PORT_MIN, question_answer},
-};
+use crate::{carrier::End, channel::Rng, conn::Conn, quirks::Quirks, server::PORT_MIN};
 
 /// What a command is, as far as its reply goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,11 +105,14 @@ pub(crate) struct Client {
     pub(crate) aborted: u64,
     /// How long the answer to an ABOR may take, where nothing stalls.
     pub(crate) abort_max: Option<Duration>,
+    /// Those of its server.
+    pub(crate) quirks: Quirks,
 }
 
 impl Client {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         Self {
+            quirks: Quirks::default(),
             step: Step::Greeting,
             numbered: 0,
             outstanding: VecDeque::new(),
@@ -156,7 +154,7 @@ impl Client {
         self.outstanding.push_back(Sent {
             number: self.numbered,
             kind,
-            answer: question_answer(line),
+            answer: self.quirks.answer(line),
         });
         self.numbered
     }
@@ -221,6 +219,13 @@ impl Client {
         {
             let sent = &self.outstanding[index];
             return self.complain(format!("{sent:?} is answered by {line}"));
+        }
+        if line.contains("odd")
+            && self.outstanding[index].kind == Kind::Plain
+            && self.outstanding[index].answer.is_none()
+        {
+            let sent = &self.outstanding[index];
+            return self.complain(format!("{sent:?} gets the answer to a question: {line}"));
         }
         if let Some(complaint) = self.out_of_order(index) {
             return self.complain(format!("{complaint} by {line}"));

@@ -95,6 +95,12 @@ fn whatever_happens_no_part_looks_whole_and_nothing_is_left() {
 /// Sessions that have failed.
 #[test]
 fn late_and_second_answers_are_no_reply_to_another_command() {
+    let is_other = |seed: &u64| !World::new(*seed, Planted::None).has_quirk();
+    let others: Vec<_> = ONCE_FAILED.into_iter().filter(is_other).collect();
+    assert!(
+        others.is_empty(),
+        "these seeds are other sessions now: {others:?}"
+    );
     run(ONCE_FAILED.into_iter());
 }
 

@@ -23,6 +23,10 @@ pub(crate) struct Quirks {
     pub(crate) is_silent: bool,
     /// Its replies to other commands have the code of the answer to `FEAT`.
     pub(crate) has_odd_codes: bool,
+    /// A question that it refuses or answers with a wrong code, and the line.
+    pub(crate) odd_answer: Option<(&'static str, &'static str)>,
+    /// Each third command that is no transfer and no question takes it so long.
+    pub(crate) work: Option<Duration>,
 }
 
 /// The answer to `SYST`, `FEAT` or `PWD`.
@@ -127,9 +131,51 @@ impl Quirks {
             skips_empty,
             is_silent,
             has_odd_codes,
+            odd_answer: None,
+            work: None,
         }
     }
+
+    /// Draws quirks that came later, from another source: each seed keeps its sessions.
+    pub(crate) fn draw_more(&mut self, rng: &mut Rng) {
+        if rng.chance(15) {
+            let subject = match self.at_question {
+                AtQuestion::Twice(subject) => subject,
+                _ => rng.pick(&["SYST", "FEAT", "PWD"]),
+            };
+            self.odd_answer = Some((subject, rng.pick(&ODD_ANSWERS)));
+        }
+        if rng.chance(10) {
+            self.work = Some(Duration::from_secs(rng.pick(&[4, 9, 60])));
+        }
+    }
+
+    /// The answer to `SYST`, `FEAT` or `PWD`.
+    pub(crate) fn answer(&self, verb: &str) -> Option<&'static str> {
+        let odd = self.odd_answer.filter(|(subject, _)| *subject == verb);
+        odd.map(|(_, line)| line).or(question_answer(verb))
+    }
 }
+
+/// The answer of the standard to a question that gateways ask ahead.
+pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
+    Some(match verb {
+        "SYST" => "215 UNIX",
+        "FEAT" => "211 none",
+        "PWD" => "257 \"/\"",
+        _ => return None,
+    })
+}
+
+/// Refusals, and answers with wrong codes.
+const ODD_ANSWERS: [&str; 6] = [
+    "500 odd",
+    "530 odd",
+    "200 odd",
+    "211 odd",
+    "215 odd",
+    "257 \"odd\"",
+];
 
 /// All kinds.
 const KINDS: u64 = (1 << 14) - 1;

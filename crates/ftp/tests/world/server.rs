@@ -82,6 +82,8 @@ pub(crate) struct Server {
     /// When it gives the data connection up that it waits for.
     impatient_at: Option<Duration>,
     numbered: u32,
+    /// Commands that are no transfers and no questions.
+    worked: u32,
     /// So long it counts a connection that has ended, and takes no other of the same user.
     keeps_user_for: Duration,
     full_until: Option<Duration>,
@@ -110,6 +112,9 @@ impl Server {
             // Refused a minute later, it cannot be told from the next command.
             quirks.abort = AtAbort::Answers;
         }
+        let keeps_user_for = Duration::from_secs(others.pick(&[0, 0, 2, 10, 40]));
+        let greets_with_421 = others.chance(50);
+        quirks.draw_more(others);
         Self {
             is_serial,
             is_forgetful,
@@ -128,9 +133,10 @@ impl Server {
             busy_until: None,
             impatient_at: None,
             numbered: 0,
-            keeps_user_for: Duration::from_secs(others.pick(&[0, 0, 2, 10, 40])),
+            worked: 0,
+            keeps_user_for,
             full_until: None,
-            greets_with_421: others.chance(50),
+            greets_with_421,
             listeners: BTreeMap::new(),
         }
     }
@@ -247,14 +253,14 @@ impl Server {
         match self.quirks.at_question {
             AtQuestion::Silent(subject) if subject == verb => return,
             AtQuestion::Twice(subject) if subject == verb && self.is_asked_ahead => {
-                self.say(question_answer(verb).unwrap_or_default());
+                self.say(self.quirks.answer(verb).unwrap_or_default());
             }
             AtQuestion::Late(subject, delay) | AtQuestion::LateAside(subject, delay)
                 if subject == verb =>
             {
                 let is_aside = matches!(self.quirks.at_question, AtQuestion::LateAside(..));
                 self.busy_until = (!is_aside).then_some(now + delay);
-                let answer = question_answer(verb).unwrap_or_default();
+                let answer = self.quirks.answer(verb).unwrap_or_default();
                 return self.late.push_back((now + delay, answer.to_owned()));
             }
             AtQuestion::Leaves(subject, farewell) if subject == verb => {
@@ -334,11 +340,24 @@ impl Server {
                 };
                 self.say(format!("230 {number} in{again}"));
             }
-            _ => match question_answer(verb) {
+            _ => match self.quirks.answer(verb) {
                 Some(answer) => self.say(answer),
-                None if self.quirks.has_odd_codes => self.say(format!("211 {number} ok")),
-                None => self.say(format!("200 {number} ok")),
+                None => self.plain(now, &number),
             },
+        }
+    }
+
+    /// Answers a command that is no transfer and no question.
+    fn plain(&mut self, now: Duration, number: &str) {
+        let code = if self.quirks.has_odd_codes { 211 } else { 200 };
+        let line = format!("{code} {number} ok");
+        self.worked += 1;
+        match self.quirks.work {
+            Some(work) if self.worked.is_multiple_of(3) && self.busy.is_none() => {
+                self.busy_until = Some(now + work);
+                self.late.push_back((now + work, line));
+            }
+            _ => self.say(line),
         }
     }
 
@@ -557,16 +576,6 @@ impl Busy {
             _ => self.size_bytes,
         }
     }
-}
-
-/// The answer to a question that gateways ask ahead.
-pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
-    Some(match verb {
-        "SYST" => "215 UNIX",
-        "FEAT" => "211 none",
-        "PWD" => "257 \"/\"",
-        _ => return None,
-    })
 }
 
 /// As long as vsftpd waits.

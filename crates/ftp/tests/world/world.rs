@@ -117,12 +117,13 @@ impl World {
             local: GATEWAY,
             client: CLIENT,
         };
-        let client = Client::new(&mut rng);
+        let mut client = Client::new(&mut rng);
         let mut server = Server::new(&mut rng, &mut Rng::new(!seed));
         if let (Mode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
             // Each reply of the server's is one of the client's.
             server.quirks.at_question = AtQuestion::Answers;
         }
+        client.quirks = server.quirks;
         Self {
             now: Duration::ZERO,
             planted,
@@ -155,6 +156,15 @@ impl World {
             has_trace: std::env::var_os("SIEGE_TRACE").is_some(),
             rng,
         }
+    }
+
+    /// Whether the server has the deviation that once made its session fail.
+    pub(crate) fn has_quirk(&self) -> bool {
+        let quirks = &self.server.quirks;
+        quirks.at_question != AtQuestion::Answers
+            || quirks.abort != AtAbort::Answers
+            || quirks.greets_twice
+            || quirks.has_odd_codes
     }
 
     /// Runs to the end.
@@ -291,7 +301,9 @@ impl World {
                         && !self.server.quirks.ends_with_other_code
                         && self.server.quirks.abort == AtAbort::Answers
                         && self.server.quirks.at_question == AtQuestion::Answers
-                        && !self.server.quirks.is_silent;
+                        && !self.server.quirks.is_silent
+                        && self.server.quirks.work.is_none()
+                        && self.server.quirks.odd_answer.is_none();
                     self.client.abort_max = is_smooth.then_some(max);
                     self.client.line(self.now, &line, &mut self.conns);
                 } else if !self.has_reset {
