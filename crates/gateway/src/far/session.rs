@@ -305,7 +305,7 @@ impl Session<'_> {
         };
         match begun {
             Ok(()) => Ok(self.far.handle(Input::TlsBegun)?),
-            Err((_, why)) if self.far.is_logging_in_again() => {
+            Err((_, why)) if self.far.is_in_relogin() => {
                 info!(why, "not logged in again");
                 Ok(self.far.handle(Input::ServerClosed)?)
             }

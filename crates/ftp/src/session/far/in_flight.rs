@@ -22,7 +22,7 @@ pub(super) struct InFlight {
     answering: Option<usize>,
     tracker: ReplyTracker,
     duplicate: DuplicateAnswer,
-    /// The latest reply was that to a log-in which the session has repeated.
+    /// The latest reply completed a repeated log-in.
     follows_log_in: bool,
 }
 
@@ -55,15 +55,15 @@ pub(super) enum Expect {
     Type(ReplyBuffer, bool),
     /// A question that the client has not asked.
     Question(Question),
-    /// A step of the log-in, repeated on another connection, and the class that its reply must have.
-    Repeated(Class, ReplyBuffer),
-    /// Nothing: the session connects to the server again when this time is over since it has left it.
+    /// A step of the repeated log-in, and the class that its reply must have.
+    Relogin(Class, ReplyBuffer),
+    /// Nothing. The session connects again this long after the first attempt.
     Pause(Duration),
     /// The session has stopped waiting for this answer. It is dropped if it still comes.
     Late(Late),
     /// The second answer to a question, which the server is giving. It is dropped.
     Duplicate,
-    /// Another reply to a log-in that the session has repeated. It is dropped.
+    /// A second reply to a repeated log-in. It is dropped.
     DuplicateLogIn,
     Transfer {
         transfer: TransferId,
@@ -78,7 +78,7 @@ impl Expect {
         match self {
             Self::Question(question) => Some(&mut question.held),
             Self::DataPort(asked) => Some(&mut asked.held),
-            Self::Type(held, _) | Self::Protection(held) | Self::Repeated(_, held) => Some(held),
+            Self::Type(held, _) | Self::Protection(held) | Self::Relogin(_, held) => Some(held),
             _ => None,
         }
     }
@@ -245,14 +245,13 @@ impl InFlight {
                 self.duplicate.answered(line, answered);
                 let is_log_in = matches!(code.0, 202 | 230 | 232);
                 self.follows_log_in = is_log_in
-                    && answered.is_some_and(|entry| matches!(entry.expect, Expect::Repeated(..)));
+                    && answered.is_some_and(|entry| matches!(entry.expect, Expect::Relogin(..)));
             }
         }
         place
     }
 
-    /// Whether a reply with `code` is another one to the log-in that the session has repeated, rather than that to
-    /// `awaited`.
+    /// Whether a reply with `code` is a second one to a repeated log-in, rather than the reply to `awaited`.
     fn repeats_log_in(&self, code: Code, awaited: Option<&Entry>) -> bool {
         let logs_in = awaited.is_some_and(|entry| LOGS_IN.contains(&entry.verb.as_str()));
         self.follows_log_in && !logs_in && matches!(code.0, 220 | 230 | 232)

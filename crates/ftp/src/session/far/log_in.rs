@@ -11,7 +11,7 @@ pub(super) enum LogIn {
     /// Commands so far that have not failed.
     Recorded(Vec<Step>),
     /// All commands; how many have been repeated, and how often the server has refused them.
-    Repeating {
+    Relogin {
         steps: Vec<Step>,
         repeated: usize,
         attempts: u32,
@@ -100,15 +100,16 @@ impl LogIn {
         matches!(self, Self::Recorded(_))
     }
 
-    pub(super) fn is_repeating(&self) -> bool {
-        matches!(self, Self::Repeating { .. })
+    /// Whether the session logs in again.
+    pub(super) fn is_in_relogin(&self) -> bool {
+        matches!(self, Self::Relogin { .. })
     }
 
     /// Begins to repeat what is recorded; `wait` is the number of a wait that begins now.
-    pub(super) fn repeat(&mut self, wait: u64) {
+    pub(super) fn begin_relogin(&mut self, wait: u64) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(steps) = now {
-            *self = Self::Repeating {
+            *self = Self::Relogin {
                 steps,
                 repeated: 0,
                 attempts: 0,
@@ -120,18 +121,17 @@ impl LogIn {
     /// Number of the wait for the repeated log-in.
     pub(super) fn wait(&self) -> Option<u64> {
         match self {
-            Self::Repeating { wait, .. } => Some(*wait),
+            Self::Relogin { wait, .. } => Some(*wait),
             _ => None,
         }
     }
 
-    /// The server has refused to let the session log in again. Returns how many times it had done so before, unless these
-    /// were the last.
+    /// Begins another attempt after a refusal. Returns the number of retries before it, or `None` after the last.
     pub(super) fn next_attempt(&mut self) -> Option<u32> {
         match self {
-            Self::Repeating {
+            Self::Relogin {
                 repeated, attempts, ..
-            } if *attempts < REFUSALS_MAX => {
+            } if *attempts < RELOGIN_RETRIES_MAX => {
                 *repeated = 0;
                 *attempts += 1;
                 Some(*attempts - 1)
@@ -142,7 +142,7 @@ impl LogIn {
 
     /// The next command to repeat.
     pub(super) fn next(&mut self) -> Option<Step> {
-        let Self::Repeating {
+        let Self::Relogin {
             steps, repeated, ..
         } = self
         else {
@@ -157,8 +157,8 @@ impl LogIn {
     }
 }
 
-/// Refusals after which another attempt to log in follows.
-const REFUSALS_MAX: u32 = 4;
+/// Attempts to log in again after the first.
+const RELOGIN_RETRIES_MAX: u32 = 4;
 
 /// Commands that name an account.
 const ACCOUNT: [&str; 3] = ["USER", "PASS", "ACCT"];

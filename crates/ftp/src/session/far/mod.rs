@@ -12,12 +12,12 @@ mod greeting;
 mod in_flight;
 mod io;
 mod log_in;
-mod overdue;
 mod port_request;
 mod prefetch;
 mod prepared;
 mod protection;
 mod queue;
+mod relogin;
 mod replies;
 mod reply_buffer;
 mod substitute;
@@ -89,8 +89,8 @@ pub struct FarSession {
     dislikes_questions: bool,
     substitute: Substitute,
     log_in: LogIn,
-    /// The latest request, and the log-in before it, if another connection can get both.
-    repeatable: Option<(Request, LogIn)>,
+    /// Latest request and the log-in before it, if another connection can get both.
+    resendable: Option<(Request, LogIn)>,
     /// A line that may be the last of its reply.
     doubtful: Option<(Vec<u8>, Place)>,
     /// Counts what has been heard of the server and what it has been sent.
@@ -137,7 +137,7 @@ impl FarSession {
             dislikes_questions: known.dislikes_questions,
             substitute: Substitute::new(known.lacks_passive),
             log_in: LogIn::Recorded(Vec::new()),
-            repeatable: None,
+            resendable: None,
             doubtful: None,
             heard: 0,
             early: VecDeque::new(),
@@ -205,8 +205,8 @@ impl FarSession {
     }
 
     /// Whether the session logs in again, on another connection to the server.
-    pub fn is_logging_in_again(&self) -> bool {
-        self.log_in.is_repeating()
+    pub fn is_in_relogin(&self) -> bool {
+        self.log_in.is_in_relogin()
     }
 
     /// Whether lines of the server are awaited. Else its control connection has ended.
@@ -230,13 +230,13 @@ impl FarSession {
                 self.in_flight.push(None, line, expect);
             }
             Next::BeginTls => self.out.push_back(Output::BeginTls),
-            Next::Done if self.log_in.is_repeating() => self.repeat(),
+            Next::Done if self.log_in.is_in_relogin() => self.send_next_step(),
             Next::Done => {
                 if let Some((id, line)) = self.account.take() {
                     self.send_account(id, line);
                 }
             }
-            Next::Refused(why) if self.log_in.is_repeating() => self.refused_again(&why),
+            Next::Refused(why) if self.log_in.is_in_relogin() => self.relogin_refused(&why),
             Next::Refused(text) => self.close_with(ToNear::Refused { code: 530, text }),
         }
     }
@@ -274,7 +274,7 @@ impl FarSession {
             if let Some(question) = question.flatten() {
                 self.ask(question);
             } else if let Some(request) = self.queue.pop() {
-                self.repeatable = self.repeatable_with(&request);
+                self.resendable = self.resendable_with(&request);
                 self.send(request);
             } else {
                 break;
@@ -283,7 +283,7 @@ impl FarSession {
     }
 
     fn close_if_over(&mut self) {
-        let is_idle = self.in_flight.is_empty() || self.log_in.is_repeating();
+        let is_idle = self.in_flight.is_empty() || self.log_in.is_in_relogin();
         let is_done = is_idle && self.queue.is_empty() || self.server_refused;
         // Without a QUIT that the client has not said: the server sees what it would see directly.
         let is_left = self.client_gone && is_done;
@@ -449,8 +449,8 @@ impl FarSession {
         self.end_doubtful();
         match self.repeatable_question() {
             Some(subject) => self.reconnect(Some(subject)),
-            None if self.log_in.is_repeating() => {
-                self.refused_again("it has closed the connection");
+            None if self.log_in.is_in_relogin() => {
+                self.relogin_refused("it has closed the connection");
             }
             None => self.end_server(),
         }

@@ -26,7 +26,7 @@ impl FarSession {
         }
     }
 
-    /// Asks the server nothing ahead any more. The near half is told of the question that has no answer.
+    /// Asks the server nothing ahead any more. Reports an unanswered question to the near half.
     fn stop_questions(&mut self, unanswered: Option<Subject>) {
         self.dislikes_questions = true;
         let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
@@ -42,7 +42,7 @@ impl FarSession {
         }
     }
 
-    /// The server has answered this question, or has begun the answer, out of step with what it was asked.
+    /// Leaves a server that may have answered an earlier question twice, while this one awaits its answer.
     pub(super) fn answered_out_of_step(&mut self, subject: Subject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -53,14 +53,14 @@ impl FarSession {
         }
     }
 
-    /// A reply has begun that may be the second answer to a question.
+    /// Handles the beginning of a reply that may be the second answer to a question.
     pub(super) fn duplicate_begun(&mut self) {
         match self.in_flight.awaited().map(|entry| &entry.expect) {
-            // It is dropped.
+            // No command awaits the line, which is dropped.
             None => self.stop_questions(None),
             Some(Expect::Question(question)) => self.answered_out_of_step(question.subject),
             Some(Expect::Protection(_)) if self.log_in.is_recorded() => self.reconnect(None),
-            Some(_) => match self.repeatable.take() {
+            Some(_) => match self.resendable.take() {
                 Some((request, log_in)) => {
                     self.log_in = log_in;
                     self.queue.push_front(request);
@@ -74,9 +74,9 @@ impl FarSession {
         }
     }
 
-    /// The request that is about to be sent, and the log-in before it, if the server may answer a question twice now and
-    /// another connection can get both.
-    pub(super) fn repeatable_with(&self, request: &Request) -> Option<(Request, LogIn)> {
+    /// Returns the next request and the log-in before it, if another connection can get both. `None` where no question may
+    /// be answered twice.
+    pub(super) fn resendable_with(&self, request: &Request) -> Option<(Request, LogIn)> {
         let is_next = self.in_flight.is_empty() && self.in_flight.may_be_answered_twice();
         let is_repeatable = match request {
             Request::Command { line, .. } => log_in::may_be_sent_again(&Command::parse(line)),
@@ -88,7 +88,7 @@ impl FarSession {
             .then(|| (request.clone(), self.log_in.clone()))
     }
 
-    /// The question that is not the client's and at which the session can leave the server.
+    /// Question asked ahead that awaits its answer, if the session can log in again.
     pub(super) fn repeatable_question(&self) -> Option<Subject> {
         match &self.in_flight.awaited()?.expect {
             Expect::Question(question) => Some(question.subject),
@@ -104,7 +104,7 @@ impl FarSession {
             return self.close();
         }
         self.heard += 1;
-        self.log_in.repeat(self.heard);
+        self.log_in.begin_relogin(self.heard);
         self.abort_prepared();
         self.out.push_back(Output::Leave);
         self.connect_again();
@@ -112,37 +112,37 @@ impl FarSession {
 
     /// Connects to the server that the session has left.
     pub(super) fn connect_again(&mut self) {
-        self.begin(Expect::Repeated(Class::Completed, ReplyBuffer::default()));
+        self.await_only(Expect::Relogin(Class::Completed, ReplyBuffer::default()));
         self.protection = Protection::new(self.manner.tls);
         self.out.push_back(Output::Reconnect);
     }
 
-    fn begin(&mut self, expect: Expect) {
+    fn await_only(&mut self, expect: Expect) {
         let (id, verb) = (None, String::new());
         self.in_flight = InFlight::greeting(Entry { id, verb, expect });
         self.doubtful = None;
     }
 
-    /// Leaves a server that does not let the session log in again, and waits before the next attempt: it may not have
-    /// noticed yet that the connection before has ended. Returns whether there is another attempt.
-    fn pause(&mut self) -> bool {
+    /// Leaves a server that refuses the repeated log-in, and waits before the next attempt. The server may not have noticed
+    /// the end of the connection before. Returns whether there is another attempt.
+    fn pause_relogin(&mut self) -> bool {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
             self.out.push_back(Output::Leave);
-            self.begin(Expect::Pause(PAUSE * (2_u32.pow(attempt + 1) - 1)));
+            self.await_only(Expect::Pause(RETRY_PAUSE * (2_u32.pow(attempt + 1) - 1)));
         }
         pause.is_some()
     }
 
     /// The server has not let the session log in again: tries once more, or ends the session.
-    pub(super) fn refused_again(&mut self, why: &str) {
-        if !self.pause() {
-            self.end_log_in(&format!("the server refuses to log in again: {why}"));
+    pub(super) fn relogin_refused(&mut self, why: &str) {
+        if !self.pause_relogin() {
+            self.end_relogin(&format!("the server refuses to log in again: {why}"));
         }
     }
 
     /// Answers the client's next command by 421, and ends the session.
-    pub(super) fn end_log_in(&mut self, why: &str) {
+    pub(super) fn end_relogin(&mut self, why: &str) {
         if let Some(id) = self.queue.first_unanswered() {
             self.answer(id, None, &format!("421 gateway: {why}"));
         }
@@ -150,11 +150,11 @@ impl FarSession {
     }
 
     /// The server has answered a step of the repeated log-in.
-    pub(super) fn repeated(&mut self, needs: Class, held: &ReplyBuffer, code: Code) {
+    pub(super) fn relogin_answered(&mut self, needs: Class, held: &ReplyBuffer, code: Code) {
         if code.0 == 421 || !log_in::is_as_good(code.class(), needs) {
-            self.refused_again(&held.quoted());
+            self.relogin_refused(&held.quoted());
         } else if self.protection.is_done() {
-            self.repeat();
+            self.send_next_step();
         } else {
             let next = self.protection.greeted();
             self.protect(next);
@@ -162,9 +162,9 @@ impl FarSession {
     }
 
     /// Sends the next step of the repeated log-in.
-    pub(super) fn repeat(&mut self) {
+    pub(super) fn send_next_step(&mut self) {
         if let Some(step) = self.log_in.next() {
-            let expect = Expect::Repeated(step.needs(), ReplyBuffer::default());
+            let expect = Expect::Relogin(step.needs(), ReplyBuffer::default());
             let Step { line, verb, .. } = step;
             self.in_flight.push(None, &verb, expect);
             self.send_line(line);
@@ -172,8 +172,8 @@ impl FarSession {
     }
 }
 
-/// Why a session ends that has heard an answer too many.
+/// Reason in the `421` of a session that may have received a second answer.
 const OUT_OF_STEP: &str = "the server answers out of step; log in again";
 
-/// Time from the first attempt to log in again to the second. Each further one comes after twice the time.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time from the first attempt to log in again to the second. Each further interval is twice as long.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -51,7 +51,7 @@ impl FarSession {
     fn placed_line(&mut self, line: &[u8], place: Place) {
         let Some(code) = place.code else {
             // Outside any reply.
-            if self.log_in.is_repeating() {
+            if self.log_in.is_in_relogin() {
                 return;
             }
             let tag = Tag {
@@ -162,7 +162,7 @@ impl FarSession {
     pub(super) fn keeps(&mut self, line: &[u8], code: Code) -> bool {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
-        let is_repeating = self.log_in.is_repeating();
+        let is_in_relogin = self.log_in.is_in_relogin();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
             Some(Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn) => return true,
             // A server that ends the session at a question gets none on another connection.
@@ -171,9 +171,9 @@ impl FarSession {
                 &mut question.held
             }
             Some(Expect::Pause(_)) => return true,
-            // The client hears of a log-in that fails this time by the end of the session.
-            Some(Expect::Repeated(_, held)) => held,
-            Some(Expect::Protection(held)) if is_repeating => held,
+            // If the repeated log-in fails, the client gets 421.
+            Some(Expect::Relogin(_, held)) => held,
+            Some(Expect::Protection(held)) if is_in_relogin => held,
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             Some(Expect::Type(_, false)) => return false,
@@ -299,8 +299,8 @@ impl FarSession {
                 None
             }
             Expect::Late(_) if is_preliminary => Some(expect),
-            Expect::Repeated(needs, held) => {
-                self.repeated(needs, &held, code);
+            Expect::Relogin(needs, held) => {
+                self.relogin_answered(needs, &held, code);
                 None
             }
             Expect::Pause(_) => Some(expect),

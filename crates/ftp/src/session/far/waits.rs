@@ -29,7 +29,7 @@ impl FarSession {
         })
     }
 
-    /// A server that keeps talking prolongs no wait for an answer that the client has not asked for.
+    /// Number of the wait for the answer to `entry`. Further lines do not prolong the wait for a question asked ahead.
     fn number_for(&self, entry: &Entry) -> u64 {
         match &entry.expect {
             Expect::Question(question) => question.wait,
@@ -41,7 +41,7 @@ impl FarSession {
         Some(match entry.expect {
             Expect::Question(_) if !self.dislikes_questions => (QUESTION_TIMEOUT, false),
             Expect::Pause(pause) => (pause, false),
-            _ if self.log_in.is_repeating() => (LOG_IN_TIMEOUT, false),
+            _ if self.log_in.is_in_relogin() => (RELOGIN_TIMEOUT, false),
             Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
             Expect::Abort => (ABORT_TIMEOUT, false),
             // The data connection has timeouts of its own.
@@ -72,8 +72,8 @@ impl FarSession {
                 let id = self.in_flight.stop_waiting(Late::Transfer);
                 self.end_unanswered(id, transfer);
             }
-            Some(_) if self.log_in.is_repeating() => {
-                self.end_log_in("the server does not let the session log in again in time");
+            Some(_) if self.log_in.is_in_relogin() => {
+                self.end_relogin("the server does not let the session log in again in time");
             }
             Some(_) => self.give_server_up(),
         }
@@ -140,7 +140,7 @@ impl FarSession {
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Time for all attempts to log in again, connections and pauses included.
-const LOG_IN_TIMEOUT: Duration = Duration::from_secs(30);
+const RELOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time after which a line in doubt was the last of its reply.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);

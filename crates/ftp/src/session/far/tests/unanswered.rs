@@ -49,7 +49,7 @@ fn a_server_that_leaves_a_question_unanswered_is_logged_in_to_again() {
 }
 
 #[test]
-fn an_answer_behind_the_time_is_told_to_nobody() {
+fn an_overdue_answer_is_not_relayed() {
     let mut far = asked();
     for line in ["215 UNIX", "500 what", "257 \"/\""] {
         server(&mut far, line);
