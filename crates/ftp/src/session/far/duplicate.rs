@@ -1,8 +1,8 @@
 //! Servers that answer a question twice.
 //!
 //! Servers answer in order: the second answer comes directly behind the first, and begins with the same line. The session
-//! drops such a line where it awaits nothing. Elsewhere the line may as well be the reply to the command that it awaits, so
-//! the session leaves the server and logs in again without questions, or ends.
+//! drops such a line where it awaits nothing. Elsewhere the line may be the reply to the command that the session awaits.
+//! The session then leaves the server, and logs in again without questions, or ends.
 //!
 //! A server whose reply to a command equals its answer to the question directly before, word for word, is left as well: both
 //! kinds of server send the same lines. A second answer in other words is not detected.
