@@ -91,6 +91,19 @@ fn a_server_that_takes_one_connection_is_left_before_it_is_connected_again() {
 }
 
 #[test]
+fn a_client_that_leaves_during_the_second_log_in_ends_it() {
+    let world = World::start();
+    let (client, mut server) = asked(&world);
+    server.send("421 goodbye");
+    drop(server);
+    let mut again = world.accept();
+    again.send("220 ready");
+    again.expect("USER joe");
+    drop(client);
+    again.expect_end();
+}
+
+#[test]
 fn a_server_without_pasv_connects() {
     let world = World::start_with("", "mode = \"strict\"");
     let (mut client, mut server) = world.session();
