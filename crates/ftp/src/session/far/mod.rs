@@ -265,14 +265,13 @@ impl FarSession {
 
     fn send_waiting(&mut self) {
         while !self.closed && !self.server_gone && self.may_send_next() {
-            if self.queue.next_asks_data() && self.protection.is_forgotten() {
-                let next = self.protection.settle_again();
-                self.protect(next);
-                continue;
-            }
+            // All questions of a round first: their answers show whether the server is in step.
             let question = self.in_flight.is_empty().then(|| self.prefetch.next());
             if let Some(question) = question.flatten() {
                 self.ask(question);
+            } else if self.queue.next_asks_data() && self.protection.is_forgotten() {
+                let next = self.protection.settle_again();
+                self.protect(next);
             } else if let Some(request) = self.queue.pop() {
                 self.resendable = self.resendable_with(&request);
                 self.send(request);

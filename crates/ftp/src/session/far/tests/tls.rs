@@ -187,3 +187,31 @@ fn refused_tls_is_asked_for_again_while_the_session_logs_in_again() {
     assert_eq!(secure(&mut far), ["< USER joe"]);
     assert_eq!(server(&mut far, "230 in"), ["< NOOP"]);
 }
+
+#[test]
+fn questions_are_asked_before_protection_is_settled_again() {
+    let mut far = FarSession::new(
+        Opening::RelayGreeting,
+        Manner {
+            tls: ServerTls::Explicit,
+            mode: Mode::Fast,
+            ..STRICT
+        },
+    );
+    client(&mut far, 1, "USER joe");
+    server(&mut far, "220 ready");
+    server(&mut far, "234 go");
+    begun(&mut far);
+    server(&mut far, "530 log in");
+    assert_eq!(server(&mut far, "530 log in"), ["< USER joe"]);
+    server(&mut far, "230 in");
+    assert!(pasv(&mut far, 2, 1).is_empty());
+    // SYST is refused twice: the answer to FEAT comes behind it.
+    server(&mut far, "500 what");
+    assert_eq!(
+        server(&mut far, "500 what"),
+        ["Features None false", "< PWD"]
+    );
+    let out = server(&mut far, "211 none");
+    assert_eq!(out[2..], ["leave", "reconnect"]);
+}
