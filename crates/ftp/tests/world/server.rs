@@ -108,8 +108,8 @@ impl Server {
         let is_serial = rng.chance(50);
         let is_forgetful = rng.chance(20);
         let mut quirks = Quirks::new(rng);
-        if is_serial && quirks.abort == AtAbort::Unknown {
-            // Refused a minute later, it cannot be told from the next command.
+        if (is_serial || quirks.skips_empty) && quirks.abort == AtAbort::Unknown {
+            // It reads the ABOR a minute later. The refusal cannot be told from that of the next command.
             quirks.abort = AtAbort::Answers;
         }
         let keeps_user_for = Duration::from_secs(others.pick(&[0, 0, 2, 10, 40]));
