@@ -7,7 +7,6 @@
 //! A server whose reply to a command equals its answer to the question directly before, word for word, is left as well: both
 //! kinds of server send the same lines. A second answer in other words is not detected.
 
-use super::in_flight::{Entry, Expect};
 use crate::{
     reply::{Class, Code},
     session::Subject,
@@ -20,8 +19,14 @@ pub(super) struct DuplicateAnswer {
 }
 
 impl DuplicateAnswer {
-    /// Whether `line` may begin a second answer, while the session awaits the reply to `awaited`.
-    pub(super) fn may_begin(&self, code: Code, line: &[u8], awaited: Option<&Entry>) -> bool {
+    /// Whether `line` may begin a second answer, while the session awaits the reply to the command `awaited`, which is a
+    /// question of its own if `is_question`.
+    pub(super) fn may_begin(
+        &self,
+        code: Code,
+        line: &[u8],
+        (awaited, is_question): (Option<&str>, bool),
+    ) -> bool {
         let Some((subject, first)) = &self.answer else {
             return false;
         };
@@ -30,16 +35,13 @@ impl DuplicateAnswer {
         }
         // Refusals of different questions may be the same.
         let is_refusal = code.class() == Class::Failed;
-        !awaited.is_some_and(|entry| {
-            Subject::of(&entry.verb) == Some(*subject)
-                || is_refusal && matches!(entry.expect, Expect::Question(_))
-        })
+        awaited.and_then(Subject::of) != Some(*subject) && !(is_refusal && is_question)
     }
 
-    /// Takes note of a reply to `entry` that begins with `line`.
-    pub(super) fn answered(&mut self, line: &[u8], entry: Option<&Entry>) {
-        if let Some(Expect::Question(question)) = entry.map(|entry| &entry.expect) {
-            self.answer = Some((question.subject, line.to_vec()));
+    /// Takes note of a reply that begins with `line`, and of the question that it answers.
+    pub(super) fn answered(&mut self, line: &[u8], question: Option<Subject>) {
+        if let Some(subject) = question {
+            self.answer = Some((subject, line.to_vec()));
         } else if self.answer.as_ref().is_some_and(|(_, first)| first != line) {
             self.answer = None;
         }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     reply::{Class, Code, Place, ReplyTracker, leading_code},
-    session::{CommandId, Stage, TransferId},
+    session::{CommandId, Stage, Subject, TransferId},
 };
 
 #[derive(Debug)]
@@ -121,6 +121,14 @@ impl Late {
 }
 
 impl Entry {
+    /// The question that the gateway has asked ahead, if this is one.
+    fn question(&self) -> Option<Subject> {
+        match &self.expect {
+            Expect::Question(question) => Some(question.subject),
+            _ => None,
+        }
+    }
+
     fn is_late(&self) -> bool {
         matches!(
             self.expect,
@@ -232,7 +240,9 @@ impl InFlight {
             let duplicate = if self.repeats_log_in(code, awaited) {
                 Some(Expect::DuplicateLogIn)
             } else {
-                let is_duplicate = self.duplicate.may_begin(code, line, awaited);
+                let verb = awaited.map(|entry| entry.verb.as_str());
+                let is_question = awaited.and_then(Entry::question).is_some();
+                let is_duplicate = self.duplicate.may_begin(code, line, (verb, is_question));
                 is_duplicate.then_some(Expect::Duplicate)
             };
             if let Some(expect) = duplicate {
@@ -242,7 +252,8 @@ impl InFlight {
             } else {
                 self.answering = self.attribute(code);
                 let answered = self.answering.and_then(|index| self.entries.get(index));
-                self.duplicate.answered(line, answered);
+                let question = answered.and_then(Entry::question);
+                self.duplicate.answered(line, question);
                 let is_log_in = matches!(code.0, 202 | 230 | 232);
                 self.follows_log_in = is_log_in
                     && answered.is_some_and(|entry| matches!(entry.expect, Expect::Relogin(..)));
