@@ -47,6 +47,8 @@ struct Node {
     changes: Vec<BTreeMap<Vec<u8>, u64>>,
     modified_unix_s: i64,
     mode: u32,
+    /// Errors of the write-back so far.
+    errors: u64,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,8 @@ struct Handle {
     disk: FaultyDisk,
     id: u64,
     lock: Mutex<Option<Lock>>,
+    /// Errors of the write-back that this handle has reported, or that were there before it.
+    errors: Mutex<u64>,
 }
 
 /// The lock of a file; dropped, it is free.
@@ -91,7 +95,9 @@ impl FaultyDisk {
     }
 
     fn handle(&self, id: u64) -> Handle {
+        let errors = self.disk().nodes[&id].errors;
         Handle {
+            errors: Mutex::new(errors),
             disk: self.clone(),
             id,
             lock: Mutex::default(),
@@ -167,6 +173,13 @@ impl FaultyDisk {
     /// Has one in so many operations fail.
     pub(crate) fn fail_one_in(&self, operations: u32) {
         self.disk().one_fails_in = operations;
+    }
+
+    /// Has bytes of a file not come to the disk after they were written: each handle that is open reports that once.
+    pub(crate) fn fail_write_back(&self, path: &str) {
+        let mut disk = self.disk();
+        let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
+        disk.node(id).errors += 1;
     }
 
     /// Has no file be locked.
@@ -261,6 +274,7 @@ impl Disk {
             changes: Vec::new(),
             modified_unix_s: 0,
             mode: 0o644,
+            errors: 0,
         };
         self.nodes.insert(id, node);
         id
@@ -525,6 +539,10 @@ impl OpenFile for Handle {
         let mut disk = self.disk.disk();
         disk.operate()?;
         let file = disk.node(self.id);
+        let mut reported = self.errors.lock().expect("nobody panics with it");
+        if std::mem::replace(&mut *reported, file.errors) < file.errors {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         file.synced_data.clone_from(&file.data);
         file.lengths.clear();
         Ok(())

@@ -174,6 +174,15 @@ impl MachineFolder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(fs::openat(&self.0, ".", flags, Mode::empty())?)
     }
+
+    fn inherited_mode(&self) -> Option<u32> {
+        // A descriptor of a path alone has no attributes.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = fs::openat(&self.0, ".", flags, Mode::empty()).ok()?;
+        let mut list = [0; LIST_BYTES_MAX];
+        let length = fs::fgetxattr(&folder, DEFAULT_LIST, &mut list[..]).ok()?;
+        mode_by_list(list.get(..length)?)
+    }
 }
 
 impl OpenFile for MachineFile {
@@ -346,10 +355,43 @@ fn copied(error: &io::Error) -> io::Error {
     }
 }
 
-/// A folder that names are resolved from.
-/// The usual mask, where the kernel does not show that of the process.
-const UMASK: u32 = 0o022;
+/// Permissions of a new file by a default access control list, as the kernel stores it: a version, and entries of a tag,
+/// permissions and an id.
+fn mode_by_list(list: &[u8]) -> Option<u32> {
+    let (version, entries) = list.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != LIST_VERSION {
+        return None;
+    }
+    let permissions = |tag: u16| {
+        let mut entries = entries.chunks_exact(LIST_ENTRY_BYTES);
+        let entry = entries.find(|it| u16::from_le_bytes([it[0], it[1]]) == tag)?;
+        Some(u32::from(u16::from_le_bytes([entry[2], entry[3]])) & 0o6)
+    };
+    let group = permissions(MASK_TAG).or_else(|| permissions(GROUP_TAG))?;
+    Some(permissions(OWNER_TAG)? << 6 | group << 3 | permissions(OTHERS_TAG)?)
+}
 
+/// Extended attribute of a folder with the access control list of new files.
+const DEFAULT_LIST: &str = "system.posix_acl_default";
+
+const LIST_BYTES_MAX: usize = 4_096;
+
+const LIST_VERSION: u32 = 2;
+
+const LIST_ENTRY_BYTES: usize = 8;
+
+const OWNER_TAG: u16 = 0x01;
+
+const GROUP_TAG: u16 = 0x04;
+
+const MASK_TAG: u16 = 0x10;
+
+const OTHERS_TAG: u16 = 0x20;
+
+/// Where the kernel does not show the mask of the process, a new file is its owner's alone.
+const UMASK: u32 = 0o077;
+
+/// A folder that names are resolved from.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Renames elsewhere may disturb `openat2` for a while; then names are resolved one by one.

@@ -8,6 +8,7 @@
 pub(crate) mod faulty;
 mod lease;
 mod machine;
+mod parts;
 pub(crate) mod store;
 mod syncs;
 pub(crate) mod system;
@@ -16,7 +17,7 @@ use std::{
     collections::{HashMap, HashSet},
     io::{self, ErrorKind},
     path::Path,
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use ftp::listing::{Entry, Kind, Modified, Precision};
@@ -24,6 +25,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::machine::Machine;
 use self::{
+    parts::Parts,
     syncs::Syncs,
     system::{Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, Stat},
 };
@@ -43,8 +45,9 @@ pub(crate) struct LocalFiles {
     syncs: Arc<Syncs>,
     /// Folders whose own names were synced, or will be with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
-    /// Parts that are open, and locked. Several lanes may write to one.
-    parts: Mutex<HashMap<Vec<u8>, Weak<dyn OpenFile>>>,
+    parts: Parts,
+    /// Permissions of a new file, where its folder does not decide.
+    usual_mode: OnceLock<u32>,
 }
 
 /// Which side of a job files are on.
@@ -164,7 +167,8 @@ impl LocalFiles {
             synced: removes_sources.then(Mutex::default),
             syncs: Arc::default(),
             folders: Mutex::default(),
-            parts: Mutex::default(),
+            parts: Parts::default(),
+            usual_mode: OnceLock::new(),
         })
     }
 
@@ -343,8 +347,7 @@ impl LocalFiles {
                     let file = opened?;
                     // Between the two another process may have taken it for one that was left.
                     if file.try_lock()? != Some(false) && place.has(&*file)? {
-                        self.note_open(part, &file);
-                        return Ok(file);
+                        return Ok(self.parts.add(part, file));
                     }
                 }
             }
@@ -392,39 +395,13 @@ impl LocalFiles {
         }
     }
 
-    /// Opens a part that was made before, and locks it. One that this process has open is shared.
+    /// Opens a part that was made before, and locks it. This process may open it several times; each opening hears of the
+    /// errors of the disk by itself.
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] where another process writes to it.
     pub(crate) fn open_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
-        let place = self.place(part, Links::Refuse)?;
-        // Two lanes that open a part at the same time must not shut each other out.
-        let mut parts = self.parts.lock().expect("nobody panics with it");
-        if let Some(file) = parts.get(part).and_then(Weak::upgrade)
-            && place.has(&*file)?
-        {
-            return Ok(file);
-        }
-        let file = place.folder.open(&place.name, Opening::Write)?;
-        let stat = file.stat()?;
-        // Another name of the file may be anywhere.
-        if stat.kind != FileKind::File || stat.names > 1 {
-            return Err(io::Error::other("the part was replaced by something else"));
-        }
-        if file.try_lock()? == Some(false) {
-            return Err(ErrorKind::AlreadyExists.into());
-        }
-        if !place.has(&*file)? {
-            // Another process has removed it before it was locked.
-            return Err(ErrorKind::NotFound.into());
-        }
-        note(&mut parts, part, &file);
-        Ok(file)
-    }
-
-    fn note_open(&self, part: &[u8], file: &Arc<dyn OpenFile>) {
-        let mut parts = self.parts.lock().expect("nobody panics with it");
-        note(&mut parts, part, file);
+        self.parts.open(part, &self.place(part, Links::Refuse)?)
     }
 
     /// Opens a file that has its own name from the beginning.
@@ -457,8 +434,13 @@ impl LocalFiles {
                     let access = file.stat()?.access;
                     // Where the mount decides, a part has other permissions, and keeps them.
                     if access.mode == OWNER_ALONE {
-                        let mode = self.system.usual_mode();
-                        file.set_access(Access { mode, ..access })?;
+                        let mode = place.folder.inherited_mode();
+                        let usual = || *self.usual_mode.get_or_init(|| self.system.usual_mode());
+                        let mode = mode.unwrap_or_else(usual);
+                        match file.set_access(Access { mode, ..access }) {
+                            Err(error) if is_refusal(&error) => {}
+                            set => set?,
+                        }
                     }
                 }
             }
@@ -696,10 +678,12 @@ impl LocalFiles {
     }
 }
 
-/// Notes a part that is open, and forgets those that are not.
-fn note(parts: &mut HashMap<Vec<u8>, Weak<dyn OpenFile>>, part: &[u8], file: &Arc<dyn OpenFile>) {
-    parts.retain(|_, it| it.strong_count() > 0);
-    parts.insert(part.to_vec(), Arc::downgrade(file));
+/// Whether a file system does not let this user change permissions, or has none.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::Unsupported
+    )
 }
 
 /// Whether a file of this size is larger than the whole file system of `path`. Its part would keep the disk full for good.

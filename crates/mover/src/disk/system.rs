@@ -63,6 +63,12 @@ pub(crate) trait Folder: Debug + Send + Sync {
 
     /// Has the names in this folder outlive a power cut.
     fn sync(&self) -> io::Result<()>;
+
+    /// Permissions of a file that a program makes in this folder without a choice of its own, where the folder has a default
+    /// access control list.
+    fn inherited_mode(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// An open file.

@@ -146,9 +146,10 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, part, 0))
     }
 
-    /// Gives a part that is complete its time. On return its content outlives a power cut.
+    /// Gives a part that is complete its time. On return its content outlives a power cut. The part is open, and locked, until
+    /// it has its name.
     pub(super) async fn complete(
-        &self,
+        &mut self,
         part: &[u8],
         path: &[u8],
         modified_unix_s: Option<i64>,
@@ -156,15 +157,26 @@ impl LocalEnd {
         let what = format!("writing {}", shown(&local(part)));
         let open = self.part.as_ref().filter(|it| it.path == part);
         let open = open.map(|it| it.file.clone());
-        let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
+        let is_open = open.is_some();
+        let (files, ours, path) = (self.files.clone(), part.to_vec(), path.to_vec());
         let complete = move || {
             let file = match open {
                 Some(file) => file,
-                None => files.open_part(&part)?,
+                None => files.open_part(&ours)?,
             };
-            files.complete_part(&*file, &part, &path, modified_unix_s)
+            files.complete_part(&*file, &ours, &path, modified_unix_s)?;
+            Ok(file)
         };
-        on_disk(complete, what).await
+        let file = on_disk(complete, what).await?;
+        if !is_open {
+            self.part = Some(OpenPart {
+                files: self.files.clone(),
+                path: part.to_vec(),
+                file,
+                is_kept: true,
+            });
+        }
+        Ok(())
     }
 
     /// Gives a complete part its name.

@@ -256,6 +256,9 @@ impl Mover<'_> {
             }
             _ => Err(TaskError::Changed),
         };
+        if let (Err(_), End::Local(end)) = (&joined, &mut *self.destination) {
+            end.release_part();
+        }
         match &joined {
             Ok(_) => self.end_named(&names, Some(&journal)).await,
             Err(TaskError::Changed | TaskError::Differs) => {

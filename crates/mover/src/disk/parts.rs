@@ -1,0 +1,234 @@
+//! Parts that are open, and their locks.
+//!
+//! A part has one lock, and each lane that writes to it has a descriptor of its own: the system reports an error of its
+//! write-back once to each descriptor, and each lane must hear of it before it notes its bytes.
+
+use std::{
+    collections::HashMap,
+    io::{self, ErrorKind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use super::{
+    Place,
+    system::{Access, FileKind, OWNER_ALONE, OpenFile, Opening, Stat},
+};
+
+/// The descriptors with the locks of all parts that are open, by the paths of the parts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parts(Arc<Mutex<HashMap<Vec<u8>, Weak<dyn OpenFile>>>>);
+
+/// A part that is open. It is locked until its last opening is dropped.
+#[derive(Debug)]
+struct Part {
+    parts: Parts,
+    /// The descriptor with the lock; `None` once this is dropped.
+    locked: Option<Arc<dyn OpenFile>>,
+    /// The descriptor that is written to; `None` where that is the locked one.
+    own: Option<Arc<dyn OpenFile>>,
+}
+
+impl Parts {
+    /// Notes a part that was made and locked.
+    pub(super) fn add(&self, part: &[u8], locked: Arc<dyn OpenFile>) -> Arc<dyn OpenFile> {
+        note(&mut self.lock(), part, &locked);
+        self.opened(locked, None)
+    }
+
+    /// Opens a part, and locks it unless another opening has.
+    pub(super) fn open(&self, part: &[u8], place: &Place) -> io::Result<Arc<dyn OpenFile>> {
+        // Two lanes that open a part at the same time must not shut each other out.
+        let mut parts = self.lock();
+        let known = parts.get(part).and_then(Weak::upgrade);
+        let locked = match known {
+            Some(locked) if place.has(&*locked)? => locked,
+            _ => {
+                let locked = lock(place)?;
+                note(&mut parts, part, &locked);
+                locked
+            }
+        };
+        let own = place.folder.open(&place.name, Opening::Write)?;
+        let (ours, theirs) = (own.stat()?, locked.stat()?);
+        if (ours.device, ours.inode) != (theirs.device, theirs.inode) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        Ok(self.opened(locked, Some(own)))
+    }
+
+    fn opened(
+        &self,
+        locked: Arc<dyn OpenFile>,
+        own: Option<Arc<dyn OpenFile>>,
+    ) -> Arc<dyn OpenFile> {
+        Arc::new(Part {
+            parts: self.clone(),
+            locked: Some(locked),
+            own,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Weak<dyn OpenFile>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a part and locks it. Other users may not read it from then on.
+fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
+    let file = place.folder.open(&place.name, Opening::Write)?;
+    let stat = file.stat()?;
+    // Another name of the file may be anywhere.
+    if stat.kind != FileKind::File || stat.names > 1 {
+        return Err(io::Error::other("the part was replaced by something else"));
+    }
+    if file.try_lock()? == Some(false) {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    if !place.has(&*file)? {
+        // Another process has removed it before it was locked.
+        return Err(ErrorKind::NotFound.into());
+    }
+    if stat.access.mode & !OWNER_ALONE != 0 {
+        let access = Access {
+            mode: OWNER_ALONE,
+            ..stat.access
+        };
+        // Where the mount decides, it refuses.
+        let _ = file.set_access(access);
+    }
+    Ok(file)
+}
+
+/// Notes a part that is open, and forgets those that are not.
+fn note(parts: &mut HashMap<Vec<u8>, Weak<dyn OpenFile>>, part: &[u8], file: &Arc<dyn OpenFile>) {
+    parts.retain(|_, it| it.strong_count() > 0);
+    parts.insert(part.to_vec(), Arc::downgrade(file));
+}
+
+impl Part {
+    fn file(&self) -> &dyn OpenFile {
+        let file = self.own.as_ref().or(self.locked.as_ref());
+        &**file.expect("a part is locked until it is dropped")
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Whoever opens the part meanwhile finds it locked by this process, or free.
+        let parts = self.parts.clone();
+        let guard = parts.lock();
+        self.locked = None;
+        drop(guard);
+    }
+}
+
+impl OpenFile for Part {
+    fn stat(&self) -> io::Result<Stat> {
+        self.file().stat()
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.file().read_at(bytes, offset_bytes)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.file().write_at(bytes, offset_bytes)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file().set_len(bytes)
+    }
+
+    fn set_modified(&self, unix_s: i64) -> io::Result<()> {
+        self.file().set_modified(unix_s)
+    }
+
+    fn set_access(&self, access: Access) -> io::Result<()> {
+        self.file().set_access(access)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file().sync()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file().sync_data()
+    }
+
+    fn try_lock(&self) -> io::Result<Option<bool>> {
+        match &self.locked {
+            Some(locked) => locked.try_lock(),
+            None => Ok(Some(false)),
+        }
+    }
+
+    fn is_being_written(&self) -> Option<bool> {
+        self.file().is_being_written()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+        thread,
+    };
+
+    use super::super::{LocalFiles, Side, faulty::FaultyDisk};
+
+    /// The system reports an error once to each descriptor.
+    #[test]
+    fn each_lane_hears_of_an_error_of_the_write_back() {
+        let disk = FaultyDisk::new(1);
+        disk.put_folder("/there");
+        let side = Side::Destination {
+            removes_sources: false,
+        };
+        let files = LocalFiles::new(std::sync::Arc::new(disk.clone()), [], side);
+        let part = b"/there/film.part";
+        drop(files.create_part(part).expect("room"));
+        let lanes = [(); 2].map(|()| files.open_part(part).expect("there"));
+        for (lane, at) in lanes.iter().zip([0, 100]) {
+            lane.write_at(b"bytes", at).expect("room");
+        }
+        disk.fail_write_back("/there/film.part");
+        for lane in &lanes {
+            lane.sync().expect_err("the bytes are lost");
+        }
+        lanes[0].sync().expect("reported before");
+    }
+
+    #[test]
+    fn a_part_of_an_earlier_version_is_its_owners_alone_once_it_is_open() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("a.part");
+        fs::write(&path, b"x").expect("room");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("ours");
+        let files = LocalFiles::without_roots();
+        let _open = files
+            .open_part(path.as_os_str().as_bytes())
+            .expect("nobody has it");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_part_that_closes_shuts_no_lane_of_this_process_out() {
+        let folder = tempfile::tempdir().expect("room");
+        let part = folder.path().join("a.part").as_os_str().as_bytes().to_vec();
+        let files = LocalFiles::without_roots();
+        drop(files.create_part(&part).expect("room"));
+        let lanes = [(); 3].map(|()| {
+            let (files, part) = (files.clone(), part.clone());
+            thread::spawn(move || {
+                for _ in 0..1_000 {
+                    drop(files.open_part(&part).expect("no other process has it"));
+                }
+            })
+        });
+        for lane in lanes {
+            lane.join().expect("no lane is shut out");
+        }
+    }
+}
