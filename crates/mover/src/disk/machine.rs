@@ -166,6 +166,14 @@ impl Folder for MachineFolder {
             synced => Ok(synced?),
         }
     }
+
+    fn inherited_mode(&self) -> Option<u32> {
+        // A descriptor of a path alone has no attributes.
+        let folder = self.readable().ok()?;
+        let mut list = [0; LIST_BYTES_MAX];
+        let length = fs::fgetxattr(&folder, DEFAULT_LIST, &mut list[..]).ok()?;
+        mode_by_list(list.get(..length)?)
+    }
 }
 
 impl MachineFolder {
@@ -173,15 +181,6 @@ impl MachineFolder {
     fn readable(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(fs::openat(&self.0, ".", flags, Mode::empty())?)
-    }
-
-    fn inherited_mode(&self) -> Option<u32> {
-        // A descriptor of a path alone has no attributes.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = fs::openat(&self.0, ".", flags, Mode::empty()).ok()?;
-        let mut list = [0; LIST_BYTES_MAX];
-        let length = fs::fgetxattr(&folder, DEFAULT_LIST, &mut list[..]).ok()?;
-        mode_by_list(list.get(..length)?)
     }
 }
 

@@ -752,6 +752,47 @@ mod tests {
     }
 
     #[test]
+    fn a_new_file_has_the_permissions_of_its_folders_default_list() {
+        let folder = tempfile::tempdir().expect("room");
+        // Version, and then tag, permissions and id of the owner, a user, the group, the mask and others.
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in [
+            (0x01_u16, 7_u16, u32::MAX),
+            (0x02, 7, 12_345),
+            (0x04, 5, u32::MAX),
+            (0x10, 7, u32::MAX),
+            (0x20, 0, u32::MAX),
+        ] {
+            list.extend(tag.to_le_bytes());
+            list.extend(permissions.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        let name = "system.posix_acl_default";
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(folder.path(), name, &list, flags).is_err() {
+            println!("this file system has no lists");
+            return;
+        }
+        let files = LocalFiles::without_roots();
+        let path = |name: &str| folder.path().join(name).as_os_str().as_bytes().to_vec();
+        let mode = |path: &[u8]| {
+            let metadata = fs::metadata(local(path)).expect("there");
+            metadata.permissions().mode() & 0o777
+        };
+        fs::write(folder.path().join("usual"), b"").expect("room");
+        let open = files.create_part(&path("new.part")).expect("room");
+        assert_eq!(mode(&path("new.part")), 0o600);
+        files
+            .complete_part(&*open, &path("new.part"), &path("new"), None)
+            .expect("ours");
+        files
+            .name_part(&path("new.part"), &path("new"))
+            .expect("ours");
+        assert_eq!(mode(&path("new")), mode(&path("usual")));
+        assert_eq!(mode(&path("new")), 0o660);
+    }
+
+    #[test]
     fn a_part_that_another_process_writes_to_is_not_opened() {
         let folder = tempfile::tempdir().expect("room");
         let part = folder.path().join("a.part").as_os_str().as_bytes().to_vec();
