@@ -16,7 +16,10 @@ use super::{
 
 /// The descriptors with the locks of all parts that are open, by the paths of the parts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts(Arc<Mutex<HashMap<Vec<u8>, Weak<dyn OpenFile>>>>);
+pub(super) struct Parts(Arc<Mutex<Locked>>);
+
+/// The descriptors with locks, by the paths of the parts.
+type Locked = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 
 /// A part that is open. It is locked until its last opening is dropped.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ impl Parts {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Weak<dyn OpenFile>>> {
+    fn lock(&self) -> MutexGuard<'_, Locked> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +103,7 @@ fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
 }
 
 /// Notes a part that is open, and forgets those that are not.
-fn note(parts: &mut HashMap<Vec<u8>, Weak<dyn OpenFile>>, part: &[u8], file: &Arc<dyn OpenFile>) {
+fn note(parts: &mut Locked, part: &[u8], file: &Arc<dyn OpenFile>) {
     parts.retain(|_, it| it.strong_count() > 0);
     parts.insert(part.to_vec(), Arc::downgrade(file));
 }

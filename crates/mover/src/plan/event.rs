@@ -66,10 +66,10 @@ pub enum Outcome {
     Unsettled,
     /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
     Split(Vec<Piece>),
-    /// Of [`Task::MovePiece`] without bytes of its own: the lane is needed elsewhere.
-    PutOff,
     /// Of [`Task::MovePiece`].
     Arrived,
+    /// Of [`Task::Help`]: the lane has nothing more to fetch.
+    HelperEnded,
     /// Of [`Task::Compare`].
     Compared {
         /// Whether source and destination have the same content.

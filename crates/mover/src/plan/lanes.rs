@@ -30,8 +30,10 @@ pub(super) struct Lanes<T> {
     open_max: usize,
     /// No lane is opened before.
     not_before: Option<Instant>,
-    /// Failures to open one since the last that came up.
+    /// Failures to open one since a lane did something.
     failures: u32,
+    /// Those of them that came while no lane was connected.
+    failures_alone: u32,
     /// One has come up: the log-in is right.
     has_opened: bool,
     /// When `open_max` was changed last, while it is less than it could be.
@@ -46,6 +48,7 @@ impl<T> Lanes<T> {
             open_max: count,
             not_before: None,
             failures: 0,
+            failures_alone: 0,
             has_opened: false,
             limited_at: None,
         }
@@ -154,15 +157,18 @@ impl<T> Lanes<T> {
     /// A lane has done something: connections are worth having.
     pub(super) fn proved(&mut self) {
         self.failures = 0;
+        self.failures_alone = 0;
         self.not_before = None;
     }
 
-    /// A lane could not be opened; the next attempt waits. Returns how often that has happened in a row.
+    /// A lane could not be opened; the next attempt waits. Returns how often that has happened in a row while no lane was
+    /// connected: a server that refuses a further connection may take the one that it had.
     pub(super) fn refused(&mut self, lane: usize, now: Instant) -> u32 {
         self.lanes[lane] = Lane::Closed;
         self.failures += 1;
+        self.failures_alone += u32::from(!self.is_any_open());
         self.not_before = Some(now + backoff(self.failures));
-        self.failures
+        self.failures_alone
     }
 
     /// A server takes no more connections than are open now. One is always tried.

@@ -141,6 +141,9 @@ impl Planner {
             }
             Event::Failed(id, failure) => {
                 let given = self.lanes.take(lane, |it| it.id == id);
+                if failure.has_moved {
+                    self.lanes.proved();
+                }
                 if !failure.remedy.keeps_connection() {
                     self.take_back(lane);
                 }
@@ -149,6 +152,8 @@ impl Planner {
                     self.lanes.shrink(now);
                 }
                 match given {
+                    // The lanes with the pieces fetch what it has left.
+                    Some(given) if matches!(given.queued.task, Task::Help(_)) => {}
                     // The others go on, and come to it.
                     Some(given) if is_full && self.lanes.is_any_open() => {
                         self.queue.push(given.queued);
@@ -170,10 +175,28 @@ impl Planner {
         self.queue.is_empty() && self.lanes.busy().next().is_none()
     }
 
-    /// A lane has lost its connections: what it had to do is to be done by others.
+    /// A lane has lost its connections: what it had to do is to be done by others, except help.
     fn take_back(&mut self, lane: usize) {
         for given in self.lanes.close(lane) {
-            self.queue.push(given.queued);
+            if !matches!(given.queued.task, Task::Help(_)) {
+                self.queue.push(given.queued);
+            }
+        }
+    }
+
+    /// Has up to `count` further lanes help with a file that comes in pieces.
+    pub fn help(&mut self, file: &File, count: usize) {
+        if !self.pieces.is_any_missing(file) || self.is_given_up {
+            return;
+        }
+        let helping = self
+            .lanes
+            .busy()
+            .filter(|it| it.queued.task.is_help_with(file));
+        let helpers = helping.count() + self.queue.helpers(file);
+        let most = (self.options.lanes_max - 1).saturating_sub(helpers);
+        for _ in 0..count.min(most) {
+            self.queue.push(Queued::new(Task::Help(file.clone())));
         }
     }
 
@@ -212,11 +235,6 @@ impl Planner {
         let task = queued.task.clone();
         self.lanes.give(lane, Given { id, queued });
         Some(Action::Work { lane, id, task })
-    }
-
-    /// Whether work waits for a lane, besides help with files that come in pieces.
-    pub fn wants_lane(&self) -> bool {
-        self.queue.waiting() > self.queue.helpers()
     }
 
     /// When [`poll`](Self::poll) has something to do without an event.
@@ -351,11 +369,15 @@ impl Planner {
             }
             Task::MovePiece(file, _) => {
                 let (is_first, fate) = self.pieces.lost(file);
+                if fate.is_some() {
+                    self.queue.drop_helpers(file);
+                }
                 // Of those that were to begin anew the last one tells.
                 if !is_first && fate != Some(Fate::Anew) {
                     return;
                 }
             }
+            Task::Help(_) => return,
             Task::Move(file) => self.pieces.forget(file),
             // Of a listing that broke off, the files that it has brought are moved.
             Task::ListSource(directory) => {
@@ -438,7 +460,7 @@ impl Planner {
                 let fate = self.pieces.arrived(&file);
                 self.pieces_ended(file, fate, "the source was changed while it was read", now);
             }
-            (task @ Task::MovePiece(..), Outcome::PutOff) => self.queue.push(Queued::new(task)),
+            (Task::Help(_), Outcome::HelperEnded) => {}
             (Task::LookAgain(file, listed), Outcome::Looked(now)) => {
                 self.looked_again(file, &listed, now);
             }
@@ -474,6 +496,9 @@ impl Planner {
 
     /// A piece of a file has ended; it was the last one where the `fate` of the file is known.
     fn pieces_ended(&mut self, file: File, fate: Option<Fate>, message: &str, now: Instant) {
+        if fate.is_some() {
+            self.queue.drop_helpers(&file);
+        }
         match fate {
             Some(Fate::Whole) => self.queue.push(Queued::new(Task::Join(file))),
             Some(Fate::Anew) => {

@@ -10,19 +10,6 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The piece of a lane that helps others with a file of `size` bytes: none of its own.
-    pub const fn of_helper(size: u64) -> Self {
-        Self {
-            begin: size,
-            end: size,
-        }
-    }
-
-    /// Whether it has no bytes, as that of a helper.
-    pub const fn is_empty(&self) -> bool {
-        self.begin >= self.end
-    }
-
     /// What is missing of a file of `size` bytes of which `done` are there, in `count` pieces of much the same length, or
     /// fewer: none is shorter than `least` for that alone.
     pub fn missing(size: u64, done: &[Self], count: usize, least: u64) -> Vec<Self> {

@@ -61,6 +61,11 @@ impl Pieces {
         missing.is_some_and(|it| it.fate == Fate::Anew)
     }
 
+    /// Whether pieces of a file are missing.
+    pub(super) fn is_any_missing(&self, file: &File) -> bool {
+        self.missing.contains_key(&key(file))
+    }
+
     /// A file begins anew. Returns how often it has.
     pub(super) fn begin_anew(&mut self, file: &File) -> u32 {
         let count = self.anew.entry(key(file)).or_default();

@@ -5,7 +5,10 @@ use std::{
     time::Instant,
 };
 
-use super::{lanes::backoff, task::Task};
+use super::{
+    lanes::backoff,
+    task::{File, Task},
+};
 
 /// A task, and how often it has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub(super) struct Queue {
     urgent: VecDeque<Queued>,
     listings: VecDeque<Queued>,
     files: VecDeque<Queued>,
-    /// Lanes without other work help with files that come in pieces.
+    /// Help with files that come in pieces. Lanes do other work first.
     helpers: VecDeque<Queued>,
     /// Tasks that failed, by the time of their next attempt.
     delayed: BTreeMap<(Instant, u64), Queued>,
@@ -35,7 +38,7 @@ impl Queue {
     /// A task waits for a lane.
     pub(super) fn push(&mut self, queued: Queued) {
         match queued.task {
-            Task::MovePiece(_, piece) if piece.is_empty() => self.helpers.push_back(queued),
+            Task::Help(_) => self.helpers.push_back(queued),
             Task::Probe { .. }
             | Task::Make(_)
             | Task::Replace(_)
@@ -88,9 +91,15 @@ impl Queue {
         self.urgent.len() + self.listings.len() + self.files.len() + self.helpers.len()
     }
 
-    /// Lanes that are to help with files, and wait.
-    pub(super) fn helpers(&self) -> usize {
-        self.helpers.len()
+    /// Tasks of help with a file that wait.
+    pub(super) fn helpers(&self, file: &File) -> usize {
+        let helpers = self.helpers.iter();
+        helpers.filter(|it| it.task.is_help_with(file)).count()
+    }
+
+    /// Drops the help with a file.
+    pub(super) fn drop_helpers(&mut self, file: &File) {
+        self.helpers.retain(|it| !it.task.is_help_with(file));
     }
 
     /// Directories that wait to be listed.

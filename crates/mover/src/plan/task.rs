@@ -126,6 +126,8 @@ pub enum Task {
     Move(File),
     /// Move a piece of a file.
     MovePiece(File, Piece),
+    /// Fetch from the pieces of a file that other lanes move.
+    Help(File),
     /// All pieces of a file are there: compare, and give it its name.
     Join(File),
     /// Compare the content of a file at both ends.
@@ -147,6 +149,11 @@ impl Task {
         matches!(self, Self::Move(file) if file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes()))
     }
 
+    /// Whether it is help with this file.
+    pub(super) fn is_help_with(&self, file: &File) -> bool {
+        matches!(self, Self::Help(it) if (it.root, &it.path) == (file.root, &file.path))
+    }
+
     /// What it is about.
     pub fn place(&self) -> (usize, RelativePath) {
         match self {
@@ -163,6 +170,7 @@ impl Task {
             Self::LookForTwin(it, entry) => (it.root, it.path.join(&entry.name)),
             Self::Move(file)
             | Self::MovePiece(file, _)
+            | Self::Help(file)
             | Self::Join(file)
             | Self::Compare(file)
             | Self::LookAgain(file, _)

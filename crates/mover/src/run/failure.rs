@@ -35,6 +35,9 @@ pub(super) enum TaskError {
     /// The source is open for writing, and would be removed.
     #[error("it is open for writing")]
     Busy,
+    /// Another process has the part at the destination open.
+    #[error("another process writes to the part at the destination")]
+    PartTaken,
     /// The source has sent more than it has said.
     #[error("the server sends more than the {0} bytes that it has listed")]
     Endless(u64),
@@ -59,7 +62,7 @@ impl TaskError {
             }
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed | Self::NoRanges | Self::Busy => Remedy::Retry,
+            Self::Changed | Self::NoRanges | Self::Busy | Self::PartTaken => Remedy::Retry,
         }
     }
 

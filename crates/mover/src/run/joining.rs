@@ -22,14 +22,20 @@ pub(super) struct Joining {
     steady: (u32, f64),
     /// Evidence that one connection more would find room, from the windows since it was last refuted.
     evidence: f64,
-    /// Connections that may join now.
+    /// Connections that may join now,
     permits: usize,
+    /// and since when they may.
+    permitted_at: Option<Instant>,
+    /// None may join before: one has failed, or did not come.
+    none_before: Option<Instant>,
+    /// How often in a row that has happened.
+    failures: u32,
     /// Rate before connections joined without a sign that they help.
     trial: Option<f64>,
     /// No such trial begins before.
     no_trial_before: Option<Instant>,
-    /// How often a trial brought nothing.
-    vain_trials: u32,
+    /// How many trials brought nothing.
+    failed_trials: u32,
 }
 
 /// Span over which the rate is measured.
@@ -46,8 +52,10 @@ struct Window {
 /// The state of a download that a decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// Connections that fetch.
+    /// Connections that fetch,
     pub(super) connections: usize,
+    /// and how many there may be.
+    pub(super) connections_max: usize,
     /// A connection has joined that has brought no bytes.
     pub(super) is_any_opening: bool,
     /// Bytes that are missing.
@@ -65,10 +73,23 @@ impl Joining {
             steady: (0, 0.0),
             evidence: 0.0,
             permits: 0,
+            permitted_at: None,
+            none_before: None,
+            failures: 0,
             trial: None,
             no_trial_before: None,
-            vain_trials: 0,
+            failed_trials: 0,
         }
+    }
+
+    /// The download begins again, by one connection.
+    pub(super) fn begin_again(&mut self, now: Instant) {
+        *self = Self {
+            none_before: self.none_before,
+            failures: self.failures,
+            failed_trials: self.failed_trials,
+            ..Self::new(now)
+        };
     }
 
     /// The first bytes of a connection have come, so long after it asked for a data connection.
@@ -92,16 +113,55 @@ impl Joining {
         }
     }
 
+    /// Whether a connection may join. Permits end some time after they were given.
+    pub(super) fn has_permit(&mut self, now: Instant) -> bool {
+        let life = self.round.unwrap_or_default() * PERMIT_ROUNDS;
+        let life = life.max(PERMIT_LEAST);
+        let is_old = self.permitted_at.is_some_and(|it| it + life < now);
+        if self.permits > 0 && is_old {
+            self.failed(now);
+        }
+        self.permits > 0
+    }
+
     /// Takes one of the permits to join.
-    pub(super) fn take_permit(&mut self) -> bool {
-        let may = self.permits > 0;
+    pub(super) fn take_permit(&mut self, now: Instant) -> bool {
+        let may = self.has_permit(now);
         self.permits -= usize::from(may);
         may
     }
 
-    /// Gives permits, if it is time to.
-    pub(super) fn decide(&mut self, load: Load, now: Instant) {
-        let Some(round) = self.round.filter(|_| self.permits == 0) else {
+    /// A connection that may join has failed, or does not come: for a while none may join.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.permits = 0;
+        self.trial = None;
+        self.failures += 1;
+        let pause = FAILURE_PAUSE * 2u32.pow(self.failures.min(FAILURE_DOUBLINGS_MAX) - 1);
+        self.none_before = Some(now + pause);
+    }
+
+    /// A connection that has joined has brought bytes.
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+        self.none_before = None;
+    }
+
+    /// Gives permits, if it is time to. Returns how many.
+    pub(super) fn decide(&mut self, load: Load, now: Instant) -> usize {
+        if self.has_permit(now) {
+            return 0;
+        }
+        let free = load.connections_max.saturating_sub(load.connections);
+        let is_paused = self.none_before.is_some_and(|it| now < it);
+        self.judge(load, free > 0 && !is_paused, now);
+        self.permits = self.permits.min(free);
+        self.permitted_at = Some(now);
+        self.permits
+    }
+
+    /// Measures, and gives permits where connections may join.
+    fn judge(&mut self, load: Load, may_join: bool, now: Instant) {
+        let Some(round) = self.round else {
             return;
         };
         if load.is_any_opening {
@@ -138,7 +198,7 @@ impl Joining {
         self.steady = (self.steady.0 + 1, self.steady.1 + rate);
         let rest_s = load.rest_bytes as f64 / self.best_bytes_per_s.max(1.0);
         let rest_rounds = rest_s / round.as_secs_f64();
-        if rest_s < REST_LEAST_S || rest_rounds < REST_LEAST_ROUNDS {
+        if !may_join || rest_s < REST_LEAST_S || rest_rounds < REST_LEAST_ROUNDS {
             return;
         }
         if self.evidence >= EVIDENCE_LEAST {
@@ -159,8 +219,8 @@ impl Joining {
         self.permits = match self.trial.replace(rate) {
             Some(before) if rate < before * GAIN_LEAST => {
                 self.trial = None;
-                self.vain_trials += 1;
-                let pause = TRIAL_PAUSE * 2u32.saturating_pow(self.vain_trials.min(8));
+                self.failed_trials += 1;
+                let pause = TRIAL_PAUSE * 2u32.saturating_pow(self.failed_trials.min(8));
                 self.no_trial_before = Some(now + pause);
                 self.steady = (0, 0.0);
                 return;
@@ -232,7 +292,17 @@ const TRIAL_WINDOWS: u32 = 5;
 /// A trial that makes the transfer faster by this factor is followed by another one.
 const GAIN_LEAST: f64 = 1.25;
 
-/// Half the pause behind the first trial in vain.
+/// Permits end after so many round trips: a connection and its log-in take six to eight.
+const PERMIT_ROUNDS: u32 = 16;
+
+const PERMIT_LEAST: Duration = Duration::from_secs(5);
+
+/// Pause after a connection has failed to join; twice as long after the next failure.
+const FAILURE_PAUSE: Duration = Duration::from_secs(5);
+
+const FAILURE_DOUBLINGS_MAX: u32 = 7;
+
+/// Half the pause behind the first trial that brought nothing.
 const TRIAL_PAUSE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -272,11 +342,12 @@ mod tests {
             }
             let load = Load {
                 connections: self.connections,
+                connections_max: 8,
                 is_any_opening: false,
                 rest_bytes: self.rest_bytes,
             };
             self.joining.decide(load, self.now);
-            while self.connections < 8 && self.joining.take_permit() {
+            while self.joining.take_permit(self.now) {
                 self.connections += 1;
                 self.joining.opened(2 * ROUND, self.now);
             }
@@ -382,5 +453,58 @@ mod tests {
             path.round(FULL, Duration::ZERO);
         }
         assert_eq!(path.connections, 1);
+    }
+
+    #[test]
+    fn permits_end_where_no_connection_comes() {
+        let mut path = Path::new(1 << 40);
+        let load = Load {
+            connections: 1,
+            connections_max: 8,
+            is_any_opening: false,
+            rest_bytes: 1 << 40,
+        };
+        let mut given = Vec::new();
+        for round in 0..6_000 {
+            path.now += ROUND;
+            path.joining.received(50_000, ROUND * 9 / 10);
+            if path.joining.decide(load, path.now) > 0 {
+                given.push(round);
+            }
+        }
+        // Ten minutes: each failure doubles the pause.
+        assert!((4..10).contains(&given.len()), "{given:?}");
+        path.now += PERMIT_LEAST + ROUND;
+        assert!(!path.joining.take_permit(path.now));
+    }
+
+    #[test]
+    fn none_joins_for_a_while_after_one_was_refused() {
+        let mut path = Path::new(1 << 30);
+        path.joining.failed(path.now);
+        for _ in 0..45 {
+            path.round(50_000, ROUND * 9 / 10);
+        }
+        assert_eq!(path.connections, 1);
+        for _ in 0..45 {
+            path.round(50_000, ROUND * 9 / 10);
+        }
+        assert_eq!(path.connections, 8);
+    }
+
+    #[test]
+    fn a_download_that_begins_again_is_judged_anew() {
+        let mut path = Path::new(1 << 30);
+        for _ in 0..26 {
+            path.round(50_000, ROUND * 9 / 10);
+        }
+        assert_eq!(path.connections, 8);
+        path.connections = 1;
+        path.joining.begin_again(path.now);
+        path.joining.opened(2 * ROUND, path.now);
+        for _ in 0..26 {
+            path.round(50_000, ROUND * 9 / 10);
+        }
+        assert_eq!(path.connections, 8);
     }
 }

@@ -283,6 +283,7 @@ impl Lane {
                 let mut mover = self.mover(&shared, moved_bytes);
                 mover.move_piece(&file, piece).await
             }
+            Task::Help(file) => self.mover(&shared, moved_bytes).help(&file).await,
             Task::Join(file) => self.mover(&shared, moved_bytes).join(&file).await,
             Task::MakeAbove { path, .. } => {
                 self.destination.make_directory(&path, true).await?;

@@ -129,9 +129,6 @@ async fn run_with(
         if planner.is_finished() {
             break;
         }
-        if planner.wants_lane() {
-            shared.ranges.release_waiting();
-        }
         let due = planner.due();
         tokio::select! {
             event = arrived.recv() => {
@@ -142,6 +139,7 @@ async fn run_with(
                     planner.handle(lane, event, Instant::now());
                 }
             }
+            (file, count) = shared.ranges.wanted() => planner.help(&file, count),
             () = until(due) => {}
             _ = ticks.tick() => {}
             () = &mut interrupt => {

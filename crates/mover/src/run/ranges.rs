@@ -14,16 +14,19 @@ use std::{
 use tokio::{sync::Notify, time::sleep_until};
 
 use super::joining::{Joining, Load};
-use crate::{plan::Piece, server::Facts};
+use crate::{
+    plan::{File, Piece},
+    server::Facts,
+};
 
 /// All ranges under way, and those that a lane has given up.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     state: Mutex<State>,
-    /// Wakes the lanes that wait to join, when a lane ends.
+    /// Wakes lanes that wait for the end of a range.
     ended: Notify,
-    /// Has the lanes that wait to join do other work.
-    needed_elsewhere: Notify,
+    /// Tells that further lanes are wanted.
+    wanted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,17 +37,20 @@ struct State {
     left: Vec<(Vec<u8>, Piece)>,
     /// Files that come in pieces, by their parts.
     files: HashMap<Vec<u8>, Fetching>,
+    /// Files that further lanes are wanted for, and how many.
+    wanted: Vec<(File, usize)>,
 }
 
 /// A file that comes in pieces.
 #[derive(Debug)]
 struct Fetching {
+    file: File,
     /// Pieces that no lane has begun with.
     waiting: usize,
-    /// Lanes that fetch.
-    active: usize,
-    /// A lane has left a piece before its end, and another attempt follows.
-    is_interrupted: bool,
+    /// Most connections that fetch.
+    connections_max: usize,
+    /// What has come is of no use.
+    is_spoiled: bool,
     joining: Joining,
     /// A range has begun.
     has_begun: bool,
@@ -52,26 +58,6 @@ struct Fetching {
     is_shared: bool,
     /// Facts of the file after its last byte, from the server.
     facts: Option<Facts>,
-    /// When the last lane ended.
-    idle_since: Instant,
-}
-
-/// The end of a lane's wait to join.
-#[derive(Debug)]
-pub(super) enum Joined<'a> {
-    /// It fetches this range.
-    Range(Range<'a>, Active<'a>),
-    /// Nothing is left to fetch.
-    Over,
-    /// Other work waits for a lane.
-    NeededElsewhere,
-}
-
-/// A lane that fetches a file, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Active<'a> {
-    ranges: &'a Ranges,
-    part: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -84,6 +70,8 @@ struct Running {
     begun: Instant,
     /// Bytes have come.
     is_open: bool,
+    /// It is no part of the lane's own piece.
+    is_taken: bool,
 }
 
 /// How fast a lane fetches.
@@ -105,106 +93,129 @@ pub(super) struct Range<'a> {
 }
 
 impl Ranges {
-    /// A file is to be fetched in so many pieces. Until lanes have begun with all of them, none takes from another one.
-    pub(super) fn expect(&self, part: &[u8], pieces: usize, now: Instant) {
+    /// A file is to be fetched in so many pieces, by `connections_max` connections at most. Until lanes have begun with all
+    /// pieces, none takes from another one.
+    pub(super) fn expect(
+        &self,
+        part: &[u8],
+        file: &File,
+        pieces: usize,
+        connections_max: usize,
+        now: Instant,
+    ) {
         let fetching = Fetching {
+            file: file.clone(),
             waiting: pieces,
-            active: 0,
-            is_interrupted: false,
+            connections_max,
+            is_spoiled: false,
             joining: Joining::new(now),
             has_begun: false,
             is_shared: false,
             facts: None,
-            idle_since: now,
         };
         self.state().files.insert(part.to_vec(), fetching);
     }
 
     /// A lane begins with a piece.
-    pub(super) fn begin_piece(&self, part: &[u8]) -> Active<'_> {
-        if let Some(fetching) = self.state().files.get_mut(part) {
+    pub(super) fn begin_piece(&self, part: &[u8], now: Instant) {
+        let mut state = self.state();
+        let is_alone = !state.running.iter().any(|it| it.part == part);
+        if let Some(fetching) = state.files.get_mut(part) {
             fetching.waiting = fetching.waiting.saturating_sub(1);
-            fetching.is_interrupted = false;
-            fetching.active += 1;
-        }
-        Active {
-            ranges: self,
-            part: part.to_vec(),
+            if is_alone {
+                fetching.joining.begin_again(now);
+            }
         }
     }
 
-    /// Waits until a further lane makes the transfer faster, or is needed elsewhere.
-    pub(super) async fn join(&self, part: &[u8]) -> Joined<'_> {
-        let mut needed = std::pin::pin!(self.needed_elsewhere.notified());
-        needed.as_mut().enable();
+    /// What a lane fetches that helps: what another one has given up, or half of the longest rest, if it may join. With a
+    /// pace it has joined before.
+    pub(super) fn join(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Range<'_>> {
+        let mut state = self.state();
+        let fetching = state.files.get_mut(part)?;
+        if fetching.is_spoiled || fetching.connections_max < 2 {
+            return None;
+        }
+        let may_join = pace.is_some() || fetching.joining.has_permit(now);
+        let range = match state.take_left(part) {
+            Some(range) => range,
+            None if !may_join => return None,
+            None if pace.is_some() => state.split(part, pace, now)?,
+            None => {
+                let range = state.halve(part)?;
+                if let Some(fetching) = state.files.get_mut(part) {
+                    fetching.joining.take_permit(now);
+                }
+                range
+            }
+        };
+        let id = state.run(part, range, true, now);
+        drop(state);
+        Some(self.taken(id, range))
+    }
+
+    /// A lane that was to help has failed.
+    pub(super) fn help_failed(&self, part: &[u8], now: Instant) {
+        if let Some(fetching) = self.state().files.get_mut(part) {
+            fetching.joining.failed(now);
+        }
+    }
+
+    /// The server gives no ranges: the lanes that fetch go on, and none joins.
+    pub(super) fn refuse_help(&self, part: &[u8]) {
+        if let Some(fetching) = self.state().files.get_mut(part) {
+            fetching.connections_max = 1;
+        }
+    }
+
+    /// What has come of a file is of no use: the lanes that fetch it end.
+    pub(super) fn spoil(&self, part: &[u8]) {
+        if let Some(fetching) = self.state().files.get_mut(part) {
+            fetching.is_spoiled = true;
+        }
+    }
+
+    /// Waits until no lane fetches a file any more, and forgets it. What was written to an earlier part is then no longer
+    /// noted.
+    pub(super) async fn settle(&self, part: &[u8]) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
-            let now = Instant::now();
-            match self.try_join(part, now) {
-                Join::Range(id, begin) => {
-                    let range = Range {
-                        ranges: self,
-                        id,
-                        begin,
-                        is_taken: true,
-                    };
-                    return Joined::Range(range, self.begin_piece(part));
-                }
-                Join::Over => return Joined::Over,
-                Join::Later => {
-                    tokio::select! {
-                        () = &mut needed => return Joined::NeededElsewhere,
-                        () = ended => {}
-                        () = sleep_until((now + JOIN_EVERY).into()) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    /// Has the lanes that wait to join end their wait: other work waits for a lane.
-    pub(super) fn release_waiting(&self) {
-        self.needed_elsewhere.notify_waiters();
-    }
-
-    fn try_join(&self, part: &[u8], now: Instant) -> Join {
-        let mut state = self.state();
-        if let Some(at) = state.left.iter().position(|(of, _)| of == part) {
-            let (_, range) = state.left.swap_remove(at);
-            return Join::Range(state.run(part, range, now), range.begin);
-        }
-        let running = state.running.iter().filter(|it| it.part == part);
-        let load = Load {
-            connections: running.clone().count(),
-            is_any_opening: running.clone().any(|it| !it.is_open),
-            rest_bytes: running.map(|it| it.range.end.saturating_sub(it.at)).sum(),
-        };
-        let Some(fetching) = state.files.get_mut(part) else {
-            return Join::Over;
-        };
-        if fetching.active == 0 {
-            let is_expected = fetching.waiting > 0 || fetching.is_interrupted;
-            let idle = now.saturating_duration_since(fetching.idle_since);
-            return match is_expected && idle < IDLE_MAX {
-                true => Join::Later,
-                false => Join::Over,
-            };
-        }
-        if load.connections > 0 && fetching.waiting == 0 {
-            fetching.joining.decide(load, now);
-            if fetching.joining.take_permit()
-                && let Some(range) = state.halve(part)
             {
-                return Join::Range(state.run(part, range, now), range.begin);
+                let mut state = self.state();
+                if !state.running.iter().any(|it| it.part == part) {
+                    state.left.retain(|(of, _)| of != part);
+                    state.files.remove(part);
+                    return;
+                }
             }
+            self.spoil(part);
+            ended.await;
         }
-        Join::Later
+    }
+
+    /// Waits until further lanes are wanted. Returns for which file, and how many.
+    pub(super) async fn wanted(&self) -> (File, usize) {
+        loop {
+            if let Some(wanted) = self.state().wanted.pop() {
+                return wanted;
+            }
+            self.wanted.notified().await;
+        }
+    }
+
+    fn taken(&self, id: u64, range: Piece) -> Range<'_> {
+        Range {
+            ranges: self,
+            id,
+            begin: range.begin,
+            is_taken: true,
+        }
     }
 
     /// A lane begins with a range of its own piece.
     pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> Range<'_> {
-        let id = self.state().run(part, range, now);
+        let id = self.state().run(part, range, false, now);
         Range {
             ranges: self,
             id,
@@ -214,21 +225,37 @@ impl Ranges {
     }
 
     /// What a lane fetches that has nothing left of its own piece: what another one has given up, or the end of the rest that
-    /// would take longest. Without a pace it takes half of that.
-    pub(super) fn take(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Range<'_>> {
+    /// would take longest. Without a pace it takes half of that. `None` once no range is left outside of a piece: until then
+    /// the lane waits, since a lane that helps may give its range up.
+    pub(super) async fn take(&self, part: &[u8], pace: Option<Pace>) -> Option<Range<'_>> {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let now = Instant::now();
+            match self.try_take(part, pace, now) {
+                Taken::Range(range) => return Some(range),
+                Taken::Nothing => return None,
+                Taken::Later => tokio::select! {
+                    () = ended => {}
+                    () = sleep_until((now + LOOK_EVERY).into()) => {}
+                },
+            }
+        }
+    }
+
+    fn try_take(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Taken<'_> {
         let mut state = self.state();
-        let range = match state.left.iter().position(|(of, _)| of == part) {
-            Some(at) => state.left.swap_remove(at).1,
-            None => state.split(part, pace, now)?,
+        let found = state.take_left(part);
+        let Some(range) = found.or_else(|| state.split(part, pace, now)) else {
+            let mut running = state.running.iter();
+            return match running.any(|it| it.is_taken && it.part == part) {
+                true => Taken::Later,
+                false => Taken::Nothing,
+            };
         };
-        let id = state.run(part, range, now);
+        let id = state.run(part, range, true, now);
         drop(state);
-        Some(Range {
-            ranges: self,
-            id,
-            begin: range.begin,
-            is_taken: true,
-        })
+        Taken::Range(self.taken(id, range))
     }
 
     /// Notes the facts of a file that its server has sent behind the last byte. They hold for the whole file if one lane
@@ -254,7 +281,7 @@ impl Ranges {
         all.map(|(_, range)| range).collect()
     }
 
-    /// A file begins anew.
+    /// All of a file is there.
     pub(super) fn forget(&self, part: &[u8]) {
         let mut state = self.state();
         state.left.retain(|(of, _)| of != part);
@@ -266,28 +293,19 @@ impl Ranges {
     }
 }
 
-/// The answer to a lane that would join.
-enum Join {
-    /// It fetches this range from this byte on.
-    Range(u64, u64),
-    /// Not now.
+/// The answer to a lane that has nothing left of its own piece.
+#[derive(Debug)]
+enum Taken<'a> {
+    /// It fetches this range.
+    Range(Range<'a>),
+    /// Lanes fetch ranges that they may give up.
     Later,
     /// Nothing is left to fetch.
-    Over,
-}
-
-impl Drop for Active<'_> {
-    fn drop(&mut self) {
-        if let Some(fetching) = self.ranges.state().files.get_mut(&self.part) {
-            fetching.active = fetching.active.saturating_sub(1);
-            fetching.idle_since = Instant::now();
-        }
-        self.ranges.ended.notify_waiters();
-    }
+    Nothing,
 }
 
 impl State {
-    fn run(&mut self, part: &[u8], range: Piece, now: Instant) -> u64 {
+    fn run(&mut self, part: &[u8], range: Piece, is_taken: bool, now: Instant) -> u64 {
         self.begun += 1;
         if let Some(fetching) = self.files.get_mut(part) {
             fetching.is_shared |= fetching.has_begun;
@@ -301,8 +319,36 @@ impl State {
             at: range.begin,
             begun: now,
             is_open: false,
+            is_taken,
         });
         self.begun
+    }
+
+    fn take_left(&mut self, part: &[u8]) -> Option<Piece> {
+        let at = self.left.iter().position(|(of, _)| of == part)?;
+        Some(self.left.swap_remove(at).1)
+    }
+
+    /// Notes that further lanes are wanted for a file, if it is time to. Returns whether they are.
+    fn want(&mut self, part: &[u8], now: Instant) -> bool {
+        let running = self.running.iter().filter(|it| it.part == part);
+        let Some(fetching) = self.files.get_mut(part) else {
+            return false;
+        };
+        if fetching.waiting > 0 || fetching.is_spoiled || fetching.connections_max < 2 {
+            return false;
+        }
+        let load = Load {
+            connections: running.clone().count(),
+            connections_max: fetching.connections_max,
+            is_any_opening: running.clone().any(|it| !it.is_open),
+            rest_bytes: running.map(|it| it.range.end.saturating_sub(it.at)).sum(),
+        };
+        let count = fetching.joining.decide(load, now);
+        if count > 0 {
+            self.wanted.push((fetching.file.clone(), count));
+        }
+        count > 0
     }
 
     /// Takes half of the longest rest from the lane that has it.
@@ -389,11 +435,8 @@ const REST_LEAST_S: f64 = 2.0;
 
 const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 
-/// How often a lane that waits looks whether it may join.
-const JOIN_EVERY: Duration = Duration::from_millis(25);
-
-/// How long lanes wait for another attempt at a piece.
-const IDLE_MAX: Duration = Duration::from_secs(5);
+/// How often a lane that waits for others looks whether it may take from them.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The other lane goes on, too: it may have begun a moment ago.
 const SHARE_MAX: f64 = 15.0 / 16.0;
@@ -406,8 +449,19 @@ impl Range<'_> {
         running.expect("a range runs until it is dropped").range
     }
 
-    /// Bytes that may be read at `at`, `most` at most. None: the range ends there.
+    /// Whether what has come of the file is of no use.
+    pub(super) fn is_spoiled(&self) -> bool {
+        let state = self.ranges.state();
+        let running = state.running.iter().find(|it| it.id == self.id);
+        let fetching = running.and_then(|it| state.files.get(&it.part));
+        fetching.is_some_and(|it| it.is_spoiled)
+    }
+
+    /// Bytes that may be read at `at`, `most` at most. None: the range ends there, or the file is spoiled.
     pub(super) fn room(&self, at: u64, most: usize) -> usize {
+        if self.is_spoiled() {
+            return 0;
+        }
         let mut state = self.ranges.state();
         let running = state.running.iter_mut().find(|it| it.id == self.id);
         let running = running.expect("a range runs until it is dropped");
@@ -432,7 +486,14 @@ impl Range<'_> {
             false => {
                 let opening = now.saturating_duration_since(running.begun);
                 fetching.joining.opened(opening, now);
+                if self.is_taken {
+                    fetching.joining.succeeded();
+                }
             }
+        }
+        let part = running.part.clone();
+        if state.want(&part, now) {
+            self.ranges.wanted.notify_one();
         }
     }
 
@@ -453,20 +514,26 @@ impl Drop for Range<'_> {
             begin: self.begin,
             ..range
         };
-        if missing.begin >= missing.end {
-            return;
+        if self.is_taken && missing.begin < missing.end {
+            // The lane in front goes on into it, unless it ends just now.
+            let mut running = state.running.iter_mut();
+            let in_front = running.find(|it| {
+                it.part == part && it.range.end == missing.begin && it.at < it.range.end
+            });
+            match in_front {
+                Some(running) => running.range.end = missing.end,
+                None => state.left.push((part, missing)),
+            }
         }
-        if self.is_taken {
-            state.left.push((part, missing));
-        } else if let Some(fetching) = state.files.get_mut(&part) {
-            fetching.is_interrupted = true;
-        }
+        drop(state);
+        self.ranges.ended.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::RelativePath;
 
     const PART: &[u8] = b"film.part";
 
@@ -475,6 +542,41 @@ mod tests {
     }
 
     const MIB: u64 = 1 << 20;
+
+    fn film() -> File {
+        File {
+            root: 0,
+            path: RelativePath::default(),
+            size_bytes: None,
+            modified: None,
+            link: None,
+        }
+    }
+
+    fn take<'a>(
+        ranges: &'a Ranges,
+        part: &[u8],
+        pace: Option<Pace>,
+        now: Instant,
+    ) -> Option<Range<'a>> {
+        match ranges.try_take(part, pace, now) {
+            Taken::Range(range) => Some(range),
+            Taken::Later | Taken::Nothing => None,
+        }
+    }
+
+    /// A file of 100 MiB that one lane fetches in bursts, until further lanes are wanted. Returns when that is.
+    fn fetch_in_bursts(ranges: &Ranges, own: &Range<'_>, begun: Instant) -> Instant {
+        let round = Duration::from_millis(100);
+        let mut now = begun + 2 * round;
+        own.received(1, 2 * round, now);
+        while ranges.state().wanted.is_empty() {
+            now += round;
+            assert!(now < after(begun, 5), "none is wanted");
+            own.received(50_000, round * 9 / 10, now);
+        }
+        now
+    }
 
     fn after(begun: Instant, seconds: u64) -> Instant {
         begun + Duration::from_secs(seconds)
@@ -489,7 +591,7 @@ mod tests {
         let _other = ranges.begin(b"other.part", piece(0, 9000 * MIB), begun);
         assert_eq!(fast.room(0, 50 << 20), 50 << 20);
         assert_eq!(slow.room(100 * MIB, 4 << 20), 4 << 20);
-        let taken = ranges.take(PART, None, now).expect("there is enough");
+        let taken = take(&ranges, PART, None, now).expect("there is enough");
         assert_eq!(taken.now(), piece(122 * MIB, 140 * MIB));
         assert_eq!(slow.now(), piece(100 * MIB, 122 * MIB));
         assert_eq!(slow.room(104 * MIB, 1 << 30), 18 << 20, "up to that");
@@ -503,10 +605,10 @@ mod tests {
         let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
         assert_eq!(slow.room(0, 1 << 20), 1 << 20);
         let fast = Pace::of(3 * MIB, begun, now);
-        let taken = ranges.take(PART, Some(fast), now).expect("enough");
+        let taken = take(&ranges, PART, Some(fast), now).expect("enough");
         assert_eq!(taken.now(), piece(11 * MIB, 41 * MIB));
         let endless = Pace::of(u64::MAX, begun, now);
-        assert!(ranges.take(PART, Some(endless), now).is_some());
+        assert!(take(&ranges, PART, Some(endless), now).is_some());
         assert!(slow.now().end > MIB, "the slow one goes on");
     }
 
@@ -520,7 +622,7 @@ mod tests {
         let _young = ranges.begin(PART, piece(50 * MIB, 90 * MIB), now);
         let _tiny = ranges.begin(PART, piece(99 * MIB, 99 * MIB + 5), now);
         let pace = Pace::of(300 * MIB, begun, now);
-        let taken = ranges.take(PART, Some(pace), now).expect("enough");
+        let taken = take(&ranges, PART, Some(pace), now).expect("enough");
         assert_eq!(taken.now().end, 41 * MIB, "of the slow one");
     }
 
@@ -528,12 +630,12 @@ mod tests {
     fn none_takes_while_a_piece_waits() {
         let (ranges, begun) = (Ranges::default(), Instant::now());
         let now = after(begun, 10);
-        ranges.expect(PART, 2, begun);
-        let _first = ranges.begin_piece(PART);
+        ranges.expect(PART, &film(), 2, 4, begun);
+        ranges.begin_piece(PART, begun);
         let _own = ranges.begin(PART, piece(0, 50 * MIB), begun);
-        assert!(ranges.take(PART, None, now).is_none());
-        let _second = ranges.begin_piece(PART);
-        assert!(ranges.take(PART, None, now).is_some());
+        assert!(take(&ranges, PART, None, now).is_none());
+        ranges.begin_piece(PART, begun);
+        assert!(take(&ranges, PART, None, now).is_some());
     }
 
     #[test]
@@ -543,7 +645,7 @@ mod tests {
         let slow = ranges.begin(PART, piece(0, 41 * MIB), begun);
         assert_eq!(slow.room(0, 1 << 20), 1 << 20);
         let pace = Pace::of(41 * MIB, begun, now);
-        assert!(ranges.take(PART, Some(pace), now).is_some());
+        assert!(take(&ranges, PART, Some(pace), now).is_some());
     }
 
     #[test]
@@ -551,8 +653,11 @@ mod tests {
         let (ranges, begun) = (Ranges::default(), Instant::now());
         let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
         assert_eq!(own.room(0, 90 << 20), 90 << 20);
-        assert!(ranges.take(PART, None, after(begun, 9)).is_none(), "1 s");
-        assert!(ranges.take(PART, None, after(begun, 90)).is_some(), "10 s");
+        assert!(take(&ranges, PART, None, after(begun, 9)).is_none(), "1 s");
+        assert!(
+            take(&ranges, PART, None, after(begun, 90)).is_some(),
+            "10 s"
+        );
     }
 
     #[test]
@@ -560,14 +665,14 @@ mod tests {
         let (ranges, begun) = (Ranges::default(), Instant::now());
         let now = after(begun, 10);
         let _own = ranges.begin(PART, piece(0, 10 * MIB), begun);
-        let mut taken = ranges.take(PART, None, now).expect("there is enough");
+        let mut taken = take(&ranges, PART, None, now).expect("there is enough");
         taken.has_come_to(7 * MIB);
         drop(taken);
         assert_eq!(
             ranges.of(PART),
             [piece(0, 5 * MIB), piece(7 * MIB, 10 * MIB)]
         );
-        let again = ranges.take(PART, None, now).expect("it is left");
+        let again = take(&ranges, PART, None, now).expect("it is left");
         assert_eq!(again.now(), piece(7 * MIB, 10 * MIB));
     }
 
@@ -578,9 +683,117 @@ mod tests {
         drop(ranges.begin(PART, piece(0, 10 * MIB), begun));
         assert_eq!(ranges.of(PART), []);
         let own = ranges.begin(PART, piece(0, 10 * MIB), begun);
-        let mut taken = ranges.take(PART, None, now).expect("there is enough");
+        let mut taken = take(&ranges, PART, None, now).expect("there is enough");
         taken.has_come_to(10 * MIB);
         drop((own, taken));
         assert_eq!(ranges.of(PART), [], "all is there");
+    }
+
+    #[tokio::test]
+    async fn a_lane_joins_once_it_is_wanted() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        ranges.expect(PART, &film(), 1, 4, begun);
+        ranges.begin_piece(PART, begun);
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        assert!(ranges.join(PART, None, begun).is_none(), "no sign of room");
+        let now = fetch_in_bursts(&ranges, &own, begun);
+        assert_eq!(ranges.wanted().await, (film(), 1));
+        let joined = ranges.join(PART, None, now).expect("it is wanted");
+        assert_eq!(joined.now(), piece(50 * MIB, 100 * MIB));
+        assert!(ranges.join(PART, None, now).is_none(), "one is enough");
+    }
+
+    #[test]
+    fn a_permit_is_kept_while_nothing_can_be_taken() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        ranges.expect(PART, &film(), 1, 4, begun);
+        ranges.begin_piece(PART, begun);
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let now = fetch_in_bursts(&ranges, &own, begun);
+        assert_eq!(own.room(0, 99 << 20), 99 << 20);
+        assert!(ranges.join(PART, None, now).is_none(), "half of 1 MiB");
+        own.room(0, 1);
+        assert!(ranges.join(PART, None, now).is_some());
+    }
+
+    #[test]
+    fn a_range_that_is_given_up_goes_back_to_the_lane_in_front() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let taken = take(&ranges, PART, None, now).expect("there is enough");
+        assert_eq!(own.now(), piece(0, 50 * MIB));
+        drop(taken);
+        assert_eq!(own.now(), piece(0, 100 * MIB));
+        assert_eq!(ranges.of(PART), [piece(0, 100 * MIB)]);
+    }
+
+    #[test]
+    fn a_range_that_is_given_up_too_late_is_left_to_any_lane() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let taken = take(&ranges, PART, None, now).expect("there is enough");
+        assert_eq!(own.room(0, 50 << 20), 50 << 20);
+        drop(taken);
+        assert_eq!(own.room(50 * MIB, 1), 0);
+        drop(own);
+        let rest = take(&ranges, PART, None, now).expect("it is left");
+        assert_eq!(rest.now(), piece(50 * MIB, 100 * MIB));
+    }
+
+    #[tokio::test]
+    async fn a_lane_with_a_piece_waits_for_those_that_help() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let taken = take(&ranges, PART, None, after(begun, 10)).expect("there is enough");
+        assert_eq!(taken.room(50 * MIB, 50 << 20), 50 << 20);
+        drop(own);
+        let waiting = async {
+            let rest = ranges.take(PART, None).await.expect("it was given up");
+            assert_eq!(rest.now(), piece(50 * MIB, 100 * MIB));
+            drop(rest);
+        };
+        let failing = async {
+            tokio::task::yield_now().await;
+            drop(taken);
+        };
+        tokio::join!(waiting, failing);
+        let mut rest = take(&ranges, PART, None, after(begun, 10)).expect("left again");
+        rest.has_come_to(100 * MIB);
+        drop(rest);
+        assert!(ranges.take(PART, None).await.is_none(), "all is there");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_spoiled_ends_for_all_lanes_before_it_begins_anew() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        ranges.expect(PART, &film(), 1, 4, begun);
+        ranges.begin_piece(PART, begun);
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let taken = take(&ranges, PART, None, after(begun, 10)).expect("there is enough");
+        ranges.spoil(PART);
+        assert_eq!((own.room(0, 9), taken.room(50 * MIB, 9)), (0, 0));
+        assert!(own.is_spoiled() && ranges.join(PART, None, begun).is_none());
+        drop(own);
+        let mut settling = std::pin::pin!(ranges.settle(PART));
+        let pause = Duration::from_millis(20);
+        let early = tokio::time::timeout(pause, &mut settling).await;
+        assert!(early.is_err(), "a lane still fetches");
+        drop(taken);
+        settling.await;
+        assert_eq!(ranges.of(PART), []);
+    }
+
+    #[test]
+    fn none_joins_where_the_server_gives_no_ranges() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        ranges.expect(PART, &film(), 1, 4, begun);
+        ranges.begin_piece(PART, begun);
+        let own = ranges.begin(PART, piece(0, 100 * MIB), begun);
+        let now = fetch_in_bursts(&ranges, &own, begun);
+        ranges.refuse_help(PART);
+        assert!(ranges.join(PART, None, now).is_none());
+        assert_eq!(own.room(0, 9), 9, "the first lane goes on");
     }
 }

@@ -44,16 +44,100 @@ fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     assert_eq!(left.count(), 1, "no part is left");
 }
 
+/// The first one goes on by itself.
 #[test]
-fn a_large_file_comes_by_one_connection_that_is_fast() {
+fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
+    let film = content(SIZE);
+    let film = &film;
+    std::thread::scope(|scope| {
+        for reply in [
+            "451 one at a time",
+            "550 one at a time",
+            "450 busy",
+            "421 full",
+        ] {
+            scope.spawn(move || {
+                let world = World::new();
+                let server = Scripted::start(Manners {
+                    slows_downloads: SLOW_STEP,
+                    refuses_second_download: Some(reply),
+                    ..Manners::default()
+                });
+                server.put("film", film);
+                let copied = world.run(download(&world, &server));
+                assert_eq!(copied.summary.tally.moved, 1, "{reply}: {:?}", copied.notes);
+                assert!(fs::read(world.here("film")).expect("it is there") == *film);
+                assert_eq!(
+                    copied.moved_bytes, SIZE as u64,
+                    "{reply}: nothing came twice"
+                );
+                assert!(server.state().refused >= 1, "{reply}: one was to join");
+                assert_eq!(server.state().downloads, 1, "{reply}");
+            });
+        }
+    });
+}
+
+/// That of the lane with the piece, and that of one that helps.
+#[test]
+fn a_download_that_breaks_off_is_gone_on_with_beside_the_others() {
+    for number in [1, 2] {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            slows_downloads: SLOW_STEP,
+            breaks_download: Some((number, if number == 1 { 40 } else { 2 })),
+            ..Manners::default()
+        });
+        let film = content(SIZE);
+        server.put("film", &film);
+        let copied = world.run(download(&world, &server));
+        assert_eq!(
+            copied.summary.tally.moved, 1,
+            "{number}: {:?}",
+            copied.notes
+        );
+        assert!(fs::read(world.here("film")).expect("it is there") == film);
+        assert_eq!(copied.moved_bytes, SIZE as u64, "nothing came twice");
+        assert!(server.state().downloads >= 3, "{number} broke off");
+    }
+}
+
+#[test]
+fn an_interrupted_run_of_several_connections_is_gone_on_with_by_its_gaps() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = Scripted::start(Manners {
+        slows_downloads: SLOW_STEP * 3,
+        ..Manners::default()
+    });
+    let film = content(SIZE);
+    server.put("film", &film);
+    let mut job = download(&world, &server);
+    job.plan.lanes_max = 2;
+    let first = world.run_until(job, SIZE as u64 * 3 / 4);
+    assert!(first.summary.is_interrupted);
+    assert!(rests(&server) >= 1, "a connection has joined");
+    let second = world.run(download(&world, &server));
+    assert_eq!(second.summary.tally.moved, 1, "{:?}", second.notes);
+    assert!(fs::read(world.here("film")).expect("it is there") == film);
+    assert!(second.moved_bytes < SIZE as u64, "some of it was there");
+    assert!(first.moved_bytes + second.moved_bytes >= SIZE as u64);
+}
+
+/// A server that takes `REST` for nothing, and refuses it.
+#[test]
+fn a_server_that_refuses_offsets_gives_the_file_by_one() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        slows_downloads: SLOW_STEP,
+        refuses: [("REST", "502 not here")].into(),
+        ..Manners::default()
+    });
     let film = content(SIZE);
     server.put("film", &film);
     let copied = world.run(download(&world, &server));
     assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
     assert!(fs::read(world.here("film")).expect("it is there") == film);
-    assert_eq!(rests(&server), 0, "none has joined");
+    assert_eq!(copied.moved_bytes, SIZE as u64, "the first lane goes on");
 }
 
 /// One of two connections is slow: it fetches less than its half.

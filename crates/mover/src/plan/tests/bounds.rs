@@ -392,63 +392,148 @@ fn with_a_file() -> Desk {
     desk
 }
 
-/// The first lane has all bytes to fetch, and others may help.
-fn with_helpers(count: usize) -> Desk {
+/// The first lane has all bytes to fetch. Returns the file, too.
+fn with_a_piece() -> (Desk, File) {
     let mut desk = with_a_file();
-    let mut pieces = vec![Piece { begin: 0, end: 300 }];
-    pieces.resize(1 + count, Piece::of_helper(300));
-    desk.done(Outcome::Split(pieces));
-    desk
+    let Task::Move(file) = desk.done(Outcome::Split(vec![Piece { begin: 0, end: 300 }])) else {
+        panic!("the file is moved first");
+    };
+    (desk, file)
+}
+
+/// Further lanes are asked for.
+fn with_helpers(count: usize) -> (Desk, File) {
+    let (mut desk, file) = with_a_piece();
+    desk.planner.help(&file, count);
+    desk.ask();
+    (desk, file)
 }
 
 fn is_help(task: &Task) -> bool {
-    matches!(task, Task::MovePiece(_, piece) if piece.is_empty())
+    matches!(task, Task::Help(_))
 }
 
 #[test]
-fn a_file_in_pieces_begins_before_further_lanes_are_up() {
-    let mut desk = with_helpers(2);
-    assert_eq!((desk.opening.len(), desk.work.len()), (2, 1));
-    assert!(!is_help(&desk.work[0].2));
+fn a_file_in_pieces_opens_one_connection_until_more_are_asked_for() {
+    let (mut desk, file) = with_a_piece();
+    assert_eq!((desk.opening.len(), desk.work.len()), (0, 1));
+    desk.planner.help(&file, 1);
+    desk.ask();
+    assert_eq!(desk.opening.len(), 1);
     desk.open();
     assert!(is_help(&desk.work[1].2));
 }
 
 #[test]
-fn a_file_in_pieces_is_whole_although_no_further_lane_comes_up() {
-    let mut desk = with_helpers(2);
-    desk.refuse(Remedy::FewerConnections);
-    desk.refuse(Remedy::FewerConnections);
-    for _ in 0..3 {
-        assert!(matches!(desk.work[0].2, Task::MovePiece(..)));
-        desk.done(Outcome::Arrived);
+fn helpers_of_a_file_have_a_bound() {
+    let (mut desk, file) = with_helpers(9);
+    desk.planner.help(&file, 9);
+    assert_eq!(desk.planner.queue.helpers(&file), 2);
+    desk.ask();
+    desk.open();
+    desk.open();
+    desk.planner.help(&file, 9);
+    assert_eq!(desk.planner.queue.waiting(), 0, "two of three lanes help");
+}
+
+#[test]
+fn a_file_in_pieces_is_whole_once_its_pieces_are() {
+    let (mut desk, file) = with_helpers(2);
+    desk.open();
+    assert!(is_help(&desk.work[1].2));
+    desk.done(Outcome::Arrived);
+    assert!(desk.work.iter().any(|it| matches!(it.2, Task::Join(_))));
+    assert_eq!(desk.planner.queue.helpers(&file), 0);
+    desk.planner.help(&file, 2);
+    assert_eq!(desk.planner.queue.helpers(&file), 0, "it is whole");
+}
+
+#[test]
+fn a_file_has_its_name_before_the_next_one_begins() {
+    let mut desk = Desk::new(2, lanes(1));
+    desk.open();
+    for _ in 0..2 {
+        desk.done(Outcome::Probed(Probe::File {
+            size_bytes: Some(300),
+            modified: None,
+            there: None,
+            above: None,
+        }));
     }
-    assert!(matches!(desk.work[0].2, Task::Join(_)));
+    desk.done(Outcome::Split(vec![Piece { begin: 0, end: 300 }]));
+    let Task::MovePiece(file, _) = &desk.work[0].2 else {
+        panic!("the piece is first: {:?}", desk.work);
+    };
+    desk.planner.help(&file.clone(), 1);
+    desk.done(Outcome::Arrived);
+    assert!(matches!(desk.work[0].2, Task::Join(_)), "{:?}", desk.work);
+    let moved = Outcome::Moved {
+        bytes: 300,
+        modified_unix_s: None,
+        proof: Proof::Size,
+    };
+    desk.done(moved);
+    assert!(matches!(desk.work[0].2, Task::Move(_)), "{:?}", desk.work);
+}
+
+#[test]
+fn a_helper_that_fails_fails_no_file() {
+    for remedy in [
+        Remedy::Retry,
+        Remedy::Reconnect,
+        Remedy::FewerTransfers,
+        Remedy::FewerConnections,
+        Remedy::GiveUpFile,
+        Remedy::GiveUpServer,
+    ] {
+        let (mut desk, _) = with_helpers(1);
+        desk.open();
+        let (lane, id, task) = desk.work.pop().expect("a lane helps");
+        assert!(is_help(&task));
+        let failure = Failure {
+            is_anew: remedy == Remedy::Retry,
+            ..failure(remedy)
+        };
+        desk.planner
+            .handle(lane, Event::Failed(id, failure), desk.now);
+        desk.ask();
+        assert_eq!(desk.failures(), [""; 0], "{remedy:?}");
+        assert!(desk.opening.is_empty(), "{remedy:?}");
+        desk.done(Outcome::Arrived);
+        assert!(matches!(desk.work[0].2, Task::Join(_)), "{remedy:?}");
+    }
 }
 
 #[test]
 fn other_files_come_before_help_with_one_in_pieces() {
-    let mut desk = with_helpers(2);
-    let file = match &desk.work[0].2 {
-        Task::MovePiece(file, _) => file.clone(),
-        task => panic!("{task:?}"),
-    };
-    assert!(!desk.planner.wants_lane());
+    let (mut desk, file) = with_helpers(2);
     desk.planner.queue.push(Queued::new(Task::Move(file)));
-    assert!(desk.planner.wants_lane());
     desk.open();
     assert!(matches!(desk.work[1].2, Task::Move(_)));
     desk.open();
     assert!(is_help(&desk.work[2].2));
 }
 
+/// A server refuses a second connection again and again while the first one fetches.
 #[test]
-fn help_that_is_put_off_waits_for_a_lane_again() {
-    let mut desk = with_helpers(1);
-    desk.open();
-    let (lane, id, _) = desk.work.pop().expect("a lane helps");
-    desk.planner
-        .handle(lane, Event::Done(id, Outcome::PutOff), desk.now);
+fn refusals_beside_an_open_connection_do_not_end_the_job() {
+    let (mut desk, file) = with_a_piece();
+    for _ in 0..20 {
+        desk.planner.help(&file, 1);
+        desk.now += Duration::from_secs(300);
+        desk.ask();
+        if !desk.opening.is_empty() {
+            desk.refuse(Remedy::FewerConnections);
+        }
+    }
+    desk.fail(Remedy::Reconnect);
+    desk.now += Duration::from_secs(60);
     desk.ask();
-    assert!(is_help(&desk.work[1].2));
+    desk.refuse(Remedy::FewerConnections);
+    assert_eq!(desk.failures(), [""; 0]);
+    desk.now += Duration::from_secs(60);
+    desk.ask();
+    desk.open();
+    desk.done(Outcome::Arrived);
+    assert!(desk.work.iter().any(|it| matches!(it.2, Task::Join(_))));
 }

@@ -211,6 +211,7 @@ impl Trees {
                 Outcome::Split(vec![piece(0), piece(1)])
             }
             Task::MovePiece(..) => Outcome::Arrived,
+            Task::Help(_) => Outcome::HelperEnded,
             Task::Move(_) | Task::Join(_) => {
                 assert!(
                     self.deleted.is_empty() || self.was_directory(path),

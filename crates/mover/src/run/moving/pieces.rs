@@ -17,7 +17,7 @@ use crate::{
     plan::{File, Outcome, Piece},
     run::{
         local::{LocalEnd, LocalWriter},
-        ranges::{Joined, Pace, Range},
+        ranges::{Pace, Range},
     },
     server,
 };
@@ -28,6 +28,9 @@ impl Mover<'_> {
         &mut self,
         file: &File,
     ) -> Result<Option<Vec<Piece>>, TaskError> {
+        if let Some(key) = self.pieces_key(file) {
+            self.shared.ranges.settle(&key).await;
+        }
         let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Ok(None);
         };
@@ -73,13 +76,15 @@ impl Mover<'_> {
                 Vec::new()
             }
         };
-        let size = origin.size_bytes;
-        let mut pieces = Piece::missing(size, &done, 1, u64::MAX);
-        let ranges = &self.shared.ranges;
-        ranges.expect(&names.key, pieces.len(), Instant::now());
-        if !pieces.is_empty() && gives_ranges {
-            pieces.resize(pieces.len().max(lanes), Piece::of_helper(size));
-        }
+        let pieces = Piece::missing(origin.size_bytes, &done, 1, u64::MAX);
+        let connections_max = if gives_ranges { lanes } else { 1 };
+        self.shared.ranges.expect(
+            &names.key,
+            file,
+            pieces.len(),
+            connections_max,
+            Instant::now(),
+        );
         Ok(Some(pieces))
     }
 
@@ -93,10 +98,7 @@ impl Mover<'_> {
         let Some(key) = self.pieces_key(file) else {
             return Err(TaskError::Changed);
         };
-        if piece.is_empty() {
-            return self.help(file, &key).await;
-        }
-        let _active = ranges.begin_piece(&key);
+        ranges.begin_piece(&key, Instant::now());
         // Other lanes may have taken a part of it at an earlier attempt. What they end meanwhile is in the journal.
         let of_others = ranges.of(&key);
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
@@ -122,51 +124,48 @@ impl Mover<'_> {
             self.mend_source().await?;
             let range = ranges.begin(&names.key, gap, Instant::now());
             pace = Some(
-                self.fetch_range((&names, &journal), &mut part, origin, range)
+                self.fetch_range((&names, &journal), &mut part, origin, range, false)
                     .await?,
             );
         }
-        self.take_rests((&names, &journal), &mut part, origin, pace)
-            .await?;
+        while let Some(range) = ranges.take(&names.key, pace).await {
+            self.mend_source().await?;
+            pace = Some(
+                self.fetch_range((&names, &journal), &mut part, origin, range, false)
+                    .await?,
+            );
+        }
         Ok(Outcome::Arrived)
     }
 
-    /// Fetches from the pieces of other lanes, once that makes the transfer faster.
-    async fn help(&mut self, file: &File, key: &[u8]) -> Result<Outcome, TaskError> {
+    /// Fetches from the pieces of other lanes. A failure is of no consequence to them.
+    pub(in crate::run) async fn help(&mut self, file: &File) -> Result<Outcome, TaskError> {
         let ranges = &self.shared.ranges;
-        let (range, _active) = match ranges.join(key).await {
-            Joined::Range(range, active) => (range, active),
-            Joined::Over => return Ok(Outcome::Arrived),
-            Joined::NeededElsewhere => return Ok(Outcome::PutOff),
+        let Some(key) = self.pieces_key(file) else {
+            return Ok(Outcome::HelperEnded);
         };
+        let mut pace = None;
+        while let Some(range) = ranges.join(&key, pace, Instant::now()) {
+            match self.help_with(file, range).await {
+                Ok(fetched) => pace = Some(fetched),
+                Err(error) => {
+                    ranges.help_failed(&key, Instant::now());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Outcome::HelperEnded)
+    }
+
+    /// Fetches one range. While it runs, the file does not begin anew, so the part is the right one.
+    async fn help_with(&mut self, file: &File, range: Range<'_>) -> Result<Pace, TaskError> {
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
         let mut part = self.open_pieces(&names, &journal).await?;
         self.mend_source().await?;
-        let names = (&names, &journal);
-        let pace = self
-            .fetch_range(names, &mut part, begun.origin, range)
-            .await?;
-        self.take_rests(names, &mut part, begun.origin, Some(pace))
-            .await?;
-        Ok(Outcome::Arrived)
-    }
-
-    /// Fetches from the pieces of lanes that would take longest.
-    async fn take_rests(
-        &mut self,
-        names: (&Names, &Arc<Journal>),
-        part: &mut LocalWriter,
-        origin: Origin,
-        mut pace: Option<Pace>,
-    ) -> Result<(), TaskError> {
-        let ranges = &self.shared.ranges;
-        while let Some(range) = ranges.take(&names.0.key, pace, Instant::now()) {
-            self.mend_source().await?;
-            pace = Some(self.fetch_range(names, part, origin, range).await?);
-        }
-        Ok(())
+        self.fetch_range((&names, &journal), &mut part, begun.origin, range, true)
+            .await
     }
 
     /// Opens the part that the pieces are in.
@@ -180,9 +179,11 @@ impl Mover<'_> {
             Err(TaskError::Disk { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::Other) =>
             {
+                self.shared.ranges.spoil(&names.key);
                 self.discard(names, Some(journal)).await;
                 Err(TaskError::Changed)
             }
+            Err(error) if error.is_taken() => Err(TaskError::PartTaken),
             part => part,
         }
     }
@@ -194,6 +195,7 @@ impl Mover<'_> {
         part: &mut LocalWriter,
         origin: Origin,
         mut range: Range<'_>,
+        is_helper: bool,
     ) -> Result<Pace, TaskError> {
         let begin = range.now().begin;
         let mut at = begin;
@@ -201,12 +203,20 @@ impl Mover<'_> {
         match fetched {
             // Nobody knows how much the disk has taken.
             Err(error @ TaskError::Disk { .. }) => return Err(error),
-            // Nothing of what is there is of use, also to lanes that have not begun.
             Err(error) if error.is_anew() => {
+                let (ranges, gives_no_ranges) =
+                    (&self.shared.ranges, matches!(error, TaskError::NoRanges));
                 self.shared
                     .gives_no_ranges
-                    .fetch_or(matches!(error, TaskError::NoRanges), Ordering::Relaxed);
-                self.discard(names, Some(journal)).await;
+                    .fetch_or(gives_no_ranges, Ordering::Relaxed);
+                if gives_no_ranges && is_helper {
+                    // The lane with the piece goes on.
+                    ranges.refuse_help(&names.key);
+                } else {
+                    // Nothing of what is there is of use, also to lanes that have not begun.
+                    ranges.spoil(&names.key);
+                    self.discard(names, Some(journal)).await;
+                }
                 return Err(error);
             }
             _ => {}
@@ -256,6 +266,8 @@ impl Mover<'_> {
             }
             _ => Err(TaskError::Changed),
         };
+        // Another attempt asks the server.
+        self.shared.ranges.forget(&names.key);
         if let (Err(_), End::Local(end)) = (&joined, &mut *self.destination) {
             end.release_part();
         }
@@ -354,8 +366,6 @@ impl Mover<'_> {
         journal: &Arc<Journal>,
         origin: Origin,
     ) -> Result<bool, TaskError> {
-        // What was there is none any more.
-        self.shared.ranges.forget(&names.key);
         let digits = names.digits;
         let begin =
             move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin, digits);
@@ -399,6 +409,9 @@ impl Mover<'_> {
         let mut noted = Instant::now();
         loop {
             let room = range.room(*at, bytes.len());
+            if room == 0 && range.is_spoiled() {
+                return Err(TaskError::Changed);
+            }
             if room == 0 {
                 break;
             }

@@ -47,6 +47,10 @@ pub(crate) struct Manners {
     pub(crate) slows_downloads: Duration,
     /// Half a megabyte of the second download takes so much longer.
     pub(crate) slows_second_download: Duration,
+    /// The download of this number breaks off after so many steps of half a megabyte.
+    pub(crate) breaks_download: Option<(usize, usize)>,
+    /// Says this to a download while another one is under way.
+    pub(crate) refuses_second_download: Option<&'static str>,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
     /// What becomes of a file that an upload would replace.
@@ -117,6 +121,10 @@ pub(crate) struct State {
     /// Ports that clients have named, in the order in which they came.
     pub(crate) ports: Vec<u16>,
     pub(crate) downloads: usize,
+    /// Those that are under way,
+    pub(crate) downloading: usize,
+    /// and those that were refused for that.
+    pub(crate) refused: usize,
     /// Bytes of each download, by its number from 1.
     pub(crate) sent: BTreeMap<usize, usize>,
     /// So many of the next uploads are refused.
@@ -552,7 +560,18 @@ impl Connection {
         let Some(content) = self.state().files.get(path).map(|it| it.0.clone()) else {
             return self.say("550 no such file");
         };
+        if let Some(reply) = self.manners.refuses_second_download {
+            let mut state = self.state();
+            if state.downloading > 0 {
+                state.refused += 1;
+                drop(state);
+                self.passive = None;
+                return self.say(reply);
+            }
+            drop(state);
+        }
         let mut data = self.data();
+        self.state().downloading += 1;
         self.state().downloads += 1;
         let number = self.state().downloads;
         let mut pause = self.manners.slows_downloads;
@@ -560,7 +579,13 @@ impl Connection {
             pause += self.manners.slows_second_download;
         }
         let mut chunks = content[rest.min(content.len())..].chunks(1 << 19);
+        let breaks = self.manners.breaks_download.filter(|it| it.0 == number);
+        let mut steps = 0;
         let is_whole = chunks.all(|chunk| {
+            steps += 1;
+            if breaks.is_some_and(|(_, after)| steps > after) {
+                return false;
+            }
             thread::sleep(pause);
             *self.state().sent.entry(number).or_default() += chunk.len();
             data.write_all(chunk).is_ok()
@@ -571,6 +596,7 @@ impl Connection {
             *self.state().sent.entry(number).or_default() += 65_536;
         }
         drop(data);
+        self.state().downloading -= 1;
         if self.manners.changes.take_if(|it| *it == path).is_some() {
             let file = (b"another content".to_vec(), "20260506070809".to_owned());
             self.state().files.insert(path.to_owned(), file);
