@@ -274,6 +274,8 @@ impl Planner {
 
     fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
+        // A further connection is not to be had: none is opened for help until it is asked for again.
+        self.queue.drop_all_helpers();
         // A lane that still connects may yet come up.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
         let is_last = failure.remedy == Remedy::GiveUpServer || failures > self.options.retries;

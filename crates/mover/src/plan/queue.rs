@@ -97,6 +97,11 @@ impl Queue {
         helpers.filter(|it| it.task.is_help_with(file)).count()
     }
 
+    /// Drops the help with all files.
+    pub(super) fn drop_all_helpers(&mut self) {
+        self.helpers.clear();
+    }
+
     /// Drops the help with a file.
     pub(super) fn drop_helpers(&mut self, file: &File) {
         self.helpers.retain(|it| !it.task.is_help_with(file));

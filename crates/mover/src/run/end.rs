@@ -134,7 +134,7 @@ impl End {
         }
     }
 
-    /// Has a server name a port together with the answer to what is asked next, for a file that is about to be read.
+    /// Asks a server for a port together with the next question, because a file is about to be read.
     pub(super) fn prepare_read(&mut self) -> Result<(), TaskError> {
         match self {
             Self::Remote(session) => Ok(session.ask_ahead_for_data()?),

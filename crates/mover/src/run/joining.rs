@@ -92,7 +92,7 @@ impl Joining {
         };
     }
 
-    /// The first bytes of a connection have come, so long after it asked for a data connection.
+    /// The first bytes of a connection have come. `opening` is the time since it began to ask for them.
     pub(super) fn opened(&mut self, opening: Duration, now: Instant) {
         // A port is asked for, and then the file: two round trips or three.
         let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);

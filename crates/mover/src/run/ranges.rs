@@ -471,7 +471,7 @@ impl Range<'_> {
         room
     }
 
-    /// Notes bytes that have come after a wait, the first of them so long after they were asked for.
+    /// Notes that the lane has waited for `waited` and then received so many bytes.
     pub(super) fn received(&self, bytes: usize, waited: Duration, now: Instant) {
         let mut state = self.ranges.state();
         let state = &mut *state;

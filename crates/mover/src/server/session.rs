@@ -48,7 +48,7 @@ pub struct Session {
     pub(super) home: Option<Vec<u8>>,
     /// Answers commands in their order, those behind a running transfer after its end.
     pub(super) is_sequential: bool,
-    /// Reads no command while it sends a file, and then those that have come, as vsftpd does.
+    /// Reads commands that come during a download after it, as vsftpd does.
     pub(super) is_idle_reader: bool,
     /// Has answered `SIZE`.
     pub(super) tells_size: bool,

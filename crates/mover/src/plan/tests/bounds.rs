@@ -514,6 +514,22 @@ fn other_files_come_before_help_with_one_in_pieces() {
     assert!(is_help(&desk.work[2].2));
 }
 
+#[test]
+fn no_connection_is_opened_for_help_after_a_refusal() {
+    let (mut desk, file) = with_helpers(2);
+    assert_eq!(desk.opening.len(), 2);
+    desk.refuse(Remedy::FewerConnections);
+    desk.refuse(Remedy::Reconnect);
+    for _ in 0..100 {
+        desk.now += Duration::from_secs(60);
+        desk.ask();
+    }
+    assert_eq!(desk.opening, [0; 0]);
+    desk.planner.help(&file, 2);
+    desk.ask();
+    assert_eq!(desk.opening.len(), 1, "one at a time is tried");
+}
+
 /// A server refuses a second connection again and again while the first one fetches.
 #[test]
 fn refusals_beside_an_open_connection_do_not_end_the_job() {
