@@ -186,7 +186,7 @@ impl Planner {
 
     /// Has up to `count` further lanes help with a file that comes in pieces.
     pub fn help(&mut self, file: &File, count: usize) {
-        if !self.pieces.is_any_missing(file) || self.is_given_up {
+        if !self.pieces.is_any_to_come(file) || self.is_given_up {
             return;
         }
         let helping = self

@@ -61,9 +61,10 @@ impl Pieces {
         missing.is_some_and(|it| it.fate == Fate::Anew)
     }
 
-    /// Whether pieces of a file are missing.
-    pub(super) fn is_any_missing(&self, file: &File) -> bool {
-        self.missing.contains_key(&key(file))
+    /// Whether pieces of a file are missing, and are to come.
+    pub(super) fn is_any_to_come(&self, file: &File) -> bool {
+        let missing = self.missing.get(&key(file));
+        missing.is_some_and(|it| it.fate == Fate::Whole)
     }
 
     /// A file begins anew. Returns how often it has.
