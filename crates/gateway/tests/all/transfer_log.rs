@@ -91,9 +91,13 @@ fn log_in(client: &mut Control, server: &mut Control) {
         client.expect(reply);
     }
     // What the far gateway asks ahead.
-    for command in ["SYST", "FEAT", "PWD"] {
+    for (command, reply) in [
+        ("SYST", "215 UNIX"),
+        ("FEAT", "211 none"),
+        ("PWD", "550 no"),
+    ] {
         server.expect(command);
-        server.send("500 no");
+        server.send(reply);
     }
 }
 
