@@ -427,7 +427,9 @@ impl Mover<'_> {
             *at += count as u64;
             *self.moved_bytes += count as u64;
             self.shared.progress.moved(count).await;
-            if noted.elapsed() >= NOTED_EVERY
+            // The end of the file counts once nothing has followed it.
+            if *at < origin.size_bytes
+                && noted.elapsed() >= NOTED_EVERY
                 && let Some(journal) = &journal
             {
                 noted = Instant::now();
