@@ -292,7 +292,7 @@ const TRIAL_WINDOWS: u32 = 5;
 /// A trial that makes the transfer faster by this factor is followed by another one.
 const GAIN_LEAST: f64 = 1.25;
 
-/// Permits end after so many round trips: a connection and its log-in take six to eight.
+/// Life of a permit, in round trips: a connection and its log-in take six to eight.
 const PERMIT_ROUNDS: u32 = 16;
 
 const PERMIT_LEAST: Duration = Duration::from_secs(5);
@@ -332,7 +332,7 @@ mod tests {
             }
         }
 
-        /// One round trip in which each connection brings so many bytes; what joins is there at once.
+        /// One round trip in which each connection brings `bytes_each`. New connections join at once.
         fn round(&mut self, bytes_each: u64, pause: Duration) {
             let bytes = bytes_each * self.connections as u64;
             self.now += ROUND;

@@ -306,5 +306,5 @@ impl LocalWriter {
 /// Bytes of a read beyond what a file had: it may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
 
-/// The disk is given what was written each time after so many bytes: at the end of a file little is left to wait for.
+/// Bytes between two syncs beside the writes. Little is left to sync at the end of a file.
 const SYNCED_BESIDE_BYTES: u64 = 8 << 20;

@@ -93,7 +93,7 @@ pub(super) struct Range<'a> {
 }
 
 impl Ranges {
-    /// A file is to be fetched in so many pieces, by `connections_max` connections at most. Until lanes have begun with all
+    /// Expects `pieces` pieces of a file, by `connections_max` connections at most. Until lanes have begun with all
     /// pieces, none takes from another one.
     pub(super) fn expect(
         &self,
@@ -471,7 +471,7 @@ impl Range<'_> {
         room
     }
 
-    /// Notes that the lane has waited for `waited` and then received so many bytes.
+    /// Notes that the lane has waited for `waited` and then received `bytes`.
     pub(super) fn received(&self, bytes: usize, waited: Duration, now: Instant) {
         let mut state = self.ranges.state();
         let state = &mut *state;

@@ -43,11 +43,11 @@ pub(crate) struct Manners {
     pub(crate) stalls: Duration,
     /// and names no port for as long.
     pub(crate) stalls_before: Duration,
-    /// Half a megabyte of each download takes so long.
+    /// Time for half a megabyte of each download.
     pub(crate) slows_downloads: Duration,
-    /// Half a megabyte of the second download takes so much longer.
+    /// Additional time for half a megabyte of the second download.
     pub(crate) slows_second_download: Duration,
-    /// The download of this number breaks off after so many steps of half a megabyte.
+    /// Number of a download, and the half megabytes after which it breaks off.
     pub(crate) breaks_download: Option<(usize, usize)>,
     /// Says this to a download while another one is under way.
     pub(crate) refuses_second_download: Option<&'static str>,
