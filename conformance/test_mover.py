@@ -311,7 +311,7 @@ def test_no_password_is_told(mover, world, tmp_path):
             while process.poll() is None:
                 lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
                 assert password.encode() not in lines
-                # What a job remembers goes when everything is moved.
+                # The job's journal is removed once everything is moved.
                 for folder, _, names in os.walk(home):
                     for name in names:
                         with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:

@@ -84,7 +84,7 @@ pub(crate) struct Server {
     numbered: u32,
     /// Commands that are no transfers and no questions.
     worked: u32,
-    /// So long it counts a connection that has ended, and takes no other of the same user.
+    /// Time for which it counts a connection that has ended, and refuses another one of the same user.
     keeps_user_for: Duration,
     full_until: Option<Duration>,
     /// It says so before the log-in.
@@ -103,7 +103,7 @@ enum Port {
 }
 
 impl Server {
-    /// A server; `others` draws what it does at another connection.
+    /// A server. `others` draws its behaviour at further connections.
     pub(crate) fn new(rng: &mut Rng, others: &mut Rng) -> Self {
         let is_serial = rng.chance(50);
         let is_forgetful = rng.chance(20);

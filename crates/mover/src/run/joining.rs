@@ -22,19 +22,19 @@ pub(super) struct Joining {
     steady: (u32, f64),
     /// Evidence that one connection more would find room, from the windows since it was last refuted.
     evidence: f64,
-    /// Connections that may join now,
+    /// Number of connections that may join now.
     permits: usize,
-    /// and since when they may.
+    /// Time at which they were permitted.
     permitted_at: Option<Instant>,
-    /// None may join before: one has failed, or did not come.
+    /// End of the pause after a connection has failed or has not come.
     none_before: Option<Instant>,
-    /// How often in a row that has happened.
+    /// Such failures in a row.
     failures: u32,
     /// Rate before connections joined without a sign that they help.
     trial: Option<f64>,
-    /// No such trial begins before.
+    /// End of the pause after a trial that brought nothing.
     no_trial_before: Option<Instant>,
-    /// How many trials brought nothing.
+    /// Trials that brought nothing.
     failed_trials: u32,
 }
 
@@ -52,9 +52,9 @@ struct Window {
 /// The state of a download that a decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// Connections that fetch,
+    /// Connections that fetch.
     pub(super) connections: usize,
-    /// and how many there may be.
+    /// Most connections that may fetch.
     pub(super) connections_max: usize,
     /// A connection has joined that has brought no bytes.
     pub(super) is_any_opening: bool,
@@ -100,7 +100,7 @@ impl Joining {
         self.window = Window::new(now);
     }
 
-    /// A connection has received bytes, for which it waited so long.
+    /// Takes note of bytes that a connection has received after a wait.
     pub(super) fn received(&mut self, bytes: u64, waited: Duration) {
         let Some(round) = self.round else {
             return;
@@ -266,7 +266,7 @@ const WINDOW_ROUNDS: u32 = 2;
 
 const WINDOW_LEAST: Duration = Duration::from_millis(50);
 
-/// What the rate of a window counts for after the next one.
+/// Weight of a window's rate after the next window.
 const AGED: f64 = 0.9;
 
 /// A window that is faster by this factor shows that the rate still grows.
@@ -281,7 +281,7 @@ const EVIDENCE_LEAST: f64 = 3.0;
 /// Parts of the path that are busy, at most, in a window with silence.
 const BUSY_MAX: f64 = 0.6;
 
-/// What ends sooner is left to the connections that fetch.
+/// Least time that the rest must take for connections to join.
 const REST_LEAST_S: f64 = 5.0;
 
 const REST_LEAST_ROUNDS: f64 = 16.0;

@@ -105,7 +105,7 @@ impl LogIn {
         matches!(self, Self::Relogin { .. })
     }
 
-    /// Begins to repeat what is recorded; `wait` is the number of a wait that begins now.
+    /// Begins to repeat the recorded steps. `wait` is the number of the wait that begins now.
     pub(super) fn begin_relogin(&mut self, wait: u64) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(steps) = now {

@@ -348,7 +348,7 @@ fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
 fn a_second_answer_in_a_session_that_cannot_be_repeated_ends_it() {
     for (line, code) in COMMANDS {
         let mut script = Script::new("PWD", Delay::Twice);
-        // That behind the log-in comes once.
+        // The line behind the log-in comes once.
         script.prompt = 1;
         script.work = Duration::from_secs(9);
         script.client(3, "CWD a");

@@ -21,7 +21,7 @@ fn asked() -> FarSession {
     far
 }
 
-/// What the session does where it leaves a server at `SYST`.
+/// Output of a session that leaves a server at `SYST`.
 const LEFT: [&str; 4] = [
     "learned no questions",
     "System None true",
