@@ -1,6 +1,6 @@
 //! Lines of invites, which people paste: any text is an invite or is refused, and an invite reads back as it was written.
 
-use gateway::enrolment::Invite;
+use gatewayd::enrolment::Invite;
 use link::Identity;
 use net::target::{Endpoint, Host};
 

@@ -1,7 +1,7 @@
 //! The register of a gateway: any text is a register or is refused, one that is read is printed and read back, and no order of
 //! changes lets a removed peer in again.
 
-use gateway::register::{DismissedPeer, Enrolled, INVITES_MAX, OpenInvite, Register};
+use gatewayd::register::{DismissedPeer, Enrolled, INVITES_MAX, OpenInvite, Register};
 use link::PublicKey;
 
 use crate::Tape;

@@ -4,16 +4,14 @@
 use ftp::session::{
     self, CommandId, Request, Stage, Subject, Tag, ToFar, ToNear, TransferId, far::DataWay,
 };
-use gateway::{
-    enrolment::Invite,
-    wire::{
-        Ask, Coding, Cutting, Decoder, Delivered, EnrolReply, FarMessage, Grant, Hello, Limit,
-        NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
-    },
-};
+use gatewayd::enrolment::Invite;
 use net::{
     target::{Endpoint, Host},
     tls::{Mode, ServerTls, Verify},
+};
+use relay::wire::{
+    Ask, Coding, Cutting, Decoder, Delivered, EnrolReply, FarMessage, Grant, Hello, Limit,
+    NearMessage, Service, StoreTerms, Version, Wire, decode_in, encode, encode_in,
 };
 
 use crate::Tape;

@@ -33,7 +33,7 @@ pub(crate) fn prepare() -> Result<()> {
         "build",
         "--release",
         "-p",
-        "gateway",
+        "gatewayd",
         "--example",
         "dashboard",
         "--features",

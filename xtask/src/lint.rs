@@ -128,7 +128,7 @@ fn laboratory_in_production() -> Result<Vec<&'static str>> {
         tree.lines()
             .any(|line| line.split(' ').next() == Some(*name))
     };
-    anyhow::ensure!(is_in(&"gateway"), "cargo tree names no gateway");
+    anyhow::ensure!(is_in(&"gatewayd"), "cargo tree names no gateway");
     Ok(LABORATORY.into_iter().filter(is_in).collect())
 }
 

@@ -11,11 +11,11 @@ use crate::{
 const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: give orders at the admin address",
-        ["gateway", "reload", "only_programs_of_our_user_may_reload"],
+        ["gatewayd", "reload", "only_programs_of_our_user_may_reload"],
     ),
     (
         "user: give orders at the admin socket",
-        ["gateway", "--lib", "strangers_give_no_orders"],
+        ["gatewayd", "--lib", "strangers_give_no_orders"],
     ),
     (
         "user: be taken for the gateway at the admin address",
@@ -28,7 +28,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: keep others from the admin interface",
         [
-            "gateway",
+            "gatewayd",
             "admin",
             "a_flood_of_connections_keeps_nobody_out",
         ],
@@ -36,7 +36,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: read names, or change something without the token",
         [
-            "gateway",
+            "gatewayd",
             "dashboard",
             "names_take_the_token_and_changes_too",
         ],
@@ -44,14 +44,14 @@ const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: come by a proxy as a program on this machine",
         [
-            "gateway",
+            "gatewayd",
             "dashboard",
             "who_comes_by_a_proxy_is_no_program_on_this_machine",
         ],
     ),
     (
         "user: hold the register's lock",
-        ["gateway", "--lib", "a_lock_on_the_folder_holds_nobody_up"],
+        ["gatewayd", "--lib", "a_lock_on_the_folder_holds_nobody_up"],
     ),
     (
         "user: read queries of URLs in the agent's status",
@@ -63,27 +63,27 @@ const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     ),
     (
         "peer: get sessions of other peers' servers",
-        ["gateway", "--lib", "stands_in_for_no_other"],
+        ["gatewayd", "--lib", "stands_in_for_no_other"],
     ),
     (
         "peer: come back by a used invite",
-        ["gateway", "enrolment", "a_removed_peer_does_not_come_back"],
+        ["gatewayd", "enrolment", "a_removed_peer_does_not_come_back"],
     ),
     (
         "peer: use a burned invite",
-        ["gateway", "--lib", "a_used_invite_is_good_only_while"],
+        ["gatewayd", "--lib", "a_used_invite_is_good_only_while"],
     ),
     (
         "peer: lift limits by enrolling again",
-        ["gateway", "enrolment", "an_enrolment_that_is_repeated"],
+        ["gatewayd", "enrolment", "an_enrolment_that_is_repeated"],
     ),
     (
         "peer: go on after its removal",
-        ["gateway", "reload", "a_peer_that_the_other_side_removes"],
+        ["gatewayd", "reload", "a_peer_that_the_other_side_removes"],
     ),
     (
         "peer: go on with a key that was taken away",
-        ["gateway", "reload", "a_key_that_is_taken_away"],
+        ["gatewayd", "reload", "a_key_that_is_taken_away"],
     ),
     (
         "peer: go on in a process that an upgrade has left",
@@ -235,7 +235,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         }
         Siege::TransferLog { rounds } => {
-            let line = "test -p gateway --test all client_log -- --nocapture";
+            let line = "test -p gatewayd --test all client_log -- --nocapture";
             let mut command = cargo(line.split(' '));
             command.env("SIEGE_ROUNDS", rounds.to_string());
             command

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::admin_socket;
+use gatewayd::admin_socket;
 
 /// Where a gateway is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

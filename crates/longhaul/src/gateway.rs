@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use gateway::{
+use gatewayd::{
     config::{Config, ConfigError},
     daemon, intercept,
     upgrade::{Predecessor, Program},

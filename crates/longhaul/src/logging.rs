@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{ArgAction, ValueEnum};
-use gateway::config::{LogFormat, LogLevel};
+use gatewayd::config::{LogFormat, LogLevel};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::LevelFilter, fmt, layer::Layered, prelude::*, reload,
 };
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Log warnings and errors only, and show no progress
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Log what a filter lets through: 'info', 'link=debug' or 'warn,gateway=trace'
+    /// Log what a filter lets through: 'info', 'link=debug' or 'warn,relay=trace'
     #[arg(long, global = true, value_name = "FILTER", value_parser = parse_filter)]
     log: Option<String>,
     /// Write log messages in this form [default: text]

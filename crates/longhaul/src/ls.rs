@@ -6,7 +6,7 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use ftp::listing::{Entry, Kind};
-use gateway::config::LogLevel;
+use gatewayd::config::LogLevel;
 use mover::{
     filter::Filter,
     job::Site,

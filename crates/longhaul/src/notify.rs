@@ -1,6 +1,6 @@
 //! What systemd hears of a gateway: that it is up, that it works, that it ends. Without systemd nobody does.
 
-use gateway::daemon::{State, Watch};
+use gatewayd::daemon::{State, Watch};
 use sd_notify::NotifyState;
 use tracing::debug;
 

@@ -11,11 +11,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::{admin_socket, config::Config, status::Snapshot};
+use gatewayd::{admin_socket, config::Config};
 use nix::{
     libc::O_NOFOLLOW,
     unistd::{User, geteuid},
 };
+use relay::status::Snapshot;
 
 use crate::{
     admin::{self, AdminPlace},

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use gateway::reload::Outcome;
+use gatewayd::reload::Outcome;
 
 use crate::{
     admin::{self, Answer},

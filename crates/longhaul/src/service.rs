@@ -6,7 +6,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::{config::Config, reload::Outcome, status::Snapshot};
+use gatewayd::{config::Config, reload::Outcome};
+use relay::status::Snapshot;
 
 use crate::{
     admin::{self, AdminPlace},

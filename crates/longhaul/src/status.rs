@@ -1,7 +1,7 @@
 //! `longhaul status`: what a running gateway is doing.
 
 use anyhow::Context as _;
-use gateway::status::Snapshot;
+use relay::status::Snapshot;
 
 use serde_json::{Map, Value};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use gateway::status::Snapshot;
+    use relay::status::Snapshot;
 
     #[test]
     fn the_last_transfers_are_shown_and_the_others_are_counted() {

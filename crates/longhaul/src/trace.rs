@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 use chrono::Utc;
-use gateway::admin_socket;
+use gatewayd::admin_socket;
 use indicatif::{ProgressBar, ProgressStyle};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
-use gateway::upgrade::Outcome;
+use gatewayd::upgrade::Outcome;
 
 use crate::{
     admin::{self, Answer},

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gateway::{
+use gatewayd::{
     config::{Config, ConfigError},
     daemon::{self, BindError, Bound, Reloads, RunError, Watch},
 };

@@ -8,3 +8,4 @@ pub mod dial;
 pub mod socket;
 pub mod target;
 pub mod tls;
+pub mod transparent;

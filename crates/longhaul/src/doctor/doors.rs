@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use gateway::config::{Config, DoorTls};
+use gatewayd::config::{Config, DoorTls};
 use net::target::{Endpoint, Host};
 
 use super::Findings;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use gateway::{config::Config, register::Register};
+use gatewayd::{config::Config, register::Register};
 
 use super::Findings;
 

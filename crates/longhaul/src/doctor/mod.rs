@@ -10,7 +10,7 @@ mod stores;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use gateway::config::Config;
+use gatewayd::config::Config;
 
 use self::finding::{Findings, Verdict};
 use crate::{output::Format, places};

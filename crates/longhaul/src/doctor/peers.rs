@@ -11,11 +11,9 @@ use std::{
 };
 
 use chrono::{DateTime, SecondsFormat};
-use gateway::{
-    config::Config,
-    status::{PeerStatus, Snapshot},
-};
+use gatewayd::config::Config;
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
+use relay::status::{PeerStatus, Snapshot};
 
 use super::Findings;
 

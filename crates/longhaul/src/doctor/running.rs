@@ -9,7 +9,8 @@ use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
 };
 
-use gateway::{config::Config, status::Snapshot};
+use gatewayd::config::Config;
+use relay::status::Snapshot;
 
 use super::Findings;
 use crate::{

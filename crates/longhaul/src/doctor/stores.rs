@@ -2,8 +2,9 @@
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
-use gateway::{config::Config, status::Snapshot};
+use gatewayd::config::Config;
 use nix::sys::statvfs::{FsFlags, statvfs};
+use relay::status::Snapshot;
 use units::ByteCount;
 
 use super::Findings;

@@ -13,7 +13,7 @@ use fleet::{
     queue::{Queue, random_name},
     record::{Record, State},
 };
-use gateway::config::LogLevel;
+use gatewayd::config::LogLevel;
 
 use self::place::Place;
 use crate::{exit, filters::now_unix_s, logging, open_files, output};

@@ -11,7 +11,7 @@ use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use gateway::config::LogLevel;
+use gatewayd::config::LogLevel;
 use indicatif::MultiProgress;
 use mover::{
     job::Job,

@@ -4,7 +4,7 @@
 use std::{os::fd::AsFd as _, process::ExitCode, time::Instant};
 
 use anyhow::Context as _;
-use gateway::config::LogLevel;
+use gatewayd::config::LogLevel;
 use mover::run::{Progress, pour};
 use serde::Serialize;
 use units::{BitRate, ByteCount};

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use gateway::{
+use gatewayd::{
     config::{Config, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register},

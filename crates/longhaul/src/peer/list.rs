@@ -1,6 +1,6 @@
 //! `longhaul peer ls`.
 
-use gateway::{
+use gatewayd::{
     config::{Config, Origin},
     register::{OpenInvite, Register},
 };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Subcommand;
-use gateway::{
+use gatewayd::{
     config::{Config, Origin},
     register::{Enrolled, Register, Unwanted},
 };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use gateway::config::Config;
+use gatewayd::config::Config;
 use link::{Identity, IdentityError};
 
 use crate::{document::Document, exit, places};

@@ -10,13 +10,13 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::{
+use gatewayd::{
     config::Config,
     enrolment::{self, Invite},
-    status::Snapshot,
 };
 use link::PublicKey;
 use net::target::Endpoint;
+use relay::status::Snapshot;
 use toml_edit::Array;
 
 use super::{Places, key};

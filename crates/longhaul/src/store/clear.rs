@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gateway::{
-    config::Config,
-    optimise::{Settings, StoreName},
-};
+use gatewayd::config::Config;
 use optimiser::store::{self, OpenError};
+use relay::optimise::{Settings, StoreName};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use gateway::optimise::{Settings, StoreName};
 use optimiser::store::{self, Listing, ReadError};
+use relay::optimise::{Settings, StoreName};
 use serde::Serialize;
 use units::ByteCount;
 

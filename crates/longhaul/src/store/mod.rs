@@ -11,10 +11,8 @@ use std::{
 };
 
 use clap::Subcommand;
-use gateway::{
-    config::Config,
-    optimise::{Settings, StoreName},
-};
+use gatewayd::config::Config;
+use relay::optimise::{Settings, StoreName};
 
 use crate::{exit, places};
 

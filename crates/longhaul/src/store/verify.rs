@@ -2,9 +2,9 @@
 
 use std::{path::Path, process::ExitCode, time::Duration};
 
-use gateway::optimise::{Settings, StoreName};
 use indicatif::ProgressStyle;
 use optimiser::store::{self, ReadError, Verification};
+use relay::optimise::{Settings, StoreName};
 use serde::Serialize;
 use units::ByteCount;
 

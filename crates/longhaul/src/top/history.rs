@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use gateway::status::Snapshot;
+use relay::status::Snapshot;
 
 /// The rate of each peer, both directions together, a sample for each look, the newest last.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gateway::status::Snapshot;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use relay::status::Snapshot;
 
 use self::{history::History, screen::View};
 use crate::{

@@ -1,9 +1,5 @@
 //! How a snapshot looks on a terminal.
 
-use gateway::{
-    status::{PeerStatus, Snapshot, TransferStatus, final_path},
-    transfer_log::TransferRecord,
-};
 use ratatui::{
     Frame,
     crossterm::event::KeyCode,
@@ -11,6 +7,10 @@ use ratatui::{
     style::{Color, Style, Stylize as _},
     text::Line,
     widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table},
+};
+use relay::{
+    status::{PeerStatus, Snapshot, TransferStatus, final_path},
+    transfer_log::TransferRecord,
 };
 use units::{BitRate, ByteCount};
 

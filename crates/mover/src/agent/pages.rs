@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use axum::{Json, Router, extract::State, response::IntoResponse, routing::get};
-use gateway::admin::{as_metrics, serve_router};
+use gatewayd::admin::{as_metrics, serve_router};
 use net::target::Host;
 use tokio::net::TcpListener;
 

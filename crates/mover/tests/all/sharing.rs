@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gateway::{
+use gatewayd::{
     config::Config,
     daemon::{self, Bound, Reloads},
 };

@@ -1,0 +1,514 @@
+//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
+//! that watch; `GET /trace` for programs on this machine; and the dashboard for people. Names of users, files and clients are for
+//! those who have shown a token. The address with TLS has what can be looked at and the dashboard, both for those alone whom the
+//! dashboard lets in.
+//!
+//! Orders, `POST /reload`, `POST /upgrade` and `POST /log`, are taken at the admin socket alone, whose processes `local` judges. It has
+//! everything else, too.
+//!
+//! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
+//! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
+//! long each may be silent, is bounded by `bounded`.
+
+mod bounded;
+mod https;
+mod local;
+mod places;
+mod qlog;
+mod trace;
+
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, DefaultBodyLimit, FromRef, Request, State},
+    http::{HeaderMap, HeaderName, StatusCode, Uri, Version, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use link::PeerState;
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::{mpsc, oneshot, watch},
+};
+use tracing::warn;
+
+pub(crate) use self::https::Https;
+use self::{bounded::BoundedListener, https::Handshakes};
+use crate::{
+    audit,
+    dashboard::{Client, Dashboard},
+    reload::{self, Outcome, SetLog},
+    running::Running,
+    upgrade,
+};
+use net::target::Host;
+use relay::{limits::Refusal, status::Snapshot};
+
+/// The running gateway, with its present settings.
+type Current = watch::Receiver<Arc<Running>>;
+
+/// By what programs on this machine change the gateway.
+pub(crate) struct Orders {
+    pub(crate) reloads: mpsc::Sender<reload::Request>,
+    /// Another process is asked for.
+    pub(crate) upgrades: mpsc::Sender<upgrade::Request>,
+    pub(crate) set_log: Option<SetLog>,
+}
+
+/// Where the admin interface is.
+pub(crate) struct Listeners {
+    pub(crate) tcp: Option<TcpListener>,
+    pub(crate) https: Option<Https>,
+    pub(crate) socket: Option<UnixListener>,
+}
+
+/// What the pages that show something are made of.
+#[derive(Clone)]
+struct Views {
+    current: Current,
+    dashboard: Arc<Dashboard>,
+}
+
+impl FromRef<Views> for Current {
+    fn from_ref(views: &Views) -> Self {
+        views.current.clone()
+    }
+}
+
+/// Serves at all listeners until the task is dropped.
+pub(crate) async fn serve(
+    listeners: Listeners,
+    current: Current,
+    orders: Orders,
+) -> std::io::Result<()> {
+    let Listeners { tcp, https, socket } = listeners;
+    let Orders {
+        reloads,
+        upgrades,
+        set_log,
+    } = orders;
+    let counted = current.borrow().clone();
+    let others = counted.config.admin_hosts.clone();
+    let counted_socket = counted.config.admin_socket.clone();
+    let refused = move |client: IpAddr| {
+        counted.relay.registry().refused();
+        counted.relay.usage().is_news(client, Refusal::AdminHost)
+    };
+    let dashboard = Dashboard::new(current.clone(), reloads.clone());
+    let views = Router::new()
+        .route("/status.json", get(status))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness));
+    let with_trace = views.clone().route("/trace", get(trace::trace));
+    let state = Views {
+        current: current.clone(),
+        dashboard: dashboard.clone(),
+    };
+    let over_tls = dashboard
+        .guard(views)
+        .with_state(state.clone())
+        .merge(dashboard.router());
+    let with_trace = with_trace.with_state(state).merge(dashboard.router());
+    let path = counted_socket.display().to_string();
+    let elsewhere = Router::new()
+        .route("/reload", post(order_elsewhere))
+        .route("/upgrade", post(order_elsewhere))
+        .route("/log", post(order_elsewhere))
+        .with_state(Arc::from(path));
+    let at_socket = with_trace
+        .clone()
+        .merge(
+            Router::new()
+                .route("/reload", post(reload))
+                .with_state(reloads),
+        )
+        .merge(
+            Router::new()
+                .route("/upgrade", post(upgrade))
+                .with_state(upgrades),
+        )
+        .merge(
+            Router::new()
+                .route("/log", post(log))
+                .layer(DefaultBodyLimit::max(FILTER_MAX_BYTES))
+                .with_state(set_log),
+        );
+    let router = with_trace.merge(elsewhere);
+    let at_both = |listener, tls, router| {
+        let names = ("[admin]", others.clone());
+        serve_at(listener, tls, names, router, refused.clone())
+    };
+    let local = async {
+        match socket {
+            Some(socket) => {
+                let service = at_socket.into_make_service_with_connect_info::<Client>();
+                axum::serve(BoundedListener::at_socket(socket), service).await
+            }
+            None => std::future::pending().await,
+        }
+    };
+    let plain = async {
+        match tcp {
+            Some(listener) => at_both(listener, None, router).await,
+            None => std::future::pending().await,
+        }
+    };
+    let https = async {
+        match https.map(|https| https.split(current)) {
+            Some((listener, tls)) => at_both(listener, Some(tls), over_tls).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        served = local => served,
+        served = plain => served,
+        served = https => served,
+        never = dashboard.follow() => match never {},
+    }
+}
+
+/// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
+/// `others`, which the key `hosts` of the section has. `refused` hears of each client that used another name, and says whether a log line about it is news.
+///
+/// # Errors
+/// That of the listener.
+pub async fn serve_router(
+    listener: TcpListener,
+    names: (&'static str, Vec<Host>),
+    router: Router,
+    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    serve_at(listener, None, names, router, refused).await
+}
+
+async fn serve_at(
+    listener: TcpListener,
+    tls: Option<Arc<Handshakes>>,
+    (section, others): (&'static str, Vec<Host>),
+    router: Router,
+    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    let names = Names {
+        listen: listener.local_addr()?.ip().to_canonical(),
+        others,
+    };
+    let guard = Arc::new(Guard {
+        names,
+        section,
+        refused: Box::new(refused),
+    });
+    let router = router.layer(middleware::from_fn_with_state(guard, check_host));
+    let service = router.into_make_service_with_connect_info::<Client>();
+    axum::serve(BoundedListener::at_address(listener, tls)?, service).await
+}
+
+async fn reload(
+    State(reloads): State<mpsc::Sender<reload::Request>>,
+    ConnectInfo(from): ConnectInfo<Client>,
+) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
+    let (request, answered) = reload::Request::new(reload::Cause::Order);
+    let outcome = ask(&reloads, request, answered).await?;
+    audit::changed(&from.principal(), "reload", &outcome.summary());
+    let code = code_of(outcome.error.as_deref());
+    Ok((code, Json(outcome)))
+}
+
+async fn upgrade(
+    State(upgrades): State<mpsc::Sender<upgrade::Request>>,
+    ConnectInfo(from): ConnectInfo<Client>,
+) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
+    audit::changed(&from.principal(), "upgrade", "");
+    let (request, answered) = oneshot::channel();
+    let outcome = ask(&upgrades, request, answered).await?;
+    let code = code_of(outcome.error.as_deref());
+    Ok((code, Json(outcome)))
+}
+
+/// The body is a filter of log messages.
+async fn log(
+    State(set_log): State<Option<SetLog>>,
+    ConnectInfo(from): ConnectInfo<Client>,
+    filter: String,
+) -> Result<&'static str, (StatusCode, String)> {
+    let Some(set_log) = set_log else {
+        let text = "this process does not keep a log of its own\n";
+        return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
+    };
+    audit::changed(&from.principal(), "log", filter.trim());
+    match set_log(filter.trim()) {
+        Ok(()) => Ok("until the next reload or restart\n"),
+        Err(error) => Err((StatusCode::UNPROCESSABLE_ENTITY, error + "\n")),
+    }
+}
+
+/// Orders are for the admin socket.
+async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String) {
+    let text = format!(
+        "orders are taken at the admin socket alone, {socket}: longhaul reload, upgrade or log with --config FILE\n"
+    );
+    (StatusCode::FORBIDDEN, text)
+}
+
+/// # Errors
+/// Unless a program on this machine asks.
+fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+    // A browser names the page that asks, or says what it fetches for; no page has to.
+    let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    let is_here = from.is_local() && from.address.ip().to_canonical().is_loopback();
+    if !is_here || is_browser {
+        return Err((StatusCode::FORBIDDEN, "only programs on this machine may\n"));
+    }
+    Ok(())
+}
+
+/// Has the gateway do something, and waits for what has become of it.
+async fn ask<R, T>(
+    orders: &mpsc::Sender<R>,
+    request: R,
+    answered: oneshot::Receiver<T>,
+) -> Result<T, (StatusCode, &'static str)> {
+    let gone = (StatusCode::SERVICE_UNAVAILABLE, GONE);
+    orders.send(request).await.map_err(|_| gone)?;
+    answered.await.map_err(|_| gone)
+}
+
+/// Why an order is not carried out. With another process, it is for that one.
+const GONE: &str = "another process takes over, or the gateway shuts down: ask again\n";
+
+fn code_of(error: Option<&str>) -> StatusCode {
+    match error {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+async fn status(
+    State(views): State<Views>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    headers: HeaderMap,
+) -> Json<Snapshot> {
+    let mut snapshot = views.current.borrow().snapshot();
+    if !views.dashboard.shows_names(&client, &headers) {
+        snapshot.hide_names();
+    }
+    Json(snapshot)
+}
+
+/// Whether the gateway works: its tasks, or there would be no answer, and the link's thread.
+async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
+    let link = current.borrow().relay.link().clone();
+    match link.works(HEALTH_PATIENCE).await {
+        true => (StatusCode::OK, "ok\n"),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the link's thread does not answer\n",
+        ),
+    }
+}
+
+/// Whether clients get on: the gateway works, and does not end; and a peer answers, where there are front doors.
+async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str) {
+    let running = current.borrow().clone();
+    let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
+    if running.relay.is_ending() {
+        return no("shutting down\n");
+    }
+    let config = &running.config;
+    let has_doors =
+        !(config.ftp.is_empty() && config.pass_through.is_empty() && config.forwards.is_empty());
+    let peers = running.relay.link().snapshot().peers;
+    let is_up =
+        |peer: &link::PeerSnapshot| !peer.is_guest && matches!(peer.state, PeerState::Up { .. });
+    match has_doors && !peers.iter().any(is_up) {
+        true => no("no peer answers\n"),
+        false => health(State(current)).await,
+    }
+}
+
+async fn metrics(State(current): State<Current>) -> impl IntoResponse {
+    as_metrics(current.borrow().snapshot().to_metrics())
+}
+
+/// A thread that works answers within milliseconds.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A filter of log messages has a few words.
+const FILTER_MAX_BYTES: usize = 4096;
+
+/// An answer in the text format of Prometheus.
+pub fn as_metrics(text: String) -> impl IntoResponse {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text)
+}
+
+/// Lets requests through that are for this gateway.
+struct Guard {
+    names: Names,
+    /// Of the configuration.
+    section: &'static str,
+    refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.names.fmt(f)
+    }
+}
+
+/// What the admin interface is called.
+#[derive(Debug)]
+struct Names {
+    listen: IpAddr,
+    others: Vec<Host>,
+}
+
+async fn check_host(
+    State(guard): State<Arc<Guard>>,
+    ConnectInfo(Client { address, .. }): ConnectInfo<Client>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let host = match guard.names.check(&request) {
+        Ok(is_by_other_name) => {
+            let is_forwarded = is_by_other_name || is_forwarded(request.headers());
+            if let Some(info) = request.extensions_mut().get_mut::<ConnectInfo<Client>>() {
+                info.0.is_forwarded = is_forwarded;
+            }
+            return next.run(request).await;
+        }
+        Err(host) => host,
+    };
+    let (host, section) = (ftp::command::escape(host.as_bytes()), guard.section);
+    if (guard.refused)(address.ip()) {
+        warn!(client = %address, host, "a request to the admin interface under a name that is not its own");
+    }
+    let text = format!(
+        "The admin interface is not called {host:?}. If it is, add the name to hosts in {section}.\n"
+    );
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+/// Whether a proxy says that it passes the request on.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    names.any(|name| {
+        OF_PROXIES.contains(&name) || OF_PROXIES_BEGIN.iter().any(|it| name.starts_with(it))
+    })
+}
+
+/// Headers that proxies add: RFC 7239, RFC 9110, and names that are older or of one product.
+const OF_PROXIES: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "client-ip",
+];
+const OF_PROXIES_BEGIN: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
+
+impl Names {
+    /// Whether the request is for one of `others`.
+    ///
+    /// # Errors
+    /// The name that the request is for, if it is not one of these.
+    fn check(&self, request: &Request) -> Result<bool, String> {
+        let said = hosts(request.headers(), request.uri());
+        if said.is_empty() && request.version() == Version::HTTP_10 {
+            // No browser: each says which host it asks.
+            return Ok(false);
+        }
+        let is_by_other_name = said.iter().any(|host| !self.is_own(host));
+        match said.into_iter().find(|host| !self.have(host)) {
+            Some(other) => Err(other),
+            None if request.headers().contains_key(header::HOST) => Ok(is_by_other_name),
+            None => Err(String::new()),
+        }
+    }
+
+    /// Whether `authority`, a host with or without a port, is this gateway.
+    fn have(&self, authority: &str) -> bool {
+        let host = host_of(authority);
+        self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
+    }
+
+    /// Whether it is this gateway without a name from the configuration.
+    fn is_own(&self, authority: &str) -> bool {
+        match host_of(authority) {
+            Some(Host::Ip(ip)) => {
+                let ip = ip.to_canonical();
+                // An address leads nowhere else, whoever says it.
+                ip.is_loopback() || ip == self.listen || self.listen.is_unspecified()
+            }
+            Some(Host::Name(name)) => name == "localhost",
+            None => false,
+        }
+    }
+}
+
+fn host_of(authority: &str) -> Option<Host> {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    Host::parse(bare.unwrap_or(host)).ok()
+}
+
+/// The hosts that a request says it is for.
+fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
+    let in_headers = headers.get_all(header::HOST).into_iter();
+    let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    let in_target = uri.authority().map(ToString::to_string);
+    in_headers.chain(in_target).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_own_names_are_the_listen_address_loopback_and_those_of_the_file() {
+        let others = vec![Host::parse("gw.example.com").expect("a name")];
+        let names = Names {
+            listen: [10, 0, 0, 1].into(),
+            others,
+        };
+        for host in [
+            "10.0.0.1",
+            "10.0.0.1:9810",
+            "localhost",
+            "LOCALHOST:1",
+            "127.0.0.1:9810",
+            "127.9.9.9",
+            "[::1]",
+            "[::1]:9810",
+            "gw.example.com",
+            "GW.example.com:443",
+        ] {
+            assert!(names.have(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9810",
+            "10.0.0.2",
+            "localhost.evil.example",
+            "gw.example.com.evil.example",
+            "127.0.0.1.evil.example",
+            "0x7f.1",
+            "user@localhost",
+        ] {
+            assert!(!names.have(host), "{host}");
+        }
+        let everywhere = Names {
+            listen: [0, 0, 0, 0].into(),
+            others: Vec::new(),
+        };
+        assert!(everywhere.have("10.0.0.2") && !everywhere.have("evil.example"));
+    }
+}

@@ -1,0 +1,220 @@
+//! Places for connections: so many in all, and so many for one client. Where places are short, a newcomer can have the place of
+//! another connection: whoever opens many and says nothing keeps nobody out.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use relay::limits::network;
+
+/// The places of a listener.
+#[derive(Debug)]
+pub(super) struct Places {
+    all: Arc<Semaphore>,
+    of_client: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    holders: Arc<Mutex<Holders>>,
+    max: usize,
+    per_client_max: usize,
+}
+
+/// The connections that have places.
+#[derive(Debug, Default)]
+struct Holders {
+    /// Numbers of connections and of answers rise together.
+    last: u64,
+    by_number: BTreeMap<u64, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    /// The number of its last answer; `None`: it has not been answered yet.
+    answered: Option<u64>,
+    /// Dropped, it ends the connection.
+    _keep: oneshot::Sender<()>,
+}
+
+/// A place; dropped, it is free again.
+#[derive(Debug)]
+pub(super) struct Place {
+    client: IpAddr,
+    number: u64,
+    holders: Arc<Mutex<Holders>>,
+    /// Ends when the place is given to somebody else.
+    pub(super) kept: oneshot::Receiver<()>,
+    of_client: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    _one_of_all: OwnedSemaphorePermit,
+}
+
+impl Places {
+    pub(super) fn new(max: usize, per_client_max: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(max)),
+            of_client: Arc::default(),
+            holders: Arc::default(),
+            max,
+            per_client_max,
+        }
+    }
+
+    /// Waits until one is free.
+    pub(super) async fn free(&self) -> OwnedSemaphorePermit {
+        let free = self.all.clone().acquire_owned().await;
+        free.expect("nobody closes the semaphore")
+    }
+
+    /// Waits until one is free, and has the connection end that needs its place least if there is none: of those that have not
+    /// been answered the oldest, as long as they have more than half of the places; otherwise the one whose last answer is
+    /// oldest.
+    pub(super) async fn take(&self) -> OwnedSemaphorePermit {
+        if let Ok(free) = self.all.clone().try_acquire_owned() {
+            return free;
+        }
+        {
+            let mut holders = lock(&self.holders);
+            let silent = holders.by_number.iter();
+            let mut silent = silent.filter(|(_, it)| it.answered.is_none());
+            let oldest_silent = silent.next().map(|(number, _)| *number);
+            let are_many = silent.count() >= self.max / 2;
+            let answered = holders.by_number.iter();
+            let answered = answered.filter_map(|(number, it)| Some((it.answered?, *number)));
+            let least_used = answered.min().map(|(_, number)| number);
+            let goes = match are_many {
+                true => oldest_silent,
+                false => least_used.or(oldest_silent),
+            };
+            if let Some(number) = goes {
+                holders.by_number.remove(&number);
+            }
+        }
+        self.free().await
+    }
+
+    /// Gives a free one to a client; `None`: the client has as many as one may have.
+    pub(super) fn give(&self, free: OwnedSemaphorePermit, client: IpAddr) -> Option<Place> {
+        let client = network(client);
+        let mut of_client = lock(&self.of_client);
+        let count = of_client.entry(client).or_default();
+        if *count >= self.per_client_max {
+            return None;
+        }
+        *count += 1;
+        let mut holders = lock(&self.holders);
+        holders.last += 1;
+        let number = holders.last;
+        let (keep, kept) = oneshot::channel();
+        let holder = Holder {
+            answered: None,
+            _keep: keep,
+        };
+        holders.by_number.insert(number, holder);
+        Some(Place {
+            client,
+            number,
+            holders: self.holders.clone(),
+            kept,
+            of_client: self.of_client.clone(),
+            _one_of_all: free,
+        })
+    }
+}
+
+impl Place {
+    /// Its connection has been answered.
+    pub(super) fn answered(&self) {
+        let mut holders = lock(&self.holders);
+        holders.last += 1;
+        let last = holders.last;
+        if let Some(holder) = holders.by_number.get_mut(&self.number) {
+            holder.answered = Some(last);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.holders).by_number.remove(&self.number);
+        let mut of_client = lock(&self.of_client);
+        if let Some(count) = of_client.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                of_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// A poisoned lock still has the counts.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn newcomers_get_the_places_of_those_who_say_nothing() {
+        let places = Places::new(4, 4);
+        let client = IpAddr::from([127, 0, 0, 1]);
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(places.give(places.take().await, client).expect("room"));
+        }
+        held[0].answered();
+        let is_kept = |place: &mut Place| {
+            let received = place.kept.try_recv();
+            matches!(received, Err(oneshot::error::TryRecvError::Empty))
+        };
+        // Three of four have said nothing: the oldest of them goes, and then the next one.
+        for goes in [1, 2] {
+            let (_, newcomer) = tokio::join!(
+                async {
+                    while is_kept(&mut held[goes]) {
+                        tokio::task::yield_now().await;
+                    }
+                    drop(held.remove(goes));
+                    held.insert(
+                        goes,
+                        places.give(places.free().await, client).expect("room"),
+                    );
+                },
+                async { drop(places.take().await) },
+            );
+            let () = newcomer;
+            assert!(is_kept(&mut held[0]), "it was answered");
+        }
+        // Most have been answered: the one whose answer is oldest goes.
+        for place in held.iter().rev() {
+            place.answered();
+        }
+        let (..) = tokio::join!(
+            async {
+                while is_kept(&mut held[3]) {
+                    tokio::task::yield_now().await;
+                }
+                held.pop();
+            },
+            async { drop(places.take().await) },
+        );
+        assert!(held.iter_mut().all(is_kept));
+    }
+
+    #[tokio::test]
+    async fn one_client_leaves_places_to_others() {
+        let places = Places::new(3, 2);
+        let of = |last| IpAddr::from([10, 0, 0, last]);
+        let first = places.give(places.free().await, of(1));
+        let second = places.give(places.free().await, of(1));
+        assert!(first.is_some() && second.is_some());
+        assert!(places.give(places.free().await, of(1)).is_none());
+        assert!(places.give(places.free().await, of(2)).is_some());
+        drop(second);
+        assert!(places.give(places.free().await, of(1)).is_some());
+        drop(first);
+        assert!(lock(&places.of_client).is_empty());
+    }
+}

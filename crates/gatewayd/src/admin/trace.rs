@@ -1,0 +1,86 @@
+//! `GET /trace?peer=NAME`: what the link to a peer does, as qlog, until whoever asks has had enough.
+
+use axum::{
+    body::Body,
+    extract::{ConnectInfo, Query, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use link::{PeerId, Trace, TraceError, TraceEvent};
+use serde::Deserialize;
+use tracing::info;
+
+use super::{Current, check_program, qlog};
+use crate::dashboard::Client;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Wanted {
+    peer: String,
+}
+
+pub(super) async fn trace(
+    State(current): State<Current>,
+    ConnectInfo(from): ConnectInfo<Client>,
+    headers: HeaderMap,
+    Query(wanted): Query<Wanted>,
+) -> Result<Response, (StatusCode, String)> {
+    check_program(&from, &headers).map_err(|(code, text)| (code, text.to_owned()))?;
+    let link = current.borrow().relay.link().clone();
+    let peers = link.snapshot().peers;
+    let peers = peers.iter().enumerate();
+    let peers = peers.filter(|(_, peer)| !peer.is_removed && !peer.is_guest);
+    let peers: Vec<_> = peers.map(|(number, peer)| (number, &*peer.name)).collect();
+    let Some((number, name)) = peers.iter().find(|(_, name)| *name == wanted.peer) else {
+        let names: Vec<_> = peers.iter().map(|(_, name)| format!("{name:?}")).collect();
+        let text = match names.is_empty() {
+            true => "this gateway has no peers\n".to_owned(),
+            false => format!(
+                "there is no peer {:?}; there is {}\n",
+                wanted.peer,
+                names.join(", ")
+            ),
+        };
+        return Err((StatusCode::NOT_FOUND, text));
+    };
+    let trace = link.trace(PeerId(*number)).await.map_err(refused)?;
+    info!(peer = name, "a trace begins");
+    let first = qlog::header(name, trace.begun);
+    Ok((
+        [(header::CONTENT_TYPE, qlog::CONTENT_TYPE)],
+        body(first, trace),
+    )
+        .into_response())
+}
+
+fn refused(error: TraceError) -> (StatusCode, String) {
+    let code = match error {
+        TraceError::NoPeer => StatusCode::NOT_FOUND,
+        TraceError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (code, format!("{error}\n"))
+}
+
+/// The records, as they come. The reader's pace is that of this body, so what waits is in the link's queue, which has a bound.
+fn body(first: String, trace: Trace) -> Body {
+    let events: Vec<TraceEvent> = Vec::with_capacity(EVENTS_AT_ONCE);
+    let begun = (Some(first), trace, events);
+    let records = stream::unfold(begun, |(first, mut trace, mut events)| async move {
+        if let Some(first) = first {
+            return Some((Ok::<_, std::io::Error>(first), (None, trace, events)));
+        }
+        if !trace.next(&mut events, EVENTS_AT_ONCE).await {
+            return None;
+        }
+        let text = events
+            .drain(..)
+            .map(|event| qlog::records(&event))
+            .collect();
+        Some((Ok(text), (None, trace, events)))
+    });
+    Body::from_stream(records)
+}
+
+/// Events that become text at once, some 600 bytes each.
+const EVENTS_AT_ONCE: usize = 32;

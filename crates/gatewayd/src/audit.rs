@@ -1,0 +1,43 @@
+//! The audit trail: who has changed something. Its events have the target [`AUDIT`], which no filter of the log leaves out. Failed
+//! log-ins are logged by the relay.
+
+use std::net::SocketAddr;
+
+use relay::AUDIT;
+use tracing::info;
+use x509_parser::parse_x509_certificate;
+
+use crate::admin_socket::Process;
+
+/// Who has something changed.
+#[derive(Debug)]
+pub(crate) enum Principal<'a> {
+    /// A process at the admin socket.
+    Process(Process),
+    /// A client that has shown this certificate.
+    Certificate(&'a [u8], SocketAddr),
+    /// A client that has shown the token.
+    Token(SocketAddr),
+}
+
+/// A principal had something changed, or ordered something.
+pub(crate) fn changed(principal: &Principal<'_>, change: &'static str, detail: &str) {
+    match principal {
+        Principal::Process(Process { pid, uid }) => {
+            info!(target: AUDIT, by = "admin socket", uid, pid, change, detail, "changed");
+        }
+        Principal::Certificate(certificate, client) => {
+            let subject = parse_x509_certificate(certificate)
+                .map_or_else(|_| "unknown".to_owned(), |(_, it)| it.subject().to_string());
+            info!(target: AUDIT, by = "certificate", subject, %client, change, detail, "changed");
+        }
+        Principal::Token(client) => {
+            info!(target: AUDIT, by = "token", %client, change, detail, "changed");
+        }
+    }
+}
+
+/// A signal has the configuration read again: root or the gateway's own user has sent it.
+pub(crate) fn signalled(change: &'static str, detail: &str) {
+    info!(target: AUDIT, by = "signal", change, detail, "changed");
+}

@@ -1,0 +1,207 @@
+//! The sockets of a gateway, bound before anything else happens.
+#![allow(clippy::disallowed_methods, reason = "owns the sockets of the daemon")]
+
+use std::{
+    fmt, io,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    os::unix::net::UnixListener,
+};
+
+use net::transparent;
+use tracing::warn;
+
+use crate::{
+    admin_socket,
+    config::Config,
+    place::{Place, Places},
+    upgrade::{Predecessor, admin_https_name, admin_name, admin_socket_name},
+};
+
+/// The bound sockets of a configuration.
+#[derive(Debug)]
+pub struct Bound {
+    /// The link's socket.
+    pub link: UdpSocket,
+    /// One for each `[[ftp]]`, in order.
+    pub ftp: Vec<TcpListener>,
+    /// One for each door of TLS that passes through, in order: for control and for data connections.
+    pub pass_through: Vec<(TcpListener, Vec<TcpListener>)>,
+    /// One for each `[[forward]]`, in order.
+    pub forwards: Vec<TcpListener>,
+    /// The admin address; `None` if it is taken and was not asked for.
+    pub admin: Option<TcpListener>,
+    /// Where orders are taken; `None` if it cannot be bound and was not asked for.
+    pub admin_socket: Option<UnixListener>,
+    /// The address of `[admin.https]`, if there is one.
+    pub admin_https: Option<TcpListener>,
+    /// The process whose place this one takes, and whose sockets these are.
+    pub predecessor: Option<Predecessor>,
+}
+
+/// A socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {what} {address}")]
+pub struct BindError {
+    what: &'static str,
+    address: String,
+    #[source]
+    source: io::Error,
+}
+
+impl BindError {
+    fn new(what: &'static str, address: impl fmt::Display, source: io::Error) -> Self {
+        Self {
+            what,
+            address: address.to_string(),
+            source,
+        }
+    }
+}
+
+impl Bound {
+    /// Binds all addresses of `config`.
+    ///
+    /// # Errors
+    /// [`BindError`] names the first address that could not be bound.
+    pub fn bind(config: &Config) -> Result<Self, BindError> {
+        Self::take(config, None)
+    }
+
+    /// Takes the sockets that `predecessor` has, and binds the others.
+    ///
+    /// # Errors
+    /// [`BindError`] names the first address that could not be bound.
+    pub fn take(config: &Config, mut predecessor: Option<Predecessor>) -> Result<Self, BindError> {
+        let taken = Self::take_from(config, &mut predecessor);
+        let mut bound = Predecessor::told(&mut predecessor, taken)?;
+        bound.predecessor = predecessor;
+        Ok(bound)
+    }
+
+    fn take_from(
+        config: &Config,
+        predecessor: &mut Option<Predecessor>,
+    ) -> Result<Self, BindError> {
+        let places = Places::of(config);
+        let address = config.link_listen;
+        let link = match predecessor.as_mut().map(Predecessor::link) {
+            Some(Some(socket)) => same_address(socket, address),
+            _ => UdpSocket::bind(address),
+        };
+        let link = link.map_err(|source| BindError::new("link address (UDP)", address, source))?;
+        let admin_socket = bind_admin_socket(config, predecessor)?;
+        let mut listener =
+            |name: &dyn ToString, bind: &dyn Fn() -> Result<TcpListener, BindError>| {
+                let taken = predecessor
+                    .as_mut()
+                    .and_then(|it| it.listener(&name.to_string()));
+                taken.map_or_else(bind, Ok)
+            };
+        let mut ftp = Vec::new();
+        for (place, door) in places.ftp.iter().zip(&config.ftp) {
+            let bind = || bind_door(door.listen, door.transparent);
+            let bound = listener(place, &bind)?;
+            if door.transparent {
+                transparent::make_transparent(&bound)
+                    .map_err(|source| BindError::new(TRANSPARENT, door.listen, source))?;
+            }
+            ftp.push(bound);
+        }
+        let mut pass_through = Vec::new();
+        for ((place, of_data), door) in places.pass_through.iter().zip(&config.pass_through) {
+            let control = listener(place, &|| bind_door(door.listen, false))?;
+            let data = of_data.iter().map(|place: &Place| {
+                listener(place, &|| bind_tcp("[[ftp]] passive port", place.address))
+            });
+            let data = data.collect::<Result<_, _>>()?;
+            pass_through.push((control, data));
+        }
+        let mut forwards = Vec::new();
+        for (place, forward) in places.forwards.iter().zip(&config.forwards) {
+            let bind = || bind_tcp("[[forward]] address", forward.listen);
+            forwards.push(listener(place, &bind)?);
+        }
+        let admin = listener(&admin_name(config.admin_listen), &|| {
+            bind_tcp("[admin] address", config.admin_listen)
+        });
+        let admin = match admin {
+            Ok(listener) => Some(listener),
+            Err(error) if config.admin_explicit => return Err(error),
+            Err(error) => {
+                warn!(%error, "no status: set [admin] listen to have it elsewhere");
+                None
+            }
+        };
+        let admin_https = config.admin_https.as_ref().map(|https| {
+            listener(&admin_https_name(https.listen), &|| {
+                bind_tcp("[admin.https] address", https.listen)
+            })
+        });
+        Ok(Self {
+            link,
+            ftp,
+            pass_through,
+            forwards,
+            admin,
+            admin_socket,
+            admin_https: admin_https.transpose()?,
+            predecessor: None,
+        })
+    }
+}
+
+const TRANSPARENT: &str = "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)";
+
+/// Binds the control port of a front door.
+fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
+    if !is_transparent {
+        return bind_tcp("[[ftp]] address", address);
+    }
+    let bound = transparent::listen_for_control(address);
+    bound.map_err(|source| BindError::new(TRANSPARENT, address, source))
+}
+
+/// Takes the admin socket over, or binds it.
+fn bind_admin_socket(
+    config: &Config,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<Option<UnixListener>, BindError> {
+    let path = &config.admin_socket;
+    let inherited = predecessor.as_mut();
+    let inherited = inherited.and_then(|it| it.unix_listener(&admin_socket_name(path)));
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    match admin_socket::bind(path) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(source) => {
+            let error = BindError::new("[admin] socket", path.display(), source);
+            if config.admin_socket_explicit {
+                return Err(error);
+            }
+            warn!(error = %in_full(&error), "no orders but signals: set [admin] socket to take them elsewhere");
+            Ok(None)
+        }
+    }
+}
+
+fn in_full(error: &BindError) -> String {
+    format!("{error}: {}", error.source)
+}
+
+/// The socket, if it is bound to `address`. Connections of the old process cannot move to another one.
+fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
+    let bound = socket.local_addr()?;
+    let is_same = bound.ip() == address.ip() && [0, bound.port()].contains(&address.port());
+    match is_same {
+        true => Ok(socket),
+        false => Err(io::Error::other(format!(
+            "the earlier process uses {bound}: another address takes a restart"
+        ))),
+    }
+}
+
+/// Binds the listener of `what`.
+pub(crate) fn bind_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).map_err(|source| BindError::new(what, address, source))
+}

@@ -1,0 +1,75 @@
+//! Checks of what is logged where.
+
+use std::path::Path;
+
+use super::{
+    LogFormat, LogLevel,
+    file::LogSection,
+    problem::{Problem, problem},
+};
+use relay::transfer_log::{Format, Settings};
+
+/// The transfer log, if the section asks for one.
+pub(super) fn transfer_log(
+    section: &LogSection,
+    folder: &Path,
+) -> Result<Option<Settings>, Problem> {
+    let format = match &section.transfer_log_format {
+        None => Format::default(),
+        Some(name) => match name.get_ref().as_str() {
+            "json" => Format::Json,
+            "xferlog" => Format::Xferlog,
+            other => {
+                let message = format!(
+                    "unknown transfer_log_format {other:?}, expected \"json\" or \"xferlog\""
+                );
+                return Err(problem(name, message));
+            }
+        },
+    };
+    match (&section.transfer_log, &section.transfer_log_format) {
+        (None, Some(name)) => Err(problem(name, "transfer_log_format needs transfer_log")),
+        (path, _) => Ok(path.as_ref().map(|path| Settings {
+            path: folder.join(path),
+            format,
+        })),
+    }
+}
+
+/// The level, if the section has one.
+pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
+    let Some(name) = &section.level else {
+        return Ok(None);
+    };
+    let all = [
+        LogLevel::Error,
+        LogLevel::Warn,
+        LogLevel::Info,
+        LogLevel::Debug,
+    ];
+    let found = all.into_iter().find(|level| level.name() == name.get_ref());
+    found.map(Some).ok_or_else(|| {
+        let message = format!(
+            "unknown level {:?}, expected \"error\", \"warn\", \"info\" or \"debug\"",
+            name.get_ref()
+        );
+        problem(name, message)
+    })
+}
+
+/// The form of log messages, if the section has one.
+pub(super) fn format(section: &LogSection) -> Result<Option<LogFormat>, Problem> {
+    let Some(name) = &section.format else {
+        return Ok(None);
+    };
+    match name.get_ref().as_str() {
+        "text" => Ok(Some(LogFormat::Text)),
+        "json" => Ok(Some(LogFormat::Json)),
+        "journald" => Ok(Some(LogFormat::Journald)),
+        other => {
+            let message =
+                format!("unknown format {other:?}, expected \"text\", \"json\" or \"journald\"");
+            Err(problem(name, message))
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Checks of what may become of bytes on the link.
+
+use std::path::Path;
+
+use toml::Spanned;
+
+use super::{
+    Config, check_folder,
+    file::{FtpSection, StoreSection},
+    peer_name::may_be_name,
+    problem::{Problem, problem},
+};
+use relay::optimise::Settings;
+
+/// What may become of the data at an FTP front door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Optimised {
+    pub(super) compresses: bool,
+    /// Of uploads.
+    pub(super) deduplicates: bool,
+    /// Of downloads.
+    pub(super) caches: bool,
+}
+
+/// Whether it is to be done; `None` if the file does not say.
+pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    match text.get_ref().as_str() {
+        "auto" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        other => {
+            let message = format!("unknown value {other:?}, expected \"auto\" or \"off\"");
+            Err(problem(text, message))
+        }
+    }
+}
+
+/// What may become of data at an FTP front door.
+///
+/// Who uses TLS wants nobody on the way to learn anything of the data, and how many bytes cross the link says something of
+/// them. So with TLS the operator must say it.
+pub(super) fn door(
+    section: &FtpSection,
+    has_tls: bool,
+    has_store: bool,
+) -> Result<Optimised, Problem> {
+    let optimises_tls = match &section.optimise_tls {
+        Some(key) if !has_tls => {
+            let message = "optimise_tls is for a door with tls, and this one has none";
+            return Err(problem(key, message));
+        }
+        Some(key) => *key.get_ref(),
+        None => false,
+    };
+    let is_allowed = !has_tls || optimises_tls;
+    let done = |name: &str, key: Option<&Spanned<String>>| match (key, is_auto(key)?) {
+        (Some(key), Some(true)) if !is_allowed => {
+            Err(problem(key, needs_word(&format!("{name} = \"auto\""))))
+        }
+        (_, done) => Ok(done.unwrap_or(is_allowed)),
+    };
+    let deduplicates = done("dedup", section.dedup.as_ref())?;
+    let caches = match &section.cache {
+        Some(key) if *key.get_ref() && !is_allowed => {
+            return Err(problem(key, needs_word("cache = true")));
+        }
+        Some(key) if *key.get_ref() && !has_store => {
+            let message = "cache = true needs [store]: a folder for what is kept";
+            return Err(problem(key, message));
+        }
+        Some(key) => *key.get_ref(),
+        None => deduplicates,
+    };
+    Ok(Optimised {
+        compresses: done("compress", section.compress.as_ref())?,
+        deduplicates,
+        caches,
+    })
+}
+
+/// What is wrong with a key at a door with TLS.
+fn needs_word(key: &str) -> String {
+    format!(
+        "at a door with tls, {key} needs optimise_tls = true: how many bytes cross the link tells something of the data to \
+         whoever sees the link's packets"
+    )
+}
+
+/// The tenants of a peer.
+pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem> {
+    let mut tenants: Vec<String> = Vec::new();
+    for name in names {
+        if !may_be_name(name.get_ref()) {
+            let message = "expected a name of 1 to 64 printable characters";
+            return Err(problem(name, message));
+        }
+        if tenants.contains(name.get_ref()) {
+            return Err(problem(name, "this tenant is there twice"));
+        }
+        tenants.push(name.get_ref().clone());
+    }
+    Ok(tenants)
+}
+
+/// The tenant of a door: one of a peer that the door leads to.
+pub(super) fn tenant(
+    name: Option<&Spanned<String>>,
+    via: Option<usize>,
+    config: &Config,
+) -> Result<Option<String>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    let mut peers = config.relay.peers.iter().enumerate();
+    let is_known = peers
+        .any(|(at, peer)| via.is_none_or(|via| via == at) && peer.tenants.contains(name.get_ref()));
+    match is_known {
+        true => Ok(Some(name.get_ref().clone())),
+        false => {
+            let message = "no [[peer]] of this door has this name in its tenants";
+            Err(problem(name, message))
+        }
+    }
+}
+
+/// Where chunks are kept, if there is a section.
+pub(super) fn store(
+    section: Option<&StoreSection>,
+    folder: &Path,
+) -> Result<Option<Settings>, Problem> {
+    let Some(section) = section else {
+        return Ok(None);
+    };
+    Ok(Some(Settings {
+        folder: check_folder::folder(&section.folder, folder),
+        size_max: check_folder::size_max(section.size_max.as_ref())?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::file::File;
+
+    const BOTH: Optimised = Optimised {
+        compresses: true,
+        deduplicates: true,
+        caches: true,
+    };
+    const NONE: Optimised = Optimised {
+        compresses: false,
+        deduplicates: false,
+        caches: false,
+    };
+
+    fn read(rest: &str, has_tls: bool) -> Result<Optimised, String> {
+        let text = format!(
+            "[identity]\nkey_file = \"a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:21\"\ntarget = \"10.0.0.1\"\n{rest}"
+        );
+        let file: File = toml::from_str(&text).expect("well-formed");
+        door(&file.ftp[0], has_tls, true).map_err(|problem| {
+            assert!(text[problem.span.clone()].len() > 1, "it has a place");
+            problem.message
+        })
+    }
+
+    #[test]
+    fn a_door_optimises_unless_it_has_tls() {
+        assert_eq!(read("", false), Ok(BOTH));
+        assert_eq!(read("compress = \"auto\"", false), Ok(BOTH));
+        let compressed = Optimised {
+            deduplicates: false,
+            caches: false,
+            ..BOTH
+        };
+        let cached = Optimised {
+            caches: true,
+            ..compressed
+        };
+        assert_eq!(read("dedup = \"off\"\ncache = true", false), Ok(cached));
+        let uploaded = Optimised {
+            caches: false,
+            ..BOTH
+        };
+        assert_eq!(read("cache = false", false), Ok(uploaded));
+        assert_eq!(read("dedup = \"off\"", false), Ok(compressed));
+        let deduplicated = Optimised {
+            compresses: false,
+            ..BOTH
+        };
+        assert_eq!(read("compress = \"off\"", false), Ok(deduplicated));
+        assert_eq!(read("", true), Ok(NONE));
+        assert_eq!(read("compress = \"off\"\ndedup = \"off\"", true), Ok(NONE));
+    }
+
+    #[test]
+    fn with_tls_the_operator_must_say_it() {
+        assert_eq!(read("optimise_tls = true", true), Ok(BOTH));
+        assert_eq!(read("optimise_tls = false", true), Ok(NONE));
+        assert_eq!(
+            read("optimise_tls = true\ncompress = \"auto\"", true),
+            Ok(BOTH)
+        );
+        for key in ["compress", "dedup"] {
+            let error = read(&format!("{key} = \"auto\""), true).expect_err("it is not said");
+            assert!(
+                error.contains(&format!("{key} = \"auto\" needs optimise_tls = true")),
+                "{error}"
+            );
+        }
+        let error = read("cache = true", true).expect_err("it is not said");
+        assert!(
+            error.contains("cache = true needs optimise_tls = true"),
+            "{error}"
+        );
+        let error = read("optimise_tls = true", false).expect_err("no TLS");
+        assert!(error.contains("this one has none"), "{error}");
+    }
+
+    #[test]
+    fn unknown_values_are_refused() {
+        let error = read("compress = \"9\"", false).expect_err("no value");
+        assert_eq!(error, "unknown value \"9\", expected \"auto\" or \"off\"");
+    }
+}

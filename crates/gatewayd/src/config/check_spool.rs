@@ -1,0 +1,20 @@
+//! Checks of where files wait that several servers are to have.
+
+use std::path::Path;
+
+use super::{check_folder, file::SpoolSection, problem::Problem};
+use relay::spool::Settings;
+
+/// The spool, if there is a section.
+pub(super) fn spool(
+    section: Option<&SpoolSection>,
+    folder: &Path,
+) -> Result<Option<Settings>, Problem> {
+    let Some(section) = section else {
+        return Ok(None);
+    };
+    Ok(Some(Settings {
+        folder: check_folder::folder(&section.folder, folder),
+        size_max: check_folder::size_max(section.size_max.as_ref())?,
+    }))
+}

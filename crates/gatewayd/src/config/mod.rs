@@ -1,0 +1,306 @@
+//! The configuration: read once, checked once, and valid from then on.
+//!
+//! Every error names the file, the line, the column and the expected form. A key that is not known is such an error.
+
+mod admin_token;
+mod check;
+mod check_admin;
+mod check_folder;
+mod check_limits;
+mod check_log;
+mod check_optimise;
+mod check_pass_through;
+mod check_spool;
+mod check_tls;
+mod check_transparent;
+mod door_keys;
+mod file;
+mod intercepted;
+mod peer_name;
+mod problem;
+mod registered;
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustls::pki_types::CertificateDer;
+
+pub use self::{admin_token::AdminToken, peer_name::may_be_name};
+pub(crate) use self::{
+    check::{RATE_MAX_MIN, memory_least},
+    intercepted::Intercepted,
+};
+
+use crate::register::Register;
+use net::{target::Host, tls::CertSource};
+pub use relay::settings::{DoorTls, Forward, FtpDoor, Origin, PassThrough, Peer, Settings};
+use relay::{optimise, spool, transfer_log};
+
+/// A checked configuration of a gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file of the private key.
+    pub key_file: PathBuf,
+    /// Address and port of the link's UDP socket.
+    pub link_listen: SocketAddr,
+    /// Peers, the link to them, and limits.
+    pub relay: Settings,
+    /// Time for transfers under way to end at a shutdown.
+    pub drain_max: Duration,
+    /// Time for them to end once another process has taken this one's place; `None`: as long as they take.
+    pub upgrade_drain_max: Option<Duration>,
+    /// FTP front doors.
+    pub ftp: Vec<FtpDoor>,
+    /// FTP front doors through which clients and servers have TLS with each other.
+    pub pass_through: Vec<PassThrough>,
+    /// Front doors for any other TCP service.
+    pub forwards: Vec<Forward>,
+    /// Where files wait that several servers are to have, if this gateway is to keep some.
+    pub spool: Option<spool::Settings>,
+    /// Where chunks are kept that have crossed the link, if this gateway is to keep them.
+    pub store: Option<optimise::Settings>,
+    /// The transfer log, if there is to be one.
+    pub transfer_log: Option<transfer_log::Settings>,
+    /// What is logged, unless the command line or the environment says so.
+    pub log_level: Option<LogLevel>,
+    /// The form of the log, unless the command line says so.
+    pub log_format: Option<LogFormat>,
+    /// Address of the admin interface.
+    pub admin_listen: SocketAddr,
+    /// Further names under which the admin interface is asked.
+    pub admin_hosts: Vec<Host>,
+    /// Who has this token may use the dashboard; `None`: whoever reaches a loopback address may look, and sees no names.
+    pub admin_token: Option<AdminToken>,
+    /// The file with this token.
+    pub admin_token_file: Option<PathBuf>,
+    /// The file names the admin address, so its port being taken is an error.
+    pub admin_explicit: bool,
+    /// Where the gateway takes orders.
+    pub admin_socket: PathBuf,
+    /// The file names the admin socket, so a failure to bind it is an error.
+    pub admin_socket_explicit: bool,
+    /// The dashboard over TLS, if there is to be one.
+    pub admin_https: Option<AdminHttps>,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+impl LogLevel {
+    /// As text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// The form of log messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// A JSON object on each line.
+    Json,
+    /// Entries of the systemd journal.
+    Journald,
+}
+
+/// The dashboard for browsers on other machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminHttps {
+    /// Its address.
+    pub listen: SocketAddr,
+    /// By what browsers know it.
+    pub certificate: CertSource,
+    /// Who has a certificate that one of these signed needs no token. None of them: nobody is asked for one.
+    pub client_ca: Vec<CertificateDer<'static>>,
+}
+
+/// A mistake in a configuration file and its position.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    file: PathBuf,
+    /// Line and column, both from 1; `None` when the file could not be read.
+    at: Option<(usize, usize)>,
+    message: String,
+}
+
+impl Config {
+    /// Reads and checks a configuration file and the key file that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first mistake.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            file: path.to_owned(),
+            at: None,
+            message: format!("cannot be read: {error}"),
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks the text of the configuration file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first mistake.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::parse_beside(text, path, None)
+    }
+
+    /// The same, with this register in place of the one beside the key.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first mistake.
+    pub fn parse_with(text: &str, path: &Path, register: &Register) -> Result<Self, ConfigError> {
+        Self::parse_beside(text, path, Some(register))
+    }
+
+    fn parse_beside(
+        text: &str,
+        path: &Path,
+        register: Option<&Register>,
+    ) -> Result<Self, ConfigError> {
+        let problem = |span: Option<std::ops::Range<usize>>, message: String| ConfigError {
+            file: path.to_owned(),
+            at: Some(place(text, span.map_or(0, |s| s.start))),
+            message,
+        };
+        let file: file::File = toml::from_str(text)
+            .map_err(|error| problem(error.span(), error.message().replace('`', "\"")))?;
+        check::check(file, path, register).map_err(|p| problem(Some(p.span), p.message))
+    }
+
+    /// By what people's certificates are judged at the dashboard. None: nobody is asked for one.
+    pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
+        let https = self.admin_https.as_ref();
+        https.map_or(&[], |https| &https.client_ca)
+    }
+}
+
+impl Config {
+    /// The servers that a transparent front door intercepts.
+    pub(crate) fn intercepted(&self, door: &FtpDoor) -> Intercepted {
+        let clients = door.clients.as_deref().unwrap_or_default();
+        Intercepted::new(&self.relay.peers, door.via, door.listen, clients)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Some((line, column)) => {
+                write!(
+                    f,
+                    "{}:{line}:{column}: {}",
+                    self.file.display(),
+                    self.message
+                )
+            }
+            None => write!(f, "{}: {}", self.file.display(), self.message),
+        }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "key_file {} (***)", self.key_file.display())?;
+        writeln!(f, "public key {}", self.relay.link.identity.public_key())?;
+        writeln!(
+            f,
+            "link on {}, {:?}",
+            self.link_listen, self.relay.link.policy
+        )?;
+        for (peer, link) in self.relay.peers.iter().zip(&self.relay.link.peers) {
+            let endpoint = link.endpoint.as_deref().unwrap_or("waits for it");
+            match peer.origin {
+                Origin::File => writeln!(f, "peer {} ({endpoint})", peer.name)?,
+                Origin::Register => writeln!(f, "peer {} ({endpoint}), registered", peer.name)?,
+                Origin::Dismissed => {}
+                Origin::Invite => writeln!(f, "invites: {}", link.public_keys.len())?,
+            }
+        }
+        for door in &self.ftp {
+            let tls = match (&door.tls, door.tls_rules.is_required) {
+                (DoorTls::Off, _) => "",
+                (DoorTls::Explicit(_), true) => ", with TLS, which clients must ask for",
+                (DoorTls::Explicit(_), false) => ", with TLS for clients that ask for it",
+                (DoorTls::Implicit(_), _) => ", with TLS from the first byte",
+            };
+            match &door.target {
+                Some(target) => writeln!(f, "ftp on {} to {target}{tls}", door.listen)?,
+                None if door.transparent => {
+                    let intercepted = self.intercepted(door);
+                    writeln!(f, "ftp on {} to {intercepted}{tls}", door.listen)?;
+                }
+                None => writeln!(f, "ftp on {} to USER name@server{tls}", door.listen)?,
+            }
+        }
+        for door in &self.pass_through {
+            let PassThrough { listen, target, .. } = door;
+            let (low, high) = (door.data_ports.start(), door.data_ports.end());
+            writeln!(
+                f,
+                "ftp on {listen} to {target}, unread, data on {low}-{high}"
+            )?;
+        }
+        for forward in &self.forwards {
+            writeln!(f, "forward on {} to {}", forward.listen, forward.target)?;
+        }
+        if let Some(log) = &self.transfer_log {
+            writeln!(f, "transfer log in {}", log.path.display())?;
+        }
+        if let Some(spool) = &self.spool {
+            writeln!(
+                f,
+                "spool in {}, at most {}",
+                spool.folder.display(),
+                spool.size_max
+            )?;
+        }
+        if let Some(store) = &self.store {
+            writeln!(
+                f,
+                "chunk stores in {}, at most {} for each peer and tenant",
+                store.folder.display(),
+                store.size_max
+            )?;
+        }
+        if let Some(https) = &self.admin_https {
+            writeln!(f, "dashboard on https://{}", https.listen)?;
+        }
+        let token = match self.admin_token {
+            Some(_) => ", with a token",
+            None => "",
+        };
+        writeln!(f, "admin on {}{token}", self.admin_listen)?;
+        write!(f, "orders by {}", self.admin_socket.display())
+    }
+}
+
+/// Line and column of a byte offset, both from 1; columns count characters.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

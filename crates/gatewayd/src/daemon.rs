@@ -1,0 +1,598 @@
+//! A gateway from its start to its end, as a function of its inputs.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "owns the sockets and the clock of the daemon"
+)]
+
+use std::{
+    collections::HashSet,
+    fmt,
+    future::Future,
+    io,
+    net::{TcpListener, UdpSocket},
+    os::{fd::AsFd, unix::net::UnixListener},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use link::{Link, LinkError, PeerSnapshot, PeerState};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{interval, sleep, timeout},
+};
+use tracing::{info, warn};
+
+use crate::{
+    admin::{self, Https},
+    config::{Config, Origin, Peer},
+    doors::{Doors, Parts},
+    enrolment::far::Enrolments,
+    intercept::{self, InterceptError, Interception},
+    reload::{self, Reloader},
+    running::Running,
+    upgrade::{self, Handing, OlderProcesses, Predecessor, Successor},
+};
+pub use crate::{
+    bound::{BindError, Bound},
+    doors::DoorError,
+    reload::Reloads,
+};
+use net::tls::CertError;
+use relay::{
+    Relay, far,
+    status::{OlderProcess, Registry, TransferStatus},
+    time,
+    transfer_log::{self, TransferLog},
+};
+
+/// A gateway could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The link did not start.
+    #[error("the link did not start")]
+    Link(#[from] LinkError),
+    /// The link's driver has ended without a shutdown.
+    #[error("the link has ended by itself")]
+    LinkEnded,
+    /// Connections to servers cannot be intercepted.
+    #[error("no interception")]
+    Intercept(#[from] InterceptError),
+    /// The front doors cannot be opened.
+    #[error(transparent)]
+    Doors(#[from] DoorError),
+    /// The dashboard cannot have TLS.
+    #[error("[admin.https] has no TLS")]
+    Https(#[from] CertError),
+    /// The transfer log cannot be written.
+    #[error("no transfer log")]
+    TransferLog(#[from] transfer_log::OpenError),
+    /// A bound socket could not be used.
+    #[error("a socket could not be used")]
+    Socket(#[from] io::Error),
+}
+
+/// The connections that a shutdown cut short.
+#[derive(Debug, Default)]
+pub struct CutShort {
+    /// Transfers and forwards that were still under way.
+    pub transfers: Vec<TransferStatus>,
+    /// Streams of the link that had not ended.
+    pub streams: usize,
+}
+
+/// What a service manager hears of a gateway.
+pub struct Watch {
+    /// How long it waits for [`State::Working`] before it takes the gateway for hung; `None`: it does not.
+    pub patience: Option<Duration>,
+    /// Tells it.
+    pub tell: Box<dyn Fn(State) + Send + Sync>,
+}
+
+/// How a gateway is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It serves.
+    Up,
+    /// Its tasks and its link have just been seen to work.
+    Working,
+    /// It lets what is open end.
+    Ending,
+    /// The process with this number has taken its place.
+    Succeeded(u32),
+}
+
+impl Watch {
+    /// Nobody watches.
+    pub fn none() -> Self {
+        Self {
+            patience: None,
+            tell: Box::new(|_| {}),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within the
+/// configuration's `drain_max`, and says what it cut short. Meanwhile it takes on what `reloads` bring, and tells `watch` how it
+/// is. When another process has taken its place, it ends as its last session does.
+///
+/// # Errors
+/// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
+pub async fn run(
+    config: Config,
+    mut bound: Bound,
+    reloads: Reloads,
+    watch: Watch,
+    shutdown: impl Future<Output = ()>,
+) -> Result<CutShort, RunError> {
+    let mut predecessor = bound.predecessor.take();
+    let sockets = Sockets::of(&bound)?;
+    let admin = bound.admin.take().map(tokio_listener).transpose()?;
+    let https = bound.admin_https.take().map(tokio_listener).transpose()?;
+    let socket = bound.admin_socket.take().map(tokio_unix_listener);
+    let socket = socket.transpose()?;
+    let at_admin = admin.iter().chain(&https).map(|l| l.local_addr());
+    let at_admin: Vec<_> = at_admin.collect::<Result<_, _>>()?;
+    let parts = Parts::new(&config, &mut bound);
+    let parts = Predecessor::told(&mut predecessor, parts)?;
+    let https = https.zip(config.admin_https.as_ref());
+    let https = https.map(|(listener, settings)| Https::new(listener, settings));
+    let https = https.transpose().map_err(RunError::Https);
+    let https = Predecessor::told(&mut predecessor, https)?;
+    let log = transfer_log::Opened::open(config.transfer_log.as_ref());
+    let log = Predecessor::told(&mut predecessor, log)?;
+    let older = predecessor.as_mut().map(Predecessor::older);
+    let older = OlderProcesses::new(older.unwrap_or_default())?;
+    let (predecessor, succession) = match predecessor {
+        Some(predecessor) => {
+            let tables = intercept::tables(&config);
+            predecessor.ready(tables).await?.unzip()
+        }
+        None => (None, None),
+    };
+    let link = Link::start_behind(bound.link, config.relay.link.clone(), succession)?;
+    warn_about_buffers(&link);
+    let mut interception = match &predecessor {
+        None => Interception::start(&config, &link)?,
+        Some(predecessor) => {
+            let mut interception =
+                Interception::install(&config, &peers_named(&config, &predecessor.peers_up))?;
+            connect(&link, &config, &predecessor.peers_up).await;
+            interception.resume(&link);
+            interception
+        }
+    };
+    let (relay, mut sessions) = Relay::builder(link.clone(), config.relay.clone())
+        .transfer_log(TransferLog::start(log)?)
+        .spool(config.spool.clone())
+        .stores(config.store.clone())
+        .own_addresses(parts.addresses().chain(at_admin.clone()))
+        .first_session(first_session())
+        .build();
+    let registry = relay.registry().clone();
+    let running = Arc::new(Running {
+        config: Arc::new(config),
+        relay: relay.clone(),
+        reloads_ordered: 0,
+        older: older.clone(),
+    });
+    let mut doors = Doors::default();
+    doors.open(parts, &running).await;
+    let (current, currently) = watch::channel(running.clone());
+    let (relays, relay_now) = watch::channel(relay.clone());
+    let (asks, mut asked) = mpsc::channel(1);
+    let (upgrade_asks, mut upgrades_asked) = mpsc::channel(1);
+    let enrolments = Arc::new(Enrolments::new(currently.clone(), asks.clone()));
+    if let Some(predecessor) = &predecessor {
+        doors.inherit(&predecessor.pass_through);
+    }
+    let set_log = reloads.set_log.clone();
+    let mut reloader = Reloader::new(current, relays, doors, at_admin, reloads);
+    let mut side_tasks = JoinSet::new();
+    let for_admin = currently.clone();
+    let has_admin = admin.is_some() || https.is_some() || socket.is_some();
+    let has_socket = socket.is_some();
+    let listeners = admin::Listeners {
+        tcp: admin,
+        https,
+        socket,
+    };
+    let admin = has_admin.then(|| {
+        side_tasks.spawn(async move {
+            let orders = admin::Orders {
+                reloads: asks,
+                upgrades: upgrade_asks,
+                set_log,
+            };
+            if let Err(error) = admin::serve(listeners, for_admin, orders).await {
+                warn!(%error, "no status any more");
+            }
+        })
+    });
+    side_tasks.spawn(dismiss(currently.clone()));
+    let follow_older =
+        side_tasks.spawn(older.follow(currently.clone(), |running: &Running| &running.config));
+    let mut accepting = JoinSet::new();
+    accepting.spawn(far::serve(relay_now, enrolments));
+    info!(link = %link.local_addr(), "gateway up");
+    if let Some(predecessor) = predecessor {
+        predecessor.up().await?;
+    }
+    let watch = Arc::new(watch);
+    (watch.tell)(State::Up);
+    let show_life = watch.patience.map(|patience| {
+        let life = show_life(link.clone(), watch.clone(), patience);
+        side_tasks.spawn(life)
+    });
+    tokio::pin!(shutdown);
+    let succeeded = {
+        let orders = Orders {
+            reloads: &mut asked,
+            upgrades: &mut upgrades_asked,
+        };
+        tokio::select! {
+            () = &mut shutdown => None,
+            succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &watch) => Some(succeeded),
+            // It serves as long as the link hands over streams.
+            _ = accepting.join_next() => {
+                drop(reloader);
+                sessions.cut_short(CUT_PATIENCE).await;
+                return Err(RunError::LinkEnded);
+            }
+        }
+    };
+    // Who asks for something now is told at once that nobody answers. What a reload was asked for meanwhile is not lost.
+    let is_asked = asked.try_recv().is_ok();
+    drop((asked, upgrades_asked, sockets));
+    let mut socket_left = None;
+    let mut drain = Some(reloader.config().drain_max);
+    if let Some((mut successor, asker)) = succeeded {
+        interception.leave(&successor.tables);
+        // What a service manager hears from now on comes from the other process.
+        for task in admin.into_iter().chain(show_life).chain([follow_older]) {
+            task.abort();
+        }
+        let mut remaining = reloader.remaining_peers();
+        let report = older_report(registry.clone());
+        let (orders, files) = (successor.orders.take(), reloader.peer_files());
+        side_tasks.spawn(async move {
+            if let Some(orders) = orders {
+                let keep = |keys: &HashSet<_>| remaining.keep(&|key| keys.contains(key));
+                orders.obey(report, keep).await;
+            }
+            files.follow(|may_stay| remaining.keep(may_stay)).await;
+        });
+        reloader.doors().leave_to_successor().await;
+        link.retire();
+        let open = registry.sessions_open();
+        info!(
+            pid = successor.pid(),
+            sessions = open,
+            "another process has taken this one's place"
+        );
+        if let Some(asker) = asker {
+            // Whoever asked may be gone.
+            let _ = asker.send(upgrade::Outcome {
+                pid: Some(successor.pid()),
+                version: successor.version.clone(),
+                old_pid: std::process::id(),
+                sessions: open,
+                error: None,
+            });
+        }
+        if is_asked {
+            successor.pass_on_order();
+        }
+        drain = reloader.config().upgrade_drain_max;
+        if let Some(stores) = relay.stores() {
+            tokio::task::block_in_place(|| stores.retire());
+        }
+        let drained = async {
+            // Peers that have not heard of the other process yet may still ask this one, and so may its operator.
+            let _ = timeout(RETIRE_PATIENCE, async {
+                loop {
+                    reloader.order().await;
+                    successor.pass_on_order();
+                }
+            })
+            .await;
+            relay.retire();
+            sessions.close();
+            sessions.ended().await;
+            // What sessions have left to the link is still on its way.
+            link.shutdown(FOR_EVER).await;
+        };
+        tokio::select! {
+            () = &mut shutdown => drain = Some(reloader.config().drain_max),
+            () = drained => drain = Some(Duration::ZERO),
+            () = at_last(drain) => drain = Some(Duration::ZERO),
+        }
+    } else {
+        socket_left = has_socket.then(|| running.config.admin_socket.clone());
+        (watch.tell)(State::Ending);
+        interception.end();
+        reloader.close().await;
+        sessions.close();
+    }
+    let drain = drain.unwrap_or_default();
+    info!(drain_s = drain.as_secs_f64(), "shutting down");
+    let mut cut_short = CutShort::default();
+    if timeout(drain, sessions.ended()).await.is_err() {
+        cut_short.transfers = registry.open_transfers();
+        sessions.cut_short(CUT_PATIENCE).await;
+    }
+    drop(interception);
+    registry.transfer_log().flush(CUT_PATIENCE).await;
+    // A disk that does not write what is remembered holds nobody up.
+    let closed = timeout(CLOSE_PATIENCE, link.shutdown(drain.min(CUT_PATIENCE))).await;
+    cut_short.streams = closed.unwrap_or_default();
+    accepting.shutdown().await;
+    side_tasks.shutdown().await;
+    if let Some(path) = socket_left {
+        // Nobody listens there any more.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(cut_short)
+}
+
+/// What is asked of a running gateway.
+struct Orders<'a> {
+    reloads: &'a mut mpsc::Receiver<reload::Request>,
+    upgrades: &'a mut mpsc::Receiver<upgrade::Request>,
+}
+
+/// Carries out orders until another process has taken this one's place. Returns it, and who asked for it.
+async fn serve(
+    reloader: &mut Reloader,
+    orders: Orders<'_>,
+    sockets: &Sockets,
+    interception: &mut Interception,
+    watch: &Watch,
+) -> (Successor, Option<upgrade::Request>) {
+    loop {
+        let asker = tokio::select! {
+            () = reloader.serve(orders.reloads) => None,
+            Some(asker) = orders.upgrades.recv() => Some(asker),
+        };
+        info!("another process is started to take this one's place");
+        let running = reloader.running();
+        let program = reloader.program().cloned();
+        let doors = reloader.doors();
+        let admin = sockets.admin.as_ref().map(|socket| {
+            let name = upgrade::admin_name(running.config.admin_listen);
+            (name, socket.as_fd())
+        });
+        let https = running
+            .config
+            .admin_https
+            .as_ref()
+            .zip(sockets.https.as_ref());
+        let https = https.map(|(config, socket)| {
+            let name = upgrade::admin_https_name(config.listen);
+            (name, socket.as_fd())
+        });
+        let socket = sockets.socket.as_ref().map(|socket| {
+            let name = upgrade::admin_socket_name(&running.config.admin_socket);
+            (name, socket.as_fd())
+        });
+        let handing = Handing {
+            program: program.as_ref(),
+            link_socket: sockets.link.as_fd(),
+            listeners: doors
+                .named()
+                .into_iter()
+                .chain(admin)
+                .chain(https)
+                .chain(socket)
+                .collect(),
+            link: running.relay.link(),
+            older: &running.older,
+            peers_up: peers_up(running.relay.link()),
+            pass_through: doors.pass_through_clients(),
+        };
+        let handed = match upgrade::hand_over(handing, interception).await {
+            Ok(mut successor) => {
+                (watch.tell)(State::Succeeded(successor.pid()));
+                match successor.done() {
+                    Ok(()) => Ok(successor),
+                    Err(error) => {
+                        (watch.tell)(State::Succeeded(std::process::id()));
+                        successor.give_up(running.relay.link(), interception);
+                        Err(error)
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match handed {
+            Ok(successor) => return (successor, asker),
+            Err(error) => {
+                warn!(%error, "no other process has taken this one's place");
+                let sessions = running.relay.registry().sessions_open();
+                if let Some(asker) = asker {
+                    // Whoever asked may be gone.
+                    let _ = asker.send(upgrade::Outcome::failed(&error, sessions));
+                }
+            }
+        }
+    }
+}
+
+/// The sockets that another process gets besides the front doors.
+struct Sockets {
+    link: UdpSocket,
+    admin: Option<TcpListener>,
+    https: Option<TcpListener>,
+    socket: Option<UnixListener>,
+}
+
+impl Sockets {
+    fn of(bound: &Bound) -> io::Result<Self> {
+        let copy = |listener: &Option<TcpListener>| {
+            let copied = listener.as_ref().map(TcpListener::try_clone);
+            copied.transpose()
+        };
+        Ok(Self {
+            link: bound.link.try_clone()?,
+            admin: copy(&bound.admin)?,
+            https: copy(&bound.admin_https)?,
+            socket: {
+                let socket = bound.admin_socket.as_ref().map(UnixListener::try_clone);
+                socket.transpose()?
+            },
+        })
+    }
+}
+
+fn is_up(peer: &PeerSnapshot) -> bool {
+    !peer.is_guest && matches!(peer.state, PeerState::Up { .. })
+}
+
+fn peers_up(link: &Link) -> Vec<String> {
+    let peers = link.snapshot().peers.into_iter();
+    peers.filter(is_up).map(|peer| peer.name).collect()
+}
+
+/// The numbers of these peers.
+fn peers_named(config: &Config, names: &[String]) -> Vec<usize> {
+    let peers = config.relay.peers.iter().enumerate();
+    let named = peers.filter(|(_, peer)| names.contains(&peer.name));
+    named.map(|(number, _)| number).collect()
+}
+
+/// Waits until the link is connected to those of the peers `names` that it connects to by itself.
+async fn connect(link: &Link, config: &Config, names: &[String]) {
+    let configured = config.relay.link.peers.iter();
+    let wanted = configured.filter(|it| it.endpoint.is_some() && names.contains(&it.name));
+    let wanted: Vec<_> = wanted.map(|peer| &peer.name).collect();
+    let connected = async {
+        loop {
+            let up = peers_up(link);
+            if wanted.iter().all(|name| up.contains(name)) {
+                return;
+            }
+            sleep(CONNECT_LOOK).await;
+        }
+    };
+    if timeout(CONNECT_PATIENCE, connected).await.is_err() {
+        warn!("not all peers that the earlier process was connected to have answered");
+    }
+}
+
+/// Resolves when the time is over, if it ever is.
+async fn at_last(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+fn tokio_unix_listener(listener: UnixListener) -> io::Result<tokio::net::UnixListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::UnixListener::from_std(listener)
+}
+
+/// Says that the gateway works, as long as it does.
+async fn show_life(link: Link, watch: Arc<Watch>, patience: Duration) {
+    // Twice in that time, so that one that comes late does no harm.
+    let mut times = interval(patience / 2);
+    loop {
+        times.tick().await;
+        if link.works(patience / 2).await {
+            (watch.tell)(State::Working);
+        } else {
+            warn!("the link's thread does not answer");
+        }
+    }
+}
+
+/// What this process tells of itself once another one has taken its place.
+fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
+    let since_unix_s = time::unix_s(SystemTime::now());
+    move || OlderProcess {
+        pid: std::process::id(),
+        version: crate::VERSION.to_owned(),
+        since_unix_s,
+        sessions_open: registry.sessions_open(),
+        transfers_open: registry.open_transfers().len() as u64,
+    }
+}
+
+/// Has peers that were removed hear it when they come.
+async fn dismiss(current: watch::Receiver<Arc<Running>>) {
+    let mut ticks = interval(DISMISS_EVERY);
+    loop {
+        ticks.tick().await;
+        let running = current.borrow().clone();
+        let link = running.relay.link();
+        let is_dismissed = |peer: &&Peer| peer.origin == Origin::Dismissed;
+        let mut dismissed = running
+            .config
+            .relay
+            .peers
+            .iter()
+            .filter(is_dismissed)
+            .peekable();
+        if dismissed.peek().is_none() {
+            continue;
+        }
+        let peers = link.snapshot().peers;
+        for peer in dismissed {
+            let state = peers.get(peer.id.0).map(|it| it.state);
+            if matches!(state, Some(PeerState::Up { .. } | PeerState::Silent { .. })) {
+                link.dismiss(peer.id);
+            }
+        }
+    }
+}
+
+/// Numbers of sessions go on rising across restarts, so that none meets an old one's leftovers.
+fn first_session() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    now.as_millis() as u64 * 1_000
+}
+
+/// Small socket buffers drop packets at high rates, and the kernel grants what two settings allow.
+fn warn_about_buffers(link: &Link) {
+    let buffers = link.snapshot().socket_buffers;
+    let asked = buffers.asked.bytes();
+    if buffers.receive_granted < buffers.asked || buffers.send_granted < buffers.asked {
+        warn!(
+            asked = %buffers.asked,
+            receive_granted = %buffers.receive_granted,
+            send_granted = %buffers.send_granted,
+            "the kernel granted less socket buffer than asked, which costs throughput; as root: \
+             sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}"
+        );
+    }
+}
+
+/// A removed peer has a connection for no longer than that.
+const DISMISS_EVERY: Duration = Duration::from_millis(500);
+/// Time for cut sessions to inform their clients, and for streams of the link to end.
+const CUT_PATIENCE: Duration = Duration::from_secs(2);
+/// Time for peers to connect to the process that has taken this one's place: an announcement and a handshake on a slow path.
+const RETIRE_PATIENCE: Duration = Duration::from_secs(5);
+/// As long as streams take.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Time for the link of a new process to connect before clients come.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_LOOK: Duration = Duration::from_millis(5);
+/// Time for the link to close.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,234 @@
+//! What a page or a program can have changed: rate limits, the end of a transfer, an empty chunk store, an invite for a peer.
+
+use std::{sync::Arc, time::SystemTime};
+
+use axum::{
+    body::Bytes,
+    extract::{ConnectInfo, State},
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::task::spawn_blocking;
+use units::BitRate;
+
+use super::{Dashboard, access::Wanted, client::Client, json, lock, refused::Refused};
+use crate::{
+    audit,
+    config::{RATE_MAX_MIN, may_be_name},
+    enrolment::Invite,
+    register::{OpenInvite, Register, Unwanted},
+    reload,
+    running::Running,
+};
+use net::target::Endpoint;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rate {
+    /// `None`: all peers together.
+    peer: Option<String>,
+    /// As the configuration writes it; `None`: no limit.
+    rate_max: Option<String>,
+}
+
+/// Limits the rate, of a peer or of all, until the next reload.
+pub(super) async fn rate(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let Rate { peer, rate_max } = read(&body)?;
+    let rate_max: Option<BitRate> = rate_max
+        .map(|text| text.parse())
+        .transpose()
+        .map_err(|error: units::ParseUnitError| Refused::Value(error.to_string()))?;
+    if rate_max.is_some_and(|rate| rate < RATE_MAX_MIN) {
+        let least = format!("expected a rate of at least {RATE_MAX_MIN}");
+        return Err(Refused::Value(least));
+    }
+    let running = dashboard.running();
+    let id = match &peer {
+        None => None,
+        Some(name) => {
+            let mut peers = running.config.relay.peers.iter();
+            let found = peers.find(|it| it.name == *name && !it.is_guest());
+            Some(found.ok_or(Refused::Nothing("peer"))?.id)
+        }
+    };
+    lock(&dashboard.rates).set(&running, id, rate_max);
+    let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
+    let peer = peer.unwrap_or_else(|| "all peers".to_owned());
+    audit::changed(
+        &client.principal(),
+        "rate limit",
+        &format!("{peer}: {rate_max}"),
+    );
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stop {
+    transfer: u64,
+}
+
+/// Has a transfer end now.
+pub(super) async fn stop(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let Stop { transfer } = read(&body)?;
+    match dashboard.running().relay.registry().stop(transfer) {
+        true => {
+            audit::changed(
+                &client.principal(),
+                "transfer stopped",
+                &transfer.to_string(),
+            );
+            Ok(StatusCode::NO_CONTENT)
+        }
+        false => Err(Refused::Nothing("transfer")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Clear {
+    /// The name of its folder.
+    store: String,
+}
+
+/// Empties a chunk store that this gateway has open.
+pub(super) async fn clear(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let Clear { store } = read(&body)?;
+    let stores = dashboard.running().relay.stores().cloned();
+    let name = store.clone();
+    let cleared = spawn_blocking(move || stores?.clear(&name)).await;
+    let cleared = cleared.map_err(|_| Refused::Failed("the store cannot be cleared".to_owned()))?;
+    match cleared {
+        None => Err(Refused::Nothing("open store")),
+        Some(Ok(())) => {
+            audit::changed(&client.principal(), "chunk store cleared", &store);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// `None`: the name that the peer gives itself.
+    name: Option<String>,
+    /// Where others reach this gateway; `None`: as in the last invite.
+    endpoint: Option<String>,
+    minutes: u64,
+}
+
+#[derive(Serialize)]
+struct Made {
+    invite: String,
+    endpoint: String,
+    minutes: u64,
+}
+
+/// Makes an invite, by which another gateway becomes a peer.
+pub(super) async fn invite(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    dashboard.allows(Wanted::Invite, &client, &headers)?;
+    let wish: Wish = read(&body)?;
+    if wish.name.as_deref().is_some_and(|name| !may_be_name(name)) {
+        let message = "expected a name of 1 to 64 printable characters";
+        return Err(Refused::Value(message.to_owned()));
+    }
+    if !(1..=MINUTES_MAX).contains(&wish.minutes) {
+        let message = format!("expected 1 to {MINUTES_MAX} minutes");
+        return Err(Refused::Value(message));
+    }
+    let running = dashboard.running();
+    let minutes = wish.minutes;
+    let made = spawn_blocking(move || make(&running, wish)).await;
+    let invite =
+        made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
+    dashboard.take_on().await?;
+    audit::changed(
+        &client.principal(),
+        "invite made",
+        &format!("good for {minutes} min"),
+    );
+    Ok(json(&Made {
+        invite: invite.to_string(),
+        endpoint: invite.endpoint,
+        minutes,
+    }))
+}
+
+/// Makes an invite, and puts it into the register.
+fn make(running: &Running, wish: Wish) -> Result<Invite, Refused> {
+    let path = Register::path(&running.config.key_file);
+    let own = running.config.relay.link.identity.public_key();
+    let now = unix_s();
+    let changed = Register::change(&path, now, |register| {
+        let endpoint = wish.endpoint.as_deref().or(register.endpoint.as_deref());
+        let endpoint = endpoint.and_then(Endpoint::with_port).ok_or_else(|| {
+            let expected = "expected where others reach this gateway, such as 203.0.113.9:4810";
+            Refused::Value(expected.to_owned())
+        })?;
+        let invite = Invite::new(own, &endpoint);
+        let open = OpenInvite {
+            name: wish.name,
+            serves: Vec::new(),
+            public_key: invite.identity().public_key(),
+            expires_unix_s: now + wish.minutes * 60,
+            used_by: None,
+            withdrawn: false,
+        };
+        register.endpoint = Some(endpoint.to_string());
+        let added = register.invite(open, now);
+        added.map_err(|error| Refused::Value(error.to_string()))?;
+        Ok(invite)
+    });
+    changed.map_err(|error| match error {
+        Unwanted::Refused(refused) => refused,
+        Unwanted::File(error) => Refused::Failed(error.to_string()),
+    })
+}
+
+impl Dashboard {
+    /// Has the gateway take on its register.
+    async fn take_on(&self) -> Result<(), Refused> {
+        let stopping = || Refused::Over;
+        let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
+        self.reloads.send(request).await.map_err(|_| stopping())?;
+        let outcome = answered.await.map_err(|_| stopping())?;
+        match outcome.error {
+            None => Ok(()),
+            Some(error) => Err(Refused::Failed(format!(
+                "the invite was made, and the gateway cannot take it on now: {error}"
+            ))),
+        }
+    }
+}
+
+/// Reads what is asked.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+    serde_json::from_slice(body).map_err(|error| Refused::Malformed(error.to_string()))
+}
+
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// 30 days, as `longhaul peer invite` has it.
+const MINUTES_MAX: u64 = 30 * 24 * 60;

@@ -1,0 +1,237 @@
+//! How each peer was over the last minutes and the last day.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    extract::{Query, State},
+    response::Response,
+};
+use serde::{Deserialize, Serialize};
+use units::BitRate;
+
+use super::{
+    Dashboard, json, lock,
+    refused::Refused,
+    view::{Gateway, PEERS_MAX, Peer},
+};
+use relay::status::KnownPath;
+
+/// The series of all peers that are shown.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    peers: BTreeMap<String, Series>,
+}
+
+#[derive(Debug, Default)]
+struct Series {
+    /// One a second.
+    minutes: VecDeque<Sample>,
+    /// One a minute: means.
+    day: VecDeque<Sample>,
+    path: Option<KnownPath>,
+}
+
+/// A peer at one moment, or its mean over a minute. The order of the fields is that of [`COLUMNS`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Sample(
+    u64,
+    f32,
+    f32,
+    f32,
+    Option<f32>,
+    Option<f32>,
+    Option<f32>,
+    f32,
+    &'static str,
+);
+
+const COLUMNS: [&str; 9] = [
+    "unix_s",
+    "send_bits_per_s",
+    "receive_bits_per_s",
+    "allowed_bits_per_s",
+    "rtt_ms",
+    "base_rtt_ms",
+    "queue_delay_ms",
+    "loss",
+    "limit",
+];
+
+impl Sample {
+    fn new(now_unix_s: u64, peer: &Peer) -> Self {
+        let status = &peer.status;
+        let ms = |value: Option<f64>| value.map(|it| it as f32);
+        Self(
+            now_unix_s,
+            status.send_bits_per_s as f32,
+            status.receive_bits_per_s as f32,
+            status.allowed_bits_per_s as f32,
+            ms(status.rtt_ms),
+            ms(status.base_rtt_ms),
+            ms(status.queue_delay_ms),
+            status.loss as f32,
+            peer.limit.name(),
+        )
+    }
+
+    /// Of the samples that are known; of what limits, the last that did.
+    fn mean<'a>(samples: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
+        let last = samples.clone().last()?;
+        let count = samples.clone().count() as f32;
+        let mean = |field: fn(&Self) -> f32| samples.clone().map(field).sum::<f32>() / count;
+        let mean_known = |field: fn(&Self) -> Option<f32>| {
+            let known: Vec<_> = samples.clone().filter_map(field).collect();
+            (!known.is_empty()).then(|| known.iter().sum::<f32>() / known.len() as f32)
+        };
+        let limits = samples.clone().map(|it| it.8);
+        Some(Self(
+            last.0,
+            mean(|it| it.1),
+            mean(|it| it.2),
+            mean(|it| it.3),
+            mean_known(|it| it.4),
+            mean_known(|it| it.5),
+            mean_known(|it| it.6),
+            mean(|it| it.7),
+            limits
+                .filter(|it| !it.is_empty())
+                .last()
+                .unwrap_or_default(),
+        ))
+    }
+}
+
+impl History {
+    /// Takes a second of each peer.
+    pub(super) fn add(&mut self, view: &Gateway) {
+        if self.peers.len() > view.peers.len() {
+            let is_shown = |name: &String| view.peers.iter().any(|it| it.status.name == *name);
+            self.peers.retain(|name, _| is_shown(name));
+        }
+        for peer in view.peers.iter().take(PEERS_MAX) {
+            let name = &peer.status.name;
+            if !self.peers.contains_key(name) {
+                self.peers.insert(name.clone(), Series::default());
+            }
+            let Some(series) = self.peers.get_mut(name) else {
+                continue;
+            };
+            series.add(Sample::new(view.now_unix_s, peer));
+            if let Some(rtt_ms) = peer.status.base_rtt_ms {
+                series.path = Some(KnownPath {
+                    rate: series.best_rate(),
+                    rtt: Duration::try_from_secs_f64(rtt_ms / 1e3).unwrap_or_default(),
+                    loss: peer.status.loss,
+                });
+            }
+        }
+    }
+
+    /// What the path to a peer is like.
+    pub(super) fn path(&self, peer: &str) -> Option<KnownPath> {
+        self.peers.get(peer)?.path
+    }
+}
+
+impl Series {
+    fn add(&mut self, sample: Sample) {
+        push(&mut self.minutes, sample, SECONDS);
+        let last = self.day.back().map_or(0, |it| it.0);
+        if sample.0 / 60 != last / 60 {
+            let minute = self.minutes.iter().rev().take(60);
+            let minute = minute.rev().skip_while(|it| it.0 <= last);
+            if let Some(mean) = Sample::mean(minute) {
+                push(&mut self.day, mean, MINUTES);
+            }
+        }
+    }
+
+    /// The highest rate of the last minutes.
+    fn best_rate(&self) -> BitRate {
+        let rates = self.minutes.iter().flat_map(|it| [it.1, it.2, it.3]);
+        BitRate::bits_per_s(rates.fold(0.0, f32::max) as u64)
+    }
+}
+
+fn push(samples: &mut VecDeque<Sample>, sample: Sample, most: usize) {
+    if samples.len() >= most {
+        samples.pop_front();
+    }
+    samples.push_back(sample);
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    peer: String,
+    span: Span,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Span {
+    Minutes,
+    Day,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    columns: [&'static str; 9],
+    samples: &'a VecDeque<Sample>,
+}
+
+pub(super) async fn history(
+    State(dashboard): State<Arc<Dashboard>>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Refused> {
+    let history = lock(&dashboard.history);
+    let series = history.peers.get(&asked.peer);
+    let series = series.ok_or(Refused::Nothing("peer"))?;
+    Ok(json(&Answer {
+        columns: COLUMNS,
+        samples: match asked.span {
+            Span::Minutes => &series.minutes,
+            Span::Day => &series.day,
+        },
+    }))
+}
+
+/// Ten minutes.
+const SECONDS: usize = 600;
+
+/// A day.
+const MINUTES: usize = 1440;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(unix_s: u64, send: f32) -> Sample {
+        let rtt = (send > 0.0).then_some(send);
+        Sample(unix_s, send, 0.0, 0.0, rtt, None, None, 0.0, "")
+    }
+
+    #[test]
+    fn seconds_and_minutes_have_bounds() {
+        let mut series = Series::default();
+        for second in 0..2 * 86_400 {
+            series.add(sample(second, 0.0));
+        }
+        assert_eq!((series.minutes.len(), series.day.len()), (SECONDS, MINUTES));
+    }
+
+    #[test]
+    fn a_minute_is_the_mean_of_its_seconds() {
+        let mut series = Series::default();
+        for second in 60..=180 {
+            series.add(sample(second, if second < 121 { 0.0 } else { 6.0 }));
+        }
+        let last = *series.day.back().expect("a minute");
+        assert_eq!((last.0, last.1, last.4), (180, 6.0, Some(6.0)));
+        assert_eq!(series.best_rate().as_bits_per_s(), 6);
+    }
+}

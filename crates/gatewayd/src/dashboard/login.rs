@@ -1,0 +1,92 @@
+//! Logging in and out, and what a page may do.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    extract::{ConnectInfo, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::{
+    Dashboard,
+    access::{Wanted, no_cookie},
+    client::Client,
+    controls::read,
+    json,
+    refused::Refused,
+};
+use relay::limits;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    token: String,
+}
+
+/// What the page needs to know before it offers something.
+#[derive(Debug, Serialize)]
+struct May {
+    look: bool,
+    change: bool,
+    invite: bool,
+    /// There is a token to log in with, and it makes a difference.
+    has_token: bool,
+    /// Why there is no dashboard, or no invite by it.
+    why_not: Option<String>,
+}
+
+pub(super) async fn login(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let Login { token: said } = read(&body)?;
+    let running = dashboard.running();
+    let token = running.config.admin_token.as_ref();
+    let token = token.ok_or_else(|| Refused::without_token(&client))?;
+    let address = client.address;
+    if !token.is(said.trim()) {
+        running.relay.registry().refused();
+        if running
+            .relay
+            .usage()
+            .is_news(address.ip(), limits::Refusal::AdminToken)
+        {
+            warn!(target: "audit", client = %address, "a wrong token at the dashboard");
+        }
+        return Err(Refused::WrongToken);
+    }
+    info!(target: "audit", client = %address, "logged in to the dashboard");
+    // The browser's pages see names from now on.
+    dashboard.nameless_feed.come_again();
+    let cookie = dashboard.access.cookie(token, &client);
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+pub(super) async fn logout(ConnectInfo(client): ConnectInfo<Client>) -> impl IntoResponse {
+    (
+        StatusCode::NO_CONTENT,
+        [(header::SET_COOKIE, no_cookie(&client))],
+    )
+}
+
+pub(super) async fn access(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    headers: HeaderMap,
+) -> Response {
+    let may = |wanted| dashboard.allows(wanted, &client, &headers);
+    let invite = may(Wanted::Invite);
+    let running = dashboard.running();
+    json(&May {
+        look: may(Wanted::Look).is_ok(),
+        change: may(Wanted::Change).is_ok(),
+        invite: invite.is_ok(),
+        has_token: running.config.admin_token.is_some() && !client.is_known(&running.config),
+        why_not: invite.err().map(|refused| refused.to_string()),
+    })
+}

@@ -1,0 +1,273 @@
+//! The dashboard at the admin address: a page for people, and what the page asks for.
+//!
+//! The page is static; what it shows comes as a stream of events (`feed`) from the snapshot that all views read, and by
+//! two questions: how a peer was over time (`history`) and which transfers have ended (`recent`). State is changed by
+//! `controls` alone, which are asked by POST. Who may look and who may change something is in `access`, which web page
+//! may ask in `origin`. That a request is for this gateway at all, `admin` checks before.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "reads the clock of the machine: sessions of browsers, invites"
+)]
+
+mod access;
+mod assets;
+mod client;
+mod controls;
+mod feed;
+mod history;
+mod login;
+mod origin;
+mod rates;
+mod recent;
+mod refused;
+#[cfg(feature = "testing")]
+mod testing;
+mod view;
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, DefaultBodyLimit, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{MissedTickBehavior, interval},
+};
+
+pub(crate) use self::client::Client;
+use self::{
+    access::{Access, Wanted},
+    feed::Feed,
+    history::History,
+    rates::Rates,
+    refused::Refused,
+};
+use crate::{reload, running::Running};
+
+/// What the dashboard of a gateway is made of.
+pub(crate) struct Dashboard {
+    current: watch::Receiver<Arc<Running>>,
+    reloads: mpsc::Sender<reload::Request>,
+    access: Access,
+    feed: Feed,
+    /// That of pages that see no names of users, files and clients.
+    nameless_feed: Feed,
+    history: Mutex<History>,
+    rates: Mutex<Rates>,
+}
+
+impl Dashboard {
+    pub(crate) fn new(
+        current: watch::Receiver<Arc<Running>>,
+        reloads: mpsc::Sender<reload::Request>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            current,
+            reloads,
+            access: Access::new(),
+            feed: Feed::new(),
+            nameless_feed: Feed::new(),
+            history: Mutex::default(),
+            rates: Mutex::default(),
+        })
+    }
+
+    /// The pages, and what they ask for.
+    pub(crate) fn router(self: &Arc<Self>) -> Router {
+        let reading = Router::new()
+            .route("/", get(assets::page))
+            .route("/dashboard/events", get(feed::events))
+            .route("/dashboard/history", get(history::history))
+            .route("/dashboard/recent", get(recent::recent));
+        let changing = Router::new()
+            .route("/dashboard/rate", post(controls::rate))
+            .route("/dashboard/stop", post(controls::stop))
+            .route("/dashboard/clear", post(controls::clear))
+            .route("/dashboard/invite", post(controls::invite));
+        #[cfg(feature = "testing")]
+        let changing = changing.route("/dashboard/testing", post(testing::fill));
+        let changing = changing
+            .route_layer(middleware::from_fn_with_state(self.clone(), may_change))
+            .route("/dashboard/login", post(login::login))
+            .route("/dashboard/logout", post(login::logout))
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .route_layer(middleware::from_fn(origin::check));
+        Router::new()
+            .merge(self.may_read(reading))
+            .merge(changing)
+            .route("/dashboard/access", get(login::access))
+            .route("/dashboard/{asset}", get(assets::asset))
+            .layer(middleware::from_fn_with_state(self.clone(), close_off))
+            .with_state(self.clone())
+    }
+
+    /// These pages, for those who may look.
+    pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        pages: Router<S>,
+    ) -> Router<S> {
+        let pages = self.may_read(pages);
+        pages.route_layer(middleware::from_fn_with_state(self.clone(), close_off))
+    }
+
+    fn may_read<S: Clone + Send + Sync + 'static>(self: &Arc<Self>, pages: Router<S>) -> Router<S> {
+        pages.route_layer(middleware::from_fn_with_state(self.clone(), may_read))
+    }
+
+    /// Follows what the gateway does, for who looks and for the history, until it is dropped.
+    pub(crate) async fn follow(&self) -> Infallible {
+        let _ends = [EndOfFeed(&self.feed), EndOfFeed(&self.nameless_feed)];
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for tick in (0..TICKS_PER_S).cycle() {
+            ticks.tick().await;
+            let is_second = tick == 0;
+            if is_second || self.feed.has_readers() || self.nameless_feed.has_readers() {
+                self.look(is_second);
+            }
+        }
+        unreachable!("a cycle has no end")
+    }
+
+    fn look(&self, is_second: bool) {
+        let running = self.running();
+        let token = running.config.admin_token.as_ref();
+        for feed in [&self.feed, &self.nameless_feed] {
+            feed.guard(token, running.config.client_ca());
+        }
+        let mut snapshot = running.snapshot();
+        let recent_total = running.relay.registry().recent_total();
+        let mut view = {
+            let mut rates = lock(&self.rates);
+            view::Gateway::new(&snapshot, &running.config, rates.of(&running), recent_total)
+        };
+        let mut history = lock(&self.history);
+        if is_second {
+            history.add(&view);
+        }
+        for peer in &mut view.peers {
+            let Some(path) = history.path(&peer.status.name) else {
+                continue;
+            };
+            peer.note_plain_tcp(path);
+            if is_second {
+                running.relay.registry().note_path(&peer.status.name, path);
+            }
+        }
+        drop(history);
+        self.feed.publish(&view, snapshot.transfers.clone());
+        snapshot.hide_names();
+        self.nameless_feed.publish(&view, snapshot.transfers);
+    }
+
+    /// The gateway as it is set up now.
+    fn running(&self) -> Arc<Running> {
+        self.current.borrow().clone()
+    }
+}
+
+/// Dropped, it ends the streams of pages.
+struct EndOfFeed<'a>(&'a Feed);
+
+impl Drop for EndOfFeed<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+async fn may_read(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refused> {
+    let wants_page = request.uri().path() == "/";
+    let (site, mode) = (
+        request.headers().get("sec-fetch-site"),
+        request.headers().get("sec-fetch-mode"),
+    );
+    let follows_link = mode.is_some_and(|mode| mode == "navigate");
+    if !follows_link && site.is_some_and(|site| site == "cross-site") {
+        // It could read nothing of the answer, but have the gateway search.
+        return Err(Refused::Origin);
+    }
+    match dashboard.allows(Wanted::Look, &client, request.headers()) {
+        Ok(()) => Ok(next.run(request).await),
+        Err(Refused::NoToken) if wants_page => Ok(assets::login_page()),
+        Err(refused) => Err(refused),
+    }
+}
+
+async fn may_change(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refused> {
+    dashboard.allows(Wanted::Change, &client, request.headers())?;
+    Ok(next.run(request).await)
+}
+
+/// Nothing of the dashboard is kept by a browser, shown in another page or read by one, and no page of it loads anything from
+/// elsewhere.
+async fn close_off(
+    State(dashboard): State<Arc<Dashboard>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_stranger = client.is_tls
+        && dashboard
+            .allows(Wanted::Look, &client, request.headers())
+            .is_err();
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, assets::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(
+        "cross-origin-resource-policy",
+        HeaderValue::from_static("same-origin"),
+    );
+    // Whoever connects anew reaches the process that has the admin address now; and a stranger keeps no place.
+    if dashboard.feed.is_over() || is_stranger {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let no_store = HeaderValue::from_static("no-store");
+    headers.entry(header::CACHE_CONTROL).or_insert(no_store);
+    response
+}
+
+/// An answer in JSON.
+fn json(value: &impl serde::Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// A poisoned lock still has what it guards: all of that is for people to look at.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often a page is told of news, which people expect within a second.
+const TICKS_PER_S: u32 = 3;
+const TICK: Duration = Duration::from_nanos(1_000_000_000 / TICKS_PER_S as u64);
+
+/// The longest question has a name, an endpoint and a token.
+const BODY_BYTES_MAX: usize = 4096;

@@ -1,0 +1,68 @@
+//! Rate limits that were set by hand. They hold until an operator orders a reload, which sets all of them. A reload because of
+//! a new peer sets them, too, and then they are set by hand again.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use link::PeerId;
+use units::BitRate;
+
+use crate::{config::Config, running::Running};
+
+/// What was set by hand since the last reload that an operator has ordered.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    reloads_ordered: u64,
+    config: Option<Arc<Config>>,
+    by_hand: ByHand,
+}
+
+/// Limits by hand; an inner `None` lifts the limit of the configuration.
+#[derive(Debug, Default)]
+pub(super) struct ByHand {
+    /// On what is sent to all peers together.
+    pub(super) all: Option<Option<BitRate>>,
+    pub(super) peers: BTreeMap<usize, Option<BitRate>>,
+}
+
+impl ByHand {
+    /// Sets them after a reload has set those of the configuration.
+    fn set_again(&self, running: &Running) {
+        if let Some(rate) = self.all {
+            running.relay.link().set_rate_max(None, rate);
+        }
+        for (number, rate) in &self.peers {
+            running
+                .relay
+                .link()
+                .set_rate_max(Some(PeerId(*number)), *rate);
+        }
+    }
+}
+
+impl Rates {
+    /// Those in force beside the present configuration.
+    pub(super) fn of(&mut self, running: &Running) -> &mut ByHand {
+        let is_same = |config| Arc::ptr_eq(config, &running.config);
+        if !self.config.as_ref().is_some_and(is_same) {
+            self.config = Some(running.config.clone());
+            match self.reloads_ordered == running.reloads_ordered {
+                true => self.by_hand.set_again(running),
+                false => self.by_hand = ByHand::default(),
+            }
+            self.reloads_ordered = running.reloads_ordered;
+        }
+        &mut self.by_hand
+    }
+
+    /// Sets a limit, of a peer or of all together.
+    pub(super) fn set(&mut self, running: &Running, peer: Option<PeerId>, rate: Option<BitRate>) {
+        let by_hand = self.of(running);
+        match peer {
+            None => by_hand.all = Some(rate),
+            Some(PeerId(number)) => {
+                by_hand.peers.insert(number, rate);
+            }
+        }
+        running.relay.link().set_rate_max(peer, rate);
+    }
+}

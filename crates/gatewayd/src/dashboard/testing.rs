@@ -1,0 +1,116 @@
+//! Made-up transfers, so that tests can see the dashboard with many. No program of users contains this.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{body::Bytes, extract::State, http::StatusCode};
+use link::PeerId;
+use optimiser::counts::Counts;
+use serde::Deserialize;
+use tokio::time::sleep;
+use units::BitRate;
+
+use super::{Dashboard, controls::read, refused::Refused};
+use relay::{
+    status::{Conclusion, KnownPath, Registry},
+    transfer_log::{TransferDirection, TransferType},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// So many run, for so long.
+    open: usize,
+    seconds: u64,
+    /// So many have ended.
+    finished: usize,
+}
+
+pub(super) async fn fill(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let wish: Wish = read(&body)?;
+    let running = dashboard.running();
+    // Where there are stores, one is open.
+    let _ = running.relay.store(PeerId(0), "");
+    let registry = running.relay.registry().clone();
+    let path = KnownPath {
+        rate: BitRate::gbit(1),
+        rtt: Duration::from_millis(80),
+        loss: 0.0005,
+    };
+    registry.note_path("site-b", path);
+    for number in 0..wish.finished {
+        finish(&registry, number);
+    }
+    run(&registry, &wish);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn run(registry: &Arc<Registry>, wish: &Wish) {
+    for number in 0..wish.open {
+        let client = format!("10.1.{}.{}:40000", number / 250, number % 250);
+        let session = number as u64 + 1;
+        let transfer = registry.transfer("ftp", true, session, "site-b", &client, "ftp.example:21");
+        let folder = number % 30;
+        transfer.asked_for(format!("/projects/day-{folder}/reel-{number:05}.mxf"));
+        if number.is_multiple_of(2) {
+            transfer.announced(4_000_000_000);
+        }
+        let seconds = wish.seconds;
+        let stopped = transfer.clone();
+        let moving = async move {
+            for _ in 0..seconds * 10 {
+                let (_, from_link) = transfer.meters();
+                from_link.waits_for_link();
+                from_link.moved(50_000 + number * 37);
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = moving => {}
+                () = stopped.stopped() => {}
+            }
+        });
+    }
+}
+
+fn finish(registry: &Arc<Registry>, number: usize) {
+    let succeeded = !number.is_multiple_of(23);
+    let client = format!("10.1.0.{}:40000", number % 250);
+    let transfer = registry.transfer("ftp", true, 1, "site-b", &client, "ftp.example:21");
+    let bytes = 200_000_000 + number * 37_000;
+    transfer.meters().0.moved(bytes);
+    // Each third is of text, and each ninth is known to the other gateway.
+    if number.is_multiple_of(3) {
+        let shrink = if number.is_multiple_of(9) { 1_000 } else { 4 };
+        let (bytes, coded_bytes) = (bytes as u64, (bytes / shrink) as u64);
+        let saved = bytes - coded_bytes;
+        let is_known = shrink > 4;
+        transfer.tally().add(&Counts {
+            bytes,
+            coded_bytes,
+            compression_saved_bytes: if is_known { 0 } else { saved },
+            references_saved_bytes: if is_known { saved } else { 0 },
+        });
+    }
+    // At 800 Mbit/s.
+    let took = Duration::from_secs_f64(bytes as f64 / 1e8);
+    transfer.concluded(Conclusion {
+        user: format!("user-{}", number % 7),
+        door: ([127, 0, 0, 1], 2121).into(),
+        verb: "STOR".to_owned(),
+        path: format!("/archive/2026/{:03}/part-{number:05}.bin", number / 100),
+        direction: Some(TransferDirection::Upload),
+        transfer_type: TransferType::Binary,
+        reply_code: Some(if succeeded { 226 } else { 426 }),
+        succeeded,
+        client_tls: true,
+        server_tls: false,
+        commanded: Instant::now().checked_sub(took),
+    });
+}

@@ -1,0 +1,203 @@
+//! What the page shows of the gateway and its peers: the snapshot, with what the configuration and the operator say of it.
+
+use std::time::SystemTime;
+
+use link::Policy;
+use serde::Serialize;
+use units::{BitRate, ByteCount};
+
+use super::rates::ByHand;
+use crate::config::Config;
+use relay::status::{
+    FtpTotals, KnownPath, OptimiserTotals, PeerStatus, Snapshot, StoreStatus, TransferStatus,
+};
+
+/// A gateway at one moment, without its transfers.
+#[derive(Debug, Serialize)]
+pub(super) struct Gateway {
+    pub(super) now_unix_s: u64,
+    version: String,
+    public_key: String,
+    link_listen: String,
+    started_unix_s: u64,
+    policy: &'static str,
+    rate_reserved_bits_per_s: Option<u64>,
+    rate_max: RateMax,
+    pub(super) peers: Vec<Peer>,
+    /// Further peers, which are in `/status.json`.
+    peers_left_out: usize,
+    sessions_open: u64,
+    refused_total: u64,
+    transfers_completed_total: u64,
+    transfers_failed_total: u64,
+    ftp_succeeded: FtpTotals,
+    ftp_failed: FtpTotals,
+    optimiser: OptimiserTotals,
+    stores: Vec<StoreStatus>,
+    /// Further stores, which are in `/status.json`.
+    stores_left_out: usize,
+    /// Finished transfers since the start: another number means that there are others to ask for.
+    recent_total: u64,
+}
+
+/// A peer at one moment.
+#[derive(Debug, Serialize)]
+pub(super) struct Peer {
+    #[serde(flatten)]
+    pub(super) status: PeerStatus,
+    pub(super) limit: Limit,
+    rate_max: RateMax,
+    transfers_open: usize,
+    /// What one plain TCP connection would reach, by arithmetic; `None` where the path is not known.
+    plain_tcp_bits_per_s: Option<u64>,
+}
+
+/// A rate limit.
+#[derive(Debug, Serialize)]
+struct RateMax {
+    configured_bits_per_s: Option<u64>,
+    now_bits_per_s: Option<u64>,
+    is_by_hand: bool,
+}
+
+/// What limits the transfers of a peer, most of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum Limit {
+    /// Nothing moves.
+    #[serde(rename = "")]
+    Nothing,
+    #[serde(rename = "client")]
+    Client,
+    #[serde(rename = "WAN")]
+    Wan,
+    #[serde(rename = "server")]
+    Server,
+    #[serde(rename = "rate limit")]
+    RateMax,
+}
+
+impl Gateway {
+    pub(super) fn new(
+        snapshot: &Snapshot,
+        config: &Config,
+        by_hand: &ByHand,
+        recent_total: u64,
+    ) -> Self {
+        let (policy, rate_reserved) = match config.relay.link.policy {
+            Policy::Fair => ("fair", None),
+            Policy::Background => ("background", None),
+            Policy::Reserved(rate) => ("reserved", Some(rate.as_bits_per_s())),
+        };
+        let rate_max = RateMax::new(config.relay.link.rate_max, by_hand.all);
+        let of_all = rate_max.now_bits_per_s;
+        let peers = snapshot.peers.iter().take(PEERS_MAX).map(|status| {
+            let mut configured = config.relay.peers.iter().zip(&config.relay.link.peers);
+            let configured = configured.find(|(peer, _)| peer.name == status.name);
+            let rate_max = match configured {
+                Some((peer, of_link)) => {
+                    RateMax::new(of_link.rate_max, by_hand.peers.get(&peer.id.0).copied())
+                }
+                None => RateMax::new(None, None),
+            };
+            let transfers = snapshot.transfers.iter();
+            let transfers: Vec<_> = transfers.filter(|it| it.peer == status.name).collect();
+            let cap = of_all.into_iter().chain(rate_max.now_bits_per_s).min();
+            Peer {
+                limit: Limit::of(status, &transfers, cap),
+                status: status.clone(),
+                rate_max,
+                transfers_open: transfers.len(),
+                plain_tcp_bits_per_s: None,
+            }
+        });
+        Self {
+            now_unix_s: unix_s(),
+            version: snapshot.version.clone(),
+            public_key: snapshot.public_key.clone(),
+            link_listen: snapshot.link_listen.clone(),
+            started_unix_s: snapshot.started_unix_s,
+            policy,
+            rate_reserved_bits_per_s: rate_reserved,
+            peers: peers.collect(),
+            rate_max,
+            peers_left_out: snapshot.peers.len().saturating_sub(PEERS_MAX),
+            sessions_open: snapshot.sessions_open,
+            refused_total: snapshot.refused_total,
+            transfers_completed_total: snapshot.transfers_completed_total,
+            transfers_failed_total: snapshot.transfers_failed_total,
+            ftp_succeeded: snapshot.ftp_succeeded,
+            ftp_failed: snapshot.ftp_failed,
+            optimiser: snapshot.optimiser,
+            stores: snapshot.stores.iter().take(STORES_MAX).cloned().collect(),
+            stores_left_out: snapshot.stores.len().saturating_sub(STORES_MAX),
+            recent_total,
+        }
+    }
+}
+
+impl Peer {
+    pub(super) fn note_plain_tcp(&mut self, path: KnownPath) {
+        let goodput = path
+            .transfer(ByteCount::megabytes(1000))
+            .plain()
+            .goodput_bits_per_s;
+        self.plain_tcp_bits_per_s = (path.rate.as_bits_per_s() > 0).then_some(goodput as u64);
+    }
+}
+
+impl RateMax {
+    fn new(configured: Option<BitRate>, by_hand: Option<Option<BitRate>>) -> Self {
+        let bits_per_s = |rate: Option<BitRate>| rate.map(BitRate::as_bits_per_s);
+        Self {
+            configured_bits_per_s: bits_per_s(configured),
+            now_bits_per_s: bits_per_s(by_hand.unwrap_or(configured)),
+            is_by_hand: by_hand.is_some(),
+        }
+    }
+}
+
+impl Limit {
+    fn of(peer: &PeerStatus, transfers: &[&TransferStatus], cap: Option<u64>) -> Self {
+        let is_at_cap = cap.is_some_and(|cap| {
+            let moved = peer.send_bits_per_s.max(peer.receive_bits_per_s);
+            moved as f64 >= cap as f64 * AT_CAP
+        });
+        if is_at_cap {
+            return Self::RateMax;
+        }
+        let moved = |limit: &str| -> u64 {
+            // "WAN or server" counts as the former.
+            let name = |it: &TransferStatus| it.limit.split(' ').next() == Some(limit);
+            let transfers = transfers.iter().filter(|it| name(it));
+            transfers.map(|it| it.bits_per_s).sum()
+        };
+        let all = [Self::Wan, Self::Client, Self::Server];
+        let most = all.into_iter().max_by_key(|it| moved(it.name()));
+        most.filter(|it| moved(it.name()) > 0)
+            .unwrap_or(Self::Nothing)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::Client => "client",
+            Self::Wan => "WAN",
+            Self::Server => "server",
+            Self::RateMax => "rate limit",
+        }
+    }
+}
+
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// Peers that one page shows, and that have a history.
+pub(super) const PEERS_MAX: usize = 64;
+
+/// Chunk stores that one page shows.
+const STORES_MAX: usize = 64;
+
+/// Of a rate limit is used what the pacer and the headers leave.
+const AT_CAP: f64 = 0.9;

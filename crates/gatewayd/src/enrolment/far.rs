@@ -1,0 +1,206 @@
+//! The far gateway's part: it takes who comes with an invite among its peers.
+#![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
+
+use std::{sync::Arc, time::SystemTime};
+
+use futures_util::future::BoxFuture;
+use link::{PublicKey, SendStream};
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    task::spawn_blocking,
+    time::{Duration, timeout},
+};
+use tracing::{error, info, warn};
+
+use super::invite;
+use crate::{
+    config::{Config, Origin, may_be_name},
+    register::{Refusal, Register, Unwanted},
+    reload::{self, Outcome},
+    running::Running,
+};
+use relay::{
+    far::{Candidate, Enrol},
+    wire::{EnrolReply, encode},
+};
+
+/// The register of the running gateway, for gateways that come with an invite.
+pub(crate) struct Enrolments {
+    current: watch::Receiver<Arc<Running>>,
+    reloads: mpsc::Sender<reload::Request>,
+}
+
+impl Enrolments {
+    /// `reloads` has the gateway take new peers on.
+    pub(crate) fn new(
+        current: watch::Receiver<Arc<Running>>,
+        reloads: mpsc::Sender<reload::Request>,
+    ) -> Self {
+        Self { current, reloads }
+    }
+}
+
+impl Enrol for Enrolments {
+    fn enrol(&self, candidate: Candidate, send: SendStream) -> BoxFuture<'static, ()> {
+        let (config, reloads) = (self.current.borrow().config.clone(), self.reloads.clone());
+        Box::pin(async move { serve(&config, &reloads, candidate, send).await })
+    }
+}
+
+/// Answers a gateway that has come with an invite.
+async fn serve(
+    config: &Config,
+    reloads: &mpsc::Sender<reload::Request>,
+    candidate: Candidate,
+    mut send: SendStream,
+) {
+    let public_key = candidate.public_key;
+    let reply = match enrol(config, reloads, &candidate).await {
+        Ok((name, is_new)) => {
+            info!(peer = name, %public_key, is_new, "a gateway has become a peer by an invite");
+            EnrolReply::Enrolled { name }
+        }
+        Err(error) => {
+            let name = ftp::command::escape(candidate.name.as_bytes());
+            warn!(%error, %public_key, name, "an invite was refused");
+            EnrolReply::Refused {
+                text: error.to_string(),
+            }
+        }
+    };
+    if send.write(encode(&reply)).await.is_ok() {
+        send.finish();
+        // The connection ends with the invited gateway.
+        let _ = timeout(CLOSE_PATIENCE, send.closed()).await;
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Invite(#[from] Refusal),
+    #[error("a gateway has a name of 1 to 64 printable characters: --name")]
+    Name,
+    #[error("the far gateway cannot keep what it has agreed to: its log says why")]
+    Register,
+    #[error("the far gateway cannot take another peer now: {0}")]
+    NotTaken(String),
+}
+
+async fn enrol(
+    config: &Config,
+    reloads: &mpsc::Sender<reload::Request>,
+    candidate: &Candidate,
+) -> Result<(String, bool), Refused> {
+    let Candidate {
+        token,
+        public_key,
+        name,
+    } = candidate;
+    let public_key = *public_key;
+    let own = config.relay.link.identity.public_key();
+    if own == public_key {
+        return Err(Refusal::OwnKey.into());
+    }
+    if !may_be_name(name) {
+        return Err(Refused::Name);
+    }
+    let invited = invite::identity(own, token).public_key();
+    let path = Register::path(&config.key_file);
+    let name = name.to_owned();
+    let of_file: Vec<String> = of_file(config).map(str::to_owned).collect();
+    let known = known(config, public_key).map(str::to_owned);
+    // Another one must not see what is about to be undone.
+    let _turn = TURN.lock().await;
+    let changed = spawn_blocking({
+        let path = path.clone();
+        move || {
+            let now = unix_s();
+            Register::change(&path, now, |register| {
+                let of_file = (of_file.as_slice(), known.as_deref());
+                register.enrol(invited, (public_key, &name), of_file, now)
+            })
+        }
+    });
+    let (name, is_new) = match changed.await.expect("the register does not panic") {
+        Ok(enrolled) => enrolled,
+        Err(Unwanted::Refused(refusal)) => return Err(refusal.into()),
+        Err(Unwanted::File(error)) => {
+            error!(%error, "the register of peers cannot be changed");
+            return Err(Refused::Register);
+        }
+    };
+    // A reload would lift what an operator has set by hand for the moment.
+    if !is_new && runs(config, public_key, &name) {
+        return Ok((name, is_new));
+    }
+    let Some(error) = reload(reloads).await else {
+        return Ok((name, is_new));
+    };
+    if !is_new {
+        // It was there before; who has put it there decides.
+        return Err(Refused::NotTaken(error));
+    }
+    let undone = spawn_blocking(move || {
+        Register::change(&path, unix_s(), |register| {
+            register.withdraw(public_key);
+            Ok::<_, Refusal>(())
+        })
+    });
+    if let Err(error) = undone.await.expect("the register does not panic") {
+        error!(%error, "the register of peers cannot be changed back");
+    }
+    Err(Refused::NotTaken(error))
+}
+
+/// The name of the configuration's peer that has a key.
+fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
+    let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
+    let known = peers.find(|(peer, of_link)| {
+        peer.origin == Origin::File && of_link.public_keys.contains(&public_key)
+    });
+    known.map(|(peer, _)| peer.name.as_str())
+}
+
+/// Whether the running gateway has this peer already.
+fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
+    let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
+    peers.any(|(peer, of_link)| {
+        !peer.is_guest() && peer.name == name && of_link.public_keys.contains(&public_key)
+    })
+}
+
+/// The names of peers that the configuration has.
+fn of_file(config: &Config) -> impl Iterator<Item = &str> {
+    let peers = config
+        .relay
+        .peers
+        .iter()
+        .filter(|it| it.origin == Origin::File);
+    peers.map(|it| it.name.as_str())
+}
+
+/// Has the gateway take on the register. Returns why it does not.
+async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
+    let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
+    let stopping =
+        || Some("another process takes over, or it is shutting down: try again".to_owned());
+    if reloads.send(request).await.is_err() {
+        return stopping();
+    }
+    match answered.await {
+        Ok(Outcome { error, .. }) => error,
+        Err(_) => stopping(),
+    }
+}
+
+/// One enrolment at a time.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// How long an answer may take to be acknowledged.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);

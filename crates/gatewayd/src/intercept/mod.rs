@@ -1,0 +1,181 @@
+//! Transparent front doors. Clients connect to the servers themselves, and their connections cross
+//! this machine. The gateway intercepts these connections while the peer is up; they pass directly
+//! while the peer is down.
+//!
+//! This module installs and removes what the kernel needs for that: a table of nftables rules
+//! (`ruleset`) and policy routing (`routing`) for each transparent door. The programs `nft` and
+//! `ip` do the work: an administrator finds there what they could have typed, and `nft` applies all
+//! changes or none. A few calls each second do not justify a netlink library. The intercepted
+//! connections themselves belong to `near`.
+
+mod follow;
+mod program;
+mod routing;
+mod ruleset;
+
+use std::{
+    net::TcpListener,
+    sync::mpsc::{Sender, channel},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use link::Link;
+use tracing::{info, warn};
+
+pub use self::program::InterceptError;
+use self::ruleset::Ruleset;
+use crate::config::{Config, FtpDoor};
+
+/// The interception of a running gateway. Drop removes the rules and the routing.
+#[derive(Debug)]
+pub(crate) struct Interception {
+    rulesets: Vec<Ruleset>,
+    /// The thread that follows the peers, and the channel that ends it.
+    follower: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Interception {
+    /// Installs the rules and routing of `config`'s transparent doors, and replaces those of a
+    /// killed gateway.
+    /// Connections are intercepted from the moment their peer is up.
+    ///
+    /// # Errors
+    /// [`InterceptError`] names what is missing. Nothing stays installed then.
+    pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
+        let mut interception = Self::install(config, &[])?;
+        interception.resume(link);
+        Ok(interception)
+    }
+
+    /// Installs the rules and routing, but does not follow the peers yet. The peers `up` are so for the moment: another process
+    /// that goes on in this one's name has said so.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub(crate) fn install(config: &Config, up: &[usize]) -> Result<Self, InterceptError> {
+        let mut interception = Self {
+            rulesets: Vec::new(),
+            follower: None,
+        };
+        for rules in rulesets(config) {
+            interception.rulesets.push(rules.clone());
+            install(&rules, up)?;
+            info!(table = rules.table(), listen = %rules.listen(), "interception installed");
+        }
+        Ok(interception)
+    }
+
+    /// Follows the peers.
+    pub(crate) fn resume(&mut self, link: &Link) {
+        if self.rulesets.is_empty() || self.follower.is_some() {
+            return;
+        }
+        link.set_keep_alive(KEEP_ALIVE);
+        let (stop, stopped) = channel();
+        let (rulesets, link) = (self.rulesets.clone(), link.clone());
+        let thread = thread::spawn(move || follow::follow(&rulesets, &link, &stopped));
+        self.follower = Some((stop, thread));
+    }
+
+    /// Follows the peers no more, and changes nothing: what the kernel knows holds for seconds, in which another process follows
+    /// them.
+    pub(crate) fn pause(&mut self) {
+        if let Some((stop, thread)) = self.follower.take() {
+            // The follower may have ended.
+            let _ = stop.send(());
+            join(thread);
+        }
+    }
+
+    /// Leaves the tables `kept` in the kernel to another process. The others go with the connections that were intercepted by
+    /// them.
+    pub(crate) fn leave(&mut self, kept: &[String]) {
+        self.pause();
+        self.rulesets.retain(|rules| !kept.contains(&rules.table()));
+    }
+
+    /// Lets new connections pass; those that were intercepted go on.
+    pub(crate) fn end(&mut self) {
+        if let Some((stop, thread)) = self.follower.take() {
+            drop(stop);
+            join(thread);
+        }
+    }
+}
+
+fn join(follower: JoinHandle<()>) {
+    if follower.join().is_err() {
+        warn!("the follower of peers has panicked");
+    }
+}
+
+impl Drop for Interception {
+    fn drop(&mut self) {
+        self.end();
+        for rules in &self.rulesets {
+            if let Err(error) = uninstall(rules) {
+                warn!(%error, table = rules.table(), "interception not removed");
+            }
+        }
+    }
+}
+
+/// The tables of the kernel that a gateway with this configuration has.
+pub(crate) fn tables(config: &Config) -> Vec<String> {
+    rulesets(config).map(|rules| rules.table()).collect()
+}
+
+/// Removes the rules and routing that a killed gateway with this configuration has left. Returns a
+/// line about each door.
+///
+/// # Errors
+/// [`InterceptError`] names what is missing, or says that the gateway still runs.
+pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
+    let mut lines = Vec::new();
+    for rules in rulesets(config) {
+        if is_running(&rules) {
+            return Err(InterceptError::Running(rules.listen()));
+        }
+        uninstall(&rules)?;
+        let (table, number) = (rules.table(), rules.mark());
+        lines.push(format!(
+            "table inet {table}, routing table {number} and its rules: none left"
+        ));
+    }
+    Ok(lines)
+}
+
+fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
+    let is_transparent = |door: &&FtpDoor| door.transparent;
+    let doors = config.ftp.iter().filter(is_transparent);
+    doors.map(|door| Ruleset::new(config, door))
+}
+
+fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {
+    // What another process in this one's name has installed goes on without a gap.
+    if up.is_empty() || !routing::is_installed(rules)? {
+        routing::install(rules)?;
+    }
+    program::nft(&(rules.install() + &rules.refresh(|peer| up.contains(&peer))))
+}
+
+fn uninstall(rules: &Ruleset) -> Result<(), InterceptError> {
+    // One of the programs may be missing; the changes of the other must still go.
+    let removed = program::nft(&rules.remove());
+    routing::remove(rules)?;
+    removed
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "asks the kernel whether somebody listens"
+)]
+fn is_running(rules: &Ruleset) -> bool {
+    let bound = TcpListener::bind(rules.listen());
+    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+}
+
+/// Something is sent to idle peers this often, so that one that dies is found out in time for clients
+/// that connect a second later. It costs 3 kbit/s for each peer.
+const KEEP_ALIVE: Duration = Duration::from_millis(200);

@@ -1,0 +1,322 @@
+//! Older processes, which still serve what they have begun: how they hear of peers that have been removed since, and how the
+//! serving process hears of their sessions.
+//!
+//! ```text
+//! serving process                                older process
+//!   keys of its peers, in parts       ------->   dismisses all peers and keys that are not among them
+//!                                     <-------   pid, version, sessions, transfers: once a second
+//! ```
+//!
+//! Each older process has a socket of its own that keeps messages apart (SOCK_SEQPACKET). At an upgrade the other ends go on
+//! to the new process, together with one for the process that hands over.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixDatagram as StdDatagram,
+    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use link::PublicKey;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde::{Deserialize, Serialize};
+use tokio::{net::UnixDatagram, sync::watch, task::JoinSet, time::interval};
+use tracing::{debug, warn};
+
+use crate::config::{Config, Origin};
+use relay::status::OlderProcess;
+
+/// The older processes, as the serving one sees them.
+#[derive(Debug, Default)]
+pub(crate) struct OlderProcesses {
+    sockets: Mutex<BTreeMap<usize, Arc<UnixDatagram>>>,
+    reports: Mutex<BTreeMap<usize, OlderProcess>>,
+}
+
+/// The serving process, as an older one sees it.
+#[derive(Debug)]
+pub(crate) struct SuccessorOrders {
+    socket: UnixDatagram,
+    /// The keys of a message whose last part has not come.
+    parts: Vec<PublicKey>,
+}
+
+/// A part of the keys of all peers.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeysPart {
+    is_first: bool,
+    is_last: bool,
+    keys: Vec<String>,
+}
+
+impl OlderProcesses {
+    /// Takes the sockets that came from the process that hands over.
+    pub(crate) fn new(sockets: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
+        let sockets = sockets.into_iter().map(tokio_socket).enumerate();
+        let sockets = sockets.map(|(number, socket)| Ok((number, Arc::new(socket?))));
+        Ok(Arc::new(Self {
+            sockets: Mutex::new(sockets.collect::<io::Result<_>>()?),
+            reports: Mutex::default(),
+        }))
+    }
+
+    /// Tells all of them which keys peers have, again at each change, and takes their reports, until dropped.
+    pub(crate) async fn follow<T: Send + Sync + 'static>(
+        self: Arc<Self>,
+        current: watch::Receiver<Arc<T>>,
+        config_of: fn(&T) -> &Config,
+    ) {
+        let sockets: Vec<_> = {
+            let sockets = lock(&self.sockets);
+            let copies = sockets.iter();
+            copies.map(|(at, it)| (*at, it.clone())).collect()
+        };
+        let mut followed = JoinSet::new();
+        for (number, socket) in sockets {
+            let (this, current) = (self.clone(), current.clone());
+            followed.spawn(async move {
+                if let Err(error) = this.follow_one(number, &socket, current, config_of).await {
+                    debug!(%error, "an older process cannot be reached");
+                }
+                lock(&this.sockets).remove(&number);
+                lock(&this.reports).remove(&number);
+            });
+        }
+        while followed.join_next().await.is_some() {}
+    }
+
+    async fn follow_one<T>(
+        &self,
+        number: usize,
+        socket: &UnixDatagram,
+        mut current: watch::Receiver<Arc<T>>,
+        config_of: fn(&T) -> &Config,
+    ) -> io::Result<()> {
+        let mut told = None;
+        let mut buffer = vec![0; REPORT_BYTES_MAX];
+        loop {
+            let keys = keys_of(config_of(&current.borrow_and_update()));
+            if told.as_ref() != Some(&keys) {
+                for part in parts(&keys) {
+                    socket.send(&part).await?;
+                }
+                told = Some(keys);
+            }
+            tokio::select! {
+                changed = current.changed() => if changed.is_err() {
+                    return Ok(());
+                },
+                received = socket.recv(&mut buffer) => {
+                    let report = match received? {
+                        0 => return Ok(()),
+                        length => serde_json::from_slice(&buffer[..length])?,
+                    };
+                    lock(&self.reports).insert(number, report);
+                }
+            }
+        }
+    }
+
+    /// Those that there are.
+    pub(crate) fn reports(&self) -> Vec<OlderProcess> {
+        lock(&self.reports).values().cloned().collect()
+    }
+
+    /// The ends that go on to the next process.
+    pub(super) fn sockets(&self) -> Vec<Arc<UnixDatagram>> {
+        lock(&self.sockets).values().cloned().collect()
+    }
+}
+
+impl SuccessorOrders {
+    /// A socket for the successor of this process, and its other end.
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let orders = Self {
+            socket: tokio_socket(ours)?,
+            parts: Vec::new(),
+        };
+        Ok((orders, theirs))
+    }
+
+    /// Reports once a second what `report` returns, and passes on the keys of the peers that there are. Returns when no
+    /// process is left that could send any.
+    pub(crate) async fn obey(
+        mut self,
+        report: impl Fn() -> OlderProcess,
+        mut keep: impl FnMut(&HashSet<PublicKey>),
+    ) {
+        let mut ticks = interval(REPORT_EVERY);
+        let mut buffer = vec![0; KEYS_BYTES_MAX];
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {
+                    let report = serde_json::to_vec(&report()).unwrap_or_default();
+                    // A reader that is late gets the next one.
+                    let _ = self.socket.try_send(&report);
+                }
+                received = self.socket.recv(&mut buffer) => match received {
+                    Ok(0) | Err(_) => {
+                        warn!("the process that has taken this one's place is gone");
+                        return;
+                    }
+                    Ok(length) => if let Some(keys) = self.take(&buffer[..length]) {
+                        keep(&keys);
+                    },
+                }
+            }
+        }
+    }
+
+    /// Takes a part. Returns all keys once the last part has come.
+    fn take(&mut self, message: &[u8]) -> Option<HashSet<PublicKey>> {
+        let part: KeysPart = serde_json::from_slice(message).ok()?;
+        if part.is_first {
+            self.parts.clear();
+        }
+        let keys = part.keys.iter();
+        self.parts
+            .extend(keys.filter_map(|key| key.parse::<PublicKey>().ok()));
+        part.is_last
+            .then(|| std::mem::take(&mut self.parts).into_iter().collect())
+    }
+}
+
+/// The name of the socket to an older process, as it is handed over.
+pub(super) fn older_name(number: usize) -> String {
+    format!("{OLDER_NAME}{number}")
+}
+
+/// Whether a socket that was handed over leads to an older process.
+pub(super) fn is_older_name(name: &str) -> bool {
+    name.starts_with(OLDER_NAME)
+}
+
+/// The sockets with their names.
+pub(super) fn named<'a>(
+    older: &'a [Arc<UnixDatagram>],
+    own: &'a OwnedFd,
+) -> Vec<(String, BorrowedFd<'a>)> {
+    let sockets = older.iter().map(|socket| socket.as_fd());
+    let sockets = sockets.chain([own.as_fd()]).enumerate();
+    sockets
+        .map(|(number, socket)| (older_name(number), socket))
+        .collect()
+}
+
+/// The keys of all peers.
+pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
+    let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
+    // Those that were removed are known here, so that they can hear it.
+    let peers = peers.filter(|(peer, _)| peer.origin != Origin::Dismissed);
+    peers
+        .flat_map(|(_, of_link)| of_link.public_keys.iter().copied())
+        .collect()
+}
+
+fn parts(keys: &[PublicKey]) -> Vec<Vec<u8>> {
+    let mut chunks: Vec<_> = keys.chunks(KEYS_IN_PART).collect();
+    if chunks.is_empty() {
+        chunks.push(&[]);
+    }
+    let count = chunks.len();
+    let parts = chunks.into_iter().enumerate().map(|(at, keys)| KeysPart {
+        is_first: at == 0,
+        is_last: at + 1 == count,
+        keys: keys.iter().map(ToString::to_string).collect(),
+    });
+    let texts = parts.map(|part| serde_json::to_vec(&part));
+    texts.map(|text| text.expect("texts are JSON")).collect()
+}
+
+/// The messages of a socket stay apart whether its kind is SOCK_DGRAM or SOCK_SEQPACKET; the latter also has an end.
+fn tokio_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
+    let socket = StdDatagram::from(socket);
+    socket.set_nonblocking(true)?;
+    UnixDatagram::from_std(socket)
+}
+
+/// A poisoned lock still has the sockets and the reports.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const OLDER_NAME: &str = "to older process ";
+
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// A report has a few numbers and a version.
+const REPORT_BYTES_MAX: usize = 4096;
+
+/// A key takes 47 bytes, and a message of a socket 200 KB with the usual limits.
+const KEYS_IN_PART: usize = 512;
+const KEYS_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use link::Identity;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_keys_arrive_in_parts_and_an_end_is_noticed() {
+        let keys: Vec<_> = (0..4096_u32)
+            .map(|seed| {
+                let mut bytes = [0; 32];
+                bytes[..4].copy_from_slice(&seed.to_be_bytes());
+                PublicKey(bytes)
+            })
+            .collect();
+        let (mut orders, theirs) = SuccessorOrders::pair().expect("sockets can be made");
+        let theirs = tokio_socket(theirs).expect("a socket");
+        assert_eq!(parts(&keys).len(), 8);
+        let mut buffer = vec![0; KEYS_BYTES_MAX];
+        let mut came = None;
+        for part in parts(&keys) {
+            assert_eq!(came, None, "not all parts have come");
+            theirs.send(&part).await.expect("the other end is there");
+            let length = orders.socket.recv(&mut buffer).await.expect("it came");
+            came = orders.take(&buffer[..length]);
+        }
+        assert_eq!(came, Some(keys.into_iter().collect()));
+        assert_eq!(orders.take(b"nonsense"), None);
+        assert_eq!(orders.take(&parts(&[])[0]), Some(HashSet::new()));
+        drop(theirs);
+        let end = tokio::time::timeout(Duration::from_secs(10), async {
+            let report = OlderProcess::default;
+            orders.obey(report, |_| panic!("nothing was said")).await;
+        });
+        end.await.expect("the end is noticed");
+    }
+
+    #[tokio::test]
+    async fn a_report_arrives() {
+        let (orders, theirs) = SuccessorOrders::pair().expect("sockets can be made");
+        let older = OlderProcesses::new(vec![theirs]).expect("a socket");
+        let socket = older.sockets().pop().expect("there is one");
+        let own = Identity::from_seed([1; 32]).public_key();
+        let report = || OlderProcess {
+            sessions_open: 2,
+            ..OlderProcess::default()
+        };
+        let (sent, mut seen) = watch::channel(HashSet::new());
+        let task = tokio::spawn(orders.obey(report, move |keys| {
+            sent.send_replace(keys.clone());
+        }));
+        let mut buffer = vec![0; REPORT_BYTES_MAX];
+        let length = socket.recv(&mut buffer).await.expect("a report");
+        let came: OlderProcess = serde_json::from_slice(&buffer[..length]).expect("JSON");
+        assert_eq!(came.sessions_open, 2);
+        for part in parts(&[own]) {
+            socket.send(&part).await.expect("the other end is there");
+        }
+        let kept = seen.wait_for(|keys| keys.contains(&own)).await;
+        assert!(kept.is_ok());
+        task.abort();
+    }
+}

@@ -1,0 +1,604 @@
+//! Two gateways in one process, joined by a link over loopback, between a client and a server that
+//! the test plays itself with plain blocking sockets. Every port is the system's choice.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses its part"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the programs around the gateways"
+)]
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use gatewayd::{
+    config::Config,
+    daemon::{self, Bound, CutShort, Reloads, Watch},
+    reload::Outcome,
+};
+use link::Identity;
+use relay::status::Snapshot;
+use socket2::SockRef;
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+/// Longest wait for anything that should come.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One running gateway, in a runtime of its own.
+pub struct Gateway {
+    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    task: Option<JoinHandle<CutShort>>,
+    orders: mpsc::Sender<()>,
+    /// What it was started with.
+    pub text: String,
+    /// What it reads at a reload.
+    file: Arc<Mutex<String>>,
+    pub link: SocketAddr,
+    pub ftp: Vec<SocketAddr>,
+    pub pass_through: Vec<SocketAddr>,
+    pub forwards: Vec<SocketAddr>,
+    pub admin: SocketAddr,
+    pub https: Option<SocketAddr>,
+    /// The admin socket.
+    pub socket: PathBuf,
+}
+
+impl Gateway {
+    /// `rest` may begin with keys of `[link]`. Drains for a second at most.
+    pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
+        let token = match folder.join("admin.token").exists() {
+            true => "token_file = \"admin.token\"\n",
+            false => "",
+        };
+        let admin = format!("listen = \"127.0.0.1:0\"\n{token}");
+        Self::start_with_admin(folder, key_file, &admin, rest)
+    }
+
+    /// The same with these keys of `[admin]`.
+    pub fn start_with_admin(folder: &Path, key_file: &str, admin: &str, rest: &str) -> Self {
+        let text = format!(
+            "[identity]\nkey_file = \"{key_file}\"\n[admin]\n{admin}\
+             [link]\nlisten = \"127.0.0.1:0\"\ndrain_max = \"1 s\"\n{rest}"
+        );
+        let config = Config::parse(&text, &folder.join("test.toml"))
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let bound = Bound::bind(&config).expect("free ports");
+        let socket = config.admin_socket.clone();
+        let local = |l: &TcpListener| l.local_addr().expect("a bound socket");
+        let link = bound.link.local_addr().expect("a bound socket");
+        let ftp = bound.ftp.iter().map(local).collect();
+        let pass_through = bound.pass_through.iter().map(|(control, _)| local(control));
+        let pass_through = pass_through.collect();
+        let forwards = bound.forwards.iter().map(local).collect();
+        let admin = local(bound.admin.as_ref().expect("an admin address"));
+        let https = bound.admin_https.as_ref().map(local);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (orders, received) = mpsc::channel(1);
+        let file = Arc::new(Mutex::new(text.clone()));
+        let (read, path) = (file.clone(), folder.join("test.toml"));
+        let reloads = Reloads {
+            orders: received,
+            load: Arc::new(move || Config::parse(&read.lock().expect("a text"), &path)),
+            taken: Box::new(|_| {}),
+            set_log: None,
+            program: None,
+        };
+        let task = runtime.spawn(async move {
+            let shutdown = async { drop(stopped.await) };
+            daemon::run(config, bound, reloads, Watch::none(), shutdown)
+                .await
+                .expect("the gateway runs")
+        });
+        Self {
+            runtime: Some(runtime),
+            stop: Some(stop),
+            task: Some(task),
+            orders,
+            text,
+            file,
+            link,
+            ftp,
+            pass_through,
+            forwards,
+            admin,
+            https,
+            socket,
+        }
+    }
+
+    /// Changes what the gateway will read at its next reload.
+    pub fn set_file(&self, change: impl FnOnce(&str) -> String) {
+        *self.file.lock().expect("a text") = change(&self.text);
+    }
+
+    /// Has the gateway read its configuration again, with `change` applied to the text that it was started
+    /// with.
+    pub fn reload(&self, change: impl FnOnce(&str) -> String) {
+        *self.file.lock().expect("a text") = change(&self.text);
+        self.orders.blocking_send(()).expect("the gateway runs");
+    }
+
+    /// The same, by its admin address; tells what has become of it.
+    pub fn reload_and_tell(&self, change: impl FnOnce(&str) -> String) -> Outcome {
+        *self.file.lock().expect("a text") = change(&self.text);
+        serde_json::from_str(&self.ask("POST", "/reload", "").1).expect("an outcome")
+    }
+
+    /// Asks for an orderly shutdown and waits for it.
+    pub fn shut_down(&mut self) -> CutShort {
+        drop(self.stop.take());
+        let task = self.task.take().expect("shut down once");
+        let runtime = self.runtime.take().expect("shut down once");
+        runtime.block_on(task).expect("the gateway does not panic")
+    }
+
+    /// Ends everything at once, without a word: what the kernel does for a killed process.
+    pub fn kill(&mut self) {
+        self.runtime
+            .take()
+            .expect("killed once")
+            .shutdown_background();
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let body = self.http("/status.json");
+        serde_json::from_str(&body).expect("a snapshot")
+    }
+
+    /// Asks again until `condition` holds.
+    pub fn wait_for(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let snapshot = self.snapshot();
+            if condition(&snapshot) {
+                return snapshot;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{what} did not come about: {snapshot:?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn http(&self, path: &str) -> String {
+        self.ask("GET", path, "").1
+    }
+
+    /// Status code and body of an answer by the admin socket.
+    pub fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(&self.socket).expect("the admin socket");
+        write!(stream, "{method} {path} HTTP/1.0\r\n{headers}\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+        let code = head.split(' ').nth(1).expect("a status line");
+        (code.parse().expect("a status code"), body.to_owned())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Control connections of client and server, then their data connections.
+pub type Prepared = (Control, Control, TcpStream, TcpStream);
+
+/// Client side, gateways, server side.
+pub struct World {
+    pub near: Gateway,
+    pub far: Gateway,
+    pub server: TcpListener,
+    pub folder: PathBuf,
+}
+
+static WORLDS: AtomicU32 = AtomicU32::new(0);
+
+/// A folder with two identities.
+pub fn folder() -> (PathBuf, String, String) {
+    let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("longhaul-test-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let key = |name: &str| {
+        let identity = Identity::generate();
+        identity
+            .write_new(&folder.join(name))
+            .expect("a new key file");
+        identity.public_key().to_string()
+    };
+    let (a, b) = (key("a.key"), key("b.key"));
+    (folder, a, b)
+}
+
+impl World {
+    /// The first FTP door has the scripted server as its target, the second lets the client
+    /// choose; the forward leads to the server too.
+    pub fn start() -> Self {
+        Self::start_with("", "")
+    }
+
+    pub fn start_with(link: &str, door: &str) -> Self {
+        Self::start_in(folder(), link, door)
+    }
+
+    /// In a folder with two identities, and with the token in `admin.token` if there is one.
+    pub fn start_in(
+        (folder, key_a, key_b): (PathBuf, String, String),
+        link: &str,
+        door: &str,
+    ) -> Self {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let target = server.local_addr().expect("a bound socket");
+        let far = format!(
+            "{link}\n[[peer]]\nname = \"site-a\"\npublic_key = \"{key_a}\"\n\
+             [far]\nallow = [\"{target}\", \"127.0.0.9:1\"]\n"
+        );
+        let far = Gateway::start(&folder, "b.key", &far);
+        let near = format!(
+            "{link}\n[[peer]]\nname = \"site-b\"\npublic_key = \"{key_b}\"\nendpoint = \"{}\"\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n{door}\n\
+             [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.0/8\"]\n\
+             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
+             [[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"127.0.0.9:1\"\n",
+            far.link
+        );
+        let near = Gateway::start(&folder, "a.key", &near);
+        Self {
+            near,
+            far,
+            server,
+            folder,
+        }
+    }
+
+    /// A client that has been greeted by the scripted server.
+    pub fn session(&self) -> (Control, Control) {
+        let mut client = Control::connect(self.near.ftp[0]);
+        let mut server = self.accept();
+        server.send("220 ready");
+        client.expect("220 ready");
+        (client, server)
+    }
+
+    /// A client that has logged in to the scripted server.
+    pub fn logged_in(&self) -> (Control, Control) {
+        let (mut client, mut server) = self.session();
+        for (command, reply) in [("USER joe", "331 password"), ("PASS x", "230 in")] {
+            client.send(command);
+            server.expect(command);
+            server.send(reply);
+            client.expect(reply);
+        }
+        (client, server)
+    }
+
+    /// A client that has been greeted, with a data connection set up by PASV.
+    pub fn prepared(&self) -> Prepared {
+        let (mut client, mut server) = self.session();
+        let (client_data, server_data) = passive(&mut client, &mut server);
+        (client, server, client_data, server_data)
+    }
+
+    /// The same, in an upload that the server has announced.
+    pub fn uploading(&self) -> Prepared {
+        self.transferring("STOR a")
+    }
+
+    /// The same, in a download that the server has announced.
+    pub fn downloading(&self) -> Prepared {
+        self.transferring("RETR a")
+    }
+
+    fn transferring(&self, command: &str) -> Prepared {
+        let (mut client, mut server, client_data, server_data) = self.prepared();
+        client.send(command);
+        server.expect(command);
+        server.send("150 go");
+        client.expect("150 go");
+        (client, server, client_data, server_data)
+    }
+
+    /// An upload of which the near gateway has taken the first of 100 000 bytes.
+    pub fn mid_upload(&self) -> Prepared {
+        let (client, server, mut client_data, server_data) = self.uploading();
+        client_data
+            .write_all(&pattern(100_000))
+            .expect("the gateway reads");
+        self.wait_for_upload();
+        (client, server, client_data, server_data)
+    }
+
+    /// A download of which the client has read what came.
+    pub fn mid_download(&self) -> Prepared {
+        let (client, server, mut client_data, mut server_data) = self.downloading();
+        server_data.write_all(b"half").expect("the gateway reads");
+        client_data.read_exact(&mut [0; 4]).expect("it arrives");
+        (client, server, client_data, server_data)
+    }
+
+    pub fn wait_for_upload(&self) {
+        self.near
+            .wait_for("the upload", |s| s.transfers.iter().any(|t| t.up_bytes > 0));
+    }
+
+    /// A connection to the forward of this number.
+    pub fn forward(&self, number: usize) -> TcpStream {
+        let stream = TcpStream::connect(self.near.forwards[number]).expect("the gateway listens");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket option");
+        stream
+    }
+
+    pub fn accept(&self) -> Control {
+        Control::new(accept(&self.server))
+    }
+
+    pub fn kill_far(&mut self) {
+        self.far.kill();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Sets a data connection up with PASV.
+pub fn passive(client: &mut Control, server: &mut Control) -> (TcpStream, TcpStream) {
+    client.send("PASV");
+    let listener = server.open_data_port();
+    let reply = client.line();
+    assert!(
+        reply.starts_with("227 Entering Passive Mode (127,0,0,1,"),
+        "{reply}"
+    );
+    let server_data = accept(&listener);
+    (connect(passive_port(&reply)), server_data)
+}
+
+/// The port in a 227 reply.
+pub fn passive_port(reply: &str) -> u16 {
+    let inner = reply.split(['(', ')']).nth(1).expect("parentheses");
+    let numbers: Vec<u16> = inner
+        .split(',')
+        .map(|n| n.parse().expect("a number"))
+        .collect();
+    numbers[4] * 256 + numbers[5]
+}
+
+pub fn connect(port: u16) -> TcpStream {
+    connect_from(Ipv4Addr::LOCALHOST.into(), port).expect("a data connection")
+}
+
+/// Connects from another loopback address.
+pub fn connect_from(from: IpAddr, port: u16) -> io::Result<TcpStream> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+    let stream: TcpStream = socket.into();
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).expect("a socket option");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).expect("a socket option");
+                stream
+                    .set_read_timeout(Some(PATIENCE))
+                    .expect("a socket option");
+                return stream;
+            }
+            Err(error) => {
+                assert!(Instant::now() < deadline, "nobody connects: {error}");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(count: usize) -> Vec<u8> {
+    (0..count as u32)
+        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take(count)
+        .collect()
+}
+
+/// Bytes that cannot be compressed, others for each seed.
+pub fn noise(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// Words that no two lines have alike.
+pub fn text(count: usize) -> Vec<u8> {
+    let lines = (0..).map(|n: u64| {
+        let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!(
+            "2026-11-27 12:00:00 host-{} request {number} took {} ms\n",
+            n % 16,
+            number % 977
+        )
+    });
+    lines.flat_map(String::into_bytes).take(count).collect()
+}
+
+/// Closes with a reset.
+pub fn reset(stream: TcpStream) {
+    SockRef::from(&stream)
+        .set_linger(Some(Duration::ZERO))
+        .expect("a socket option");
+}
+
+/// Everything up to an orderly end.
+pub fn read_all(mut stream: &TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("an orderly end");
+    bytes
+}
+
+/// Asserts that the connection ends with a reset, and not in an orderly way.
+pub fn expect_reset(mut stream: &TcpStream) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("an orderly end where there should be a reset"),
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+                return;
+            }
+        }
+    }
+}
+
+/// Asserts that nothing can be read for a moment.
+pub fn expect_silence(mut stream: &TcpStream) {
+    stream
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .expect("a socket option");
+    let read = stream.read(&mut [0]);
+    assert!(
+        matches!(&read, Err(e) if e.kind() == io::ErrorKind::WouldBlock),
+        "something came: {read:?}"
+    );
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a socket option");
+}
+
+/// A control connection, line by line.
+pub struct Control {
+    pub stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Control {
+    pub fn new(stream: TcpStream) -> Self {
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket option");
+        stream.set_nodelay(true).expect("a socket option");
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
+
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::new(TcpStream::connect(address).expect("the gateway listens"))
+    }
+
+    pub fn send(&mut self, line: &str) {
+        self.stream
+            .write_all(format!("{line}\r\n").as_bytes())
+            .expect("a control connection");
+    }
+
+    /// The next line; an error at the end.
+    pub fn try_line(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(at) = self.buffer.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=at).collect();
+                return Ok(line.strip_suffix(b"\r\n").expect("CRLF").to_vec());
+            }
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.buffer.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    pub fn line(&mut self) -> String {
+        String::from_utf8_lossy(&self.try_line().expect("a line")).into_owned()
+    }
+
+    pub fn expect(&mut self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+
+    pub fn expect_code(&mut self, code: &str) -> String {
+        let line = self.line();
+        assert!(line.starts_with(code), "expected {code}: {line}");
+        line
+    }
+
+    /// As a server: expects PASV, and answers with the port of the listener that it returns.
+    pub fn open_data_port(&mut self) -> TcpListener {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        self.announce_data_port(listener.local_addr().expect("a bound socket").port());
+        listener
+    }
+
+    /// As a server: expects PASV, and answers with this port.
+    pub fn announce_data_port(&mut self, port: u16) {
+        self.expect("PASV");
+        // The address is wrong on purpose: nobody may use it.
+        self.send(&format!(
+            "227 Entering Passive Mode (192,0,2,1,{},{}).",
+            port >> 8,
+            port & 255
+        ));
+    }
+
+    pub fn expect_end(&mut self) {
+        match self.try_line() {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+                ) => {}
+            other => panic!("expected the end: {other:?}"),
+        }
+    }
+
+    pub fn expect_silence(&mut self) {
+        assert!(
+            self.buffer.is_empty(),
+            "{:?}",
+            String::from_utf8_lossy(&self.buffer)
+        );
+        expect_silence(&self.stream);
+    }
+}

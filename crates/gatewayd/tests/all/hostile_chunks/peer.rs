@@ -1,0 +1,494 @@
+//! A peer that says what it likes: it speaks the link with a key of its own, and makes messages and frames by hand.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream, UdpSocket},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use ftp::session::{CommandId, Mode, Request, ToNear, TransferId, far::DataWay};
+use link::{
+    Class, Identity, Incoming, Link, LinkConfig, PeerConfig, PeerId, Policy, RecvStream,
+    SendStream, StreamError,
+};
+use net::target::Endpoint;
+use optimiser::{
+    check::Check,
+    chunk::Name,
+    frame::{self, Head, Reference},
+    zstd_block,
+};
+use relay::wire::{
+    Ask, Coding, Cutting, Decoder, FarMessage, Hello, NearMessage, Service, StoreTerms, Version,
+    Wire, encode,
+};
+use tokio::{runtime::Runtime, time::timeout};
+use units::ByteCount;
+
+use crate::common::{Control, Gateway, PATIENCE, accept, folder};
+
+/// A far gateway with a scripted server, and peers `site-a` and `site-c` of which the test has the keys.
+pub(crate) struct World {
+    pub(crate) far: Gateway,
+    pub(crate) server: TcpListener,
+    pub(crate) folder: PathBuf,
+}
+
+impl World {
+    pub(crate) fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// With these keys of `[store]`.
+    pub(crate) fn start_with(store: &str) -> Self {
+        let (folder, key_a, _) = folder();
+        let other = Identity::generate();
+        other.write_new(&folder.join("c.key")).expect("a key file");
+        let key_c = other.public_key();
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let target = server.local_addr().expect("a bound socket");
+        let rest = format!(
+            "[store]\nfolder = \".\"\n{store}\n\
+             [[peer]]\nname = \"a\"\npublic_key = \"{key_a}\"\ntenants = [\"news\", \"sport\"]\n\
+             [[peer]]\nname = \"c\"\npublic_key = \"{key_c}\"\n\
+             [far]\nallow = [\"{target}\"]\n"
+        );
+        Self {
+            far: Gateway::start(&folder, "b.key", &rest),
+            server,
+            folder,
+        }
+    }
+
+    /// The peer with this name.
+    pub(crate) fn peer(&self, name: &str) -> Arc<Peer> {
+        let ours = key(&self.folder, name);
+        let theirs = key(&self.folder, "b").public_key();
+        Peer::start(ours, theirs, Some(self.far.link.to_string()))
+    }
+
+    /// The stores of this gateway, by their folders, and the bytes in each.
+    pub(crate) fn stores(&self) -> Vec<(String, u64)> {
+        let entries = fs::read_dir(&self.folder).expect("a folder");
+        let folders = entries
+            .map(|it| it.expect("an entry"))
+            .filter(|it| it.path().is_dir());
+        let size = |path: &Path| -> u64 {
+            let entries = fs::read_dir(path).expect("a folder");
+            let sizes = entries.filter_map(|it| it.ok()?.metadata().ok());
+            sizes.map(|it| it.len()).sum()
+        };
+        let mut stores: Vec<_> = folders
+            .map(|it| {
+                (
+                    it.file_name().to_string_lossy().into_owned(),
+                    size(&it.path()),
+                )
+            })
+            .collect();
+        stores.sort();
+        stores
+    }
+
+    pub(crate) fn accept(&self) -> Control {
+        Control::new(accept(&self.server))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub(crate) fn key(folder: &Path, name: &str) -> Identity {
+    Identity::read(&folder.join(format!("{name}.key"))).expect("a key file")
+}
+
+/// The hostile peer.
+pub(crate) struct Peer {
+    pub(crate) runtime: Runtime,
+    pub(crate) link: Link,
+}
+
+impl Peer {
+    pub(crate) fn start(
+        ours: Identity,
+        theirs: link::PublicKey,
+        endpoint: Option<String>,
+    ) -> Arc<Self> {
+        let runtime = Runtime::new().expect("a runtime");
+        let config = LinkConfig {
+            identity: ours,
+            peers: vec![PeerConfig {
+                name: "victim".to_owned(),
+                public_keys: vec![theirs],
+                endpoint,
+                rate_max: None,
+                is_guest: false,
+            }],
+            policy: Policy::Fair,
+            rate_max: None,
+            memory_max: ByteCount::mebibytes(64),
+            idle_timeout: Duration::from_secs(60),
+            memory_file: None,
+        };
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let link = runtime.block_on(async { Link::start(socket, config) });
+        let link = link.expect("a link");
+        Arc::new(Self { runtime, link })
+    }
+
+    pub(crate) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime
+            .block_on(async { timeout(PATIENCE, what).await })
+            .expect("it comes in time")
+    }
+
+    pub(crate) fn open(&self, service: Service) -> (SendStream, RecvStream) {
+        self.wait(async {
+            let (mut send, recv) = self.link.open(PeerId(0), Class::Bulk).await.expect("up");
+            send.write(encode(&Hello { service })).await.expect("room");
+            (send, recv)
+        })
+    }
+
+    /// The next stream that the victim opens.
+    pub(crate) fn accept(self: &Arc<Self>) -> (Service, Messages) {
+        let Incoming { send, recv, .. } = self.wait(self.link.accept()).expect("a stream");
+        let mut messages = Messages::new(self, send, recv);
+        let Hello { service } = messages.next();
+        (service, messages)
+    }
+
+    /// The questions of the victim.
+    pub(crate) fn asks(self: &Arc<Self>) -> Messages {
+        let (service, messages) = self.accept();
+        assert!(matches!(service, Service::Chunks { .. }), "{service:?}");
+        messages
+    }
+
+    /// Whether the victim opens no stream for a moment.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        let accept = async { timeout(MOMENT, self.link.accept()).await };
+        self.runtime.block_on(accept).is_err()
+    }
+}
+
+/// A stream of messages.
+pub(crate) struct Messages {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) send: SendStream,
+    pub(crate) recv: RecvStream,
+    decoder: Decoder,
+}
+
+impl Messages {
+    pub(crate) fn new(peer: &Arc<Peer>, send: SendStream, recv: RecvStream) -> Self {
+        Self {
+            peer: peer.clone(),
+            send,
+            recv,
+            decoder: Decoder::default(),
+        }
+    }
+
+    fn in_version(mut self, version: Version) -> Self {
+        self.decoder.set_version(version);
+        self
+    }
+
+    pub(crate) fn next<M: Wire>(&mut self) -> M {
+        loop {
+            if let Some(message) = self.decoder.next_message().expect("a message") {
+                return message;
+            }
+            let read = self.peer.runtime.block_on(timeout_of(self.recv.read()));
+            let bytes = read.expect("in time").expect("a stream").expect("no end");
+            self.decoder.push(&bytes);
+        }
+    }
+
+    pub(crate) fn say(&mut self, bytes: impl Into<bytes::Bytes>) {
+        let write = self
+            .peer
+            .runtime
+            .block_on(timeout_of(self.send.write(bytes.into())));
+        write.expect("room").expect("a stream");
+    }
+
+    /// The next questions, up to a moment without one. Of numbers in a row that were taken the last one says all.
+    pub(crate) fn asked(&mut self) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        loop {
+            while let Some(ask) = self.decoder.next_message().expect("a message") {
+                if let (Some(Ask::Taken(_)), Ask::Taken(_)) = (asks.last(), &ask) {
+                    asks.pop();
+                }
+                asks.push(ask);
+            }
+            let patience = if asks.is_empty() { PATIENCE } else { MOMENT };
+            let read = async { timeout(patience, self.recv.read()).await };
+            match self.peer.runtime.block_on(read) {
+                Ok(Ok(Some(bytes))) => self.decoder.push(&bytes),
+                _ => return asks,
+            }
+        }
+    }
+
+    /// Reads to the end of the stream, which must be a reset. Returns its code.
+    pub(crate) fn reset_code(&mut self) -> u32 {
+        loop {
+            let read = self.peer.runtime.block_on(timeout_of(self.recv.read()));
+            match read.expect("in time") {
+                Ok(Some(_)) => {}
+                Err(StreamError::Reset { code }) => return code,
+                other => panic!("no reset: {other:?}"),
+            }
+        }
+    }
+}
+
+async fn timeout_of<F: Future>(future: F) -> Result<F::Output, ()> {
+    timeout(PATIENCE, future).await.map_err(|_| ())
+}
+
+/// An FTP session of a hostile near gateway with the scripted server.
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    pub(crate) messages: Messages,
+    pub(crate) server: Control,
+    /// What the victim says of its store.
+    pub(crate) cutting: Option<Cutting>,
+    commands: u32,
+    transfers: u32,
+}
+
+/// A data connection of it.
+pub(crate) struct Data {
+    pub(crate) stream: Messages,
+    pub(crate) server: TcpStream,
+    pub(crate) transfer: TransferId,
+}
+
+impl Session {
+    pub(crate) fn begin(world: &World, peer: &Arc<Peer>, number: u64, tenant: &str) -> Self {
+        Self::begin_in(Version::LATEST, world, peer, number, tenant)
+    }
+
+    pub(crate) fn begin_in(
+        version: Version,
+        world: &World,
+        peer: &Arc<Peer>,
+        number: u64,
+        tenant: &str,
+    ) -> Self {
+        let target = world.server.local_addr().expect("a bound socket");
+        let target: Endpoint = target.to_string().parse().expect("an endpoint");
+        let cutting = Cutting {
+            id: optimiser::chunk::CUTTER_ID,
+            // The smallest one, so that the peer knows where the victim cuts.
+            secret: [0; 32],
+        };
+        let (send, recv) = peer.open(Service::FtpSession {
+            version,
+            session: number,
+            target,
+            logon: None,
+            mode: Mode::Strict,
+            server_data: DataWay::Passive,
+            tls: None,
+            coding: Some(Coding {
+                compresses: true,
+                store: Some(StoreTerms {
+                    tenant: tenant.to_owned(),
+                    downloads: true,
+                    cutting,
+                }),
+            }),
+        });
+        let mut server = world.accept();
+        server.send("220 ready");
+        let mut session = Self {
+            number,
+            messages: Messages::new(peer, send, recv).in_version(version),
+            server,
+            cutting: None,
+            commands: 0,
+            transfers: 0,
+        };
+        let mut said = session.messages.next();
+        if let FarMessage::Store(cutting) = said {
+            session.cutting = Some(cutting);
+            said = session.messages.next();
+        }
+        assert!(is_reply(&said, b"220 ready"));
+        session
+    }
+
+    fn id(&mut self) -> CommandId {
+        self.commands += 1;
+        CommandId(self.commands)
+    }
+
+    fn ask(&mut self, request: Request) {
+        let message = NearMessage::Session(request.into());
+        self.messages.say(encode(&message));
+    }
+
+    /// The next message but for reports.
+    fn said(&mut self) -> FarMessage {
+        loop {
+            match self.messages.next() {
+                FarMessage::Waiting(..)
+                | FarMessage::Delivered(..)
+                | FarMessage::Granted(..)
+                | FarMessage::FirstBudget(..) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// A data connection for `command`, which the server has announced.
+    pub(crate) fn transfer(&mut self, command: &str) -> Data {
+        self.transfers += 1;
+        let transfer = TransferId(self.transfers);
+        let (ask, id) = (self.id(), self.id());
+        self.ask(Request::Data {
+            id: ask,
+            transfer,
+            answered: false,
+        });
+        let listener = self.server.open_data_port();
+        let server = accept(&listener);
+        // Of a transfer that broke there may be a reply before.
+        while self.said() != FarMessage::Session(ToNear::DataReady(ask)) {}
+        let peer = self.messages.peer.clone();
+        let (send, recv) = peer.open(Service::FtpData {
+            session: self.number,
+            transfer,
+        });
+        self.ask(Request::Command {
+            id,
+            synch: false,
+            answered: false,
+            line: command.as_bytes().to_vec(),
+        });
+        self.server.expect(command);
+        self.server.send("150 go");
+        while !is_reply(&self.said(), b"150 go") {}
+        Data {
+            stream: Messages::new(&peer, send, recv),
+            server,
+            transfer,
+        }
+    }
+
+    /// Reads on to the server's success.
+    pub(crate) fn skip_replies(&mut self) {
+        while !is_reply(&self.said(), b"226 done") {}
+    }
+
+    /// An upload of these frames, to its end.
+    pub(crate) fn upload(&mut self, frames: Vec<u8>) -> Data {
+        let mut data = self.transfer("STOR a");
+        data.stream.say(frames);
+        data.stream.send.finish();
+        data
+    }
+
+    /// An upload of these frames that is whole: what the server gets.
+    pub(crate) fn whole_upload(&mut self, frames: Vec<u8>) -> Vec<u8> {
+        let data = self.upload(frames);
+        let received = crate::common::read_all(&data.server);
+        drop(data);
+        self.server.send("226 done");
+        self.skip_replies();
+        received
+    }
+}
+
+pub(crate) fn reference(content: &[u8]) -> Reference {
+    Reference {
+        bytes: content.len(),
+        name: Name::of(content),
+    }
+}
+
+/// Whether the far gateway relays this line.
+fn is_reply(message: &FarMessage, text: &[u8]) -> bool {
+    matches!(message, FarMessage::Session(ToNear::Reply { line, .. }) if line == text)
+}
+
+fn framed(head: Head, body: &[u8]) -> Vec<u8> {
+    let mut bytes = BytesMut::new();
+    head.encode(&mut bytes);
+    bytes.extend_from_slice(body);
+    bytes.to_vec()
+}
+
+pub(crate) fn stored(content: &[u8]) -> Vec<u8> {
+    let blocks = content.chunks(zstd_block::BLOCK_MAX);
+    let frame = |block: &[u8]| framed(Head::Stored { bytes: block.len() }, block);
+    blocks.flat_map(frame).collect()
+}
+
+/// A block that says that it stands for so many bytes.
+pub(crate) fn compressed(coded: &[u8], bytes: usize) -> Vec<u8> {
+    let coded_bytes = coded.len();
+    framed(Head::Compressed { bytes, coded_bytes }, coded)
+}
+
+/// A chunk that goes with its bytes.
+pub(crate) fn literal(content: &[u8]) -> Vec<u8> {
+    let mut length = BytesMut::new();
+    frame::put_length(&mut length, content.len());
+    [framed(Head::Cuts { count: 1 }, &length), stored(content)].concat()
+}
+
+pub(crate) fn body(references: &[Reference]) -> Vec<u8> {
+    let mut bytes = BytesMut::new();
+    for reference in references {
+        frame::put_reference(&mut bytes, reference);
+    }
+    bytes.to_vec()
+}
+
+pub(crate) fn references(references: &[Reference]) -> Vec<u8> {
+    let count = references.len();
+    framed(Head::References { count }, &body(references))
+}
+
+pub(crate) fn lists(references: &[Reference]) -> Vec<u8> {
+    let count = references.len();
+    framed(Head::Lists { count }, &body(references))
+}
+
+/// The frame behind all of `content`.
+pub(crate) fn end(content: &[u8]) -> Vec<u8> {
+    let mut check = Check::default();
+    check.update(content);
+    framed(check.end(), &[])
+}
+
+/// The process's memory that is in use, in bytes.
+pub(crate) fn memory() -> usize {
+    let status = fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = status.split(' ').nth(1).expect("a number");
+    pages.parse::<usize>().expect("a number") * 4096
+}
+
+/// Asks again until it is so.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Long enough for what would come at once.
+pub(crate) const MOMENT: Duration = Duration::from_millis(300);

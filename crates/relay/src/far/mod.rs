@@ -1,0 +1,287 @@
+//! The far gateway: accepts the streams that peers open, and connects to servers for them.
+
+mod connect;
+mod data;
+mod opened;
+mod session;
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use ftp::session::ToNear;
+use futures_util::future::BoxFuture;
+use link::{Incoming, Link, PeerId, PublicKey, RecvStream, SendStream};
+use tokio::{sync::watch, time::timeout};
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use opened::Opened;
+
+use crate::{
+    forward,
+    optimise::{Key, lend},
+    pairing::{DataStream, Stream},
+    relay::Relay,
+    settings::Origin,
+    shared::Shared,
+    truncation::{KnownSession, SessionKey},
+    wire::{Coding, Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
+};
+use net::{socket, target::Endpoint};
+
+/// A gateway that has come with an invite and wants to be a peer.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Token of the invite.
+    pub token: [u8; TOKEN_BYTES],
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// Name that it suggests for itself.
+    pub name: String,
+}
+
+/// The part of a gateway that makes peers of candidates.
+pub trait Enrol: Send + Sync {
+    /// Answers on the candidate's stream.
+    fn enrol(&self, candidate: Candidate, send: SendStream) -> BoxFuture<'static, ()>;
+}
+
+/// Serves the streams that peers open, until the link shuts down. Each session takes on the settings that `current` has then.
+/// `enrolments` makes peers of gateways that come with an invite.
+pub async fn serve(current: watch::Receiver<Relay>, enrolments: Arc<dyn Enrol>) {
+    let relay = current.borrow().clone();
+    tokio::select! {
+        () = accept(relay.link(), current, enrolments) => {}
+        () = relay.keep_up() => {}
+    }
+}
+
+async fn accept(link: &Link, current: watch::Receiver<Relay>, enrolments: Arc<dyn Enrol>) {
+    while let Some(incoming) = link.accept().await {
+        let Relay(shared) = current.borrow().clone();
+        let Some(alive) = shared.alive.upgrade() else {
+            return;
+        };
+        let span = info_span!("far", peer = shared.peer_name(incoming.peer));
+        let enrolments = enrolments.clone();
+        let serve = async move {
+            serve_stream(incoming, &shared, &*enrolments).await;
+            drop(alive);
+        };
+        tokio::spawn(serve.instrument(span));
+    }
+}
+
+async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, enrolments: &dyn Enrol) {
+    let Incoming {
+        peer,
+        mut send,
+        mut recv,
+        ..
+    } = incoming;
+    let mut decoder = Decoder::default();
+    let hello = match timeout(HELLO_PATIENCE, read_hello(&mut recv, &mut decoder)).await {
+        Ok(Ok(hello)) => hello,
+        Ok(Err(error)) => {
+            warn!(%error, "a stream that begins wrongly");
+            // Where raw bytes are expected an answer would be taken for data.
+            if matches!(
+                error,
+                WireError::Version {
+                    is_session: true,
+                    ..
+                }
+            ) {
+                let refused = FarMessage::Session(ToNear::Refused {
+                    code: 421,
+                    text: error.to_string(),
+                });
+                let _ = send.write(encode(&refused)).await;
+                return send.finish();
+            }
+            return send.reset(reset::PROTOCOL);
+        }
+        Err(_) => return send.reset(reset::PROTOCOL),
+    };
+    let Some(of_config) = shared.settings.peer(peer) else {
+        // It was removed a moment ago.
+        return send.reset(reset::NOT_ALLOWED);
+    };
+    let may_enrol =
+        of_config.origin == Origin::Invite && matches!(hello.service, Service::Enrol { .. });
+    if of_config.is_guest() && !may_enrol {
+        warn!("a gateway that has come with an invite wants more than to be a peer");
+        return send.reset(reset::NOT_ALLOWED);
+    }
+    let is_of_session = matches!(
+        hello.service,
+        Service::FtpData { .. } | Service::Truncated { .. } | Service::Chunks { .. }
+    );
+    if shared.is_retired.load(Relaxed) && !is_of_session {
+        // What this process knows of peers and of what they may reach is of an earlier time.
+        warn!("a stream for a process that another one has replaced");
+        return send.reset(reset::SESSION_ENDED);
+    }
+    match hello.service {
+        Service::Enrol {
+            token,
+            public_key,
+            name,
+        } => {
+            let candidate = Candidate {
+                token,
+                public_key,
+                name,
+            };
+            enrolments.enrol(candidate, send).await;
+        }
+        Service::Forward { target, coding } => {
+            let stream = Stream {
+                send,
+                recv,
+                first: decoder.into_rest(),
+            };
+            forward(shared, peer, target, stream, coding).await;
+        }
+        Service::FtpSession {
+            version,
+            session,
+            target,
+            logon,
+            mode,
+            server_data,
+            tls,
+            coding,
+        } => {
+            let span = info_span!("ftp", session, %target);
+            let _open = shared.registry.session();
+            let streams = shared.pairing.enter((peer, session));
+            let key = SessionKey {
+                peer,
+                is_near: false,
+                session,
+            };
+            let _known = KnownSession::new(shared.truncations.clone(), key);
+            decoder.set_version(version);
+            let opened = Opened {
+                peer,
+                version,
+                session,
+                target,
+                logon,
+                mode,
+                server_data,
+                tls,
+                coding: coding.map(|offer| shared.agree(peer, &offer)),
+                send,
+                recv,
+                decoder,
+                streams,
+            };
+            session::serve(opened, shared).instrument(span).await;
+            shared.pairing.leave((peer, session));
+        }
+        Service::Chunks {
+            session,
+            transfer,
+            of_near,
+        } => {
+            let session = SessionKey {
+                peer,
+                is_near: of_near,
+                session,
+            };
+            let key = Key { session, transfer };
+            lend::serve(&shared.lending, key, send, recv, decoder).await;
+        }
+        Service::Truncated {
+            session,
+            transfer,
+            by_client,
+        } => {
+            let key = SessionKey {
+                peer,
+                is_near: !by_client,
+                session,
+            };
+            if shared.truncations.note(key, transfer) {
+                send.finish();
+            } else {
+                debug!(session, "a truncation in no session");
+                send.reset(reset::SESSION_ENDED);
+            }
+        }
+        Service::FtpData { session, transfer } => {
+            match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {
+                Ok(sender) => {
+                    // Dropped if the session is gone, which resets the stream.
+                    let first = decoder.into_rest();
+                    let stream = Stream { send, recv, first };
+                    let _ = sender.send(DataStream { transfer, stream }).await;
+                }
+                Err(_) => {
+                    debug!(session, "a data connection of no session");
+                    send.reset(reset::SESSION_ENDED);
+                }
+            }
+        }
+    }
+}
+
+async fn read_hello(recv: &mut RecvStream, decoder: &mut Decoder) -> Result<Hello, WireError> {
+    loop {
+        if let Some(hello) = decoder.next_message()? {
+            return Ok(hello);
+        }
+        match recv.read().await {
+            Ok(Some(bytes)) => decoder.push(&bytes),
+            Ok(None) | Err(_) => return Err(WireError::Truncated),
+        }
+    }
+}
+
+async fn forward(
+    shared: &Arc<Shared>,
+    peer: PeerId,
+    target: Endpoint,
+    mut stream: Stream,
+    coding: Option<Coding>,
+) {
+    let tcp = match shared.dial(peer, &target).await {
+        Ok(tcp) => tcp,
+        Err(error) => {
+            shared.registry.refused();
+            warn!(%target, %error, "not forwarded");
+            let code = if error.is_refusal() {
+                reset::NOT_ALLOWED
+            } else {
+                reset::UNREACHABLE
+            };
+            stream.recv.stop(code);
+            return stream.send.reset(code);
+        }
+    };
+    if let Err(error) = socket::tune_forward(&tcp) {
+        debug!(%error, "socket options");
+    }
+    let coding = coding.map(|offer| shared.settings.coding_with(peer, &offer));
+    let name = target.to_string();
+    let transfer = shared
+        .registry
+        .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
+    let result = tokio::select! {
+        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
+        () = shared.cut_short() => return,
+    };
+    match result {
+        Ok(()) => transfer.completed(),
+        Err(error) => info!(%target, %error, "forward broken"),
+    }
+}
+
+/// Time for the first message of a stream.
+const HELLO_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time by which a data connection's stream may precede its session.
+const PAIRING_PATIENCE: Duration = Duration::from_secs(10);

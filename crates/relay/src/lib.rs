@@ -1,0 +1,33 @@
+//! The near and the far end of services over a link between two gateways: FTP sessions and forwards.
+//!
+//! A [`Relay`] serves clients at its front doors, and the streams that peers open. FTP itself is in the `ftp`
+//! crate, the WAN in the `link` crate; this crate connects both to TCP sockets. It knows no configuration file, no admin
+//! interface and no packages: the daemon around it does.
+
+mod control;
+mod drain;
+mod failed_logins;
+pub mod far;
+mod forward;
+mod known_servers;
+pub mod limits;
+pub mod near;
+pub mod optimise;
+mod pairing;
+mod peer_versions;
+mod pump;
+mod relay;
+pub mod settings;
+mod shared;
+pub mod spool;
+pub mod status;
+pub mod time;
+pub mod transfer_log;
+mod truncation;
+pub mod wire;
+
+pub use failed_logins::AUDIT;
+pub use relay::{Builder, Relay, Sessions};
+
+/// Of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");

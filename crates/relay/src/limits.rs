@@ -1,0 +1,389 @@
+//! Limits on what the clients of a gateway use, so that no client uses everything.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the gateway's own clock: failed logins in a minute"
+)]
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The limits of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Concurrent control connections.
+    pub sessions_max: usize,
+    /// Of these and of forwards, from one client: an IPv4 address, or an IPv6 network of 64 bits.
+    pub sessions_per_client_max: usize,
+    /// Concurrent data connections.
+    pub transfers_max: usize,
+    /// Concurrent connections of `[[forward]]` sections.
+    pub forwards_max: usize,
+    /// Logins of one client that servers refuse within a minute.
+    pub failed_logins_per_minute_max: u32,
+    /// Time for a client to log in.
+    pub login_timeout: Duration,
+    /// Time after which a control connection without command and transfer is closed.
+    pub idle_timeout: Duration,
+    /// Time after which a data connection on which nothing moves is reset.
+    pub stall_timeout: Duration,
+}
+
+impl Limits {
+    /// The defaults where a peer lets this gateway have so many streams at once: sessions, transfers and forwards take
+    /// one each, and a share of their own, so that none takes all from the others. Patience is longer than servers have.
+    pub fn fitting(streams: usize) -> Self {
+        let share = |eighths: usize| (streams * eighths / SHARES).max(1);
+        let sessions_max = share(SESSIONS_SHARES);
+        Self {
+            sessions_max,
+            sessions_per_client_max: SESSIONS_PER_CLIENT.min(sessions_max),
+            transfers_max: share(TRANSFERS_SHARES),
+            forwards_max: share(FORWARDS_SHARES),
+            failed_logins_per_minute_max: 20,
+            // People type; that of ProFTPD.
+            login_timeout: Duration::from_secs(300),
+            idle_timeout: Duration::from_secs(3600),
+            stall_timeout: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// What a client was refused, for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// To be served.
+    Service(Reached),
+    /// A server that is not allowed at the door.
+    Server,
+    /// The admin interface, under a name that is not its own.
+    AdminHost,
+    /// The dashboard, with a wrong token.
+    AdminToken,
+    /// The dashboard, with a certificate that is not good.
+    AdminCertificate,
+}
+
+/// A limit that is reached. Its text is that of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Reached {
+    #[error("clients from your address are not served")]
+    Stranger,
+    #[error("too many sessions, try again later")]
+    Sessions,
+    #[error("too many forwards at once")]
+    Forwards,
+    #[error("too many sessions from your address, try again later")]
+    SessionsOfClient,
+    #[error("too many failed logins from your address, try again in a minute")]
+    FailedLogins,
+}
+
+/// The current use.
+#[derive(Debug)]
+pub struct Usage {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    limits: Limits,
+    sessions: usize,
+    forwards: usize,
+    of_client: HashMap<IpAddr, usize>,
+    /// The time of the first failed login, and the number of failures.
+    failed_logins: HashMap<IpAddr, (Instant, u32)>,
+    /// When a line in the log last named this refusal.
+    refusals_logged: HashMap<(IpAddr, Refusal), Instant>,
+}
+
+/// What a client takes a place for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A control connection.
+    Session,
+    /// A connection of a `[[forward]]`.
+    Forward,
+}
+
+/// Counts a session or a forward while it is held.
+#[derive(Debug)]
+pub(crate) struct Place {
+    usage: Arc<Usage>,
+    purpose: Purpose,
+    client: IpAddr,
+}
+
+impl Usage {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        let state = State {
+            limits,
+            sessions: 0,
+            forwards: 0,
+            of_client: HashMap::new(),
+            failed_logins: HashMap::new(),
+            refusals_logged: HashMap::new(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Takes on other limits. Whoever has a place keeps it.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.lock().limits = limits;
+    }
+
+    /// Lets a client in, as long as the place is held.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        client: IpAddr,
+        purpose: Purpose,
+    ) -> Result<Place, Reached> {
+        let client = network(client);
+        let mut state = self.lock();
+        if state.failed_logins(client, Instant::now()) >= state.limits.failed_logins_per_minute_max
+        {
+            return Err(Reached::FailedLogins);
+        }
+        match purpose {
+            Purpose::Session if state.sessions >= state.limits.sessions_max => {
+                return Err(Reached::Sessions);
+            }
+            Purpose::Forward if state.forwards >= state.limits.forwards_max => {
+                return Err(Reached::Forwards);
+            }
+            _ => {}
+        }
+        let of_client_max = state.limits.sessions_per_client_max;
+        let of_client = state.of_client.entry(client).or_default();
+        if *of_client >= of_client_max {
+            return Err(Reached::SessionsOfClient);
+        }
+        *of_client += 1;
+        *state.count(purpose) += 1;
+        Ok(Place {
+            usage: self.clone(),
+            purpose,
+            client,
+        })
+    }
+
+    /// A server has refused this client's login.
+    pub(crate) fn login_failed(&self, client: IpAddr) -> Result<(), Reached> {
+        let (client, now) = (network(client), Instant::now());
+        let mut state = self.lock();
+        let count = state.failed_logins(client, now) + 1;
+        if count == 1 {
+            state.make_room(now);
+        }
+        let since = state.failed_logins.get(&client).map_or(now, |(at, _)| *at);
+        state.failed_logins.insert(client, (since, count));
+        if count >= state.limits.failed_logins_per_minute_max {
+            return Err(Reached::FailedLogins);
+        }
+        Ok(())
+    }
+
+    /// Whether the log is to say what this client was refused: once a minute, however often it tries.
+    pub fn is_news(&self, client: IpAddr, refusal: Refusal) -> bool {
+        self.is_news_at(client, refusal, Instant::now())
+    }
+
+    fn is_news_at(&self, client: IpAddr, refusal: Refusal, now: Instant) -> bool {
+        let logged = &mut self.lock().refusals_logged;
+        let key = (network(client), refusal);
+        if logged.get(&key).is_some_and(|at| now - *at < MINUTE) {
+            return false;
+        }
+        if logged.len() >= REFUSALS_KEPT {
+            logged.retain(|_, at| now - *at < MINUTE);
+        }
+        if logged.len() >= REFUSALS_KEPT {
+            // So many at once are one attack, of which the log knows.
+            return false;
+        }
+        logged.insert(key, now);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, purpose: Purpose) -> &mut usize {
+        match purpose {
+            Purpose::Session => &mut self.sessions,
+            Purpose::Forward => &mut self.forwards,
+        }
+    }
+
+    /// Failed logins of the last minute; those before are forgotten.
+    fn failed_logins(&mut self, client: IpAddr, now: Instant) -> u32 {
+        match self.failed_logins.get(&client) {
+            Some((since, count)) if now - *since < MINUTE => *count,
+            Some(_) => {
+                self.failed_logins.remove(&client);
+                0
+            }
+            None => 0,
+        }
+    }
+
+    fn make_room(&mut self, now: Instant) {
+        if self.failed_logins.len() >= FAILED_LOGINS_KEPT {
+            self.failed_logins
+                .retain(|_, (since, _)| now - *since < MINUTE);
+        }
+        // So many clients at once are one attack: it gains nothing from being forgotten.
+        if self.failed_logins.len() >= FAILED_LOGINS_KEPT {
+            self.failed_logins.clear();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.usage.lock();
+        *state.count(self.purpose) -= 1;
+        if let Some(count) = state.of_client.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                state.of_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// The address or network that counts as one client: a client can have any address of its IPv6
+/// network.
+pub fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
+        v4 => v4,
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How the streams of a peer are divided. A session mostly has one transfer at a time, and many have none.
+const SESSIONS_SHARES: usize = 4;
+const TRANSFERS_SHARES: usize = 3;
+const FORWARDS_SHARES: usize = 1;
+const SHARES: usize = SESSIONS_SHARES + TRANSFERS_SHARES + FORWARDS_SHARES;
+
+/// Default of `sessions_per_client_max`: a client may be the address translation of a whole site.
+const SESSIONS_PER_CLIENT: usize = 1000;
+
+/// Refusals whose last line in the log is remembered.
+const REFUSALS_KEPT: usize = 1_000;
+
+/// Clients whose failed logins are kept in memory.
+const FAILED_LOGINS_KEPT: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        sessions_max: 3,
+        sessions_per_client_max: 2,
+        transfers_max: 1,
+        forwards_max: 1,
+        failed_logins_per_minute_max: 2,
+        login_timeout: MINUTE,
+        idle_timeout: MINUTE,
+        stall_timeout: MINUTE,
+    };
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn one_client_leaves_places_to_others_and_gives_its_own_back() {
+        let usage = Usage::new(LIMITS);
+        let first = usage.admit(ip("10.0.0.1"), Purpose::Session).expect("room");
+        let _second = usage
+            .admit(ip("::ffff:10.0.0.1"), Purpose::Session)
+            .expect("room");
+        let third = usage.admit(ip("10.0.0.1"), Purpose::Session);
+        assert_eq!(third.err(), Some(Reached::SessionsOfClient));
+        let _other = usage
+            .admit(ip("2001:db8::1"), Purpose::Session)
+            .expect("room");
+        assert_eq!(
+            usage.admit(ip("10.0.0.3"), Purpose::Session).err(),
+            Some(Reached::Sessions)
+        );
+        drop(first);
+        usage
+            .admit(ip("10.0.0.1"), Purpose::Session)
+            .expect("room again");
+    }
+
+    #[test]
+    fn forwards_and_sessions_leave_each_others_places() {
+        let usage = Usage::new(Limits {
+            sessions_per_client_max: 9,
+            ..LIMITS
+        });
+        let admit = |purpose| usage.admit(ip("10.0.0.1"), purpose);
+        let forward = admit(Purpose::Forward).expect("room");
+        assert_eq!(admit(Purpose::Forward).err(), Some(Reached::Forwards));
+        let sessions = [(); 3].map(|()| admit(Purpose::Session).expect("room"));
+        assert_eq!(admit(Purpose::Session).err(), Some(Reached::Sessions));
+        drop(forward);
+        admit(Purpose::Forward).expect("room again");
+        drop(sessions);
+    }
+
+    #[test]
+    fn the_log_names_each_refusal_of_a_client_once_a_minute() {
+        let usage = Usage::new(LIMITS);
+        let now = Instant::now();
+        let stranger = Refusal::Service(Reached::Stranger);
+        let is_news = |client, seconds| {
+            usage.is_news_at(ip(client), stranger, now + Duration::from_secs(seconds))
+        };
+        assert!(is_news("10.0.0.1", 0));
+        assert!((0..60).all(|second| !is_news("10.0.0.1", second)));
+        assert!(is_news("10.0.0.2", 1), "another client");
+        let other_refusal = usage.is_news_at(ip("10.0.0.1"), Refusal::AdminHost, now);
+        assert!(other_refusal, "another refusal");
+        assert!(is_news("10.0.0.1", 60));
+        let others = (0..30_000u32).map(|n| IpAddr::from(n.to_be_bytes()));
+        let told = others
+            .filter(|client| usage.is_news_at(*client, stranger, now))
+            .count();
+        assert!(told <= REFUSALS_KEPT, "{told}");
+        assert!(usage.lock().refusals_logged.len() <= REFUSALS_KEPT);
+    }
+
+    #[test]
+    fn a_client_that_guesses_passwords_is_kept_out() {
+        let usage = Usage::new(LIMITS);
+        assert_eq!(usage.login_failed(ip("2001:db8::1")), Ok(()));
+        let guess = usage.login_failed(ip("2001:db8::2"));
+        assert_eq!(guess, Err(Reached::FailedLogins));
+        let admitted = usage.admit(ip("2001:db8::3"), Purpose::Session);
+        assert_eq!(admitted.err(), Some(Reached::FailedLogins));
+        usage
+            .admit(ip("2001:db8:0:1::3"), Purpose::Session)
+            .expect("another client");
+    }
+
+    #[test]
+    fn what_is_remembered_of_attackers_is_bounded() {
+        let usage = Usage::new(LIMITS);
+        for number in 0..30_000u32 {
+            let _ = usage.login_failed(IpAddr::from(number.to_be_bytes()));
+        }
+        assert!(usage.lock().failed_logins.len() <= FAILED_LOGINS_KEPT);
+    }
+}

@@ -1,0 +1,82 @@
+//! The client's data connection: how it is connected, for the pump that drives its machine.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use ftp::session::data::{Input, near::Opening};
+use tokio::net::TcpListener;
+use tracing::debug;
+
+use crate::pump::{Boxed, Secure};
+use net::{
+    socket,
+    tls::{Acceptor, Kind, Leg},
+    transparent,
+};
+
+/// How the client's data connection comes about.
+pub(super) enum ClientLeg {
+    /// The client connects to this listener.
+    Accept(TcpListener),
+    /// The client listens at this address.
+    Dial(SocketAddr),
+}
+
+impl ClientLeg {
+    pub(super) fn opening(&self) -> Opening {
+        match self {
+            Self::Accept(_) => Opening::Accept,
+            Self::Dial(_) => Opening::Dial,
+        }
+    }
+}
+
+/// What the client's data connection has in common with its control connection.
+pub(super) struct Client {
+    /// The gateway's end of the control connection: clients compare.
+    pub(super) local: IpAddr,
+    /// That address is the server's.
+    pub(super) is_transparent: bool,
+    /// The only address that may connect.
+    pub(super) address: IpAddr,
+}
+
+/// Connects the leg, without TLS.
+///
+/// # Errors
+/// What the machine hears.
+pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input> {
+    let stream = match leg {
+        // One connection only: the kernel refuses a second one.
+        ClientLeg::Accept(listener) => socket::accept_from(&listener, client.address).await,
+        ClientLeg::Dial(at) => {
+            let connected = if client.is_transparent {
+                transparent::connect_from(client.local, at, DIAL_PATIENCE).await
+            } else {
+                socket::connect_from(client.local, at, DIAL_PATIENCE).await
+            };
+            connected.map_err(|error| Input::NotConnected(format!("{at}: {error}")))?
+        }
+    };
+    let tuned = socket::tune_data(&stream);
+    if let Err(error) = tuned.and_then(|()| socket::bound_receive_buffer(&stream)) {
+        debug!(%error, "socket options");
+    }
+    Ok(Leg::plain(stream))
+}
+
+/// How TLS begins on the leg.
+pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
+    Box::new(move |tcp| -> Boxed<_> {
+        Box::pin(async move {
+            let accepted = tls.accept(tcp, Kind::Data).await;
+            accepted.map_err(|error| Input::NotSecured(error.to_string()))
+        })
+    })
+}
+
+/// Time for a client to accept a connection to the port that it named.
+const DIAL_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,321 @@
+//! FTPS that the gateway does not read: forwards the control connection and each data connection.
+//! Data connections keep the server's port numbers.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use link::Class;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::Instant,
+};
+use tracing::{Instrument, info, info_span};
+
+use super::{ForwardOptions, accept, relay_forward, turned_away};
+use crate::{
+    limits::{Place, Purpose, Reached},
+    relay::Relay,
+    settings::{Forward, PassThrough},
+    shared::Shared,
+};
+use net::{socket, target::Endpoint};
+
+/// A door and the open connections of its clients.
+#[derive(Debug)]
+pub struct Door {
+    config: PassThrough,
+    shared: Arc<Shared>,
+    open: Arc<Mutex<HashMap<IpAddr, Open>>>,
+    inherited: Arc<Mutex<Inherited>>,
+    /// Data connections come to another process.
+    has_left_data: AtomicBool,
+    /// The door with another server that was here before a reload, while it has clients.
+    older: Option<Arc<Self>>,
+}
+
+/// The open connections of one client. A client without a control connection cannot reach the
+/// server's data ports.
+#[derive(Debug, Default)]
+struct Open {
+    controls: usize,
+    data: usize,
+}
+
+/// Clients whose control connections an older process of this gateway has.
+#[derive(Debug, Default)]
+struct Inherited {
+    /// When each is forgotten, unless it has a data connection meanwhile.
+    until: HashMap<IpAddr, Instant>,
+}
+
+/// Counts a connection while it is held.
+struct Held {
+    door: Arc<Door>,
+    client: IpAddr,
+    is_data: bool,
+}
+
+/// Accepts clients, and their data connections, until the task is dropped.
+pub async fn serve_pass_through(
+    control: Arc<TcpListener>,
+    data: Vec<Arc<TcpListener>>,
+    door: Arc<Door>,
+) {
+    let _listening = listen_for_data(data, &door);
+    accept(&control, |stream, client| door.control(stream, client)).await;
+}
+
+/// Accepts only data connections, until the door's last client has left.
+pub async fn serve_data(data: Vec<Arc<TcpListener>>, door: Arc<Door>) {
+    let _listening = listen_for_data(data, &door);
+    while door.has_clients() {
+        tokio::time::sleep(LEFT_CHECK).await;
+    }
+}
+
+fn listen_for_data(data: Vec<Arc<TcpListener>>, door: &Arc<Door>) -> JoinSet<()> {
+    let mut listening = JoinSet::new();
+    for listener in data {
+        let door = door.clone();
+        listening.spawn(async move {
+            let Ok(at) = listener.local_addr() else {
+                return;
+            };
+            accept(&listener, |stream, client| {
+                door.data(stream, client, at.port())
+            })
+            .await;
+        });
+    }
+    listening
+}
+
+impl Door {
+    /// A door in the place of `before`, whose clients go on.
+    pub fn new(config: PassThrough, relay: Relay, before: Option<&Arc<Self>>) -> Arc<Self> {
+        let (same, other): (Option<_>, Option<_>) = match before {
+            Some(before) if before.config.target == config.target => (Some(before), None),
+            before => (None, before.filter(|before| before.has_clients())),
+        };
+        Arc::new(Self {
+            open: same.map_or_else(Arc::default, |same| same.open.clone()),
+            inherited: same.map_or_else(Arc::default, |same| same.inherited.clone()),
+            has_left_data: AtomicBool::new(false),
+            older: match same {
+                Some(same) => same.older.clone().filter(|older| older.has_clients()),
+                None => other.cloned(),
+            },
+            config,
+            shared: relay.0,
+        })
+    }
+
+    pub fn config(&self) -> &PassThrough {
+        &self.config
+    }
+
+    /// Whether a client has a connection through it, or through one that it has replaced.
+    pub fn has_clients(&self) -> bool {
+        let older = self.older.as_ref();
+        !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())
+    }
+
+    fn control(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
+        match self.admit(client.ip()) {
+            Ok((place, held)) => {
+                let port = self.config.target.port;
+                self.relay(stream, client, port, held, Some(place));
+            }
+            Err(reached) => {
+                turned_away(&self.shared, client, reached);
+                // Whether the client expects TLS at once is not known, so nothing can be said.
+                socket::abort(stream);
+            }
+        }
+    }
+
+    fn data(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, port: u16) {
+        if let Some(older) = &self.older
+            && !self.lock().contains_key(&client.ip())
+        {
+            return older.data(stream, client, port);
+        }
+        let Some(held) = self.admit_data(client.ip()) else {
+            self.shared.registry.refused();
+            info!(%client, port, "a data connection was turned away");
+            return socket::abort(stream);
+        };
+        self.relay(stream, client, port, held, None);
+    }
+
+    /// Forwards to `port` of the server, and holds `held` meanwhile.
+    fn relay(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        client: SocketAddr,
+        port: u16,
+        held: Held,
+        place: Option<Place>,
+    ) {
+        let Some(alive) = self.shared.alive.upgrade() else {
+            return;
+        };
+        let forward = Forward {
+            listen: self.config.listen,
+            target: Endpoint {
+                host: self.config.target.host.clone(),
+                port,
+            },
+            // This door has judged the client.
+            clients: None,
+            via: self.config.via,
+            compresses: false,
+        };
+        let number = self.shared.session_number();
+        let span = info_span!("pass-through", session = number, %client, port);
+        let shared = self.shared.clone();
+        let serve = async move {
+            let _held = (alive, place);
+            let _open = (!held.is_data).then(|| shared.registry.session());
+            let limits = shared.settings.limits;
+            let options = ForwardOptions {
+                kind: if held.is_data { "ftp" } else { "forward" },
+                class: if held.is_data {
+                    Class::Bulk
+                } else {
+                    Class::Control
+                },
+                patience: Some(if held.is_data {
+                    limits.stall_timeout
+                } else {
+                    limits.idle_timeout
+                }),
+                // A control connection is silent while a transfer runs.
+                is_needed: &|| !held.is_data && held.door.may_have_data(held.client),
+            };
+            relay_forward(stream, client, number, options, &forward, &shared).await;
+        };
+        tokio::spawn(serve.instrument(span));
+    }
+
+    fn admit(self: &Arc<Self>, client: IpAddr) -> Result<(Place, Held), Reached> {
+        if !self.config.admits(client) {
+            return Err(Reached::Stranger);
+        }
+        let place = self.shared.usage.admit(client, Purpose::Session)?;
+        self.lock().entry(client).or_default().controls += 1;
+        Ok((place, self.hold(client, false)))
+    }
+
+    /// A place for one more data connection of a client that has a control connection.
+    fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<Held> {
+        let most = self.shared.settings.limits.transfers_max;
+        let mut open = self.lock();
+        // Not all of ours are in the registry yet.
+        let of_door: usize = open.values().map(|open| open.data).sum();
+        if self.shared.registry.door_transfers_open().max(of_door) >= most {
+            return None;
+        }
+        let is_inherited = self.is_inherited(client);
+        let client_open = match is_inherited {
+            true => open.entry(client).or_default(),
+            false => open.get_mut(&client)?,
+        };
+        // How many control connections an older process has is not known.
+        let controls = client_open.controls + if is_inherited { INHERITED_MAX } else { 0 };
+        if client_open.data >= controls * DATA_PER_CONTROL_MAX {
+            return None;
+        }
+        client_open.data += 1;
+        drop(open);
+        Some(self.hold(client, true))
+    }
+
+    fn may_have_data(&self, client: IpAddr) -> bool {
+        self.has_left_data.load(Relaxed)
+            || self.lock().get(&client).is_some_and(|open| open.data > 0)
+    }
+
+    /// Clients that have connections, or may have data connections.
+    pub fn clients(&self) -> Vec<IpAddr> {
+        let mut clients: Vec<_> = self.lock().keys().copied().collect();
+        clients.extend(self.lock_inherited().until.keys());
+        clients
+    }
+
+    /// From now on another process accepts data connections.
+    pub fn leave_data(&self) {
+        self.has_left_data.store(true, Relaxed);
+    }
+
+    /// Lets clients have data connections here whose control connections an older process has.
+    pub fn inherit(&self, clients: impl Iterator<Item = IpAddr>) {
+        let until = Instant::now() + self.shared.settings.limits.idle_timeout;
+        let clients = clients.map(|client| (client, until));
+        self.lock_inherited().until.extend(clients);
+    }
+
+    /// Whether an older process has a control connection of `client`, which then may have data connections for longer.
+    fn is_inherited(&self, client: IpAddr) -> bool {
+        let now = Instant::now();
+        let mut inherited = self.lock_inherited();
+        inherited.until.retain(|_, until| *until > now);
+        let until = inherited.until.get_mut(&client);
+        until.is_some_and(|until| {
+            *until = now + self.shared.settings.limits.idle_timeout;
+            true
+        })
+    }
+
+    fn lock_inherited(&self) -> MutexGuard<'_, Inherited> {
+        self.inherited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hold(self: &Arc<Self>, client: IpAddr, is_data: bool) -> Held {
+        Held {
+            door: self.clone(),
+            client,
+            is_data,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut all = self.door.lock();
+        if let Some(open) = all.get_mut(&self.client) {
+            let count = if self.is_data {
+                &mut open.data
+            } else {
+                &mut open.controls
+            };
+            *count -= 1;
+            if open.controls + open.data == 0 {
+                all.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// Clients have one data connection for each control connection; the one before may still be ending.
+const DATA_PER_CONTROL_MAX: usize = 4;
+
+/// Control connections that a client may have in older processes.
+const INHERITED_MAX: usize = 16;
+
+/// Interval of looking whether a door that was removed still has clients.
+const LEFT_CHECK: Duration = Duration::from_secs(1);

@@ -1,0 +1,346 @@
+//! The control connection with one client: drives [`ftp::session::near`] over a socket and link
+//! streams.
+
+mod data_connections;
+mod far_half;
+mod transfers;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use ftp::{
+    command::Command,
+    line::{COMMAND_MAX, Line},
+    session::{
+        TransferId,
+        data::near::Event,
+        near::{ClientTls, FrontDoor, HALF_CLOSED_TIMEOUT, Input, NearSession, Output, Setup},
+    },
+};
+use link::{PeerId, RecvStream, SendStream};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, watch},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
+};
+use tracing::{debug, info, warn};
+
+use self::{
+    data_connections::Data,
+    far_half::{Far, TELL_INTERVAL, next_message, unheard},
+};
+use super::{bypass, data::ClientLeg, named_target::without_target};
+use crate::{
+    control::Control,
+    drain,
+    failed_logins::login_failed,
+    settings::FtpDoor,
+    shared::Shared,
+    transfer_log::TransferType,
+    wire::{Grant, NearMessage},
+};
+use net::{
+    socket,
+    tls::{Acceptor, Kind, Leg},
+};
+
+/// A front door as one session sees it.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) config: Arc<FtpDoor>,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// The session's TLS acceptor, if the door has TLS.
+    pub(super) tls: Option<Arc<Acceptor>>,
+}
+
+/// Serves one client until it or its server leaves.
+pub(super) async fn serve(
+    stream: TcpStream,
+    client: SocketAddr,
+    number: u64,
+    door: Arc<Door>,
+    shared: Arc<Shared>,
+) {
+    if let Err(error) = run(stream, client, number, door, shared).await {
+        debug!(%error, "the client's control connection broke");
+    }
+}
+
+async fn run(
+    stream: TcpStream,
+    client: SocketAddr,
+    number: u64,
+    door: Arc<Door>,
+    shared: Arc<Shared>,
+) -> io::Result<()> {
+    socket::tune_control(&stream, true)?;
+    let local = stream.local_addr()?;
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    let tls = door.config.client_tls();
+    let leg = match (tls, &door.tls) {
+        (ClientTls::Implicit { .. }, Some(tls)) => {
+            let accepted = tls.accept(stream, Kind::Control).await;
+            accepted.inspect_err(|error| info!(%error, "no TLS with the client"))?
+        }
+        _ => Leg::plain(stream),
+    };
+    let control = Control::new(leg, COMMAND_MAX);
+    let target = door.config.target_of(local);
+    if door.config.transparent && target.is_none() {
+        info!("a client that was not intercepted");
+        control.tcp().map(socket::mark_abort);
+        return Ok(());
+    }
+    let front = if target.is_some() {
+        FrontDoor::Fixed
+    } else {
+        FrontDoor::Logon
+    };
+    let (events, from_data) = mpsc::unbounded_channel();
+    let mut session = Session {
+        shared,
+        client,
+        local,
+        number,
+        control,
+        near: NearSession::new(Setup {
+            front,
+            mode: door.config.mode,
+            tls,
+            local: local.ip(),
+            client: client.ip(),
+        }),
+        far: None,
+        unheard: None,
+        streams: HashMap::new(),
+        data: BTreeMap::new(),
+        grants: BTreeMap::new(),
+        first_budget_bytes: drain::first_budget_bytes(drain::LIMIT, Duration::ZERO, None),
+        events,
+        logon_since: Instant::now(),
+        closing: false,
+        has_spoken: false,
+        is_passing: false,
+        transfer_type: TransferType::default(),
+        begins_inside: false,
+        door,
+    };
+    if let Some(target) = target
+        && let Err(error) = session.connect(target, None).await
+    {
+        session.not_reached(&error);
+    }
+    session.serve(from_data).await?;
+    if session.is_passing
+        && let Some(stream) = session.control.into_plain()
+    {
+        tokio::select! {
+            () = bypass::relay(stream, local) => {}
+            () = session.shared.cut_short() => {}
+        }
+    }
+    Ok(())
+}
+
+struct Session {
+    shared: Arc<Shared>,
+    door: Arc<Door>,
+    client: SocketAddr,
+    /// The address that the client connected to.
+    local: SocketAddr,
+    number: u64,
+    control: Control,
+    near: NearSession,
+    far: Option<Far>,
+    /// Ticks for the far half's peer until that has said something.
+    unheard: Option<(PeerId, Interval)>,
+    /// Link streams of data connections that the server has not announced yet.
+    streams: HashMap<TransferId, (SendStream, RecvStream)>,
+    data: BTreeMap<TransferId, Data>,
+    /// What each upload may have on its way.
+    grants: BTreeMap<TransferId, watch::Sender<Grant>>,
+    /// The same for an upload without a grant of its own.
+    first_budget_bytes: u64,
+    events: mpsc::UnboundedSender<(TransferId, Event)>,
+    /// Since when the client may log in.
+    logon_since: Instant,
+    closing: bool,
+    /// The client has sent something.
+    has_spoken: bool,
+    /// The client goes to its server directly.
+    is_passing: bool,
+    /// What the client asked for last.
+    transfer_type: TransferType,
+    /// The next transfer does not begin with a file's first byte.
+    begins_inside: bool,
+}
+
+impl Session {
+    async fn serve(
+        &mut self,
+        mut from_data: mpsc::UnboundedReceiver<(TransferId, Event)>,
+    ) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let limits = shared.settings.limits;
+        let mut active = Instant::now();
+        let mut half_closed_at = active;
+        let mut ticks = interval(TELL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        self.drain().await;
+        while !self.closing && !self.is_passing {
+            if self.near.wants_client()
+                && let Some(line) = self.control.next_line()
+            {
+                match line {
+                    Line::Complete(line) => {
+                        let target = || self.door.config.target_of(self.local);
+                        let line = without_target(&line, target);
+                        debug!(command = %Command::parse(&line), "client");
+                        self.note(&Command::parse(&line));
+                        self.near.handle(Input::ClientLine(&line));
+                    }
+                    Line::TooLong => self.near.handle(Input::ClientLineTooLong),
+                }
+                self.drain().await;
+                continue;
+            }
+            let (until, why) = match self.near.is_logged_in() {
+                true => (
+                    active + limits.idle_timeout,
+                    "nothing was asked for too long",
+                ),
+                false => (self.logon_since + limits.login_timeout, "no login in time"),
+            };
+            let is_waiting =
+                self.near.is_idle() || !self.near.is_logged_in() && !self.near.is_transferring();
+            tokio::select! {
+                () = sleep_until(until), if is_waiting => {
+                    self.near.handle(Input::LimitReached(why));
+                    self.drain().await;
+                    continue;
+                }
+                // RFC 959: while a transfer runs, the end is an abort.
+                read = self.control.read_if(
+                    self.near.wants_client(),
+                    self.near.is_transferring() && !self.near.is_half_closed(),
+                ) => {
+                    self.has_spoken = true;
+                    match read {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            half_closed_at = Instant::now();
+                            self.near.handle(Input::ClientEnded);
+                        }
+                        Err(_) => self.near.handle(Input::ClientClosed),
+                    }
+                }
+                () = sleep_until(half_closed_at + HALF_CLOSED_TIMEOUT), if self.near.is_half_closed() && !self.near.is_transferring() => {
+                    self.near.handle(Input::LimitReached("the server has not answered in time"));
+                }
+                peer = unheard(&mut self.unheard) => {
+                    self.check_unheard(peer);
+                }
+                message = next_message(&mut self.far, &self.shared), if self.near.wants_far() => {
+                    self.far_said(message).await;
+                }
+                Some((id, event)) = from_data.recv() => self.data_said(id, event),
+                _ = ticks.tick(), if !self.data.is_empty() => {
+                    self.tell_limits().await;
+                    // Reports are no sign of life of the client.
+                    continue;
+                }
+                () = shared.cut_short() => {
+                    self.near.handle(Input::LinkLost("this gateway is shutting down"));
+                }
+            }
+            active = Instant::now();
+            self.drain().await;
+        }
+        if !self.is_passing {
+            self.close().await;
+        }
+        Ok(())
+    }
+
+    /// Carries out the orders of the state machine.
+    async fn drain(&mut self) {
+        while let Some(output) = self.near.poll() {
+            match output {
+                Output::ToClient(line) => {
+                    self.note_reply(&line);
+                    let written = timeout(REPLY_PATIENCE, self.control.write(&line)).await;
+                    if !matches!(written, Ok(Ok(()))) {
+                        debug!(?written, "cannot reply");
+                        self.near.handle(Input::ClientClosed);
+                    }
+                }
+                Output::Connect { id, logon } => self.log_on(id, logon).await,
+                Output::Send(message) => self.tell_far(&NearMessage::Session(message)).await,
+                Output::OpenData { transfer, request } => {
+                    if self.open_data(transfer).await {
+                        self.tell_far(&NearMessage::Session(request)).await;
+                    } else {
+                        self.near.handle(Input::NoData(transfer));
+                    }
+                }
+                Output::BeginTls => self.begin_tls().await,
+                Output::Listen {
+                    transfer,
+                    is_private,
+                } => self.listen(transfer, is_private),
+                Output::Dial {
+                    transfer,
+                    at,
+                    is_private,
+                } => self.start_data(transfer, ClientLeg::Dial(at), is_private),
+                Output::Order(transfer, order) => self.order(transfer, order).await,
+                Output::Transferred(record) => self.transferred(record),
+                Output::LoginFailed => {
+                    self.shared.registry.login_failed();
+                    let server = self.far.as_ref().map(|far| far.target.to_string());
+                    let user = ftp::command::escape(self.near.user());
+                    login_failed(self.client, &server.unwrap_or_default(), &user);
+                    if let Err(reached) = self.shared.usage.login_failed(self.client.ip()) {
+                        warn!(%reached, "login refused");
+                        self.near.handle(Input::LimitReached(&reached.to_string()));
+                    }
+                }
+                Output::LeaveServer => self.leave_server(),
+                Output::Close => self.closing = true,
+            }
+        }
+    }
+
+    async fn begin_tls(&mut self) {
+        let Some(tls) = self.door.tls.clone() else {
+            return self.near.handle(Input::ClientClosed);
+        };
+        let handshake = async |tcp| tls.accept(tcp, Kind::Control).await;
+        match self.control.begin_tls(handshake).await {
+            Ok(()) => self.near.handle(Input::TlsBegun),
+            Err(error) => {
+                info!(%error, "no TLS with the client");
+                self.near.handle(Input::ClientClosed);
+            }
+        }
+    }
+
+    /// Closes the control connection so that the client can read the last reply.
+    async fn close(&mut self) {
+        self.control.shut_down().await;
+        let _ = timeout(CLOSE_PATIENCE, self.control.read_out()).await;
+        info!("client gone");
+    }
+}
+
+/// Time for a client to take a reply. It sends commands, so it should read.
+const REPLY_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Time for the client to close after the last reply.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,247 @@
+//! The data connections of a session: opens, orders and ends them.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use ftp::session::{
+    Mode, TransferId,
+    data::near::{Event, NearData, Order, Setup},
+    near::Input,
+};
+use link::Class;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tracing::{Instrument, debug, info, warn};
+
+use super::{Session, transfers::Commanded};
+use crate::{
+    near::data::{self, Client, ClientLeg},
+    optimise::{Hold, Key},
+    pairing::Stream,
+    pump::{self, Grants, Parts, StreamSource},
+    settings::FtpDoor,
+    status::Transfer,
+    truncation::{SessionKey, Truncation},
+    wire::{Grant, Hello, Service, Version, encode, reset},
+};
+use net::{socket, transparent};
+
+pub(super) struct Data {
+    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) task: JoinHandle<()>,
+    /// Kept until the session is done with it.
+    pub(super) transfer: Option<Arc<Transfer>>,
+    pub(super) has_tls: bool,
+    /// The command that uses it, once that has come.
+    pub(super) commanded: Option<Commanded>,
+}
+
+impl Session {
+    pub(super) fn data_said(&mut self, id: TransferId, event: Event) {
+        self.near.handle(Input::Data(id, event));
+    }
+
+    pub(super) async fn open_data(&mut self, transfer: TransferId) -> bool {
+        let Some(far) = &self.far else { return false };
+        if self.shared.registry.door_transfers_open() >= self.shared.settings.limits.transfers_max {
+            warn!("too many transfers");
+            return false;
+        }
+        let service = Service::FtpData {
+            session: far.session,
+            transfer,
+        };
+        let control = far.send.key();
+        let has_grants = far.version >= Version::V6;
+        match self
+            .shared
+            .open_beside(far.peer, control, Class::Bulk)
+            .await
+        {
+            Ok((mut send, recv)) => {
+                let hello = encode(&Hello { service });
+                let written = send.write(hello).await.is_ok();
+                self.streams.insert(transfer, (send, recv));
+                if has_grants {
+                    // Clients may send before the far gateway has said how much may be on its way.
+                    let first = Grant {
+                        accepted_bytes: 0,
+                        budget_bytes: self.first_budget_bytes,
+                    };
+                    self.grants.insert(transfer, watch::channel(first).0);
+                }
+                written
+            }
+            Err(error) => {
+                warn!(%error, "no stream for a data connection");
+                false
+            }
+        }
+    }
+
+    pub(super) fn listen(&mut self, id: TransferId, is_private: bool) {
+        let bound = bind(self.local.ip(), &self.door.config);
+        let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
+            Ok((port, listener)) => (listener, port),
+            Err(error) => {
+                warn!(%error, "no port for a data connection");
+                return self.near.handle(Input::NoData(id));
+            }
+        };
+        self.start_data(id, ClientLeg::Accept(listener), is_private);
+        let ip = self.door.config.external_address.unwrap_or(self.local.ip());
+        self.near.handle(Input::Listening {
+            transfer: id,
+            at: SocketAddr::new(ip, port),
+        });
+    }
+
+    pub(super) fn start_data(&mut self, id: TransferId, leg: ClientLeg, is_private: bool) {
+        let (Some((send, recv)), Some(far)) = (self.streams.remove(&id), &self.far) else {
+            return self.near.handle(Input::NoData(id));
+        };
+        let transfer = self.register(far);
+        let has_tls_throughout = is_private && self.door.config.server_tls.is_some();
+        let session = SessionKey {
+            peer: far.peer,
+            is_near: true,
+            session: far.session,
+        };
+        let key = Key {
+            session,
+            transfer: id,
+        };
+        let coded = self.shared.coded(far.coding.as_ref(), key, far.send.key());
+        let truncation = has_tls_throughout.then(|| {
+            let (truncations, link) = (self.shared.truncations.clone(), self.shared.link.clone());
+            Arc::new(Truncation::new(truncations, link, session, send.key(), id))
+        });
+        let client = Client {
+            local: self.local.ip(),
+            is_transparent: self.door.config.transparent,
+            address: self.client.ip(),
+        };
+        let tls = self.door.tls.clone().filter(|_| is_private);
+        let setup = Setup {
+            has_tls: tls.is_some(),
+            opening: leg.opening(),
+            dials_early: self.door.config.mode == Mode::Fast,
+            tells_truncation: has_tls_throughout,
+            stall_timeout: self.shared.settings.limits.stall_timeout,
+        };
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let events = self.events.clone();
+        let parts = Parts {
+            machine: NearData::new(setup),
+            connect: Box::pin(data::connect(leg, client)),
+            secure: tls.map(data::secure),
+            stream: StreamSource::Open(Stream {
+                send,
+                recv,
+                first: Bytes::new(),
+            }),
+            coded,
+            hold: Hold::File,
+            spool: None,
+            orders: ordered,
+            // The session may be gone; then nobody needs to know.
+            tell: Box::new(move |event| {
+                let _ = events.send((id, event));
+            }),
+            truncation,
+            transfer: transfer.clone(),
+            grants: Grants {
+                to_link: self.grants.get(&id).map(watch::Sender::subscribe),
+                from_link: None,
+            },
+        };
+        let open = transfer.clone();
+        let alive = self.shared.alive.upgrade();
+        let run = async move {
+            let result = pump::run(parts).await;
+            let (up_bytes, down_bytes) = (open.meters().0.bytes(), open.meters().1.bytes());
+            match result {
+                Ok(()) => debug!(
+                    transfer = id.0,
+                    up_bytes, down_bytes, "data connection complete"
+                ),
+                Err(why) => info!(
+                    transfer = id.0,
+                    up_bytes, down_bytes, why, "data connection broken"
+                ),
+            }
+            drop((open, alive));
+        };
+        let task = tokio::spawn(run.in_current_span());
+        self.data
+            .retain(|_, data| data.transfer.is_some() || !data.task.is_finished());
+        let (streams, data) = (&self.streams, &self.data);
+        self.grants.retain(|other, _| {
+            *other >= id || streams.contains_key(other) || data.contains_key(other)
+        });
+        self.data.insert(
+            id,
+            Data {
+                orders,
+                task,
+                transfer: Some(transfer),
+                has_tls: is_private,
+                commanded: None,
+            },
+        );
+    }
+
+    pub(super) async fn order(&mut self, id: TransferId, order: Order) {
+        if order == Order::Kill {
+            if let Some((mut send, mut recv)) = self.streams.remove(&id) {
+                send.reset(reset::ABORTED);
+                recv.stop(reset::ABORTED);
+            }
+            if let Some(data) = self.data.remove(&id) {
+                let _ = data.orders.send(order);
+                // The reset must be out before the reply that tells of it.
+                let _ = timeout(KILL_PATIENCE, data.task).await;
+            }
+        } else if let Some(data) = self.data.get(&id) {
+            let _ = data.orders.send(order);
+        }
+    }
+}
+
+/// A listener for one data connection, on the address that the client knows.
+fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
+    if door.transparent {
+        return transparent::listen_for_data(ip);
+    }
+    let listen = |port| socket::listen(ip, port);
+    match &door.passive_ports {
+        None => listen(0),
+        Some(ports) => {
+            // Starting anywhere keeps the next port from being guessed.
+            let count = ports.len();
+            let start = std::collections::hash_map::RandomState::new();
+            let start = std::hash::BuildHasher::hash_one(&start, count) as usize % count;
+            let mut last = Err(io::ErrorKind::AddrInUse.into());
+            for offset in 0..count {
+                let port = ports.start() + ((start + offset) % count) as u16;
+                last = listen(port);
+                if last.is_ok() {
+                    break;
+                }
+            }
+            last
+        }
+    }
+}
+
+/// A killed data connection resets its socket at once.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);

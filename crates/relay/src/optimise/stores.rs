@@ -1,0 +1,354 @@
+//! The chunk stores of a gateway: one for each peer, and for each tenant of a peer.
+//!
+//! What one peer or tenant moves is no other one's business: chunks are neither found nor evicted across stores.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs, io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use aws_lc_rs::{digest, rand};
+use link::PublicKey;
+use optimiser::store::{ClearError, Counts, Fresh, OpenError, Store};
+use tracing::{info, warn};
+use units::ByteCount;
+
+/// Where chunk stores are, and how large each may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The folder of all of them.
+    pub folder: PathBuf,
+    /// Most bytes of each on the disk.
+    pub size_max: ByteCount,
+}
+
+/// All chunk stores of a gateway. One is opened when it is first asked for.
+#[derive(Debug)]
+pub struct Stores {
+    settings: Settings,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// By their folders.
+    stores: BTreeMap<String, Store>,
+    /// Those that could not be opened, and when.
+    failed: BTreeMap<String, Instant>,
+    is_retired: bool,
+}
+
+/// Whose chunks are in a folder, as its name says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreName {
+    /// The name of the folder.
+    pub folder: String,
+    pub peer: String,
+    /// Empty: of no tenant.
+    pub tenant: String,
+}
+
+/// Whose chunks a store has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) peer: &'a str,
+    /// Who has another key is another peer, whatever it is called.
+    pub(crate) key: &'a PublicKey,
+    /// Empty: what belongs to no tenant.
+    pub(crate) tenant: &'a str,
+}
+
+impl Stores {
+    /// Makes the folder if the one above it is there. The log says if it cannot be used; the gateway works without it.
+    pub(crate) fn new(settings: Settings) -> Arc<Self> {
+        let mut builder = fs::DirBuilder::new();
+        let made = match fs::metadata(&settings.folder) {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+            Err(_) => builder.mode(0o700).create(&settings.folder),
+        };
+        if let Err(error) = made {
+            let folder = settings.folder.display();
+            warn!(%folder, %error, "the folder of the chunk stores cannot be used; files move without deduplication until it can");
+        }
+        Arc::new(Self {
+            settings,
+            open: Mutex::default(),
+        })
+    }
+
+    /// The store of `scope`, if it can be opened. Blocks for some file operations the first time.
+    pub(crate) fn get(&self, scope: Scope<'_>) -> Option<Store> {
+        let name = scope.folder();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = open.stores.get(&name) {
+            return Some(store.clone());
+        }
+        let is_hopeless = |failed: &Instant| failed.elapsed() < PAUSE;
+        if open.is_retired || open.failed.get(&name).is_some_and(is_hopeless) {
+            return None;
+        }
+        let folder = self.settings.folder.join(&name);
+        let mut seed = [0; 16];
+        fill(&mut seed);
+        let settings = optimiser::store::Settings {
+            folder: folder.clone(),
+            size_max_bytes: self.settings.size_max.bytes(),
+            queue_max_bytes: QUEUE_MAX_BYTES,
+            pause: PAUSE,
+            seed,
+        };
+        match Store::open(settings, fresh()) {
+            Ok(store) => {
+                info!(folder = %folder.display(), "chunk store");
+                open.failed.remove(&name);
+                open.stores.insert(name, store.clone());
+                Some(store)
+            }
+            // The process that this one has replaced lets go of it in a moment.
+            Err(OpenError::InUse { .. }) => None,
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                // One line says it, however often it is tried again.
+                if open.failed.insert(name, Instant::now()).is_none() {
+                    warn!(%error, cause, "no chunk store; files move without deduplication until it can be opened");
+                }
+                None
+            }
+        }
+    }
+
+    /// Where each open store stands, and why it keeps nothing new, by the names of their folders.
+    pub(crate) fn counts(&self) -> Vec<(StoreName, Counts, Option<String>)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = open.stores.iter();
+        stores
+            .filter_map(|(folder, store)| {
+                Some((StoreName::parse(folder)?, store.counts(), store.trouble()))
+            })
+            .collect()
+    }
+
+    /// Most bytes of each on the disk.
+    pub(crate) fn size_max(&self) -> ByteCount {
+        self.settings.size_max
+    }
+
+    /// Removes everything from the open store in the folder of this name; `None` if there is none. Blocks while files are
+    /// removed.
+    ///
+    /// # Errors
+    /// [`ClearError`]: the store is as it was.
+    pub fn clear(&self, folder: &str) -> Option<Result<(), ClearError>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = open.stores.get(folder)?.clone();
+        drop(open);
+        Some(store.clear(fresh()))
+    }
+
+    /// Another process takes the stores over. What has been referred to can still be read.
+    pub fn retire(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.is_retired = true;
+        for store in open.stores.values() {
+            store.retire();
+        }
+    }
+}
+
+impl Scope<'_> {
+    /// The name of the folder, by which people may know it: `PEER-KEY` or `PEER-KEY-TENANT`.
+    fn folder(&self) -> String {
+        let key = digest::digest(&digest::SHA256, &self.key.0);
+        let key = &key.as_ref()[..8];
+        let mut name = escaped(self.peer);
+        name.push('-');
+        for byte in key {
+            let _ = write!(name, "{byte:02x}");
+        }
+        if !self.tenant.is_empty() {
+            name.push('-');
+            name += &escaped(self.tenant);
+        }
+        name
+    }
+}
+
+impl StoreName {
+    /// What the name of a folder says; `None` if it is not that of a store.
+    pub fn parse(folder: &str) -> Option<Self> {
+        let mut parts = folder.split('-');
+        let (peer, key, tenant) = (parts.next()?, parts.next()?, parts.next());
+        let is_key = key.len() == 16 && key.bytes().all(|it| it.is_ascii_hexdigit());
+        if !is_key || parts.next().is_some() || tenant == Some("") {
+            return None;
+        }
+        Some(Self {
+            folder: folder.to_owned(),
+            peer: unescaped(peer)?,
+            tenant: unescaped(tenant.unwrap_or_default())?,
+        })
+    }
+
+    /// Those in the folder of all stores, in order.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn all_in(folder: &Path) -> io::Result<Vec<Self>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                let name = entry.file_name().into_string().ok();
+                names.extend(name.as_deref().and_then(Self::parse));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The text with only letters, digits and `_`; all other bytes as `%XX`.
+fn escaped(text: &str) -> String {
+    let mut name = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' {
+            name.push(byte.into());
+        } else {
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    name
+}
+
+/// The text that [`escaped`] made this name of.
+fn unescaped(name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            _ => byte,
+        });
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    (escaped(&text) == name).then_some(text)
+}
+
+fn fresh() -> Fresh {
+    let mut fresh = Fresh {
+        id: [0; 16],
+        secret: [0; 32],
+    };
+    fill(&mut fresh.id);
+    fill(&mut fresh.secret);
+    fresh
+}
+
+fn fill(bytes: &mut [u8]) {
+    rand::fill(bytes).expect("the system's randomness works");
+}
+
+/// What waits for the disk. A second of 1 Gbit/s takes 125 MB; what comes faster than the disk writes is not kept.
+const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// After a file operation that failed: a full disk may have room again.
+const PAUSE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_scopes_have_one_folder() {
+        let (one, other) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let folder = |peer, key, tenant| Scope { peer, key, tenant }.folder();
+        let names = [
+            folder("a", &one, ""),
+            folder("a", &other, ""),
+            folder("a", &one, "b"),
+            folder("a-b", &one, ""),
+            folder("../a", &one, ""),
+            folder("a", &one, "../b"),
+            folder(".", &one, "."),
+            folder("A%2D", &one, ""),
+            folder("A-", &one, ""),
+        ];
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "{name}");
+            assert!(!name.contains(['/', '.']), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_made_and_one_that_cannot_be_comes_back_later() {
+        let all = std::env::temp_dir().join(format!("longhaul-stores-{}", std::process::id()));
+        fs::create_dir(&all).expect("room");
+        let at = |folder: &str| {
+            Stores::new(Settings {
+                folder: all.join(folder),
+                size_max: ByteCount::mebibytes(64),
+            })
+        };
+        let key = PublicKey([1; 32]);
+        let scope = || Scope {
+            peer: "oslo",
+            key: &key,
+            tenant: "",
+        };
+        let stores = at("store");
+        assert!(all.join("store").is_dir());
+        assert!(stores.get(scope()).is_some());
+        let stores = at("disk/store");
+        assert!(stores.get(scope()).is_none());
+        assert!(!all.join("disk").exists());
+        fs::create_dir(all.join("disk")).expect("room");
+        let mut open = stores.open.lock().expect("no panic");
+        // As if the pause had passed.
+        for failed in open.failed.values_mut() {
+            *failed = failed
+                .checked_sub(PAUSE)
+                .expect("the machine runs for longer");
+        }
+        drop(open);
+        assert!(stores.get(scope()).is_some());
+        drop(stores);
+        fs::remove_dir_all(&all).expect("it is ours");
+    }
+
+    #[test]
+    fn the_name_of_a_folder_says_whose_it_is() {
+        let key = PublicKey([1; 32]);
+        for (peer, tenant) in [("oslo", ""), ("site-b/ü", "a_b"), ("%2D", "-"), ("..", ".")] {
+            let scope = Scope {
+                peer,
+                key: &key,
+                tenant,
+            };
+            let name = StoreName::parse(&scope.folder()).expect("it is one");
+            assert_eq!((&*name.peer, &*name.tenant), (peer, tenant));
+        }
+        for other in [
+            "",
+            "oslo",
+            "oslo-1234",
+            "oslo-0123456789abcdeg",
+            "oslo-0123456789abcdef-",
+            "oslo-0123456789abcdef-a-b",
+            "os.lo-0123456789abcdef",
+            "os%2dlo-0123456789abcdef",
+            "os%2-0123456789abcdef",
+            "%FF-0123456789abcdef",
+        ] {
+            assert_eq!(StoreName::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What coding made of the bytes of a transfer, and what that took.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use nix::time::{ClockId, clock_gettime};
+use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
+
+/// Counts of one transfer, both directions together; and of all of them.
+#[derive(Debug)]
+pub struct Tally {
+    of_transfer: Sums,
+    of_all: Arc<Sums>,
+}
+
+/// What became of bytes so far.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    bytes: AtomicU64,
+    wan_bytes: AtomicU64,
+    compression_saved_bytes: AtomicU64,
+    deduplication_saved_bytes: AtomicU64,
+    processor_ns: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Bytes of the application.
+    pub(crate) bytes: u64,
+    /// Bytes of the streams on the link.
+    pub(crate) wan_bytes: u64,
+    pub(crate) compression_saved_bytes: u64,
+    pub(crate) deduplication_saved_bytes: u64,
+    /// Of this gateway, for coding and decoding.
+    pub(crate) processor: Duration,
+}
+
+impl Tally {
+    /// Of a new transfer.
+    pub(crate) fn new(of_all: Arc<Sums>) -> Self {
+        Self {
+            of_transfer: Sums::default(),
+            of_all,
+        }
+    }
+
+    /// So much has been encoded or decoded since the last call.
+    pub fn add(&self, counts: &Counts) {
+        self.each(|sums| {
+            sums.bytes.fetch_add(counts.bytes, Relaxed);
+            sums.wan_bytes.fetch_add(counts.coded_bytes, Relaxed);
+            let saved = &sums.compression_saved_bytes;
+            saved.fetch_add(counts.compression_saved_bytes, Relaxed);
+            let saved = &sums.deduplication_saved_bytes;
+            saved.fetch_add(counts.references_saved_bytes, Relaxed);
+        });
+    }
+
+    /// A chunk of so many bytes was referred to, and the receiver did not have it: it went behind, in a frame. Of all transfers
+    /// the saving stays counted, since counters never fall.
+    pub(super) fn missed(&self, chunk_bytes: usize, frame_bytes: usize) {
+        self.each(|sums| {
+            sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);
+        });
+        let saved = &self.of_transfer.deduplication_saved_bytes;
+        let was = chunk_bytes.saturating_sub(REFERENCE_BYTES) as u64;
+        let less = |saved: u64| Some(saved.saturating_sub(was));
+        let _ = saved.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    /// Does `work` and counts what the processor took for it.
+    pub(super) fn processor<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = processor_time();
+        let result = work();
+        let took = processor_time().saturating_sub(before);
+        self.each(|sums| {
+            sums.processor_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+        });
+        result
+    }
+
+    fn each(&self, add: impl Fn(&Sums)) {
+        add(&self.of_transfer);
+        add(&self.of_all);
+    }
+
+    /// Of the transfer, so far.
+    pub(crate) fn seen(&self) -> Seen {
+        self.of_transfer.seen()
+    }
+}
+
+impl Sums {
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            bytes: self.bytes.load(Relaxed),
+            wan_bytes: self.wan_bytes.load(Relaxed),
+            compression_saved_bytes: self.compression_saved_bytes.load(Relaxed),
+            deduplication_saved_bytes: self.deduplication_saved_bytes.load(Relaxed),
+            processor: Duration::from_nanos(self.processor_ns.load(Relaxed)),
+        }
+    }
+}
+
+/// Of the thread that calls.
+fn processor_time() -> Duration {
+    // There is such a clock on every Linux.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}

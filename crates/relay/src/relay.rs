@@ -1,0 +1,225 @@
+//! A running relay: how it is built, what it serves, and how it ends.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use link::{Link, PeerId};
+use optimiser::store::Store;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{interval, timeout},
+};
+
+use crate::{
+    limits::Usage,
+    optimise::{self, Stores},
+    settings::Settings,
+    shared::Shared,
+    spool::{self, Spools},
+    status::Registry,
+    transfer_log::TransferLog,
+};
+
+/// A running relay with the settings of one moment. A clone is another handle of the same relay.
+#[derive(Debug, Clone)]
+pub struct Relay(pub(crate) Arc<Shared>);
+
+/// Sessions of a relay, and its shutdown.
+#[derive(Debug)]
+pub struct Sessions {
+    cut: watch::Sender<bool>,
+    /// Dropped, no further session begins.
+    alive: Option<mpsc::Sender<()>>,
+    all_gone: mpsc::Receiver<()>,
+}
+
+/// Parts of a relay that is yet to be built.
+#[derive(Debug)]
+pub struct Builder {
+    link: Link,
+    settings: Settings,
+    registry: Arc<Registry>,
+    spool: Option<spool::Settings>,
+    stores: Option<optimise::Settings>,
+    own_addresses: Vec<SocketAddr>,
+    first_session: u64,
+}
+
+impl Relay {
+    /// Begins a relay over `link`, whose peers are those of `settings`.
+    pub fn builder(link: Link, settings: Settings) -> Builder {
+        Builder {
+            link,
+            settings,
+            registry: Registry::new(TransferLog::off()),
+            spool: None,
+            stores: None,
+            own_addresses: Vec::new(),
+            first_session: 0,
+        }
+    }
+
+    /// The same relay with other settings. Sessions that are open keep theirs.
+    ///
+    /// `peer_names` has the names of the link's peers by their numbers, removed ones included. `own_addresses` are those at
+    /// which this process listens for TCP: no peer reaches them.
+    #[must_use]
+    pub fn with_settings(
+        &self,
+        settings: Settings,
+        peer_names: impl IntoIterator<Item = String>,
+        own_addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Self {
+        self.0.usage.set_limits(settings.limits);
+        Self(Arc::new(Shared {
+            own: own_addresses.into_iter().collect(),
+            peer_names: peer_names.into_iter().collect(),
+            settings: Arc::new(settings),
+            ..(*self.0).clone()
+        }))
+    }
+
+    /// The link to the peers.
+    pub fn link(&self) -> &Link {
+        &self.0.link
+    }
+
+    /// Sessions and transfers, open and finished ones.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.0.registry
+    }
+
+    /// What clients use, and its limits.
+    pub fn usage(&self) -> &Usage {
+        &self.0.usage
+    }
+
+    /// Chunk stores, where the settings have a folder for them.
+    pub fn stores(&self) -> Option<&Arc<Stores>> {
+        self.0.stores.as_ref()
+    }
+
+    /// The chunk store for `tenant` of `peer`; opened, if it was not.
+    pub fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
+        self.0.store(peer, tenant)
+    }
+
+    /// Whether no further session begins.
+    pub fn is_ending(&self) -> bool {
+        self.0.alive.upgrade().is_none()
+    }
+
+    /// Refuses streams that do not belong to open sessions: another process has taken this one's place, and peers know that.
+    pub fn retire(&self) {
+        self.0.is_retired.store(true, Relaxed);
+    }
+
+    /// Keeps rates and loans up to date, as long as it is polled.
+    pub(crate) async fn keep_up(&self) {
+        let rates = async {
+            let mut ticks = interval(Duration::from_secs(1));
+            loop {
+                ticks.tick().await;
+                self.0.registry.tick();
+            }
+        };
+        tokio::join!(rates, self.0.lending.sweep());
+    }
+}
+
+impl Builder {
+    /// Logs finished transfers there.
+    #[must_use]
+    pub fn transfer_log(mut self, log: TransferLog) -> Self {
+        self.registry = Registry::new(log);
+        self
+    }
+
+    /// Keeps files that cross the link once for several servers.
+    #[must_use]
+    pub fn spool(mut self, settings: Option<spool::Settings>) -> Self {
+        self.spool = settings;
+        self
+    }
+
+    /// Keeps chunks of what crosses the link.
+    #[must_use]
+    pub fn stores(mut self, settings: Option<optimise::Settings>) -> Self {
+        self.stores = settings;
+        self
+    }
+
+    /// Addresses at which this process listens for TCP: no peer reaches them.
+    #[must_use]
+    pub fn own_addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.own_addresses = addresses.into_iter().collect();
+        self
+    }
+
+    /// Number of the first session. Sessions of an earlier process with the same key have lower ones.
+    #[must_use]
+    pub fn first_session(mut self, number: u64) -> Self {
+        self.first_session = number;
+        self
+    }
+
+    /// The relay. It serves clients of its front doors at once, and those of its peers by [`far::serve`](crate::far::serve).
+    pub fn build(self) -> (Relay, Sessions) {
+        let (cut, cut_seen) = watch::channel(false);
+        let (alive, all_gone) = mpsc::channel(1);
+        let peers = self.settings.peers.iter();
+        let relay = Relay(Arc::new(Shared {
+            peer_names: peers.map(|it| it.name.clone()).collect(),
+            link: self.link,
+            registry: self.registry,
+            usage: Usage::new(self.settings.limits),
+            pairing: Arc::default(),
+            known_servers: Arc::default(),
+            peer_versions: Arc::default(),
+            server_rates: Arc::default(),
+            truncations: Arc::default(),
+            spools: self.spool.map(Spools::new),
+            stores: self.stores.map(Stores::new),
+            lending: Arc::default(),
+            own: self.own_addresses.into(),
+            next_session: Arc::new(AtomicU64::new(self.first_session)),
+            is_retired: Arc::new(AtomicBool::new(false)),
+            cut: cut_seen,
+            alive: alive.downgrade(),
+            settings: Arc::new(self.settings),
+        }));
+        let sessions = Sessions {
+            cut,
+            alive: Some(alive),
+            all_gone,
+        };
+        (relay, sessions)
+    }
+}
+
+impl Sessions {
+    /// Lets no further session begin.
+    pub fn close(&mut self) {
+        self.alive = None;
+    }
+
+    /// Waits until all sessions have ended by themselves, once none begins any more.
+    pub async fn ended(&mut self) {
+        // Sessions hold senders; nothing is ever sent.
+        let _ = self.all_gone.recv().await;
+    }
+
+    /// Ends open sessions now. Returns when they are gone, after `patience` at the latest.
+    pub async fn cut_short(&mut self, patience: Duration) {
+        self.close();
+        // Only a dropped receiver could make this fail, and sessions hold some.
+        let _ = self.cut.send(true);
+        let _ = timeout(patience, self.ended()).await;
+    }
+}

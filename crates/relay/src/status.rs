@@ -1,0 +1,253 @@
+//! The state of the gateway: one [`Snapshot`], which `/status.json`, `/metrics` and `longhaul
+//! status` all read, and the counters behind it.
+
+mod finished;
+mod histogram;
+mod peer;
+mod recent;
+mod registry;
+mod render;
+mod store;
+
+pub use finished::Conclusion;
+pub use histogram::Histogram;
+pub use recent::{KnownPath, Search};
+pub use registry::Registry;
+pub(crate) use registry::{Meter, Transfer};
+pub use render::final_path;
+pub use store::StoreStatus;
+
+use serde::{Deserialize, Serialize};
+
+use crate::transfer_log::TransferRecord;
+
+/// A gateway at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub version: String,
+    /// The gateway's own, as `longhaul pubkey` prints it.
+    #[serde(default)]
+    pub public_key: String,
+    /// The names of users, files and clients are left out: who asks has shown no token.
+    #[serde(default)]
+    pub hides_names: bool,
+    /// Unix time of the start, in seconds.
+    pub started_unix_s: u64,
+    /// Address of the link's socket.
+    pub link_listen: String,
+    /// Where the admin interface listens, as the configuration says.
+    #[serde(default)]
+    pub admin_listen: String,
+    /// Where orders are taken.
+    #[serde(default)]
+    pub admin_socket: String,
+    /// Requested socket buffer, in bytes.
+    pub socket_buffer_asked_bytes: u64,
+    /// Granted receive buffer, in bytes.
+    pub socket_buffer_receive_bytes: u64,
+    /// Granted send buffer, in bytes.
+    pub socket_buffer_send_bytes: u64,
+    /// Datagrams dropped unanswered, by reason.
+    pub dropped: Dropped,
+    /// Processes whose place this one has taken, and which serve what they have begun.
+    #[serde(default)]
+    pub older_processes: Vec<OlderProcess>,
+    /// The peers, in file order.
+    pub peers: Vec<PeerStatus>,
+    /// Control connections and forwards open now, near and far.
+    pub sessions_open: u64,
+    /// Sessions since the start, open ones included.
+    pub sessions_total: u64,
+    /// Logons refused, by the gateway and not by a server: targets not allowed, peers down.
+    pub refused_total: u64,
+    /// Log-ins of this gateway's clients that servers have refused.
+    #[serde(default)]
+    pub logins_failed_total: u64,
+    /// Transfers since the start that ended in an orderly way.
+    pub transfers_completed_total: u64,
+    /// Transfers since the start that broke after their first byte.
+    pub transfers_failed_total: u64,
+    /// FTP transfers of this gateway's clients since the start that the server has confirmed.
+    #[serde(default)]
+    pub ftp_succeeded: FtpTotals,
+    /// FTP transfers of this gateway's clients since the start that have failed.
+    #[serde(default)]
+    pub ftp_failed: FtpTotals,
+    /// Seconds that succeeded FTP transfers took, in steps of about three.
+    #[serde(default)]
+    pub ftp_durations_s: Histogram,
+    /// Mean rates of succeeded FTP transfers in which bytes moved, in bits per second.
+    #[serde(default)]
+    pub ftp_rates_bits_per_s: Histogram,
+    /// Lines that the transfer log lacks, because they could not be written.
+    #[serde(default)]
+    pub transfer_log_dropped_total: u64,
+    /// What coding made of the bytes of transfers and forwards.
+    #[serde(default)]
+    pub optimiser: OptimiserTotals,
+    /// The chunk stores that are open.
+    #[serde(default)]
+    pub stores: Vec<StoreStatus>,
+    /// Transfers and forwards open now.
+    pub transfers: Vec<TransferStatus>,
+    /// The last FTP transfers of this gateway's clients that have ended, the newest first.
+    #[serde(default)]
+    pub finished: Vec<TransferRecord>,
+}
+
+impl Snapshot {
+    /// Takes the names of users, files and clients out.
+    pub fn hide_names(&mut self) {
+        for transfer in &mut self.transfers {
+            transfer.path.clear();
+            transfer.client.clear();
+        }
+        for record in &mut self.finished {
+            record.hide_names();
+        }
+        self.hides_names = true;
+    }
+}
+
+/// A process whose place another one has taken. It serves what it has begun, and ends after that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OlderProcess {
+    pub pid: u32,
+    pub version: String,
+    /// Unix time since which it serves nobody new, in seconds.
+    pub since_unix_s: u64,
+    /// Control connections and forwards open now, near and far.
+    pub sessions_open: u64,
+    /// Transfers and forwards open now.
+    pub transfers_open: u64,
+}
+
+/// Sums of finished FTP transfers, those of the transfer log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FtpTotals {
+    pub transfers: u64,
+    /// Bytes from clients.
+    pub upload_bytes: u64,
+    /// Bytes to clients, listings included.
+    pub download_bytes: u64,
+}
+
+/// What coding made of the bytes of all transfers and forwards that were coded, open ones included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct OptimiserTotals {
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Bytes of the streams on the link, without headers and repeats.
+    pub wan_bytes: u64,
+    /// What compression has saved.
+    pub compression_saved_bytes: u64,
+    /// What references to chunks that the other gateway has have saved.
+    pub deduplication_saved_bytes: u64,
+    /// What this gateway's processor took for it, in seconds.
+    pub processor_s: f64,
+}
+
+/// Datagrams dropped unanswered.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Dropped {
+    /// First flights whose key identifier no peer has.
+    pub unknown_key: u64,
+    /// First flights with a wrong authentication code.
+    pub bad_mac: u64,
+    /// First flights that had arrived before.
+    pub replayed: u64,
+    /// First flights during other handshakes of the same peer: asked for a cookie, or dropped.
+    pub crowded: u64,
+    /// Not a datagram of the link at all.
+    pub malformed: u64,
+    /// For a connection that does not exist.
+    pub unknown_connection: u64,
+    /// Forged or damaged.
+    pub undecryptable: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PeerStatus {
+    pub name: String,
+    /// `never-answered`, `refused`, `dismissed`, `connecting`, `up` or `silent`.
+    pub state: String,
+    /// Attempts to reach it, while it has never answered.
+    pub attempts: u64,
+    /// Unix time since which it is up or silent, in seconds.
+    pub since_unix_s: Option<u64>,
+    /// Current address, or the last known one.
+    pub endpoint: Option<String>,
+    /// Unix time of its last answer, in seconds.
+    pub last_answer_unix_s: Option<u64>,
+    /// Round-trip time, in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Least round-trip time, in milliseconds.
+    pub base_rtt_ms: Option<f64>,
+    /// Queueing delay, in milliseconds.
+    pub queue_delay_ms: Option<f64>,
+    /// Share of packets lost, 0 to 1.
+    pub loss: f64,
+    /// Current sending rate, in bits per second.
+    pub send_bits_per_s: u64,
+    /// Current receiving rate, in bits per second.
+    pub receive_bits_per_s: u64,
+    /// Rate that congestion control allows now, in bits per second.
+    pub allowed_bits_per_s: u64,
+    /// Datagrams sent.
+    pub sent_datagrams: u64,
+    /// Bytes sent, headers of the link included.
+    pub sent_bytes: u64,
+    /// Payload sent.
+    pub sent_payload_bytes: u64,
+    /// Datagrams received.
+    pub received_datagrams: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Payload received.
+    pub received_payload_bytes: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Payload sent again.
+    pub retransmitted_bytes: u64,
+    /// Streams open.
+    pub streams_open: u64,
+    /// State of the congestion controller.
+    pub controller_state: String,
+}
+
+/// A data connection or a forward.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TransferStatus {
+    /// Its number, unique among this gateway's since its start.
+    #[serde(default)]
+    pub id: u64,
+    /// What the client asks for; empty where that is not known, as on the far side.
+    #[serde(default)]
+    pub path: String,
+    /// So many bytes will move, where the server has announced it.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+    /// Number of the session it belongs to.
+    pub session: u64,
+    /// `ftp` or `forward`.
+    pub kind: String,
+    /// `near` or `far`.
+    pub side: String,
+    pub peer: String,
+    /// The client's address; empty on the far side.
+    pub client: String,
+    pub target: String,
+    /// Bytes from the client's side to the server's.
+    pub up_bytes: u64,
+    /// Bytes from the server's side to the client's.
+    pub down_bytes: u64,
+    /// Bytes of its streams on the link, both directions, without headers and repeats.
+    #[serde(default)]
+    pub wan_bytes: u64,
+    /// Both directions over the last second, in bits per second.
+    pub bits_per_s: u64,
+    /// Seconds since it was set up.
+    pub age_s: f64,
+    /// The bottleneck: `client`, `WAN` or `server`; empty while no byte moves.
+    pub limit: String,
+}

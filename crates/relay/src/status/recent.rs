@@ -1,0 +1,354 @@
+//! The last finished transfers, compactly, for the dashboard: what they were, and what plain TCP would have made of them by
+//! arithmetic.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::SystemTime,
+};
+
+use serde::Serialize;
+use units::{BitRate, ByteCount, calc};
+
+use crate::transfer_log::{TransferDirection, TransferRecord};
+
+/// A finished transfer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct RecentTransfer {
+    /// Counted from 1 since the start.
+    number: u64,
+    /// Unix time of its end, in milliseconds.
+    ended_unix_ms: u64,
+    user: Box<str>,
+    client: Box<str>,
+    peer: Box<str>,
+    server: Box<str>,
+    verb: Box<str>,
+    path: Box<str>,
+    direction: Option<TransferDirection>,
+    bytes: u64,
+    /// Bytes of its streams on the link.
+    wan_bytes: u64,
+    duration_s: f64,
+    reply_code: Option<u16>,
+    succeeded: bool,
+    limited_by: Option<&'static str>,
+    /// Time that FTP over one plain TCP connection would take on the path as it was, in seconds; `None` if the path was not
+    /// known. Of what came from the peer, the least time: the loss on that way is not known here.
+    plain_tcp_s: Option<f64>,
+}
+
+impl Found {
+    /// Takes the names of users, files and clients out.
+    pub fn hide_names(&mut self) {
+        for transfer in &mut self.transfers {
+            (transfer.user, transfer.client) = (Box::default(), Box::default());
+            transfer.path = Box::default();
+        }
+    }
+}
+
+/// What is known of the path to a peer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KnownPath {
+    /// The highest rate that the link has lately found.
+    pub rate: BitRate,
+    /// Least round-trip time.
+    pub rtt: std::time::Duration,
+    /// Share of our packets lost.
+    pub loss: f64,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Words that must all occur, in any field and case.
+    pub words: String,
+    /// Only failed ones.
+    pub failed: bool,
+    /// Only older ones than this number.
+    pub before: Option<u64>,
+    /// So many at most.
+    pub count_max: usize,
+}
+
+/// What was found, the newest first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    transfers: Vec<RecentTransfer>,
+    /// How many match, those that are not shown included.
+    matching: usize,
+    /// How many are kept.
+    kept: usize,
+}
+
+/// The last finished transfers.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    total: u64,
+    /// The newest last.
+    kept: VecDeque<RecentTransfer>,
+    /// By the names of peers.
+    paths: BTreeMap<String, KnownPath>,
+}
+
+impl Recent {
+    pub(super) fn add(
+        &mut self,
+        record: &TransferRecord,
+        limited_by: Option<&'static str>,
+        ended: SystemTime,
+    ) {
+        self.total += 1;
+        let since = ended.duration_since(SystemTime::UNIX_EPOCH);
+        let path = self.paths.get(&record.peer);
+        let plain_tcp_s = path.and_then(|path| plain_tcp_s(record, *path));
+        if self.kept.len() >= KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(RecentTransfer {
+            number: self.total,
+            ended_unix_ms: since.map_or(0, |since| since.as_millis() as u64),
+            user: short(&record.user),
+            client: short(&record.client),
+            peer: short(&record.peer),
+            server: short(&record.server),
+            verb: short(&record.verb),
+            path: short(&record.path),
+            direction: record.direction,
+            bytes: record.bytes,
+            wan_bytes: record.wan_bytes,
+            duration_s: record.duration_s,
+            reply_code: record.reply_code,
+            succeeded: record.succeeded,
+            limited_by,
+            plain_tcp_s,
+        });
+    }
+
+    pub(super) fn note_path(&mut self, peer: &str, path: KnownPath) {
+        if let Some(known) = self.paths.get_mut(peer) {
+            *known = path;
+        } else if self.paths.len() < PATHS_MAX {
+            self.paths.insert(peer.to_owned(), path);
+        }
+    }
+
+    pub(super) fn find(&self, search: &Search) -> Found {
+        let words = search.words.to_lowercase();
+        let words: Vec<_> = words.split_whitespace().collect();
+        let mut text = String::new();
+        let matching = self
+            .kept
+            .iter()
+            .rev()
+            .filter(|it| (!search.failed || !it.succeeded) && it.has_all(&words, &mut text));
+        let mut transfers = Vec::new();
+        let mut count = 0;
+        for transfer in matching {
+            count += 1;
+            let is_older = search.before.is_none_or(|before| transfer.number < before);
+            if is_older && transfers.len() < search.count_max {
+                transfers.push(transfer.clone());
+            }
+        }
+        Found {
+            transfers,
+            matching: count,
+            kept: self.kept.len(),
+        }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+impl RecentTransfer {
+    fn has_all(&self, words: &[&str], text: &mut String) -> bool {
+        if words.is_empty() {
+            return true;
+        }
+        text.clear();
+        let outcome = if self.succeeded { "ok" } else { "failed" };
+        let fields = [
+            &*self.path,
+            &*self.user,
+            &*self.client,
+            &*self.peer,
+            &*self.server,
+            &*self.verb,
+            outcome,
+        ];
+        for field in fields {
+            text.push('\n');
+            text.extend(field.chars().flat_map(char::to_lowercase));
+        }
+        words.iter().all(|word| text.contains(word))
+    }
+}
+
+impl KnownPath {
+    /// A file on this path, for the formula of `longhaul calc time`: CUBIC, with windows that fill the path.
+    pub fn transfer(&self, size: ByteCount) -> calc::Transfer {
+        calc::Transfer {
+            size,
+            rate: self.rate,
+            rtt: self.rtt,
+            loss: self.loss.clamp(0.0, LOSS_MAX),
+            window: None,
+        }
+    }
+}
+
+fn plain_tcp_s(record: &TransferRecord, mut path: KnownPath) -> Option<f64> {
+    // The line is no slower than what has moved over it.
+    let rate = BitRate::bits_per_s(record.rate_bit_per_s);
+    path.rate = path.rate.max(rate);
+    if record.direction != Some(TransferDirection::Upload) {
+        path.loss = 0.0;
+    }
+    let has_moved = record.bytes > 0 && record.direction.is_some();
+    let is_known = has_moved && path.rate.as_bits_per_s() > 0;
+    let transfer = path.transfer(ByteCount::new(record.bytes));
+    is_known.then(|| transfer.plain().time.as_secs_f64())
+}
+
+/// At most so many bytes of a text, whole characters.
+fn short(text: &str) -> Box<str> {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    text[..end].into()
+}
+
+/// So many are kept: what a dashboard can search in a moment, 3 MB of usual names.
+const KEPT: usize = 10_000;
+
+/// Longer texts are cut, so that the memory has a bound.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// Paths that are known at a time: as many as a link has peers.
+const PATHS_MAX: usize = 4096;
+
+/// The formulas divide by what arrives.
+const LOSS_MAX: f64 = 0.99;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::transfer_log::TransferType;
+
+    fn record(path: &str, succeeded: bool) -> TransferRecord {
+        TransferRecord {
+            schema: TransferRecord::SCHEMA,
+            time: String::new(),
+            session: 1,
+            client: "10.0.0.7:4000".to_owned(),
+            user: "Anna".to_owned(),
+            door: String::new(),
+            peer: "oslo".to_owned(),
+            server: "ftp.example:21".to_owned(),
+            verb: "STOR".to_owned(),
+            path: path.to_owned(),
+            direction: Some(TransferDirection::Upload),
+            transfer_type: TransferType::Binary,
+            bytes: 1_000_000_000,
+            duration_s: 9.0,
+            rate_bit_per_s: 888_000_000,
+            reply_code: Some(226),
+            succeeded,
+            client_tls: false,
+            server_tls: false,
+            limited_by: None,
+            wan_bytes: 1_000_000_000,
+            compression_saved_bytes: 0,
+            deduplication_saved_bytes: 0,
+            coding_processor_s: 0.0,
+        }
+    }
+
+    fn add(recent: &mut Recent, path: &str, succeeded: bool) {
+        recent.add(
+            &record(path, succeeded),
+            Some("WAN"),
+            SystemTime::UNIX_EPOCH,
+        );
+    }
+
+    fn numbers(recent: &Recent, search: &Search) -> Vec<u64> {
+        let found = recent.find(search).transfers;
+        found.iter().map(|it| it.number).collect()
+    }
+
+    #[test]
+    fn words_of_any_field_and_case_are_found_the_newest_first() {
+        let mut recent = Recent::default();
+        for (path, succeeded) in [("reel-1.mxf", true), ("Reel-2.mxf", false), ("notes", true)] {
+            add(&mut recent, path, succeeded);
+        }
+        let search = |words: &str| Search {
+            words: words.to_owned(),
+            count_max: 10,
+            ..Search::default()
+        };
+        assert_eq!(numbers(&recent, &search("")), [3, 2, 1]);
+        assert_eq!(numbers(&recent, &search("REEL anna")), [2, 1]);
+        assert_eq!(numbers(&recent, &search("failed")), [2]);
+        assert_eq!(numbers(&recent, &search("reel notes")), [0; 0]);
+        let failed = Search {
+            failed: true,
+            ..search("")
+        };
+        assert_eq!(numbers(&recent, &failed), [2]);
+        let page = Search {
+            before: Some(3),
+            count_max: 1,
+            ..search("")
+        };
+        assert_eq!(numbers(&recent, &page), [2]);
+        assert_eq!(recent.find(&page).matching, 3);
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_long_names_are_cut() {
+        let mut recent = Recent::default();
+        for _ in 0..KEPT + 5 {
+            add(&mut recent, &"ü".repeat(5000), true);
+        }
+        let found = recent.find(&Search {
+            count_max: 1,
+            ..Search::default()
+        });
+        assert_eq!((found.kept, found.matching), (KEPT, KEPT));
+        assert_eq!(found.transfers[0].number, KEPT as u64 + 5);
+        assert_eq!(found.transfers[0].path.len(), TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn plain_tcp_is_told_where_the_path_is_known() {
+        let mut recent = Recent::default();
+        add(&mut recent, "a", true);
+        let path = KnownPath {
+            rate: BitRate::gbit(1),
+            rtt: Duration::from_millis(200),
+            loss: 0.001,
+        };
+        recent.note_path("oslo", path);
+        add(&mut recent, "b", true);
+        let found = recent.find(&Search {
+            count_max: 2,
+            ..Search::default()
+        });
+        let [known, unknown] = &found.transfers[..] else {
+            panic!("two");
+        };
+        assert_eq!(unknown.plain_tcp_s, None);
+        assert!(known.plain_tcp_s.is_some_and(|it| it > 300.0), "{known:?}");
+        let download = TransferRecord {
+            direction: Some(TransferDirection::Download),
+            ..record("c", true)
+        };
+        let least = plain_tcp_s(&download, path).expect("a known path");
+        assert!(9.0 < least && least < 15.0, "{least}");
+    }
+}

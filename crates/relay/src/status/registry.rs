@@ -1,0 +1,611 @@
+//! Counters of open and finished sessions and transfers, and the snapshot of them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the gateway's own clock: rates and ages"
+)]
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use link::LinkSnapshot;
+
+use tokio::sync::Notify;
+
+use super::{
+    Dropped, OptimiserTotals, Snapshot, TransferStatus,
+    finished::{self, Conclusion, Finished, Measured},
+    peer::peer_status,
+    recent::{Found, KnownPath, Recent, Search},
+};
+use crate::{
+    optimise::{Seen, Sums, Tally},
+    time,
+    transfer_log::TransferLog,
+    wire::Limit,
+};
+
+/// Counts the bytes and the waiting time of one direction of a transfer.
+#[derive(Debug)]
+pub struct Meter {
+    started: Instant,
+    bytes: AtomicU64,
+    is_on_link: AtomicBool,
+    /// When the current wait began.
+    since_ns: AtomicU64,
+    tcp_ns: AtomicU64,
+    link_ns: AtomicU64,
+}
+
+impl Meter {
+    fn new(started: Instant) -> Self {
+        Self {
+            started,
+            bytes: AtomicU64::new(0),
+            is_on_link: AtomicBool::new(false),
+            since_ns: AtomicU64::new(0),
+            tcp_ns: AtomicU64::new(0),
+            link_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub fn moved(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// From now on it is the TCP connection's turn.
+    pub(crate) fn waits_for_tcp(&self) {
+        self.waits_for(false);
+    }
+
+    /// From now on it is the link's turn.
+    pub fn waits_for_link(&self) {
+        self.waits_for(true);
+    }
+
+    fn waits_for(&self, link: bool) {
+        let now_ns = self.now_ns();
+        let waited_ns = now_ns.saturating_sub(self.since_ns.swap(now_ns, Relaxed));
+        match self.is_on_link.swap(link, Relaxed) {
+            true => self.link_ns.fetch_add(waited_ns, Relaxed),
+            false => self.tcp_ns.fetch_add(waited_ns, Relaxed),
+        };
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Whether it has waited for TCP longer than for the link, up to the last byte.
+    fn waited_for_tcp(&self) -> bool {
+        self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
+    }
+
+    /// Bytes, and the times for which it has waited for TCP and for the link until now.
+    fn totals(&self) -> [u64; 3] {
+        let waits_ns = self.now_ns().saturating_sub(self.since_ns.load(Relaxed));
+        let is_on_link = self.is_on_link.load(Relaxed);
+        let (tcp_ns, link_ns) = if is_on_link {
+            (0, waits_ns)
+        } else {
+            (waits_ns, 0)
+        };
+        [
+            self.bytes(),
+            self.tcp_ns.load(Relaxed) + tcp_ns,
+            self.link_ns.load(Relaxed) + link_ns,
+        ]
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+}
+
+/// An open transfer; dropped, it leaves the registry.
+#[derive(Debug)]
+pub struct Transfer {
+    id: u64,
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    session: u64,
+    kind: &'static str,
+    near: bool,
+    peer: String,
+    client: String,
+    target: String,
+    /// Towards the server, towards the client, in the order of [`Transfer::meters`] on the near side.
+    meters: (Meter, Meter),
+    tally: Arc<Tally>,
+    started: Instant,
+    /// One of the constants below.
+    outcome: AtomicU8,
+    sample: Mutex<Sample>,
+    /// The other gateway's report, see [`limit_code`].
+    told: AtomicU8,
+    asked: Mutex<Asked>,
+    stop: Notify,
+    conclusion: Mutex<Option<Conclusion>>,
+}
+
+/// What the client has asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The argument of the command.
+    path: String,
+    /// As the server has announced it.
+    size_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Instant,
+    totals: [u64; 3],
+    bits_per_s: u64,
+    limit: Option<Limit>,
+}
+
+/// All counters of the gateway.
+#[derive(Debug)]
+pub struct Registry {
+    started: SystemTime,
+    next: AtomicU64,
+    transfers: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    sessions_open: AtomicU64,
+    sessions_total: AtomicU64,
+    refused_total: AtomicU64,
+    logins_failed_total: AtomicU64,
+    completed_total: AtomicU64,
+    failed_total: AtomicU64,
+    finished: Mutex<Finished>,
+    recent: Mutex<Recent>,
+    coded: Arc<Sums>,
+    log: TransferLog,
+}
+
+/// Counts an open session; dropped, it counts no more.
+#[derive(Debug)]
+pub(crate) struct SessionGuard(Arc<Registry>);
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.0.sessions_open.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Transfer {
+    /// Both directions: from TCP to the link, from the link to TCP.
+    pub fn meters(&self) -> &(Meter, Meter) {
+        &self.entry.meters
+    }
+
+    /// What coding makes of its bytes.
+    /// Bytes that the TCP connection has taken from the link, and the time that it took for them.
+    pub(crate) fn given_to_tcp(&self) -> (u64, Duration) {
+        let [bytes, tcp_ns, _] = self.entry.meters.1.totals();
+        (bytes, Duration::from_nanos(tcp_ns))
+    }
+
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.entry.tally
+    }
+
+    /// Counts the transfer as completed in an orderly way.
+    pub(crate) fn completed(&self) {
+        self.entry.outcome.store(COMPLETED, Relaxed);
+    }
+
+    /// The session is done with this FTP transfer. It counts, and is logged, once its data connection is done
+    /// with it, too.
+    pub fn concluded(&self, conclusion: Conclusion) {
+        let outcome = match conclusion.succeeded {
+            true => COMPLETED,
+            false => FAILED,
+        };
+        self.entry.outcome.store(outcome, Relaxed);
+        *lock(&self.entry.conclusion) = Some(conclusion);
+    }
+
+    /// Takes the other gateway's report of the bottleneck.
+    pub(crate) fn told(&self, limit: Limit) {
+        self.entry.told.store(limit_code(limit), Relaxed);
+    }
+
+    /// What the client asks for.
+    pub fn asked_for(&self, path: String) {
+        lock(&self.entry.asked).path = path;
+    }
+
+    /// So much will move, the server says.
+    pub fn announced(&self, size_bytes: u64) {
+        lock(&self.entry.asked).size_bytes = Some(size_bytes);
+    }
+
+    /// Resolves once the operator has the transfer stopped.
+    pub async fn stopped(&self) {
+        self.entry.stop.notified().await;
+    }
+
+    /// The bottleneck at this gateway since the last call or tick.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        lock(&self.entry.sample).limit
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        lock(&self.registry.transfers).remove(&self.id);
+        if let Some(conclusion) = lock(&self.entry.conclusion).take() {
+            self.registry.finish(&self.entry, conclusion);
+        }
+        let meters = &self.entry.meters;
+        let total = match self.entry.outcome.load(Relaxed) {
+            COMPLETED => &self.registry.completed_total,
+            FAILED => &self.registry.failed_total,
+            // A data connection that no transfer has used is none.
+            _ if meters.0.bytes() + meters.1.bytes() == 0 => return,
+            _ => &self.registry.failed_total,
+        };
+        total.fetch_add(1, Relaxed);
+    }
+}
+
+impl Entry {
+    /// Those of the direction that moves; the other one waits for its end.
+    fn totals(&self) -> [u64; 3] {
+        let (a, b) = &self.meters;
+        if a.bytes() > b.bytes() {
+            a.totals()
+        } else {
+            b.totals()
+        }
+    }
+
+    fn tick(&self, now: Instant) {
+        let mut sample = lock(&self.sample);
+        let totals = self.totals();
+        let elapsed = now - sample.at;
+        let [bytes, tcp, link] = [0, 1, 2].map(|i| totals[i].saturating_sub(sample.totals[i]));
+        let rate = units::BitRate::from_transfer(units::ByteCount::new(bytes), elapsed);
+        sample.bits_per_s = rate.as_bits_per_s();
+        sample.limit = if totals[0] == 0 {
+            None
+        } else if tcp > link {
+            Some(if self.near {
+                Limit::Client
+            } else {
+                Limit::Server
+            })
+        } else {
+            Some(Limit::Wan)
+        };
+        sample.at = now;
+        sample.totals = totals;
+    }
+
+    /// Of the whole transfer, at its end.
+    fn bottleneck(&self) -> Option<Limit> {
+        let (a, b) = &self.meters;
+        let meter = if a.bytes() > b.bytes() { a } else { b };
+        match (meter.bytes(), meter.waited_for_tcp()) {
+            (0, _) => None,
+            (_, true) => Some(Limit::Client),
+            (_, false) => limit_of(self.told.load(Relaxed)).or(Some(Limit::Wan)),
+        }
+    }
+
+    /// Bytes from the client's side to the server's, and the other way.
+    fn up_and_down(&self) -> (u64, u64) {
+        let (to_link, from_link) = (self.meters.0.bytes(), self.meters.1.bytes());
+        if self.near {
+            (to_link, from_link)
+        } else {
+            (from_link, to_link)
+        }
+    }
+
+    fn status(&self, id: u64, now: Instant) -> TransferStatus {
+        let (path, size_bytes) = {
+            let asked = lock(&self.asked);
+            (asked.path.clone(), asked.size_bytes)
+        };
+        let sample = *lock(&self.sample);
+        let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
+            (Some(Limit::Wan), Some(told)) => limit_name(told),
+            // The other gateway has said nothing of its side, and says nothing of forwards.
+            (Some(Limit::Wan), None) if self.near => "WAN or server",
+            (Some(Limit::Wan), None) => "WAN or client",
+            (limit, _) => limit.map_or("", limit_name),
+        };
+        let (up, down) = self.up_and_down();
+        TransferStatus {
+            id,
+            path,
+            size_bytes,
+            session: self.session,
+            kind: self.kind.to_owned(),
+            side: if self.near { "near" } else { "far" }.to_owned(),
+            peer: self.peer.clone(),
+            client: self.client.clone(),
+            target: self.target.clone(),
+            up_bytes: up,
+            down_bytes: down,
+            wan_bytes: wan_bytes(&self.tally.seen(), up + down),
+            bits_per_s: sample.bits_per_s,
+            age_s: (now - self.started).as_secs_f64(),
+            limit: limit.to_owned(),
+        }
+    }
+}
+
+impl Registry {
+    /// Counters at zero. Finished transfers go to `log`.
+    pub(crate) fn new(log: TransferLog) -> Arc<Self> {
+        Arc::new(Self {
+            started: SystemTime::now(),
+            // No other process has the same numbers: a page may still show those of an earlier one. They fit a number of
+            // JavaScript.
+            next: AtomicU64::new(time::unix_s(SystemTime::now()) * 1_000_000),
+            transfers: Mutex::default(),
+            sessions_open: AtomicU64::new(0),
+            sessions_total: AtomicU64::new(0),
+            refused_total: AtomicU64::new(0),
+            logins_failed_total: AtomicU64::new(0),
+            completed_total: AtomicU64::new(0),
+            failed_total: AtomicU64::new(0),
+            finished: Mutex::default(),
+            recent: Mutex::default(),
+            coded: Arc::default(),
+            log,
+        })
+    }
+
+    /// Control connections and forwards open now.
+    pub fn sessions_open(&self) -> u64 {
+        self.sessions_open.load(Relaxed)
+    }
+
+    pub(crate) fn session(self: &Arc<Self>) -> SessionGuard {
+        self.sessions_open.fetch_add(1, Relaxed);
+        self.sessions_total.fetch_add(1, Relaxed);
+        SessionGuard(self.clone())
+    }
+
+    /// Data connections of front doors that are open.
+    pub(crate) fn door_transfers_open(&self) -> usize {
+        let transfers = lock(&self.transfers);
+        let of_doors = transfers.values().filter(|t| t.near && t.kind == "ftp");
+        of_doors.count()
+    }
+
+    pub fn refused(&self) {
+        self.refused_total.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn login_failed(&self) {
+        self.logins_failed_total.fetch_add(1, Relaxed);
+    }
+
+    /// Registers a transfer.
+    pub fn transfer(
+        self: &Arc<Self>,
+        kind: &'static str,
+        near: bool,
+        session: u64,
+        peer: &str,
+        client: &str,
+        target: &str,
+    ) -> Arc<Transfer> {
+        let now = Instant::now();
+        let entry = Arc::new(Entry {
+            session,
+            kind,
+            near,
+            peer: peer.to_owned(),
+            client: client.to_owned(),
+            target: target.to_owned(),
+            meters: (Meter::new(now), Meter::new(now)),
+            tally: Arc::new(Tally::new(self.coded.clone())),
+            started: now,
+            outcome: AtomicU8::new(OPEN),
+            sample: Mutex::new(Sample {
+                at: now,
+                totals: [0; 3],
+                bits_per_s: 0,
+                limit: None,
+            }),
+            told: AtomicU8::new(0),
+            asked: Mutex::default(),
+            stop: Notify::new(),
+            conclusion: Mutex::default(),
+        });
+        let id = self.next.fetch_add(1, Relaxed);
+        lock(&self.transfers).insert(id, entry.clone());
+        Arc::new(Transfer {
+            id,
+            registry: self.clone(),
+            entry,
+        })
+    }
+
+    fn finish(&self, entry: &Entry, conclusion: Conclusion) {
+        let (upload_bytes, download_bytes) = entry.up_and_down();
+        let ended = SystemTime::now();
+        let measured = Measured {
+            time: time::utc_ms(ended),
+            session: entry.session,
+            client: entry.client.clone(),
+            peer: entry.peer.clone(),
+            server: entry.target.clone(),
+            upload_bytes,
+            download_bytes,
+            duration: conclusion.commanded.unwrap_or(entry.started).elapsed(),
+            limited_by: entry.bottleneck().map(limit_name),
+            coded: entry.tally.seen(),
+        };
+        let record = Arc::new(conclusion.record(&measured));
+        finished::log(&record);
+        lock(&self.finished).add(&record, &measured);
+        lock(&self.recent).add(&record, measured.limited_by, ended);
+        self.log.write(record);
+    }
+
+    /// Takes note of what the path to a peer is like, for what plain TCP would make of it.
+    pub fn note_path(&self, peer: &str, path: KnownPath) {
+        lock(&self.recent).note_path(peer, path);
+    }
+
+    /// Those of the last finished transfers that are asked for.
+    pub fn recent(&self, search: &Search) -> Found {
+        lock(&self.recent).find(search)
+    }
+
+    /// How many transfers have finished since the start.
+    pub fn recent_total(&self) -> u64 {
+        lock(&self.recent).total()
+    }
+
+    /// Stops an open transfer. Returns whether there is one of this number.
+    pub fn stop(&self, id: u64) -> bool {
+        let entry = lock(&self.transfers).get(&id).cloned();
+        let entry = entry.inspect(|entry| entry.stop.notify_one());
+        entry.is_some()
+    }
+
+    /// The file in which finished transfers are logged.
+    pub fn transfer_log(&self) -> &TransferLog {
+        &self.log
+    }
+
+    /// Updates rates and limits; called once a second.
+    pub(crate) fn tick(&self) {
+        let now = Instant::now();
+        for entry in lock(&self.transfers).values() {
+            entry.tick(now);
+        }
+    }
+
+    /// The transfers that are open now.
+    pub fn open_transfers(&self) -> Vec<TransferStatus> {
+        let now = Instant::now();
+        lock(&self.transfers)
+            .iter()
+            .map(|(id, entry)| entry.status(*id, now))
+            .collect()
+    }
+
+    pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
+        // All of one moment, and the lock is not held while the link's state is told.
+        let (totals, histograms, finished) = {
+            let finished = lock(&self.finished);
+            (
+                (finished.succeeded, finished.failed),
+                (finished.durations_s, finished.rates_bits_per_s),
+                finished.newest(),
+            )
+        };
+        Snapshot {
+            version: crate::VERSION.to_owned(),
+            public_key: String::new(),
+            started_unix_s: time::unix_s(self.started),
+            link_listen,
+            socket_buffer_asked_bytes: link.socket_buffers.asked.bytes(),
+            socket_buffer_receive_bytes: link.socket_buffers.receive_granted.bytes(),
+            socket_buffer_send_bytes: link.socket_buffers.send_granted.bytes(),
+            dropped: Dropped {
+                unknown_key: link.dropped.unknown_key,
+                bad_mac: link.dropped.bad_mac,
+                replayed: link.dropped.replayed,
+                crowded: link.dropped.crowded,
+                malformed: link.dropped.malformed,
+                unknown_connection: link.dropped.unknown_connection,
+                undecryptable: link.dropped.undecryptable,
+            },
+            peers: {
+                let peers = link
+                    .peers
+                    .iter()
+                    .filter(|peer| !peer.is_removed && !peer.is_guest);
+                peers.map(peer_status).collect()
+            },
+            sessions_open: self.sessions_open.load(Relaxed),
+            sessions_total: self.sessions_total.load(Relaxed),
+            refused_total: self.refused_total.load(Relaxed),
+            logins_failed_total: self.logins_failed_total.load(Relaxed),
+            transfers_completed_total: self.completed_total.load(Relaxed),
+            transfers_failed_total: self.failed_total.load(Relaxed),
+            ftp_succeeded: totals.0,
+            ftp_failed: totals.1,
+            ftp_durations_s: histograms.0,
+            ftp_rates_bits_per_s: histograms.1,
+            transfer_log_dropped_total: self.log.dropped_total(),
+            optimiser: optimiser_totals(self.coded.seen()),
+            stores: Vec::new(),
+            hides_names: false,
+            admin_listen: String::new(),
+            admin_socket: String::new(),
+            older_processes: Vec::new(),
+            transfers: self.open_transfers(),
+            finished,
+        }
+    }
+}
+
+/// Bytes that were not coded are those of the application.
+fn wan_bytes(coded: &Seen, bytes: u64) -> u64 {
+    coded.wan_bytes + bytes.saturating_sub(coded.bytes)
+}
+
+fn optimiser_totals(seen: Seen) -> OptimiserTotals {
+    OptimiserTotals {
+        bytes: seen.bytes,
+        wan_bytes: seen.wan_bytes,
+        compression_saved_bytes: seen.compression_saved_bytes,
+        deduplication_saved_bytes: seen.deduplication_saved_bytes,
+        processor_s: seen.processor.as_secs_f64(),
+    }
+}
+
+/// Outcomes of a transfer.
+const OPEN: u8 = 0;
+const COMPLETED: u8 = 1;
+const FAILED: u8 = 2;
+
+fn limit_code(limit: Limit) -> u8 {
+    match limit {
+        Limit::Client => 1,
+        Limit::Wan => 2,
+        Limit::Server => 3,
+    }
+}
+
+fn limit_of(code: u8) -> Option<Limit> {
+    match code {
+        1 => Some(Limit::Client),
+        2 => Some(Limit::Wan),
+        3 => Some(Limit::Server),
+        _ => None,
+    }
+}
+
+fn limit_name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Client => "client",
+        Limit::Wan => "WAN",
+        Limit::Server => "server",
+    }
+}
+
+/// A poisoned counter is still a counter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

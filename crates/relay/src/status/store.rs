@@ -1,0 +1,68 @@
+//! What is told of a chunk store.
+
+use serde::{Deserialize, Serialize};
+
+use crate::optimise::Stores;
+
+/// A chunk store that is open. Counts are since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// The name of its folder.
+    pub store: String,
+    pub peer: String,
+    /// Empty: of no tenant.
+    pub tenant: String,
+    /// Chunks that it has, lists of chunks included.
+    pub chunks: u64,
+    pub segments: u64,
+    /// Bytes of the segments on the disk.
+    pub disk_bytes: u64,
+    /// Most bytes of these.
+    pub size_max_bytes: u64,
+    /// Memory of the index.
+    pub index_bytes: u64,
+    /// Chunks that were read from it.
+    pub hits: u64,
+    /// Chunks that were looked for, and not there.
+    pub misses: u64,
+    /// Chunks and segments that were damaged. They cost time, never a byte.
+    pub damaged: u64,
+    /// Chunks that were not kept: the queue to the disk was full, or the disk.
+    pub dropped: u64,
+    /// Segments removed to make room.
+    pub evicted_segments: u64,
+    /// Writes and removals of files that failed.
+    pub write_errors: u64,
+    /// Chunks of earlier runs may be unknown yet.
+    pub is_rebuilding: bool,
+    /// Why nothing new is kept at the moment.
+    #[serde(default)]
+    pub trouble: Option<String>,
+}
+
+impl StoreStatus {
+    /// Those of all stores that are open.
+    pub fn all(stores: &Stores) -> Vec<Self> {
+        let size_max_bytes = stores.size_max().bytes();
+        let all = stores.counts().into_iter();
+        let all = all.map(|(name, counts, trouble)| Self {
+            store: name.folder,
+            peer: name.peer,
+            tenant: name.tenant,
+            chunks: counts.entries,
+            segments: counts.segments,
+            disk_bytes: counts.disk_bytes,
+            size_max_bytes,
+            index_bytes: counts.index_bytes,
+            hits: counts.hits,
+            misses: counts.misses,
+            damaged: counts.damaged,
+            dropped: counts.dropped,
+            evicted_segments: counts.evicted,
+            write_errors: counts.write_errors,
+            is_rebuilding: counts.is_rebuilding,
+            trouble,
+        });
+        all.collect()
+    }
+}
