@@ -222,7 +222,7 @@ pub async fn run(
     let follow_older =
         side_tasks.spawn(older.follow(currently.clone(), |running: &Running| &running.config));
     let mut accepting = JoinSet::new();
-    accepting.spawn(far::serve(relay_now, enrolments));
+    accepting.spawn(far::serve(relay_now, enrolments, []));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {
         predecessor.up().await?;

@@ -21,7 +21,7 @@ use crate::{
     upgrade::PassThroughClients,
 };
 use net::tls::{self, Acceptor, AcceptorError};
-use relay::near::{self, PassThroughDoor};
+use relay::near::{self, FtpFrontDoor, PassThroughDoor};
 
 /// The TLS acceptor of a door; `None`: it has no TLS.
 type DoorAcceptor = Option<Arc<Acceptor>>;
@@ -153,12 +153,10 @@ impl Doors {
             if !self.parts.listeners.contains_key(place) {
                 info!(listen = %listening(&parts, place), "FTP front door");
             }
-            accepting.spawn(near::serve_ftp(
-                parts.listener(place),
-                door.clone(),
-                tls.clone(),
-                relay.clone(),
-            ));
+            let listener = parts.listener(place);
+            let address = listening(&parts, place);
+            let door = FtpFrontDoor::new(door.clone(), address, tls.clone());
+            accepting.spawn(near::serve(listener, Arc::new(door), relay.clone()));
         }
         let mut pass_through = Vec::new();
         for ((control, data), door) in places.pass_through.iter().zip(&config.pass_through) {
@@ -181,11 +179,8 @@ impl Doors {
                 let listen = listening(&parts, place);
                 info!(%listen, target = %forward.target, "forward");
             }
-            accepting.spawn(near::serve_forward(
-                parts.listener(place),
-                forward.clone(),
-                relay.clone(),
-            ));
+            let (listener, forward) = (parts.listener(place), Arc::new(forward.clone()));
+            accepting.spawn(near::serve(listener, forward, relay.clone()));
         }
         for door in std::mem::take(&mut self.pass_through) {
             self.leave(&door, &parts);

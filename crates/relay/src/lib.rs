@@ -17,6 +17,7 @@ mod pairing;
 mod peer_versions;
 mod pump;
 mod relay;
+pub mod service;
 pub mod settings;
 mod shared;
 pub mod spool;
@@ -28,6 +29,7 @@ pub mod wire;
 
 pub use failed_logins::AUDIT;
 pub use relay::{Builder, Relay, Sessions};
+pub use shared::ReachError;
 
 /// Of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -102,7 +102,7 @@ struct State {
 
 /// What a client takes a place for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// A control connection.
     Session,
     /// A connection of a `[[forward]]`.

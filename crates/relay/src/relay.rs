@@ -9,9 +9,14 @@ use std::{
     time::Duration,
 };
 
-use link::{Link, PeerId};
+use link::{Class, Link, PeerId, RecvStream, SendStream};
+use net::{
+    dial::DialError,
+    target::{Endpoint, Host},
+};
 use optimiser::store::Store;
 use tokio::{
+    net::TcpStream,
     sync::{mpsc, watch},
     time::{interval, timeout},
 };
@@ -20,10 +25,11 @@ use crate::{
     limits::Usage,
     optimise::{self, Stores},
     settings::Settings,
-    shared::Shared,
+    shared::{ReachError, Shared},
     spool::{self, Spools},
     status::Registry,
     transfer_log::TransferLog,
+    wire::Service,
 };
 
 /// A running relay with the settings of one moment. A clone is another handle of the same relay.
@@ -118,6 +124,36 @@ impl Relay {
     /// Refuses streams that do not belong to open sessions: another process has taken this one's place, and peers know that.
     pub fn retire(&self) {
         self.0.is_retired.store(true, Relaxed);
+    }
+
+    /// Opens a stream to the far end of the service `name`, through the first peer for `host` that answers. `via` names the
+    /// only peer that may be taken, by its place in the settings.
+    ///
+    /// # Errors
+    /// [`ReachError`] if no peer leads there, or none answers.
+    pub async fn open(
+        &self,
+        name: &'static str,
+        host: &Host,
+        via: Option<usize>,
+        class: Class,
+    ) -> Result<(PeerId, SendStream, RecvStream), ReachError> {
+        let service = |_| (Service::Named(name.to_owned()), ());
+        let (peer, (), send, recv) = self.0.reach(host, via, class, service).await?;
+        Ok((peer, send, recv))
+    }
+
+    /// Connects to a server on behalf of `peer`.
+    ///
+    /// # Errors
+    /// [`DialError`] if the peer may not reach it, or nobody answers there.
+    pub async fn dial(&self, peer: PeerId, target: &Endpoint) -> Result<TcpStream, DialError> {
+        self.0.dial(peer, target).await
+    }
+
+    /// Resolves when open connections must end: the relay's time for a shutdown is over.
+    pub async fn cut_short(&self) {
+        self.0.cut_short().await;
     }
 
     /// Keeps rates and loans up to date, as long as it is polled.

@@ -3,17 +3,20 @@
 use std::{
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
+    time::Duration,
 };
 
 use ftp::{
     logon::FTP_PORT,
     session::{Mode, far::DataWay, near::ClientTls},
 };
-use link::{LinkConfig, PeerId, PublicKey};
+use link::{Identity, LinkConfig, PeerConfig, PeerId, Policy, PublicKey};
 use net::{
     target::{AllowList, Endpoint, Host, Network, ServesPattern},
     tls::{self, CertSource, ServerTls},
 };
+
+use units::ByteCount;
 
 use crate::{limits::Limits, wire::Coding};
 
@@ -151,6 +154,36 @@ pub struct Forward {
 }
 
 impl Settings {
+    /// Settings of a relay with these peers: fair to other traffic, with usual limits. Its peers reach no server through it.
+    pub fn new(identity: Identity, peers: Vec<PeerConfig>) -> Self {
+        let memory_max = MEMORY_MAX.max(memory_least(peers.len()));
+        let of_relay = peers.iter().enumerate();
+        Self {
+            peers: of_relay
+                .map(|(number, of_link)| Peer {
+                    name: of_link.name.clone(),
+                    origin: Origin::File,
+                    id: PeerId(number),
+                    serves: None,
+                    allow: AllowList::default(),
+                    compresses: true,
+                    deduplicates: true,
+                    tenants: Vec::new(),
+                })
+                .collect(),
+            limits: Limits::fitting(link::streams_at_once(memory_max, peers.len())),
+            link: LinkConfig {
+                identity,
+                peers,
+                policy: Policy::Fair,
+                rate_max: None,
+                memory_max,
+                idle_timeout: IDLE_TIMEOUT,
+                memory_file: None,
+            },
+        }
+    }
+
     /// The peers that serve `host`, in the order in which they are tried.
     pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<PeerId> {
         let indices = match via {
@@ -250,6 +283,20 @@ impl Forward {
         admits(self.clients.as_deref(), ip)
     }
 }
+
+/// Memory that the link needs for this number of peers.
+pub fn memory_least(peers: usize) -> ByteCount {
+    ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64)
+}
+
+/// Usual memory of the link. Fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md) with room for a second peer.
+pub const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
+
+/// Memory below which a connection cannot keep its windows and buffers.
+pub const MEMORY_PER_PEER_MIB: u64 = 16;
+
+/// Usual silence after which a session ends: longer than a router's restart.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {
     let ip = ip.to_canonical();

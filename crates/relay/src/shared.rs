@@ -66,7 +66,7 @@ pub(crate) struct Shared {
 
 /// Why no stream could be opened, as a reply's text.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReachError {
+pub enum ReachError {
     #[error("no peer serves {0}")]
     NoPeer(Host),
     #[error("peer {name} ({endpoint}) does not answer; its last answer: {last_answer}")]

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{admin_socket, register::Register};
 use net::target::{AllowEntry, AllowList, Endpoint};
+use relay::settings::{IDLE_TIMEOUT, MEMORY_MAX, MEMORY_PER_PEER_MIB, memory_least};
 
 /// Checks a file, with a register in place of the one beside its key if there is one.
 pub(super) fn check(
@@ -215,11 +216,6 @@ fn memory_max(memory: Option<&Spanned<ByteCount>>, peers: usize) -> Result<ByteC
         Some(memory) => Ok(*memory.get_ref()),
         None => Ok(MEMORY_MAX.max(least)),
     }
-}
-
-/// What the link needs for so many peers.
-pub(crate) fn memory_least(peers: usize) -> ByteCount {
-    ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64)
 }
 
 fn idle_timeout(time: Option<&Spanned<Duration>>) -> Result<Duration, Problem> {
@@ -416,20 +412,11 @@ const LINK_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::U
 pub(super) const ADMIN_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 
-/// Fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md) with room for a second peer.
-const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
-
-/// Memory below which a connection cannot keep its windows and buffers.
-const MEMORY_PER_PEER_MIB: u64 = 16;
-
 /// Slower, and a full packet takes longer than the link waits for answers.
 pub(crate) const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
 /// Shorter, and a few lost packets at a long round trip end the connection.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-
-/// Default silence after which a session ends: longer than a router's restart.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Default time for draining at a shutdown, within systemd's 90 s.
 const DRAIN_MAX: Duration = Duration::from_secs(10);

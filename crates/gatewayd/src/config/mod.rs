@@ -30,10 +30,7 @@ use std::{
 use rustls::pki_types::CertificateDer;
 
 pub use self::{admin_token::AdminToken, peer_name::may_be_name};
-pub(crate) use self::{
-    check::{RATE_MAX_MIN, memory_least},
-    intercepted::Intercepted,
-};
+pub(crate) use self::{check::RATE_MAX_MIN, intercepted::Intercepted};
 
 use crate::register::Register;
 use net::{target::Host, tls::CertSource};

@@ -4,7 +4,8 @@
 use link::{PeerConfig, PeerId, PublicKey};
 use units::ByteCount;
 
-use crate::config::{Config, Forward, FtpDoor, PassThrough, memory_least};
+use crate::config::{Config, Forward, FtpDoor, PassThrough};
+use relay::settings::memory_least;
 
 /// A configuration to go on with.
 pub(super) struct Plan {

@@ -2,33 +2,34 @@
 
 mod connect;
 mod data;
+mod forward;
 mod opened;
 mod session;
 
 use std::{
+    collections::HashMap,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use ftp::session::ToNear;
 use futures_util::future::BoxFuture;
-use link::{Incoming, Link, PeerId, PublicKey, RecvStream, SendStream};
+use link::{Incoming, Link, PublicKey, RecvStream, SendStream};
 use tokio::{sync::watch, time::timeout};
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{Instrument, debug, info_span, warn};
 
 use opened::Opened;
 
 use crate::{
-    forward,
     optimise::{Key, lend},
     pairing::{DataStream, Stream},
     relay::Relay,
+    service::{FarService, ServiceStream},
     settings::Origin,
     shared::Shared,
     truncation::{KnownSession, SessionKey},
-    wire::{Coding, Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
+    wire::{Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
 };
-use net::{socket, target::Endpoint};
 
 /// A gateway that has come with an invite and wants to be a peer.
 #[derive(Debug)]
@@ -48,32 +49,47 @@ pub trait Enrol: Send + Sync {
 }
 
 /// Serves the streams that peers open, until the link shuts down. Each session takes on the settings that `current` has then.
-/// `enrolments` makes peers of gateways that come with an invite.
-pub async fn serve(current: watch::Receiver<Relay>, enrolments: Arc<dyn Enrol>) {
+/// `enrolments` makes peers of gateways that come with an invite; `services` are those that have no message of their own.
+pub async fn serve(
+    current: watch::Receiver<Relay>,
+    enrolments: Arc<dyn Enrol>,
+    services: impl IntoIterator<Item = Arc<dyn FarService>>,
+) {
     let relay = current.borrow().clone();
+    let services = services.into_iter().map(|it| (it.name(), it));
+    let ends = Arc::new(Ends {
+        enrolments,
+        services: services.collect(),
+    });
     tokio::select! {
-        () = accept(relay.link(), current, enrolments) => {}
+        () = accept(relay.link(), current, ends) => {}
         () = relay.keep_up() => {}
     }
 }
 
-async fn accept(link: &Link, current: watch::Receiver<Relay>, enrolments: Arc<dyn Enrol>) {
+/// Far ends that this gateway has besides FTP and forwards.
+struct Ends {
+    enrolments: Arc<dyn Enrol>,
+    services: HashMap<&'static str, Arc<dyn FarService>>,
+}
+
+async fn accept(link: &Link, current: watch::Receiver<Relay>, ends: Arc<Ends>) {
     while let Some(incoming) = link.accept().await {
         let Relay(shared) = current.borrow().clone();
         let Some(alive) = shared.alive.upgrade() else {
             return;
         };
         let span = info_span!("far", peer = shared.peer_name(incoming.peer));
-        let enrolments = enrolments.clone();
+        let ends = ends.clone();
         let serve = async move {
-            serve_stream(incoming, &shared, &*enrolments).await;
+            serve_stream(incoming, &shared, &ends).await;
             drop(alive);
         };
         tokio::spawn(serve.instrument(span));
     }
 }
 
-async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, enrolments: &dyn Enrol) {
+async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
     let Incoming {
         peer,
         mut send,
@@ -134,7 +150,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, enrolments: &dyn
                 public_key,
                 name,
             };
-            enrolments.enrol(candidate, send).await;
+            ends.enrolments.enrol(candidate, send).await;
         }
         Service::Forward { target, coding } => {
             let stream = Stream {
@@ -142,7 +158,28 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, enrolments: &dyn
                 recv,
                 first: decoder.into_rest(),
             };
-            forward(shared, peer, target, stream, coding).await;
+            forward::serve(shared, peer, target, stream, coding).await;
+        }
+        Service::Named(name) => {
+            let Some(service) = ends.services.get(name.as_str()) else {
+                let name = ftp::command::escape(name.as_bytes());
+                warn!(
+                    name,
+                    "a stream for a service that this gateway does not have"
+                );
+                return send.reset(reset::NOT_ALLOWED);
+            };
+            let stream = ServiceStream {
+                peer,
+                send,
+                recv,
+                first: decoder.into_rest(),
+            };
+            let served = service.clone().serve(stream, Relay(shared.clone()));
+            tokio::select! {
+                () = served => {}
+                () = shared.cut_short() => {}
+            }
         }
         Service::FtpSession {
             version,
@@ -238,45 +275,6 @@ async fn read_hello(recv: &mut RecvStream, decoder: &mut Decoder) -> Result<Hell
             Ok(Some(bytes)) => decoder.push(&bytes),
             Ok(None) | Err(_) => return Err(WireError::Truncated),
         }
-    }
-}
-
-async fn forward(
-    shared: &Arc<Shared>,
-    peer: PeerId,
-    target: Endpoint,
-    mut stream: Stream,
-    coding: Option<Coding>,
-) {
-    let tcp = match shared.dial(peer, &target).await {
-        Ok(tcp) => tcp,
-        Err(error) => {
-            shared.registry.refused();
-            warn!(%target, %error, "not forwarded");
-            let code = if error.is_refusal() {
-                reset::NOT_ALLOWED
-            } else {
-                reset::UNREACHABLE
-            };
-            stream.recv.stop(code);
-            return stream.send.reset(code);
-        }
-    };
-    if let Err(error) = socket::tune_forward(&tcp) {
-        debug!(%error, "socket options");
-    }
-    let coding = coding.map(|offer| shared.settings.coding_with(peer, &offer));
-    let name = target.to_string();
-    let transfer = shared
-        .registry
-        .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
-    let result = tokio::select! {
-        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
-        () = shared.cut_short() => return,
-    };
-    match result {
-        Ok(()) => transfer.completed(),
-        Err(error) => info!(%target, %error, "forward broken"),
     }
 }
 

@@ -19,7 +19,11 @@ use tokio::{
 };
 use tracing::{Instrument, info, info_span};
 
-use super::{ForwardOptions, accept, relay_forward, turned_away};
+use super::{
+    accept,
+    forward::{ForwardOptions, relay_forward},
+    turned_away,
+};
 use crate::{
     limits::{Place, Purpose, Reached},
     relay::Relay,

@@ -77,6 +77,8 @@ pub enum Service {
         /// Whether the near gateway, which asked for the session, sends the data.
         of_near: bool,
     },
+    /// A service by its name; what follows is its own.
+    Named(String),
     /// A gateway that has come with an invite wants to be a peer by this key from now on. One [`EnrolReply`] follows.
     Enrol {
         /// The token of the invite.
@@ -206,6 +208,10 @@ impl Wire for Hello {
                 put_text(body, name);
                 5
             }
+            Service::Named(name) => {
+                put_text(body, name);
+                7
+            }
         }
     }
 
@@ -275,6 +281,7 @@ impl Wire for Hello {
                 transfer: TransferId(reader.u32()?),
                 of_near: reader.flag()?,
             },
+            7 => Service::Named(reader.text()?),
             other => return Err(BodyError::UnknownType(other).into()),
         };
         #[cfg(fuzz_canary)]

@@ -80,6 +80,7 @@ fn every_message_reads_back() {
             transfer,
             of_near: true,
         },
+        Service::Named("echo".to_owned()),
         Service::Enrol {
             token: [9; 16],
             public_key: link::PublicKey([7; 32]),

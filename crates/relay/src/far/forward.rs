@@ -1,0 +1,54 @@
+//! Forwards: connects to the server of a stream.
+
+use std::sync::Arc;
+
+use link::PeerId;
+use tracing::{debug, info, warn};
+
+use crate::{
+    forward,
+    pairing::Stream,
+    shared::Shared,
+    wire::{Coding, reset},
+};
+use net::{socket, target::Endpoint};
+
+/// Relays between a stream and its server.
+pub(super) async fn serve(
+    shared: &Arc<Shared>,
+    peer: PeerId,
+    target: Endpoint,
+    mut stream: Stream,
+    coding: Option<Coding>,
+) {
+    let tcp = match shared.dial(peer, &target).await {
+        Ok(tcp) => tcp,
+        Err(error) => {
+            shared.registry.refused();
+            warn!(%target, %error, "not forwarded");
+            let code = if error.is_refusal() {
+                reset::NOT_ALLOWED
+            } else {
+                reset::UNREACHABLE
+            };
+            stream.recv.stop(code);
+            return stream.send.reset(code);
+        }
+    };
+    if let Err(error) = socket::tune_forward(&tcp) {
+        debug!(%error, "socket options");
+    }
+    let coding = coding.map(|offer| shared.settings.coding_with(peer, &offer));
+    let name = target.to_string();
+    let transfer = shared
+        .registry
+        .transfer("forward", false, 0, shared.peer_name(peer), "", &name);
+    let result = tokio::select! {
+        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
+        () = shared.cut_short() => return,
+    };
+    match result {
+        Ok(()) => transfer.completed(),
+        Err(error) => info!(%target, %error, "forward broken"),
+    }
+}

@@ -1,0 +1,171 @@
+//! Forwards: any TCP service behind a peer.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use link::Class;
+use tokio::net::TcpStream;
+use tracing::{Span, debug, info, info_span, warn};
+
+use crate::{
+    forward,
+    limits::{Purpose, Reached},
+    pairing::Stream,
+    relay::Relay,
+    service::{Client, NearService},
+    settings::Forward,
+    shared::Shared,
+    status::Transfer,
+    wire::{Coding, Service},
+};
+use net::socket;
+
+impl NearService for Forward {
+    fn span(&self, session: u64, client: SocketAddr) -> Span {
+        info_span!("forward", session, %client)
+    }
+
+    fn purpose(&self) -> Purpose {
+        Purpose::Forward
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        Self::admits(self, client)
+    }
+
+    fn turn_away(&self, connection: TcpStream, _: Reached) {
+        // What the client expects to read is not known.
+        socket::abort(connection);
+    }
+
+    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Client {
+                connection,
+                address,
+                session,
+            } = client;
+            let options = ForwardOptions::FORWARD;
+            relay_forward(connection, address, session, options, &self, &relay.0).await;
+        })
+    }
+}
+
+/// How a connection is forwarded.
+pub(super) struct ForwardOptions<'a> {
+    /// The kind's name in `status`.
+    pub(super) kind: &'static str,
+    pub(super) class: Class,
+    /// Time without a byte after which it is reset, unless `is_needed` says otherwise.
+    pub(super) patience: Option<Duration>,
+    pub(super) is_needed: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl ForwardOptions<'_> {
+    /// Any TCP service: it knows best how long it may be silent.
+    const FORWARD: ForwardOptions<'static> = ForwardOptions {
+        kind: "forward",
+        class: Class::Bulk,
+        patience: None,
+        is_needed: &|| false,
+    };
+
+    /// Resolves when nothing moves on a connection that nothing else needs.
+    async fn given_up(&self, transfer: &Transfer) {
+        let Some(patience) = self.patience else {
+            return std::future::pending().await;
+        };
+        loop {
+            stalled(transfer, patience).await;
+            if !(self.is_needed)() {
+                return;
+            }
+        }
+    }
+}
+
+/// Relays a client's connection to the target of `forward`.
+pub(super) async fn relay_forward(
+    tcp: TcpStream,
+    client: SocketAddr,
+    number: u64,
+    options: ForwardOptions<'_>,
+    forward: &Forward,
+    shared: &Shared,
+) {
+    let target = &forward.target;
+    let coding = forward.compresses.then_some(Coding {
+        compresses: true,
+        store: None,
+    });
+    let service = |peer| {
+        let service = Service::Forward {
+            target: target.clone(),
+            coding: coding.clone(),
+        };
+        let own = coding
+            .as_ref()
+            .map(|coding| shared.settings.coding_with(peer, coding));
+        (service, own)
+    };
+    let reached = shared
+        .reach(&target.host, forward.via, options.class, service)
+        .await;
+    let (peer, coding, send, recv) = match reached {
+        Ok(reached) => reached,
+        Err(error) => {
+            shared.registry.refused();
+            warn!(%target, %error, "not forwarded");
+            return socket::abort(tcp);
+        }
+    };
+    if let Err(error) = socket::tune_forward(&tcp) {
+        debug!(%error, "socket options");
+    }
+    let transfer = shared.registry.transfer(
+        options.kind,
+        true,
+        number,
+        shared.peer_name(peer),
+        &client.to_string(),
+        &target.to_string(),
+    );
+    info!(%target, peer = shared.peer_name(peer), "forwarding");
+    let stream = Stream {
+        send,
+        recv,
+        first: Bytes::new(),
+    };
+    let result = tokio::select! {
+        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
+        () = options.given_up(&transfer) => return info!("nothing moved for too long"),
+        () = shared.cut_short() => return,
+    };
+    let (up_bytes, down_bytes) = (transfer.meters().0.bytes(), transfer.meters().1.bytes());
+    match result {
+        Ok(()) => {
+            transfer.completed();
+            info!(up_bytes, down_bytes, "forward complete");
+        }
+        Err(error) => info!(up_bytes, down_bytes, %error, "forward broken"),
+    }
+}
+
+/// Resolves when for so long nothing has moved.
+async fn stalled(transfer: &Transfer, patience: Duration) {
+    let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
+    let mut before = moved();
+    loop {
+        tokio::time::sleep(patience).await;
+        let now = moved();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}

@@ -1,0 +1,71 @@
+//! The two ends of a service that a relay carries: what becomes of clients on one side, and of streams on the other.
+//!
+//! A new service implements both traits in a module of its own. FTP sessions and forwards are such services, too.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use link::{PeerId, RecvStream, SendStream};
+use tokio::net::TcpStream;
+use tracing::Span;
+
+use crate::{
+    limits::{Purpose, Reached},
+    relay::Relay,
+};
+
+/// The near end of a service: what becomes of the clients of a front door.
+pub trait NearService: fmt::Debug + Send + Sync + 'static {
+    /// Its name and the client, in front of all that is logged for this client.
+    fn span(&self, session: u64, client: SocketAddr) -> Span;
+
+    /// The limit that its clients count against.
+    fn purpose(&self) -> Purpose;
+
+    /// Whether a client of this address may use it.
+    fn admits(&self, client: IpAddr) -> bool;
+
+    /// Closes the connection of a client that may not use it now, and says why where its protocol can.
+    fn turn_away(&self, connection: TcpStream, reached: Reached);
+
+    /// Serves a client until it leaves. Streams to a far end come from [`Relay::open`].
+    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()>;
+}
+
+/// A client of a front door.
+#[derive(Debug)]
+pub struct Client {
+    /// Its connection.
+    pub connection: TcpStream,
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// Number of its session, unique among this relay's.
+    pub session: u64,
+}
+
+/// The far end of a service: what becomes of the streams that near ends open for it.
+pub trait FarService: fmt::Debug + Send + Sync + 'static {
+    /// Name by which near ends ask for it.
+    fn name(&self) -> &'static str;
+
+    /// Serves a stream until it ends. Servers are reached by [`Relay::dial`].
+    fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()>;
+}
+
+/// A link stream between the two ends of a service.
+#[derive(Debug)]
+pub struct ServiceStream {
+    /// The gateway at the other end.
+    pub peer: PeerId,
+    /// Bytes to the other end.
+    pub send: SendStream,
+    /// Bytes from the other end, behind those of `first`.
+    pub recv: RecvStream,
+    /// What has come already.
+    pub first: Bytes,
+}

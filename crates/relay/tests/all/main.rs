@@ -1,0 +1,3 @@
+//! Relays that programs build for themselves.
+
+mod service;

@@ -1,0 +1,197 @@
+//! A service that is in neither gateway: both its ends are in this module alone.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "plays the clients around two relays"
+)]
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use link::{Class, Identity, Link, PeerConfig, PublicKey, SendStream};
+use net::{socket, target::Host};
+use relay::{
+    Relay, Sessions,
+    far::{self, Candidate, Enrol},
+    limits::{Purpose, Reached},
+    near,
+    service::{Client, FarService, NearService, ServiceStream},
+    settings::Settings,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::timeout,
+};
+use tracing::{Span, info_span};
+
+/// Near end of an echo service: a connection goes to the far end of the only peer.
+#[derive(Debug)]
+struct EchoDoor;
+
+/// Far end of an echo service: what comes goes back.
+#[derive(Debug)]
+struct Echo;
+
+const NAME: &str = "echo";
+
+impl NearService for EchoDoor {
+    fn span(&self, session: u64, client: SocketAddr) -> Span {
+        info_span!("echo", session, %client)
+    }
+
+    fn purpose(&self) -> Purpose {
+        Purpose::Forward
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        client.is_loopback()
+    }
+
+    fn turn_away(&self, connection: TcpStream, _: Reached) {
+        socket::abort(connection);
+    }
+
+    fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let anywhere = Host::parse("echo.invalid").expect("a name");
+            let opened = relay.open(NAME, &anywhere, Some(0), Class::Bulk).await;
+            let Ok((_, mut send, mut recv)) = opened else {
+                return socket::abort(client.connection);
+            };
+            let (mut from_client, mut to_client) = client.connection.into_split();
+            let up = async move {
+                let mut bytes = vec![0; 65_536];
+                while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
+                    let sent = send.write(bytes[..count].to_vec().into()).await;
+                    if sent.is_err() {
+                        return;
+                    }
+                }
+                send.finish();
+                // Dropped before the peer has all, it would be a reset.
+                let _ = send.closed().await;
+            };
+            let down = async move {
+                while let Ok(Some(bytes)) = recv.read().await {
+                    if to_client.write_all(&bytes).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::join!(up, down);
+        })
+    }
+}
+
+impl FarService for Echo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn serve(self: Arc<Self>, stream: ServiceStream, _: Relay) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let ServiceStream {
+                mut send,
+                mut recv,
+                first,
+                ..
+            } = stream;
+            if !first.is_empty() && send.write(first).await.is_err() {
+                return;
+            }
+            while let Ok(Some(bytes)) = recv.read().await {
+                if send.write(bytes).await.is_err() {
+                    return;
+                }
+            }
+            send.finish();
+            let _ = send.closed().await;
+        })
+    }
+}
+
+/// Makes a peer of nobody.
+struct NoEnrolment;
+
+impl Enrol for NoEnrolment {
+    fn enrol(&self, _: Candidate, _: SendStream) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// A relay on loopback with one peer.
+fn relay(
+    identity: Identity,
+    peer: PublicKey,
+    endpoint: Option<SocketAddr>,
+    service: Option<Arc<dyn FarService>>,
+) -> (Relay, Sessions) {
+    let of_link = PeerConfig {
+        name: "other".to_owned(),
+        public_keys: vec![peer],
+        endpoint: endpoint.map(|it| it.to_string()),
+        rate_max: None,
+        is_guest: false,
+    };
+    let settings = Settings::new(identity, vec![of_link]);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let link = Link::start(socket, settings.link.clone()).expect("a link");
+    let (relay, sessions) = Relay::builder(link, settings).build();
+    let (_, current) = watch::channel(relay.clone());
+    tokio::spawn(far::serve(current, Arc::new(NoEnrolment), service));
+    (relay, sessions)
+}
+
+/// Two relays, the far one with or without the echo service, and the address of the near one's door.
+async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Relay, [Sessions; 2]) {
+    let [near, far] = [(); 2].map(|()| Identity::generate());
+    let keys = (near.public_key(), far.public_key());
+    let (far, far_sessions) = relay(far, keys.0, None, service);
+    let endpoint = Some(far.link().local_addr());
+    let (near, near_sessions) = relay(near, keys.1, endpoint, None);
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+    let at = listener.local_addr().expect("bound");
+    tokio::spawn(near::serve(listener, Arc::new(EchoDoor), near));
+    (at, far, [near_sessions, far_sessions])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_of_its_own_crosses_the_link() {
+    let (door, far, sessions) = pair(Some(Arc::new(Echo))).await;
+    let sent: Vec<u8> = (0..3_000_000_u32).map(|it| (it % 251) as u8).collect();
+    let (mut from_door, mut to_door) = TcpStream::connect(door).await.expect("open").into_split();
+    let expected = sent.clone();
+    tokio::spawn(async move {
+        to_door.write_all(&sent).await.expect("it is read");
+        to_door.shutdown().await.expect("open");
+    });
+    let mut read = Vec::new();
+    let all = timeout(PATIENCE, from_door.read_to_end(&mut read)).await;
+    all.expect("in time").expect("an orderly end");
+    assert!(
+        read == expected,
+        "{} of {} bytes",
+        read.len(),
+        expected.len()
+    );
+    drop(sessions);
+    far.link().shutdown(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_the_far_end_does_not_have_is_refused() {
+    let (door, _far, _sessions) = pair(None).await;
+    let mut client = TcpStream::connect(door).await.expect("open");
+    let mut read = Vec::new();
+    let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
+    let _ = ended.expect("the client hears of it");
+    assert!(read.is_empty());
+}
+
+/// Longer than any step takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
