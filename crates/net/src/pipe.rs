@@ -1,0 +1,234 @@
+//! Connections within this process, with the semantics of TCP that sessions rely on.
+//!
+//! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the other, whole and
+//! in order. Each direction holds at most [`CAPACITY_BYTES`]. A direction ends in order or by a
+//! reset, as a TCP connection does. A [`Network`] gives pipes addresses. No socket is involved, so
+//! no other process can connect.
+
+mod direction;
+mod network;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    future::poll_fn,
+    io::{self, IoSlice},
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    task::coop::poll_proceed,
+};
+
+use self::direction::Direction;
+pub use self::{
+    direction::CAPACITY_BYTES,
+    network::{Network, PipeListener},
+};
+
+/// One end of a connection within this process.
+///
+/// Dropping it ends the connection in order, unless [`mark_abort`](Self::mark_abort) was called.
+#[derive(Debug)]
+pub struct Pipe {
+    /// The direction that this end reads.
+    inbound: Arc<Direction>,
+    /// The direction that this end writes.
+    outbound: Arc<Direction>,
+    local: SocketAddr,
+    peer: SocketAddr,
+    network: Option<Network>,
+    /// Dropping this end resets the connection.
+    is_abort: AtomicBool,
+}
+
+impl Pipe {
+    /// Returns both ends of a connection that belongs to no [`Network`]. Their addresses have port 0.
+    pub fn pair() -> (Self, Self) {
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self::joined(nowhere, nowhere, None)
+    }
+
+    /// Returns the ends at `here` and `there`.
+    fn joined(here: SocketAddr, there: SocketAddr, network: Option<Network>) -> (Self, Self) {
+        let (one, other) = (Arc::<Direction>::default(), Arc::<Direction>::default());
+        let near = Self {
+            inbound: one.clone(),
+            outbound: other.clone(),
+            local: here,
+            peer: there,
+            network: network.clone(),
+            is_abort: AtomicBool::new(false),
+        };
+        let far = Self {
+            inbound: other,
+            outbound: one,
+            local: there,
+            peer: here,
+            network,
+            is_abort: AtomicBool::new(false),
+        };
+        (near, far)
+    }
+
+    /// Address of this end.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Address of the other end.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The network of these addresses. Ends of [`Pipe::pair`] have none.
+    pub fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// Makes the drop of this end a reset: the other end's reads and writes then fail with
+    /// [`io::ErrorKind::ConnectionReset`], and unread bytes are lost.
+    pub fn mark_abort(&self) {
+        self.is_abort.store(true, Ordering::Relaxed);
+    }
+
+    /// Revokes [`mark_abort`](Self::mark_abort).
+    pub fn mark_orderly(&self) {
+        self.is_abort.store(false, Ordering::Relaxed);
+    }
+
+    /// Ends the outbound direction. The other end reads the rest, and then the end.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] after a reset.
+    pub fn finish(&self) -> io::Result<()> {
+        self.outbound.finish()
+    }
+
+    /// Waits for bytes and copies some without reading them. Returns 0 at the end.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] after a reset.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.inbound.poll_peek(cx, bytes)).await
+    }
+
+    /// Whether bytes or the end can be read now.
+    pub fn has_unread(&self) -> bool {
+        self.inbound.has_unread()
+    }
+
+    /// Waits until the other end has ended its direction, even if unread bytes precede the end.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] after a reset.
+    pub async fn ended(&self) -> io::Result<()> {
+        self.inbound.ended().await
+    }
+
+    /// Waits for a reset. An orderly end is none.
+    pub async fn until_error(&self) -> io::Error {
+        self.inbound.reset().await
+    }
+
+    /// Waits until the other end has read all bytes written here, and the end if there is one.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] after a reset, [`io::ErrorKind::BrokenPipe`] after a close,
+    /// if bytes were unread then.
+    pub async fn acknowledged(&self) -> io::Result<()> {
+        self.outbound.acknowledged().await
+    }
+
+    /// Written bytes that the other end has not read.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.outbound.unread_bytes()
+    }
+
+    /// Reads what is there, as [`AsyncRead::poll_read`] does. Remembers one task.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] after a reset.
+    pub fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let budget = ready!(poll_proceed(cx));
+        let read = ready!(self.inbound.poll_read(cx, buf));
+        budget.made_progress();
+        Poll::Ready(read)
+    }
+
+    /// Writes what fits, as [`AsyncWrite::poll_write_vectored`] does. Remembers one task.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] after a reset; [`io::ErrorKind::BrokenPipe`] after
+    /// [`finish`](Self::finish), and after the drop of the other end.
+    pub fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let budget = ready!(poll_proceed(cx));
+        let written = ready!(self.outbound.poll_write(cx, parts));
+        budget.made_progress();
+        Poll::Ready(written)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        if *self.is_abort.get_mut() {
+            self.outbound.abort();
+            self.inbound.abort();
+        } else {
+            // After a reset there is nothing left to end.
+            let _ = self.outbound.finish();
+            self.inbound.close_reader();
+        }
+    }
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Self::poll_read(&self, cx, buf)
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write(&self, cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write(&self, cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.finish())
+    }
+}

@@ -1,0 +1,185 @@
+//! Addresses of pipes.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use super::Pipe;
+
+/// A loopback network within this process. Clones are the same network.
+///
+/// Its addresses are 127.0.0.1 with ports of its own, which have nothing to do with those of the
+/// system.
+#[derive(Clone, Default)]
+pub struct Network(Arc<Mutex<Ports>>);
+
+#[derive(Default)]
+struct Ports {
+    listening: HashMap<u16, Arc<Queue>>,
+    /// Ports given so far; the next one follows from it.
+    given: u32,
+}
+
+/// Connections that a listener has not accepted. Locked only while the ports are.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<Pipe>>,
+    arrived: Notify,
+}
+
+/// A listener in a [`Network`]. Dropping it frees its address and resets what it has not accepted.
+pub struct PipeListener {
+    network: Network,
+    at: SocketAddr,
+    queue: Arc<Queue>,
+}
+
+impl Network {
+    /// Returns a network without listeners.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Listens at an unused port.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] if there is none.
+    pub fn listen(&self) -> io::Result<PipeListener> {
+        let queue = Arc::<Queue>::default();
+        let mut ports = self.lock();
+        let port = ports.unused().ok_or(io::ErrorKind::AddrInUse)?;
+        ports.listening.insert(port, queue.clone());
+        drop(ports);
+        Ok(PipeListener {
+            network: self.clone(),
+            at: address(port),
+            queue,
+        })
+    }
+
+    /// Connects to a listener of this network. The listener may accept later.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`] if no listener has the address, or if its queue is full.
+    pub fn connect(&self, at: SocketAddr) -> io::Result<Pipe> {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        if at.ip().to_canonical() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+            return Err(refused());
+        }
+        // Held until the pipe is queued, so that no listener goes meanwhile.
+        let mut ports = self.lock();
+        let queue = ports.listening.get(&at.port()).ok_or_else(refused)?.clone();
+        let mut waiting = queue.lock();
+        if waiting.len() >= BACKLOG_MAX {
+            return Err(refused());
+        }
+        let from = ports.unused().ok_or(io::ErrorKind::AddrInUse)?;
+        let (here, there) = Pipe::joined(address(from), address(at.port()), Some(self.clone()));
+        waiting.push_back(there);
+        drop((waiting, ports));
+        queue.arrived.notify_one();
+        Ok(here)
+    }
+
+    #[cfg(test)]
+    pub(super) fn listening(&self) -> usize {
+        self.lock().listening.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ports> {
+        // Each change leaves the table whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ports {
+    /// Returns a port at which nothing listens, another one each time.
+    fn unused(&mut self) -> Option<u16> {
+        let count = u32::from(u16::MAX - PORT_MIN) + 1;
+        (0..count).find_map(|_| {
+            let port = PORT_MIN + (self.given % count) as u16;
+            self.given = self.given.wrapping_add(1);
+            (!self.listening.contains_key(&port)).then_some(port)
+        })
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Pipe>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PipeListener {
+    /// The next connection. Cancel safe.
+    pub async fn accept(&self) -> Pipe {
+        loop {
+            let next = self.queue.lock().pop_front();
+            if let Some(pipe) = next {
+                return pipe;
+            }
+            self.queue.arrived.notified().await;
+        }
+    }
+
+    /// Whether a connection waits.
+    pub fn has_waiting(&self) -> bool {
+        !self.queue.lock().is_empty()
+    }
+
+    /// The address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// The network of that address.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+}
+
+impl Drop for PipeListener {
+    fn drop(&mut self) {
+        self.network.lock().listening.remove(&self.at.port());
+        // None follows, since nothing finds the queue any more.
+        let waiting = std::mem::take(&mut *self.queue.lock());
+        for pipe in waiting {
+            pipe.mark_abort();
+        }
+    }
+}
+
+impl PartialEq for Network {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Network {}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PipeListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PipeListener").field(&self.at).finish()
+    }
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Most connections that wait at one listener: as many as a kernel's listener usually has.
+const BACKLOG_MAX: usize = 128;
+
+/// FTP sessions refuse to connect to privileged ports.
+const PORT_MIN: u16 = 1024;
