@@ -48,6 +48,8 @@ pub(crate) struct LocalFiles {
     parts: Parts,
     /// Permissions of a new file, where its folder does not decide.
     usual_mode: OnceLock<u32>,
+    /// The folder that was asked last for permissions of new files, and its answer.
+    inherited_mode: Mutex<Option<(Vec<u8>, Option<u32>)>>,
 }
 
 /// Which side of a job files are on.
@@ -75,7 +77,7 @@ struct LocalRoot {
 }
 
 /// Where a path is: a name in an open folder.
-struct Place {
+pub(crate) struct Place {
     folder: Arc<dyn Folder>,
     name: Vec<u8>,
 }
@@ -169,6 +171,7 @@ impl LocalFiles {
             folders: Mutex::default(),
             parts: Parts::default(),
             usual_mode: OnceLock::new(),
+            inherited_mode: Mutex::default(),
         })
     }
 
@@ -335,11 +338,24 @@ impl LocalFiles {
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] where the name is taken: by a part that is being written, or by what is not this user's.
     pub(crate) fn create_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
-        let place = self.place(part, Links::Refuse)?;
+        self.create_part_in(&self.part_place(part)?, part)
+    }
+
+    /// The place of a part, for several steps in a row.
+    pub(crate) fn part_place(&self, part: &[u8]) -> io::Result<Place> {
+        self.place(part, Links::Refuse)
+    }
+
+    /// Makes a part in its place, as [`create_part`](Self::create_part) does.
+    pub(crate) fn create_part_in(
+        &self,
+        place: &Place,
+        part: &[u8],
+    ) -> io::Result<Arc<dyn OpenFile>> {
         for _ in 0..CREATIONS_MAX {
             match place.folder.open(&place.name, Opening::New) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    if self.remove_left(&place, false)? == LeftFile::Kept {
+                    if self.remove_left(place, false)? == LeftFile::Kept {
                         return Err(error);
                     }
                 }
@@ -424,27 +440,55 @@ impl LocalFiles {
         path: &[u8],
         modified_unix_s: Option<i64>,
     ) -> io::Result<()> {
-        let place = self.place(part, Links::Refuse)?;
-        if part != path {
-            match place.folder.stat(&last_name(path), Links::Refuse) {
-                Ok(replaced) if replaced.kind == FileKind::File => {
-                    file.set_access(replaced.access)?;
-                }
-                _ => {
-                    let access = file.stat()?.access;
-                    // Where the mount decides, a part has other permissions, and keeps them.
-                    if access.mode == OWNER_ALONE {
-                        let mode = place.folder.inherited_mode();
-                        let usual = || *self.usual_mode.get_or_init(|| self.system.usual_mode());
-                        let mode = mode.unwrap_or_else(usual);
-                        match file.set_access(Access { mode, ..access }) {
-                            Err(error) if is_refusal(&error) => {}
-                            set => set?,
-                        }
+        match part == path {
+            true => Self::sync_part(file, modified_unix_s),
+            false => self.complete_part_in(&self.part_place(part)?, file, path, modified_unix_s),
+        }
+    }
+
+    /// Completes a part in its place, as [`complete_part`](Self::complete_part) does.
+    pub(crate) fn complete_part_in(
+        &self,
+        place: &Place,
+        file: &dyn OpenFile,
+        path: &[u8],
+        modified_unix_s: Option<i64>,
+    ) -> io::Result<()> {
+        match place.folder.stat(&last_name(path), Links::Refuse) {
+            Ok(replaced) if replaced.kind == FileKind::File => {
+                file.set_access(replaced.access)?;
+            }
+            _ => {
+                let access = file.stat()?.access;
+                // Where the mount decides, a part has other permissions, and keeps them.
+                if access.mode == OWNER_ALONE {
+                    let mode = self.inherited_mode(place, parent(path).unwrap_or_default());
+                    let usual = || *self.usual_mode.get_or_init(|| self.system.usual_mode());
+                    let mode = mode.unwrap_or_else(usual);
+                    match file.set_access(Access { mode, ..access }) {
+                        Err(error) if is_refusal(&error) => {}
+                        set => set?,
                     }
                 }
             }
         }
+        Self::sync_part(file, modified_unix_s)
+    }
+
+    /// Permissions that the folder of a place gives to new files. The files of one folder ask once.
+    fn inherited_mode(&self, place: &Place, folder: &[u8]) -> Option<u32> {
+        let mut last = self.inherited_mode.lock().expect("nobody panics with it");
+        if let Some((asked, mode)) = &*last
+            && asked == folder
+        {
+            return *mode;
+        }
+        let mode = place.folder.inherited_mode();
+        *last = Some((folder.to_vec(), mode));
+        mode
+    }
+
+    fn sync_part(file: &dyn OpenFile, modified_unix_s: Option<i64>) -> io::Result<()> {
         if let Some(unix_s) = modified_unix_s {
             file.set_modified(unix_s)?;
         }
@@ -457,7 +501,11 @@ impl LocalFiles {
         if part == path {
             return Ok(());
         }
-        let place = self.place(part, Links::Refuse)?;
+        self.name_part_in(&self.part_place(part)?, path)
+    }
+
+    /// Gives a part in its place its name, as [`name_part`](Self::name_part) does.
+    pub(crate) fn name_part_in(&self, place: &Place, path: &[u8]) -> io::Result<()> {
         place.folder.rename(&place.name, &last_name(path))
     }
 

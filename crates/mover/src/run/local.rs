@@ -94,7 +94,7 @@ impl LocalEnd {
         let open = move || {
             let file = match at {
                 _ if is_in_place => files.open_in_place(&part)?,
-                0 => files.create_part(&part)?,
+                0 => return files.create_part(&part),
                 _ => files.open_part(&part)?,
             };
             // A device has no length.
@@ -181,10 +181,13 @@ impl LocalEnd {
 
     /// Gives a complete part its name.
     pub(super) async fn name(&mut self, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
-        let (from, to) = (local(part), local(path));
-        let what = format!("renaming {} to {}", shown(&from), shown(&to));
+        let failed = renaming(part, path);
         let (files, part, path) = (self.files.clone(), part.to_vec(), path.to_vec());
-        on_disk(move || files.name_part(&part, &path), what).await?;
+        let named = spawn_blocking(move || files.name_part(&part, &path));
+        named
+            .await
+            .expect("disk work does not panic")
+            .map_err(failed)?;
         if let Some(part) = &mut self.part {
             part.is_kept = true;
         }
@@ -301,6 +304,12 @@ impl LocalWriter {
         let file = self.file.clone();
         on_disk(move || file.sync(), what).await
     }
+}
+
+/// The failure to give a part its name.
+pub(super) fn renaming(part: &[u8], path: &[u8]) -> impl FnOnce(io::Error) -> TaskError + use<> {
+    let (from, to) = (local(part), local(path));
+    TaskError::disk(format!("renaming {} to {}", shown(&from), shown(&to)))
 }
 
 /// Bytes of a read beyond what a file had: it may have grown.

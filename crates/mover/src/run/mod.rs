@@ -24,6 +24,7 @@ mod ranges;
 mod record;
 mod shared;
 mod small;
+mod whole_file;
 
 use std::{
     collections::HashMap,

@@ -3,6 +3,7 @@
 mod growing;
 mod pieces;
 mod spooled;
+mod whole;
 
 use std::{
     io::ErrorKind,
@@ -73,7 +74,11 @@ impl Mover<'_> {
             let names = self.names(file, naming).await;
             let is_long =
                 !naming.is_short && names.part != names.destination && is_long(&names.part);
-            let moved = self.move_as(file, names, naming).await;
+            let moved = match self.move_whole(file, &names).await {
+                Ok(None) => self.move_as(file, names, naming).await,
+                Ok(Some(outcome)) => Ok(outcome),
+                Err(error) => Err(error),
+            };
             if let (Err(_), End::Local(end)) = (&moved, &mut *self.destination) {
                 // The next attempt may be that of another lane.
                 end.release_part();

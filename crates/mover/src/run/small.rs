@@ -16,10 +16,15 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
 };
 
-use super::{blocking::on_disk, end::End, failure::TaskError, local::OpenPart, shared::Shared};
+use super::{
+    blocking::on_disk,
+    end::End,
+    failure::TaskError,
+    shared::Shared,
+    whole_file::{Read, name, read, write},
+};
 use crate::{
-    disk::{LocalFiles, Stamp},
-    job::Verify,
+    job::{RESUME_LEAST, Verify},
     names::{local, shown},
     part_name::{part_path, random_digits},
     plan::{self, Event, Outcome, Proof, Task, TaskId},
@@ -171,10 +176,11 @@ impl<'a> Small<'a> {
         let part = job.moving.partial(&source, &destination);
         let what = format!("reading {}", shown(&local(&source)));
         let files = self.shared.source_files.clone();
-        let read = spawn_blocking(move || read(&files, &source)).await;
+        let bytes_max = RESUME_LEAST.bytes();
+        let read = spawn_blocking(move || read(&files, &source, bytes_max)).await;
         let read = read.expect("disk work does not panic");
         let (content, modified_unix_s) = match read.map_err(TaskError::disk(what))? {
-            Read::Whole(content, modified_unix_s) => (content, modified_unix_s),
+            Read::Whole(content, stamp) => (content, stamp.modified_unix_s),
             Read::Changed => return Err(TaskError::Changed),
             Read::Busy => return Err(TaskError::Busy),
         };
@@ -319,71 +325,6 @@ fn is_out_of_reach(error: &ServerError) -> bool {
         ServerError::Refused { reply, .. } => reply.code() == NO_DATA_CONNECTION,
         _ => false,
     }
-}
-
-/// What came of reading a file.
-enum Read {
-    /// Content, and time of the last change.
-    Whole(Vec<u8>, i64),
-    /// It changed meanwhile.
-    Changed,
-    /// It is open for writing, and would be removed.
-    Busy,
-}
-
-fn read(files: &LocalFiles, path: &[u8]) -> io::Result<Read> {
-    let file = files.open(path)?;
-    if files.is_being_written(&*file) {
-        return Ok(Read::Busy);
-    }
-    let before = Stamp::of(&file.stat()?);
-    let mut content = vec![0; usize::try_from(before.size_bytes).unwrap_or(usize::MAX)];
-    let mut length = 0;
-    while length < content.len() {
-        match file.read_at(&mut content[length..], length as u64)? {
-            0 => return Ok(Read::Changed),
-            count => length += count,
-        }
-    }
-    let is_whole = file.read_at(&mut [0], length as u64)? == 0;
-    let is_same = Stamp::of(&file.stat()?) == before;
-    Ok(match is_whole && is_same {
-        true => Read::Whole(content, before.modified_unix_s),
-        false => Read::Changed,
-    })
-}
-
-/// Writes a file under the name of its part. On return its content outlives a power cut.
-fn write(
-    files: &Arc<LocalFiles>,
-    (part, path): (&[u8], &[u8]),
-    bytes: &[u8],
-    modified_unix_s: Option<i64>,
-) -> io::Result<OpenPart> {
-    let is_in_place = part == path;
-    let part = OpenPart {
-        files: files.clone(),
-        path: part.to_vec(),
-        file: match is_in_place {
-            true => files.open_in_place(path)?,
-            false => files.create_part(part)?,
-        },
-        // No later attempt goes on with a part.
-        is_kept: is_in_place,
-    };
-    part.file.write_at(bytes, 0)?;
-    if is_in_place {
-        part.file.set_len(bytes.len() as u64)?;
-    }
-    files.complete_part(&*part.file, &part.path, path, modified_unix_s)?;
-    Ok(part)
-}
-
-/// Gives a complete part its name.
-fn name(mut part: OpenPart, path: &[u8]) -> io::Result<()> {
-    part.files.name_part(&part.path, path)?;
-    part.is_kept = true;
-    Ok(())
 }
 
 const NO_DATA_CONNECTION: Code = Code(425);

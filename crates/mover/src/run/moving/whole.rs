@@ -1,0 +1,75 @@
+//! Small files between two folders of this machine. Each moves in one call that blocks: the changes of threads of a copy in
+//! steps take longer than its bytes.
+
+use tokio::task::spawn_blocking;
+
+use super::{End, File, Mover, Names, Outcome, Proof, TaskError, Verify};
+use crate::run::{
+    local::renaming,
+    whole_file::{Copied, FileCopy, name},
+};
+
+impl Mover<'_> {
+    /// Moves a file in one call; `None` where it is to be moved in steps.
+    pub(super) async fn move_whole(
+        &self,
+        file: &File,
+        names: &Names,
+    ) -> Result<Option<Outcome>, TaskError> {
+        if !self.moves_whole(file, names) {
+            return Ok(None);
+        }
+        let shared = self.shared;
+        let verify = shared.job.moving.verify;
+        let copy = FileCopy {
+            source_files: shared.source_files.clone(),
+            destination_files: shared.destination_files.clone(),
+            source: names.source.clone(),
+            part: names.part.clone(),
+            destination: names.destination.clone(),
+            bytes_max: shared.progress.step_bytes() as u64,
+            is_compared: verify != Verify::None,
+            is_named: shared.job.fence.is_none(),
+        };
+        let copied = spawn_blocking(move || copy.run());
+        let (stamp, part) = match copied.await.expect("disk work does not panic")? {
+            Copied::Whole(stamp, part) => (stamp, part),
+            // A log may have grown.
+            Copied::Changed => return Ok(None),
+        };
+        let bytes = stamp.size_bytes;
+        shared
+            .progress
+            .moved(usize::try_from(bytes).unwrap_or(usize::MAX))
+            .await;
+        if let Some(part) = part {
+            shared.pass_fence().await?;
+            let path = names.destination.clone();
+            let named = spawn_blocking(move || name(part, &path));
+            let named = named.await.expect("disk work does not panic");
+            named.map_err(|error| renaming(&names.part, &names.destination)(error))?;
+        }
+        Ok(Some(Outcome::Moved {
+            bytes,
+            modified_unix_s: Some(stamp.modified_unix_s),
+            proof: match verify {
+                Verify::None => Proof::None,
+                _ => shared.proof_by_size(),
+            },
+        }))
+    }
+
+    /// Whether a file moves in one call: both ends are this machine, nothing is read back or waited for, and the rate permits
+    /// all its bytes at a time.
+    fn moves_whole(&self, file: &File, names: &Names) -> bool {
+        let are_local = matches!(
+            (&*self.source, &*self.destination),
+            (End::Local(_), End::Local(_))
+        );
+        let step_bytes = self.shared.progress.step_bytes() as u64;
+        let is_small = file.size_bytes.is_some_and(|it| it <= step_bytes);
+        let verify = self.shared.job.moving.verify;
+        let is_simple = matches!(verify, Verify::None | Verify::Size) && !self.follows();
+        are_local && is_small && is_simple && names.part != names.destination
+    }
+}

@@ -1,0 +1,160 @@
+//! Small files of this machine, read, written or copied whole: each in one call that blocks.
+
+use std::{io, sync::Arc};
+
+use super::{
+    failure::TaskError,
+    local::{OpenPart, renaming},
+};
+use crate::{
+    disk::{LocalFiles, Stamp},
+    names::{local, shown},
+    server::ServerError,
+};
+
+/// Outcome of reading a file.
+pub(super) enum Read {
+    /// Content, and the state of the file before and after.
+    Whole(Vec<u8>, Stamp),
+    /// The file changed meanwhile, or is larger than it was.
+    Changed,
+    /// The file is open for writing, and would be removed.
+    Busy,
+}
+
+/// A small file to be copied between two folders of this machine.
+pub(super) struct FileCopy {
+    pub(super) source_files: Arc<LocalFiles>,
+    pub(super) destination_files: Arc<LocalFiles>,
+    pub(super) source: Vec<u8>,
+    pub(super) part: Vec<u8>,
+    pub(super) destination: Vec<u8>,
+    /// Most bytes that are read.
+    pub(super) bytes_max: u64,
+    /// Sizes are compared, and the state of the source before and after.
+    pub(super) is_compared: bool,
+    /// The copy has its name on return. Otherwise the part stays open.
+    pub(super) is_named: bool,
+}
+
+/// Outcome of copying a file.
+pub(super) enum Copied {
+    /// State of the source, and the complete part unless it has its name.
+    Whole(Stamp, Option<OpenPart>),
+    /// The source changed meanwhile, or is larger than a small file.
+    Changed,
+}
+
+impl FileCopy {
+    /// Copies the file. On return the content outlives a power cut.
+    ///
+    /// # Errors
+    /// Those of the disk, and [`TaskError::Busy`]. No part is left then.
+    pub(super) fn run(&self) -> Result<Copied, TaskError> {
+        let path = &self.destination;
+        let on_source =
+            |error| TaskError::disk(format!("reading {}", shown(&local(&self.source))))(error);
+        let on_part =
+            |error| TaskError::disk(format!("writing {}", shown(&local(&self.part))))(error);
+        let read = read(&self.source_files, &self.source, self.bytes_max).map_err(on_source)?;
+        let (content, stamp) = match read {
+            Read::Whole(content, stamp) => (content, stamp),
+            Read::Changed => return Ok(Copied::Changed),
+            Read::Busy => return Err(TaskError::Busy),
+        };
+        let files = &self.destination_files;
+        let place = files.part_place(&self.part).map_err(on_part)?;
+        let file = files.create_part_in(&place, &self.part).map_err(on_part)?;
+        let mut part = OpenPart {
+            files: files.clone(),
+            path: self.part.clone(),
+            file,
+            is_kept: false,
+        };
+        part.file.write_at(&content, 0).map_err(on_part)?;
+        if self.is_compared {
+            if self.source_files.stamp(&self.source) != Some(stamp) {
+                return Ok(Copied::Changed);
+            }
+            let (got, expected) = (
+                part.file.stat().map_err(on_part)?.size_bytes,
+                stamp.size_bytes,
+            );
+            if got != expected {
+                let got = Some(got);
+                return Err(ServerError::Short { got, expected }.into());
+            }
+        }
+        let modified_unix_s = Some(stamp.modified_unix_s);
+        files
+            .complete_part_in(&place, &*part.file, path, modified_unix_s)
+            .map_err(on_part)?;
+        if !self.is_named {
+            return Ok(Copied::Whole(stamp, Some(part)));
+        }
+        files
+            .name_part_in(&place, path)
+            .map_err(|error| renaming(&self.part, path)(error))?;
+        part.is_kept = true;
+        Ok(Copied::Whole(stamp, None))
+    }
+}
+
+/// Reads a file that has `bytes_max` bytes at most.
+pub(super) fn read(files: &LocalFiles, path: &[u8], bytes_max: u64) -> io::Result<Read> {
+    let file = files.open(path)?;
+    if files.is_being_written(&*file) {
+        return Ok(Read::Busy);
+    }
+    let before = Stamp::of(&file.stat()?);
+    if before.size_bytes > bytes_max {
+        return Ok(Read::Changed);
+    }
+    let mut content = vec![0; usize::try_from(before.size_bytes).unwrap_or(usize::MAX)];
+    let mut length = 0;
+    while length < content.len() {
+        match file.read_at(&mut content[length..], length as u64)? {
+            0 => return Ok(Read::Changed),
+            count => length += count,
+        }
+    }
+    let is_whole = file.read_at(&mut [0], length as u64)? == 0;
+    let is_same = Stamp::of(&file.stat()?) == before;
+    Ok(match is_whole && is_same {
+        true => Read::Whole(content, before),
+        false => Read::Changed,
+    })
+}
+
+/// Writes a file under the name of its part. On return its content outlives a power cut.
+pub(super) fn write(
+    files: &Arc<LocalFiles>,
+    (part, path): (&[u8], &[u8]),
+    bytes: &[u8],
+    modified_unix_s: Option<i64>,
+) -> io::Result<OpenPart> {
+    let is_in_place = part == path;
+    let part = OpenPart {
+        files: files.clone(),
+        path: part.to_vec(),
+        file: match is_in_place {
+            true => files.open_in_place(path)?,
+            false => files.create_part(part)?,
+        },
+        // No later attempt goes on with a part.
+        is_kept: is_in_place,
+    };
+    part.file.write_at(bytes, 0)?;
+    if is_in_place {
+        part.file.set_len(bytes.len() as u64)?;
+    }
+    files.complete_part(&*part.file, &part.path, path, modified_unix_s)?;
+    Ok(part)
+}
+
+/// Gives a complete part its name.
+pub(super) fn name(mut part: OpenPart, path: &[u8]) -> io::Result<()> {
+    part.files.name_part(&part.path, path)?;
+    part.is_kept = true;
+    Ok(())
+}
