@@ -10,21 +10,17 @@
 //! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
 //! long each may be silent, is bounded by `bounded`.
 
-mod bounded;
 mod https;
-mod local;
-mod places;
 mod qlog;
 mod trace;
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{ConnectInfo, DefaultBodyLimit, FromRef, Request, State},
-    http::{HeaderMap, HeaderName, StatusCode, Uri, Version, header},
-    middleware::{self, Next},
-    response::{IntoResponse, Response},
+    extract::{ConnectInfo, DefaultBodyLimit, FromRef, State},
+    http::{HeaderMap, StatusCode, header},
+    response::IntoResponse,
     routing::{get, post},
 };
 use link::PeerState;
@@ -32,18 +28,16 @@ use tokio::{
     net::{TcpListener, UnixListener},
     sync::{mpsc, oneshot, watch},
 };
-use tracing::warn;
 
 pub(crate) use self::https::Https;
-use self::{bounded::BoundedListener, https::Handshakes};
 use crate::{
-    audit,
-    dashboard::{Client, Dashboard},
+    audit::{self, Principal},
+    dashboard::Dashboard,
     reload::{self, Outcome, SetLog},
     running::Running,
     upgrade,
 };
-use net::target::Host;
+use pages::{BoundedListener, Client, Names, as_metrics};
 use relay::{limits::Refusal, status::Snapshot};
 
 /// The running gateway, with its present settings.
@@ -138,8 +132,11 @@ pub(crate) async fn serve(
         );
     let router = with_trace.merge(elsewhere);
     let at_both = |listener, tls, router| {
-        let names = ("[admin]", others.clone());
-        serve_at(listener, tls, names, router, refused.clone())
+        let names = Names {
+            section: "[admin]",
+            hosts: others.clone(),
+        };
+        pages::serve(listener, tls, names, router, refused.clone())
     };
     let local = async {
         match socket {
@@ -170,48 +167,13 @@ pub(crate) async fn serve(
     }
 }
 
-/// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
-/// `others`, which the key `hosts` of the section has. `refused` hears of each client that used another name, and says whether a log line about it is news.
-///
-/// # Errors
-/// That of the listener.
-pub async fn serve_router(
-    listener: TcpListener,
-    names: (&'static str, Vec<Host>),
-    router: Router,
-    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-) -> std::io::Result<()> {
-    serve_at(listener, None, names, router, refused).await
-}
-
-async fn serve_at(
-    listener: TcpListener,
-    tls: Option<Arc<Handshakes>>,
-    (section, others): (&'static str, Vec<Host>),
-    router: Router,
-    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-) -> std::io::Result<()> {
-    let names = Names {
-        listen: listener.local_addr()?.ip().to_canonical(),
-        others,
-    };
-    let guard = Arc::new(Guard {
-        names,
-        section,
-        refused: Box::new(refused),
-    });
-    let router = router.layer(middleware::from_fn_with_state(guard, check_host));
-    let service = router.into_make_service_with_connect_info::<Client>();
-    axum::serve(BoundedListener::at_address(listener, tls)?, service).await
-}
-
 async fn reload(
     State(reloads): State<mpsc::Sender<reload::Request>>,
     ConnectInfo(from): ConnectInfo<Client>,
 ) -> Result<(StatusCode, Json<Outcome>), (StatusCode, &'static str)> {
     let (request, answered) = reload::Request::new(reload::Cause::Order);
     let outcome = ask(&reloads, request, answered).await?;
-    audit::changed(&from.principal(), "reload", &outcome.summary());
+    audit::changed(&Principal::of(&from), "reload", &outcome.summary());
     let code = code_of(outcome.error.as_deref());
     Ok((code, Json(outcome)))
 }
@@ -220,7 +182,7 @@ async fn upgrade(
     State(upgrades): State<mpsc::Sender<upgrade::Request>>,
     ConnectInfo(from): ConnectInfo<Client>,
 ) -> Result<(StatusCode, Json<upgrade::Outcome>), (StatusCode, &'static str)> {
-    audit::changed(&from.principal(), "upgrade", "");
+    audit::changed(&Principal::of(&from), "upgrade", "");
     let (request, answered) = oneshot::channel();
     let outcome = ask(&upgrades, request, answered).await?;
     let code = code_of(outcome.error.as_deref());
@@ -237,7 +199,7 @@ async fn log(
         let text = "this process does not keep a log of its own\n";
         return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
     };
-    audit::changed(&from.principal(), "log", filter.trim());
+    audit::changed(&Principal::of(&from), "log", filter.trim());
     match set_log(filter.trim()) {
         Ok(()) => Ok("until the next reload or restart\n"),
         Err(error) => Err((StatusCode::UNPROCESSABLE_ENTITY, error + "\n")),
@@ -337,178 +299,3 @@ const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A filter of log messages has a few words.
 const FILTER_MAX_BYTES: usize = 4096;
-
-/// An answer in the text format of Prometheus.
-pub fn as_metrics(text: String) -> impl IntoResponse {
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], text)
-}
-
-/// Lets requests through that are for this gateway.
-struct Guard {
-    names: Names,
-    /// Of the configuration.
-    section: &'static str,
-    refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.names.fmt(f)
-    }
-}
-
-/// What the admin interface is called.
-#[derive(Debug)]
-struct Names {
-    listen: IpAddr,
-    others: Vec<Host>,
-}
-
-async fn check_host(
-    State(guard): State<Arc<Guard>>,
-    ConnectInfo(Client { address, .. }): ConnectInfo<Client>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let host = match guard.names.check(&request) {
-        Ok(is_by_other_name) => {
-            let is_forwarded = is_by_other_name || is_forwarded(request.headers());
-            if let Some(info) = request.extensions_mut().get_mut::<ConnectInfo<Client>>() {
-                info.0.is_forwarded = is_forwarded;
-            }
-            return next.run(request).await;
-        }
-        Err(host) => host,
-    };
-    let (host, section) = (ftp::command::escape(host.as_bytes()), guard.section);
-    if (guard.refused)(address.ip()) {
-        warn!(client = %address, host, "a request to the admin interface under a name that is not its own");
-    }
-    let text = format!(
-        "The admin interface is not called {host:?}. If it is, add the name to hosts in {section}.\n"
-    );
-    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
-}
-
-/// Whether a proxy says that it passes the request on.
-fn is_forwarded(headers: &HeaderMap) -> bool {
-    let mut names = headers.keys().map(HeaderName::as_str);
-    names.any(|name| {
-        OF_PROXIES.contains(&name) || OF_PROXIES_BEGIN.iter().any(|it| name.starts_with(it))
-    })
-}
-
-/// Headers that proxies add: RFC 7239, RFC 9110, and names that are older or of one product.
-const OF_PROXIES: [&str; 7] = [
-    "forwarded",
-    "via",
-    "x-real-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "true-client-ip",
-    "client-ip",
-];
-const OF_PROXIES_BEGIN: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
-
-impl Names {
-    /// Whether the request is for one of `others`.
-    ///
-    /// # Errors
-    /// The name that the request is for, if it is not one of these.
-    fn check(&self, request: &Request) -> Result<bool, String> {
-        let said = hosts(request.headers(), request.uri());
-        if said.is_empty() && request.version() == Version::HTTP_10 {
-            // No browser: each says which host it asks.
-            return Ok(false);
-        }
-        let is_by_other_name = said.iter().any(|host| !self.is_own(host));
-        match said.into_iter().find(|host| !self.have(host)) {
-            Some(other) => Err(other),
-            None if request.headers().contains_key(header::HOST) => Ok(is_by_other_name),
-            None => Err(String::new()),
-        }
-    }
-
-    /// Whether `authority`, a host with or without a port, is this gateway.
-    fn have(&self, authority: &str) -> bool {
-        let host = host_of(authority);
-        self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
-    }
-
-    /// Whether it is this gateway without a name from the configuration.
-    fn is_own(&self, authority: &str) -> bool {
-        match host_of(authority) {
-            Some(Host::Ip(ip)) => {
-                let ip = ip.to_canonical();
-                // An address leads nowhere else, whoever says it.
-                ip.is_loopback() || ip == self.listen || self.listen.is_unspecified()
-            }
-            Some(Host::Name(name)) => name == "localhost",
-            None => false,
-        }
-    }
-}
-
-fn host_of(authority: &str) -> Option<Host> {
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    Host::parse(bare.unwrap_or(host)).ok()
-}
-
-/// The hosts that a request says it is for.
-fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
-    let in_headers = headers.get_all(header::HOST).into_iter();
-    let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
-    let in_target = uri.authority().map(ToString::to_string);
-    in_headers.chain(in_target).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn its_own_names_are_the_listen_address_loopback_and_those_of_the_file() {
-        let others = vec![Host::parse("gw.example.com").expect("a name")];
-        let names = Names {
-            listen: [10, 0, 0, 1].into(),
-            others,
-        };
-        for host in [
-            "10.0.0.1",
-            "10.0.0.1:9810",
-            "localhost",
-            "LOCALHOST:1",
-            "127.0.0.1:9810",
-            "127.9.9.9",
-            "[::1]",
-            "[::1]:9810",
-            "gw.example.com",
-            "GW.example.com:443",
-        ] {
-            assert!(names.have(host), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:9810",
-            "10.0.0.2",
-            "localhost.evil.example",
-            "gw.example.com.evil.example",
-            "127.0.0.1.evil.example",
-            "0x7f.1",
-            "user@localhost",
-        ] {
-            assert!(!names.have(host), "{host}");
-        }
-        let everywhere = Names {
-            listen: [0, 0, 0, 0].into(),
-            others: Vec::new(),
-        };
-        assert!(everywhere.have("10.0.0.2") && !everywhere.have("evil.example"));
-    }
-}

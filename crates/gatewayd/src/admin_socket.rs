@@ -12,7 +12,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::AsRawFd,
         unix::{
             ffi::OsStrExt as _,
             fs::{
@@ -27,16 +27,9 @@ use std::{
 
 use nix::{
     libc::{O_DIRECTORY, O_PATH},
-    sys::socket::{getsockopt, sockopt::PeerCredentials},
     unistd::{User, geteuid},
 };
-
-/// A process at the other end of a Unix socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Process {
-    pub pid: i32,
-    pub uid: u32,
-}
+use pages::process_behind;
 
 /// Where the gateway of a configuration file has its admin socket, as far as the text of the file says so. The file may be
 /// wrong otherwise.
@@ -116,21 +109,6 @@ pub fn connect(path: &Path, key_file: Option<&Path>) -> io::Result<UnixStream> {
     }
 }
 
-/// The process at the other end.
-pub(crate) fn process_behind(socket: impl AsFd) -> io::Result<Process> {
-    // The kernel tells 0 for a process of another namespace.
-    let credentials = getsockopt(&socket, PeerCredentials)?;
-    Ok(Process {
-        pid: credentials.pid(),
-        uid: credentials.uid(),
-    })
-}
-
-/// Whether a process may give orders to this one.
-pub(crate) fn may_order(process: Process) -> bool {
-    [0, geteuid().as_raw()].contains(&process.uid)
-}
-
 fn connect_to(path: &Path) -> io::Result<UnixStream> {
     with_short(path, |short| UnixStream::connect(short))
 }
@@ -165,6 +143,8 @@ const ADDRESS_BYTES_MAX: usize = 107;
 
 #[cfg(test)]
 mod tests {
+    use pages::may_order;
+
     use super::*;
 
     #[test]
@@ -193,16 +173,6 @@ mod tests {
             assert_eq!(fs::read(&path).expect("it is there"), b"precious");
         }
         fs::remove_dir_all(&folder).expect("it is there");
-    }
-
-    #[test]
-    fn strangers_give_no_orders() {
-        let stranger = Process {
-            pid: 1,
-            uid: geteuid().as_raw() + 1,
-        };
-        assert!(!may_order(stranger));
-        assert!(may_order(Process { pid: 1, uid: 0 }));
     }
 
     #[test]

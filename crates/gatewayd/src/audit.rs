@@ -7,7 +7,7 @@ use relay::AUDIT;
 use tracing::info;
 use x509_parser::parse_x509_certificate;
 
-use crate::admin_socket::Process;
+use pages::{Client, Process};
 
 /// Who has something changed.
 #[derive(Debug)]
@@ -18,6 +18,17 @@ pub(crate) enum Principal<'a> {
     Certificate(&'a [u8], SocketAddr),
     /// A client that has shown the token.
     Token(SocketAddr),
+}
+
+impl<'a> Principal<'a> {
+    /// A client that may change something.
+    pub(crate) fn of(client: &'a Client) -> Self {
+        match (client.process, client.certificates.first()) {
+            (Some(process), _) => Principal::Process(process),
+            (None, Some(certificate)) => Principal::Certificate(certificate, client.address),
+            (None, None) => Principal::Token(client.address),
+        }
+    }
 }
 
 /// A principal had something changed, or ordered something.

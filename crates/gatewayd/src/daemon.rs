@@ -160,7 +160,6 @@ pub async fn run(
         None => (None, None),
     };
     let link = Link::start_behind(bound.link, config.relay.link.clone(), succession)?;
-    warn_about_buffers(&link);
     let mut interception = match &predecessor {
         None => Interception::start(&config, &link)?,
         Some(predecessor) => {
@@ -222,7 +221,7 @@ pub async fn run(
     let follow_older =
         side_tasks.spawn(older.follow(currently.clone(), |running: &Running| &running.config));
     let mut accepting = JoinSet::new();
-    accepting.spawn(far::serve(relay_now, enrolments, []));
+    accepting.spawn(far::serve(relay_now, Some(enrolments), []));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {
         predecessor.up().await?;
@@ -566,21 +565,6 @@ fn first_session() -> u64 {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     now.as_millis() as u64 * 1_000
-}
-
-/// Small socket buffers drop packets at high rates, and the kernel grants what two settings allow.
-fn warn_about_buffers(link: &Link) {
-    let buffers = link.snapshot().socket_buffers;
-    let asked = buffers.asked.bytes();
-    if buffers.receive_granted < buffers.asked || buffers.send_granted < buffers.asked {
-        warn!(
-            asked = %buffers.asked,
-            receive_granted = %buffers.receive_granted,
-            send_granted = %buffers.send_granted,
-            "the kernel granted less socket buffer than asked, which costs throughput; as root: \
-             sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}"
-        );
-    }
 }
 
 /// A removed peer has a connection for no longer than that.

@@ -4,9 +4,23 @@
 //! Nothing here resolves names or opens sockets. The far gateway resolves a name once, asks
 //! [`AllowList::check`] about each address, and dials exactly an allowed one.
 
-use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+    ops::RangeInclusive,
+    str::FromStr,
+};
 
 use serde::{Deserialize, Deserializer};
+
+/// The address or network that counts as one client: a client can have any address of its IPv6
+/// network.
+pub fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
+        v4 => v4,
+    }
+}
 
 /// A host in one of the two spellings that mean the same to everybody: an IP address in its
 /// standard form, or a DNS name (kept in lower case).

@@ -6,10 +6,12 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use net::target::network;
 
 /// The limits of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,15 +259,6 @@ impl Drop for Place {
                 state.of_client.remove(&self.client);
             }
         }
-    }
-}
-
-/// The address or network that counts as one client: a client can have any address of its IPv6
-/// network.
-pub fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
-        v4 => v4,
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::{interval, timeout},
 };
+use tracing::warn;
 
 use crate::{
     limits::Usage,
@@ -205,8 +206,9 @@ impl Builder {
         self
     }
 
-    /// The relay. It serves clients of its front doors at once, and those of its peers by [`far::serve`](crate::far::serve).
+    /// The relay. It warns of socket buffers that the system has made smaller. It serves clients of its front doors at once, and those of its peers by [`far::serve`](crate::far::serve).
     pub fn build(self) -> (Relay, Sessions) {
+        warn_about_buffers(&self.link);
         let (cut, cut_seen) = watch::channel(false);
         let (alive, all_gone) = mpsc::channel(1);
         let peers = self.settings.peers.iter();
@@ -257,5 +259,20 @@ impl Sessions {
         // Only a dropped receiver could make this fail, and sessions hold some.
         let _ = self.cut.send(true);
         let _ = timeout(patience, self.ended()).await;
+    }
+}
+
+/// Small socket buffers drop packets at high rates, and the kernel grants what two settings allow.
+fn warn_about_buffers(link: &Link) {
+    let buffers = link.snapshot().socket_buffers;
+    let asked = buffers.asked.bytes();
+    if buffers.receive_granted < buffers.asked || buffers.send_granted < buffers.asked {
+        warn!(
+            asked = %buffers.asked,
+            receive_granted = %buffers.receive_granted,
+            send_granted = %buffers.send_granted,
+            "the kernel granted less socket buffer than asked, which costs throughput; as root: \
+             sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}"
+        );
     }
 }

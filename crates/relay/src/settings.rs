@@ -239,6 +239,30 @@ impl Settings {
 }
 
 impl FtpDoor {
+    /// A door for programs in this process: clients name their servers, which the peer `via` reaches, with TLS as `server_tls`
+    /// says. Its clients need no TLS.
+    pub fn within_process(listen: SocketAddr, via: usize, server_tls: Option<ServerTls>) -> Self {
+        Self {
+            listen,
+            target: None,
+            transparent: false,
+            clients: None,
+            allow: None,
+            via: Some(via),
+            passive_ports: None,
+            mode: Mode::default(),
+            server_data: DataWay::default(),
+            external_address: None,
+            tls: DoorTls::Off,
+            tls_rules: tls::Rules::default(),
+            server_tls,
+            compresses: true,
+            deduplicates: true,
+            caches: true,
+            tenant: None,
+        }
+    }
+
     /// The server for a client that connected to `local`, unless the client has to name it.
     pub fn target_of(&self, local: SocketAddr) -> Option<Endpoint> {
         let original = Endpoint {

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+use futures_util::future::BoxFuture;
+use pages::Handshakes;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
@@ -27,49 +29,50 @@ impl Https {
     }
 
     /// Its listener, and what takes the handshakes there, by the settings that are in force then.
-    pub(super) fn split(self, current: Current) -> (TcpListener, Arc<Handshakes>) {
+    pub(super) fn split(self, current: Current) -> (TcpListener, Arc<dyn Handshakes>) {
         let Self { listener, acceptor } = self;
-        (listener, Arc::new(Handshakes { acceptor, current }))
+        (listener, Arc::new(ByConfiguration { acceptor, current }))
     }
 }
 
-/// Takes handshakes.
-pub(super) struct Handshakes {
+/// Takes handshakes by the configuration that is in force then.
+struct ByConfiguration {
     acceptor: HttpsAcceptor,
     current: Current,
 }
 
-impl Handshakes {
-    /// Takes that of a client. Returns what it has shown, its own certificate first, if that is good; `None`: there is no TLS with it.
-    pub(super) async fn take(
-        &self,
+impl Handshakes for ByConfiguration {
+    fn take(
+        self: Arc<Self>,
         tcp: TcpStream,
         client: SocketAddr,
-    ) -> Option<(Leg, Vec<CertificateDer<'static>>)> {
-        let running = self.current.borrow().clone();
-        let roots = running.config.client_ca();
-        let leg = self.acceptor.accept(tcp, roots).await;
-        let leg = leg.inspect_err(|error| debug!(%client, %error, "no TLS"));
-        let leg = leg.ok()?;
-        let mut shown = leg.shown();
-        if !shown.is_empty()
-            && let Err(error) = tls::judge(&shown, roots)
-        {
-            running.relay.registry().refused();
-            if running
-                .relay
-                .usage()
-                .is_news(client.ip(), Refusal::AdminCertificate)
+    ) -> BoxFuture<'static, Option<(Leg, Vec<CertificateDer<'static>>)>> {
+        Box::pin(async move {
+            let running = self.current.borrow().clone();
+            let roots = running.config.client_ca();
+            let leg = self.acceptor.accept(tcp, roots).await;
+            let leg = leg.inspect_err(|error| debug!(%client, %error, "no TLS"));
+            let leg = leg.ok()?;
+            let mut shown = leg.shown();
+            if !shown.is_empty()
+                && let Err(error) = tls::judge(&shown, roots)
             {
-                warn!(%client, %error, "a certificate at the dashboard that is not good");
+                running.relay.registry().refused();
+                if running
+                    .relay
+                    .usage()
+                    .is_news(client.ip(), Refusal::AdminCertificate)
+                {
+                    warn!(%client, %error, "a certificate at the dashboard that is not good");
+                }
+                shown.clear();
             }
-            shown.clear();
-        }
-        Some((leg, shown))
+            Some((leg, shown))
+        })
     }
 }
 
-impl fmt::Debug for Handshakes {
+impl fmt::Debug for ByConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.acceptor.fmt(f)
     }

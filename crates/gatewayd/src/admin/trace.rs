@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tracing::info;
 
 use super::{Current, check_program, qlog};
-use crate::dashboard::Client;
+use pages::Client;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {

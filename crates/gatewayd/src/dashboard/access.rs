@@ -12,8 +12,10 @@ use aws_lc_rs::{hmac, rand::SystemRandom};
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 
-use super::{Dashboard, client::Client, refused::Refused};
-use crate::config::AdminToken;
+use super::{Dashboard, refused::Refused};
+use crate::config::{AdminToken, Config};
+use net::tls;
+use pages::Client;
 
 /// What somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Dashboard {
         headers: &HeaderMap,
     ) -> Result<(), Refused> {
         let running = self.running();
-        if client.process.is_some() || client.is_known(&running.config) {
+        if client.process.is_some() || is_known(client, &running.config) {
             return Ok(());
         }
         let token = running.config.admin_token.as_ref();
@@ -112,6 +114,12 @@ impl Dashboard {
     pub(crate) fn shows_names(&self, client: &Client, headers: &HeaderMap) -> bool {
         self.allows(Wanted::Change, client, headers).is_ok()
     }
+}
+
+/// Whether a client has shown a certificate that is good by `config`, and still is.
+pub(super) fn is_known(client: &Client, config: &Config) -> bool {
+    let shown = &client.certificates;
+    !shown.is_empty() && tls::judge(shown, config.client_ca()).is_ok()
 }
 
 /// Has a browser forget its cookie.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::task::spawn_blocking;
 use units::BitRate;
 
-use super::{Dashboard, access::Wanted, client::Client, json, lock, refused::Refused};
+use super::{Dashboard, access::Wanted, json, lock, refused::Refused};
 use crate::{
-    audit,
+    audit::{self, Principal},
     config::{RATE_MAX_MIN, may_be_name},
     enrolment::Invite,
     register::{OpenInvite, Register, Unwanted},
@@ -22,6 +22,7 @@ use crate::{
     running::Running,
 };
 use net::target::Endpoint;
+use pages::Client;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,7 +61,7 @@ pub(super) async fn rate(
     let rate_max = rate_max.map_or("none".to_owned(), |rate| rate.to_string());
     let peer = peer.unwrap_or_else(|| "all peers".to_owned());
     audit::changed(
-        &client.principal(),
+        &Principal::of(&client),
         "rate limit",
         &format!("{peer}: {rate_max}"),
     );
@@ -83,7 +84,7 @@ pub(super) async fn stop(
     match dashboard.running().relay.registry().stop(transfer) {
         true => {
             audit::changed(
-                &client.principal(),
+                &Principal::of(&client),
                 "transfer stopped",
                 &transfer.to_string(),
             );
@@ -114,7 +115,7 @@ pub(super) async fn clear(
     match cleared {
         None => Err(Refused::Nothing("open store")),
         Some(Ok(())) => {
-            audit::changed(&client.principal(), "chunk store cleared", &store);
+            audit::changed(&Principal::of(&client), "chunk store cleared", &store);
             Ok(StatusCode::NO_CONTENT)
         }
         Some(Err(error)) => Err(Refused::Failed(format!("{error}: {}", error.source))),
@@ -162,7 +163,7 @@ pub(super) async fn invite(
         made.map_err(|_| Refused::Failed("the register cannot be changed".to_owned()))??;
     dashboard.take_on().await?;
     audit::changed(
-        &client.principal(),
+        &Principal::of(&client),
         "invite made",
         &format!("good for {minutes} min"),
     );

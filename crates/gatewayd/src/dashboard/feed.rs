@@ -26,8 +26,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Dashboard, client::Client, lock, refused::Refused, view::Gateway};
+use super::{Dashboard, lock, refused::Refused, view::Gateway};
 use crate::config::AdminToken;
+use pages::Client;
 use relay::status::TransferStatus;
 
 /// What pages are told.

@@ -13,12 +13,12 @@ use tracing::{info, warn};
 
 use super::{
     Dashboard,
-    access::{Wanted, no_cookie},
-    client::Client,
+    access::{self, Wanted, no_cookie},
     controls::read,
     json,
     refused::Refused,
 };
+use pages::Client;
 use relay::limits;
 
 #[derive(Deserialize)]
@@ -86,7 +86,8 @@ pub(super) async fn access(
         look: may(Wanted::Look).is_ok(),
         change: may(Wanted::Change).is_ok(),
         invite: invite.is_ok(),
-        has_token: running.config.admin_token.is_some() && !client.is_known(&running.config),
+        has_token: running.config.admin_token.is_some()
+            && !access::is_known(&client, &running.config),
         why_not: invite.err().map(|refused| refused.to_string()),
     })
 }

@@ -11,7 +11,6 @@
 
 mod access;
 mod assets;
-mod client;
 mod controls;
 mod feed;
 mod history;
@@ -43,7 +42,6 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-pub(crate) use self::client::Client;
 use self::{
     access::{Access, Wanted},
     feed::Feed,
@@ -52,6 +50,7 @@ use self::{
     refused::Refused,
 };
 use crate::{reload, running::Running};
+use pages::Client;
 
 /// What the dashboard of a gateway is made of.
 pub(crate) struct Dashboard {

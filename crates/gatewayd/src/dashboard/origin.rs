@@ -10,7 +10,8 @@ use axum::{
     response::Response,
 };
 
-use super::{client::Client, refused::Refused};
+use super::refused::Refused;
+use pages::Client;
 
 /// Lets requests through that come from this gateway's own page or from a program, and that are JSON: a form of another page
 /// cannot be.

@@ -9,7 +9,8 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{Dashboard, client::Client, json, refused::Refused};
+use super::{Dashboard, json, refused::Refused};
+use pages::Client;
 use relay::status::Search;
 
 #[derive(Deserialize)]

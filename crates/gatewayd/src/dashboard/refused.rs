@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::json;
 
-use super::client::Client;
+use pages::Client;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {

@@ -3,8 +3,8 @@
 use std::{io, sync::Arc};
 
 use axum::{Json, Router, extract::State, response::IntoResponse, routing::get};
-use gatewayd::admin::{as_metrics, serve_router};
 use net::target::Host;
+use pages::{Names, as_metrics};
 use tokio::net::TcpListener;
 
 use super::status::{Snapshot, Status};
@@ -18,8 +18,12 @@ pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>)
         .route("/status.json", get(snapshot))
         .route("/metrics", get(metrics))
         .with_state(status);
-    // A wrong name is told to who used it.
-    serve_router(listener, ("[agent]", hosts), router, |_| false).await
+    let names = Names {
+        section: "[agent]",
+        hosts,
+    };
+    // The answer names a wrong name; the log does not.
+    ::pages::serve(listener, None, names, router, |_| false).await
 }
 
 async fn snapshot(State(status): State<Arc<Status>>) -> Json<Snapshot> {

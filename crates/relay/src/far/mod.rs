@@ -49,10 +49,11 @@ pub trait Enrol: Send + Sync {
 }
 
 /// Serves the streams that peers open, until the link shuts down. Each session takes on the settings that `current` has then.
-/// `enrolments` makes peers of gateways that come with an invite; `services` are those that have no message of their own.
+/// `enrolments` makes peers of gateways that come with an invite; without it, none comes. `services` are those that have no
+/// message of their own.
 pub async fn serve(
     current: watch::Receiver<Relay>,
-    enrolments: Arc<dyn Enrol>,
+    enrolments: Option<Arc<dyn Enrol>>,
     services: impl IntoIterator<Item = Arc<dyn FarService>>,
 ) {
     let relay = current.borrow().clone();
@@ -69,7 +70,7 @@ pub async fn serve(
 
 /// Far ends that this gateway has besides FTP and forwards.
 struct Ends {
-    enrolments: Arc<dyn Enrol>,
+    enrolments: Option<Arc<dyn Enrol>>,
     services: HashMap<&'static str, Arc<dyn FarService>>,
 }
 
@@ -150,7 +151,10 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
                 public_key,
                 name,
             };
-            ends.enrolments.enrol(candidate, send).await;
+            match &ends.enrolments {
+                Some(enrolments) => enrolments.enrol(candidate, send).await,
+                None => send.reset(reset::NOT_ALLOWED),
+            }
         }
         Service::Forward { target, coding } => {
             let stream = Stream {

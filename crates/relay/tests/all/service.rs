@@ -11,11 +11,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use link::{Class, Identity, Link, PeerConfig, PublicKey, SendStream};
+use link::{Class, Identity, Link, PeerConfig, PublicKey};
 use net::{socket, target::Host};
 use relay::{
-    Relay, Sessions,
-    far::{self, Candidate, Enrol},
+    Relay, Sessions, far,
     limits::{Purpose, Reached},
     near,
     service::{Client, FarService, NearService, ServiceStream},
@@ -115,15 +114,6 @@ impl FarService for Echo {
     }
 }
 
-/// Makes a peer of nobody.
-struct NoEnrolment;
-
-impl Enrol for NoEnrolment {
-    fn enrol(&self, _: Candidate, _: SendStream) -> BoxFuture<'static, ()> {
-        Box::pin(async {})
-    }
-}
-
 /// A relay on loopback with one peer.
 fn relay(
     identity: Identity,
@@ -143,7 +133,7 @@ fn relay(
     let link = Link::start(socket, settings.link.clone()).expect("a link");
     let (relay, sessions) = Relay::builder(link, settings).build();
     let (_, current) = watch::channel(relay.clone());
-    tokio::spawn(far::serve(current, Arc::new(NoEnrolment), service));
+    tokio::spawn(far::serve(current, None, service));
     (relay, sessions)
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use relay::limits::network;
+use net::target::network;
 
 /// The places of a listener.
 #[derive(Debug)]

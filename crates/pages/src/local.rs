@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use crate::admin_socket::{Process, may_order, process_behind};
+use crate::process::{Process, may_order, process_behind};
 
 /// The next connection of a process that may give orders. Connections of other users are closed at once.
 pub(super) async fn accept(listener: &UnixListener) -> (UnixStream, Process) {

@@ -34,17 +34,30 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
-    https::Handshakes,
+use futures_util::future::BoxFuture;
+use net::tls::Leg;
+use rustls::pki_types::CertificateDer;
+
+use crate::{
+    client::Client,
     local,
     places::{Place, Places},
 };
-use crate::dashboard::Client;
-use net::tls::Leg;
+
+/// The TLS of a listener.
+pub trait Handshakes: fmt::Debug + Send + Sync {
+    /// Takes the handshake of a client. Returns what the client has shown, its own certificate first, if that is good. `None`:
+    /// there is no TLS with it.
+    fn take(
+        self: Arc<Self>,
+        tcp: TcpStream,
+        client: SocketAddr,
+    ) -> BoxFuture<'static, Option<(Leg, Vec<CertificateDer<'static>>)>>;
+}
 
 /// A listener with a bound on its connections.
 #[derive(Debug)]
-pub(super) struct BoundedListener {
+pub struct BoundedListener {
     source: Source,
     places: Places,
     /// Handshakes under way, each in its place.
@@ -58,7 +71,7 @@ enum Source {
         listener: TcpListener,
         at: SocketAddr,
         /// `None`: there is no TLS.
-        tls: Option<Arc<Handshakes>>,
+        tls: Option<Arc<dyn Handshakes>>,
     },
     /// The admin socket.
     Socket(UnixListener),
@@ -78,7 +91,7 @@ impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Connection for T {}
 
 /// A connection with a deadline, and its place.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub struct Bounded {
     /// The deadline is above TLS: what TLS writes by itself, because a client asks for it, moves nothing.
     stream: Box<dyn Connection>,
     client: Client,
@@ -93,10 +106,7 @@ impl BoundedListener {
     ///
     /// # Errors
     /// If the socket has no address.
-    pub(super) fn at_address(
-        listener: TcpListener,
-        tls: Option<Arc<Handshakes>>,
-    ) -> io::Result<Self> {
+    pub fn at_address(listener: TcpListener, tls: Option<Arc<dyn Handshakes>>) -> io::Result<Self> {
         // Without TLS only programs of this machine come, or those that a proxy lets through.
         let per_client_max = match &tls {
             Some(_) => CONNECTIONS_PER_CLIENT_MAX,
@@ -111,7 +121,7 @@ impl BoundedListener {
     }
 
     /// The listener of the admin socket, for processes that may give orders.
-    pub(super) fn at_socket(listener: UnixListener) -> Self {
+    pub fn at_socket(listener: UnixListener) -> Self {
         Self {
             source: Source::Socket(listener),
             places: Places::new(CONNECTIONS_MAX, CONNECTIONS_MAX),
@@ -170,7 +180,7 @@ impl Listener for BoundedListener {
 }
 
 impl Source {
-    fn tls(&self) -> Option<Arc<Handshakes>> {
+    fn tls(&self) -> Option<Arc<dyn Handshakes>> {
         match self {
             Self::Tcp { tls, .. } => tls.clone(),
             Self::Socket(_) => None,

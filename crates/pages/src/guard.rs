@@ -1,0 +1,231 @@
+//! Requests for the listener's own names alone: a page in a browser can lead a name of its own to this address, but the browser
+//! then says that name in `Host` (DNS rebinding).
+
+use std::{fmt, io, net::IpAddr, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderMap, HeaderName, StatusCode, Uri, Version, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use net::target::Host;
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use crate::{
+    bounded::{BoundedListener, Handshakes},
+    client::Client,
+};
+
+/// Names of a listener beside its address and loopback.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Section of the configuration whose key `hosts` has them.
+    pub section: &'static str,
+    /// The names.
+    pub hosts: Vec<Host>,
+}
+
+/// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
+/// `names`. `refused` hears of each client that used another name, and says whether a log line about it is news. With `tls`,
+/// all connections have TLS.
+///
+/// # Errors
+/// That of the listener.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<dyn Handshakes>>,
+    names: Names,
+    router: Router,
+    refused: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+) -> io::Result<()> {
+    let own = Own {
+        listen: listener.local_addr()?.ip().to_canonical(),
+        others: names.hosts,
+    };
+    let guard = Arc::new(Guard {
+        names: own,
+        section: names.section,
+        refused: Box::new(refused),
+    });
+    let router = router.layer(middleware::from_fn_with_state(guard, check_host));
+    let service = router.into_make_service_with_connect_info::<Client>();
+    axum::serve(BoundedListener::at_address(listener, tls)?, service).await
+}
+
+/// An answer in the text format of Prometheus.
+pub fn as_metrics(text: String) -> impl IntoResponse {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text)
+}
+
+/// Lets requests through that are for this gateway.
+struct Guard {
+    names: Own,
+    /// Of the configuration.
+    section: &'static str,
+    refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.names.fmt(f)
+    }
+}
+
+/// Names that requests may be for.
+#[derive(Debug)]
+struct Own {
+    listen: IpAddr,
+    others: Vec<Host>,
+}
+
+async fn check_host(
+    State(guard): State<Arc<Guard>>,
+    ConnectInfo(Client { address, .. }): ConnectInfo<Client>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let host = match guard.names.check(&request) {
+        Ok(is_by_other_name) => {
+            let is_forwarded = is_by_other_name || is_forwarded(request.headers());
+            if let Some(info) = request.extensions_mut().get_mut::<ConnectInfo<Client>>() {
+                info.0.is_forwarded = is_forwarded;
+            }
+            return next.run(request).await;
+        }
+        Err(host) => host,
+    };
+    let (host, section) = (host.escape_debug().to_string(), guard.section);
+    if (guard.refused)(address.ip()) {
+        warn!(client = %address, host, "a request to the admin interface under a name that is not its own");
+    }
+    let text = format!(
+        "The admin interface is not called {host:?}. If it is, add the name to hosts in {section}.\n"
+    );
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+/// Whether a proxy says that it passes the request on.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    names.any(|name| {
+        OF_PROXIES.contains(&name) || OF_PROXIES_BEGIN.iter().any(|it| name.starts_with(it))
+    })
+}
+
+/// Headers that proxies add: RFC 7239, RFC 9110, and names that are older or of one product.
+const OF_PROXIES: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "client-ip",
+];
+const OF_PROXIES_BEGIN: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
+
+impl Own {
+    /// Whether the request is for one of `others`.
+    ///
+    /// # Errors
+    /// The name that the request is for, if it is not one of these.
+    fn check(&self, request: &Request) -> Result<bool, String> {
+        let said = hosts(request.headers(), request.uri());
+        if said.is_empty() && request.version() == Version::HTTP_10 {
+            // No browser: each says which host it asks.
+            return Ok(false);
+        }
+        let is_by_other_name = said.iter().any(|host| !self.is_own(host));
+        match said.into_iter().find(|host| !self.have(host)) {
+            Some(other) => Err(other),
+            None if request.headers().contains_key(header::HOST) => Ok(is_by_other_name),
+            None => Err(String::new()),
+        }
+    }
+
+    /// Whether `authority`, a host with or without a port, is this gateway.
+    fn have(&self, authority: &str) -> bool {
+        let host = host_of(authority);
+        self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
+    }
+
+    /// Whether it is this gateway without a name from the configuration.
+    fn is_own(&self, authority: &str) -> bool {
+        match host_of(authority) {
+            Some(Host::Ip(ip)) => {
+                let ip = ip.to_canonical();
+                // An address leads nowhere else, whoever says it.
+                ip.is_loopback() || ip == self.listen || self.listen.is_unspecified()
+            }
+            Some(Host::Name(name)) => name == "localhost",
+            None => false,
+        }
+    }
+}
+
+fn host_of(authority: &str) -> Option<Host> {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    Host::parse(bare.unwrap_or(host)).ok()
+}
+
+/// The hosts that a request says it is for.
+fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
+    let in_headers = headers.get_all(header::HOST).into_iter();
+    let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    let in_target = uri.authority().map(ToString::to_string);
+    in_headers.chain(in_target).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_own_names_are_the_listen_address_loopback_and_those_of_the_file() {
+        let others = vec![Host::parse("gw.example.com").expect("a name")];
+        let names = Own {
+            listen: [10, 0, 0, 1].into(),
+            others,
+        };
+        for host in [
+            "10.0.0.1",
+            "10.0.0.1:9810",
+            "localhost",
+            "LOCALHOST:1",
+            "127.0.0.1:9810",
+            "127.9.9.9",
+            "[::1]",
+            "[::1]:9810",
+            "gw.example.com",
+            "GW.example.com:443",
+        ] {
+            assert!(names.have(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9810",
+            "10.0.0.2",
+            "localhost.evil.example",
+            "gw.example.com.evil.example",
+            "127.0.0.1.evil.example",
+            "0x7f.1",
+            "user@localhost",
+        ] {
+            assert!(!names.have(host), "{host}");
+        }
+        let everywhere = Own {
+            listen: [0, 0, 0, 0].into(),
+            others: Vec::new(),
+        };
+        assert!(everywhere.have("10.0.0.2") && !everywhere.have("evil.example"));
+    }
+}

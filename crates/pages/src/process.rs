@@ -1,0 +1,50 @@
+//! Processes at the other end of Unix sockets.
+
+use std::{io, os::fd::AsFd};
+
+use nix::{
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    unistd::geteuid,
+};
+
+/// A process at the other end of a Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its number; 0 in another namespace.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+}
+
+/// The process at the other end of a socket.
+///
+/// # Errors
+/// That of the system call.
+pub fn process_behind(socket: impl AsFd) -> io::Result<Process> {
+    // The kernel tells 0 for a process of another namespace.
+    let credentials = getsockopt(&socket, PeerCredentials)?;
+    Ok(Process {
+        pid: credentials.pid(),
+        uid: credentials.uid(),
+    })
+}
+
+/// Whether a process may give orders to this one.
+pub fn may_order(process: Process) -> bool {
+    [0, geteuid().as_raw()].contains(&process.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_give_no_orders() {
+        let stranger = Process {
+            pid: 1,
+            uid: geteuid().as_raw() + 1,
+        };
+        assert!(!may_order(stranger));
+        assert!(may_order(Process { pid: 1, uid: 0 }));
+    }
+}
