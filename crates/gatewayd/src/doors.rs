@@ -153,7 +153,7 @@ impl Doors {
             if !self.parts.listeners.contains_key(place) {
                 info!(listen = %listening(&parts, place), "FTP front door");
             }
-            let listener = parts.listener(place);
+            let listener = parts.listener(place).into();
             let address = listening(&parts, place);
             let door = FtpFrontDoor::new(door.clone(), address, tls.clone());
             accepting.spawn(near::serve(listener, Arc::new(door), relay.clone()));
@@ -179,7 +179,8 @@ impl Doors {
                 let listen = listening(&parts, place);
                 info!(%listen, target = %forward.target, "forward");
             }
-            let (listener, forward) = (parts.listener(place), Arc::new(forward.clone()));
+            let forward = Arc::new(forward.clone());
+            let listener = parts.listener(place).into();
             accepting.spawn(near::serve(listener, forward, relay.clone()));
         }
         for door in std::mem::take(&mut self.pass_through) {

@@ -177,6 +177,7 @@ fn door(text: &str) -> anyhow::Result<Door> {
         port,
         has_tls: false,
         is_ours: false,
+        network: None,
     })
 }
 

@@ -149,6 +149,7 @@ impl Near {
             port: door.port(),
             has_tls: true,
             is_ours: true,
+            network: None,
         }
     }
 

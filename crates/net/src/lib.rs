@@ -4,9 +4,12 @@
 
 #![warn(missing_docs)]
 
+mod connection;
 pub mod dial;
 pub mod pipe;
 pub mod socket;
 pub mod target;
 pub mod tls;
 pub mod transparent;
+
+pub use connection::{Connection, Listener};

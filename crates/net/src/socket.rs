@@ -1,10 +1,10 @@
-//! Options of the TCP sockets that a gateway relays, with the reason for each.
+//! Options of the connections that a gateway relays, with the reason for each. A pipe has no kernel, and so no options of one.
 #![allow(clippy::disallowed_methods, reason = "drives sockets: bounds a wait")]
 
 use std::{
     io,
-    net::{IpAddr, Shutdown, SocketAddr},
-    os::fd::{AsRawFd, BorrowedFd},
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, AsRawFd},
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use tokio::{
 
 use tracing::info;
 
-use crate::tls::Writer;
+use crate::{Connection, Listener, pipe::Pipe, tls::Writer};
 
 /// The call that counts bytes that the other end has not acknowledged.
 mod queue {
@@ -34,12 +34,15 @@ mod queue {
 /// Options of a control connection: no delay, since a line is one write; keep-alive, since it
 /// idles while data moves and NATs forget it. With `client`, urgent bytes stay in the stream: some
 /// clients send the whole of `ABOR` as urgent data.
-pub fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
-    let socket = SockRef::from(stream);
+pub fn tune_control(connection: &Connection, client: bool) -> io::Result<()> {
+    let Some(tcp) = connection.tcp() else {
+        return Ok(());
+    };
+    let socket = SockRef::from(tcp);
     socket.set_tcp_nodelay(true)?;
     keep_alive(&socket)?;
     match client {
-        true => keep_urgent_bytes(stream),
+        true => keep_urgent_bytes(tcp),
         false => Ok(()),
     }
 }
@@ -48,8 +51,15 @@ pub fn tune_control(stream: &TcpStream, client: bool) -> io::Result<()> {
 /// so that what the link counts as accepted is close to what the other end has. Until an orderly
 /// end is known ([`end_orderly`]), closing it in whatever way is a reset: also when this process is
 /// killed.
-pub fn tune_data(stream: &TcpStream) -> io::Result<()> {
-    let socket = SockRef::from(stream);
+pub fn tune_data(connection: &Connection) -> io::Result<()> {
+    let tcp = match connection {
+        Connection::Tcp(tcp) => tcp,
+        Connection::Pipe(pipe) => {
+            pipe.mark_abort();
+            return Ok(());
+        }
+    };
+    let socket = SockRef::from(tcp);
     socket.set_tcp_nodelay(true)?;
     keep_alive(&socket)?;
     socket.set_tcp_notsent_lowat(UNSENT_MAX_BYTES)?;
@@ -58,9 +68,11 @@ pub fn tune_data(stream: &TcpStream) -> io::Result<()> {
 
 /// Options of a connection that is forwarded: those of bulk data, and urgent bytes stay in the stream. Without that, the
 /// kernel takes an urgent byte out of the stream, and it is lost: Telnet and Oracle's clients send some.
-pub fn tune_forward(stream: &TcpStream) -> io::Result<()> {
-    keep_urgent_bytes(stream)?;
-    tune_data(stream)
+pub fn tune_forward(connection: &Connection) -> io::Result<()> {
+    if let Some(tcp) = connection.tcp() {
+        keep_urgent_bytes(tcp)?;
+    }
+    tune_data(connection)
 }
 
 /// Has urgent bytes read where they stand in the stream.
@@ -123,15 +135,15 @@ pub fn choose_port_late(socket: &TcpSocket) {
 }
 
 /// Accepts the first connection from `peer`; all others are reset.
-pub async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStream {
+pub async fn accept_from(listener: &Listener, peer: IpAddr) -> Connection {
     loop {
         match listener.accept().await {
-            Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => {
-                return stream;
+            Ok((connection, from)) if from.ip().to_canonical() == peer.to_canonical() => {
+                return connection;
             }
-            Ok((stream, from)) => {
+            Ok((connection, from)) => {
                 info!(%from, "a stranger at the data port");
-                abort(stream);
+                abort(connection);
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -140,8 +152,11 @@ pub async fn accept_from(listener: &TcpListener, peer: IpAddr) -> TcpStream {
 
 /// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
 /// which an upload must drain. A grant changes it ([`KernelBuffer`]).
-pub fn bound_receive_buffer(stream: &TcpStream) -> io::Result<()> {
-    SockRef::from(stream).set_recv_buffer_size(CLIENT_RECEIVE_BYTES)
+pub fn bound_receive_buffer(connection: &Connection) -> io::Result<()> {
+    match connection.tcp() {
+        Some(tcp) => SockRef::from(tcp).set_recv_buffer_size(CLIENT_RECEIVE_BYTES),
+        None => Ok(()),
+    }
 }
 
 /// A buffer of the kernel's at one end of an upload, in proportion to the upload's drain budget.
@@ -168,17 +183,19 @@ impl KernelBuffer {
     }
 
     /// Bounds the bytes that the kernel receives ahead of the gateway.
-    pub fn bound_unread(&mut self, stream: &TcpStream, queue_bytes: usize) -> io::Result<()> {
-        match self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX) {
-            Some(bytes) => SockRef::from(stream).set_recv_buffer_size(bytes),
+    pub fn bound_unread(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
+        let size = self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX);
+        match size.zip(connection.tcp()) {
+            Some((bytes, tcp)) => SockRef::from(tcp).set_recv_buffer_size(bytes),
             None => Ok(()),
         }
     }
 
     /// Bounds the bytes that the kernel has from the gateway and has not sent.
-    pub fn bound_unsent(&mut self, stream: &TcpStream, queue_bytes: usize) -> io::Result<()> {
-        match self.fit(queue_bytes, UNSENT_MAX_BYTES as usize) {
-            Some(bytes) => SockRef::from(stream).set_tcp_notsent_lowat(bytes as u32),
+    pub fn bound_unsent(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
+        let size = self.fit(queue_bytes, UNSENT_MAX_BYTES as usize);
+        match size.zip(connection.tcp()) {
+            Some((bytes, tcp)) => SockRef::from(tcp).set_tcp_notsent_lowat(bytes as u32),
             None => Ok(()),
         }
     }
@@ -203,46 +220,86 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
 }
 
 /// Closes with a reset, so that the other end never takes a part for the whole.
-pub fn abort(stream: TcpStream) {
-    mark_abort(&stream);
-    drop(stream);
+pub fn abort(connection: impl Into<Connection>) {
+    let connection = connection.into();
+    mark_abort(&connection);
+    drop(connection);
 }
 
 /// Everything has been written and may be said to be complete: sends the FIN.
 pub async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
-    SockRef::from(writer.leg().tcp()).set_linger(None)?;
+    mark_orderly(writer.leg().connection())?;
     writer.shutdown().await
 }
 
 /// Sends the FIN without the close_notify that TLS has for a complete end; all is flushed.
 pub fn end_without_notify(writer: &Writer) -> io::Result<()> {
-    let socket = SockRef::from(writer.leg().tcp());
-    socket.set_linger(None)?;
-    socket.shutdown(Shutdown::Write)
+    let connection = writer.leg().connection();
+    mark_orderly(connection)?;
+    connection.finish()
 }
 
 /// Turns the next close into a reset.
-pub fn mark_abort(stream: &TcpStream) {
-    // Fails only on a socket that is gone already.
-    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+pub fn mark_abort(connection: &Connection) {
+    match connection {
+        Connection::Tcp(tcp) => {
+            // Fails only on a socket that is gone already.
+            let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
+        Connection::Pipe(pipe) => pipe.mark_abort(),
+    }
+}
+
+/// Turns the next close into an orderly end.
+fn mark_orderly(connection: &Connection) -> io::Result<()> {
+    match connection {
+        Connection::Tcp(tcp) => SockRef::from(tcp).set_linger(None),
+        Connection::Pipe(pipe) => {
+            pipe.mark_orderly();
+            Ok(())
+        }
+    }
 }
 
 /// Acknowledges what has been read, once: a server that sends two small replies without TCP_NODELAY keeps
 /// the second until the first is acknowledged, which the kernel puts off for 40 ms.
-pub fn acknowledge_now(stream: &TcpStream) {
-    // Without it, all is only slower.
-    let _ = SockRef::from(stream).set_tcp_quickack(true);
+pub fn acknowledge_now(connection: &Connection) {
+    if let Some(tcp) = connection.tcp() {
+        // Without it, all is only slower.
+        let _ = SockRef::from(tcp).set_tcp_quickack(true);
+    }
 }
 
-/// Waits until the other end's kernel has acknowledged everything written, the FIN included.
-///
-/// No event tells of that, so it is asked for now and then; but most clients close when they have read the
-/// end, and the FIN that comes then acknowledges it.
+/// Waits until the other end's kernel has acknowledged everything written, the FIN included. The other end of a pipe
+/// acknowledges by reading.
 ///
 /// # Errors
 /// The connection's error if it broke with data unacknowledged; [`io::ErrorKind::TimedOut`] after
 /// 30 s without progress.
-pub async fn acknowledged(stream: &TcpStream) -> io::Result<()> {
+pub async fn acknowledged(connection: &Connection) -> io::Result<()> {
+    match connection {
+        Connection::Tcp(tcp) => tcp_acknowledged(tcp).await,
+        Connection::Pipe(pipe) => pipe_acknowledged(pipe).await,
+    }
+}
+
+async fn pipe_acknowledged(pipe: &Pipe) -> io::Result<()> {
+    let mut least_bytes = usize::MAX;
+    loop {
+        let unacknowledged_bytes = pipe.unacknowledged_bytes();
+        if unacknowledged_bytes == least_bytes {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        least_bytes = unacknowledged_bytes;
+        if let Ok(result) = tokio::time::timeout(STALLED, pipe.acknowledged()).await {
+            return result;
+        }
+    }
+}
+
+/// No event tells of that, so it is asked for now and then; but most clients close when they have read the
+/// end, and the FIN that comes then acknowledges it.
+async fn tcp_acknowledged(stream: &TcpStream) -> io::Result<()> {
     let begun = Instant::now();
     let mut least = i32::MAX;
     let mut since = begun;
@@ -300,27 +357,50 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
 
 /// Resolves when the other end has ended the connection, also with bytes left to read, because of which the runtime
 /// says at once that there is something.
-pub async fn ended(stream: &TcpStream) -> io::Result<()> {
-    while !stream.ready(Interest::READABLE).await?.is_read_closed() {
+pub async fn ended(connection: &Connection) -> io::Result<()> {
+    let tcp = match connection {
+        Connection::Tcp(tcp) => tcp,
+        Connection::Pipe(pipe) => return pipe.ended().await,
+    };
+    while !tcp.ready(Interest::READABLE).await?.is_read_closed() {
         tokio::time::sleep(END_CHECK).await;
     }
     Ok(())
 }
 
-/// Whether the socket has bytes to read, or has got the other end's end.
-pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
-    let mut polled = [PollFd::new(socket, PollFlags::POLLIN)];
+/// Waits for an error of the connection, which is a reset in most cases. An orderly end is none.
+pub async fn until_error(connection: &Connection) -> io::Error {
+    match connection {
+        Connection::Tcp(tcp) => match tcp.ready(Interest::ERROR).await {
+            Ok(_) => io::ErrorKind::ConnectionReset.into(),
+            Err(error) => error,
+        },
+        Connection::Pipe(pipe) => pipe.until_error().await,
+    }
+}
+
+/// Whether the connection has bytes to read, or has got the other end's end.
+pub fn has_unread(connection: &Connection) -> bool {
+    let tcp = match connection {
+        Connection::Tcp(tcp) => tcp,
+        Connection::Pipe(pipe) => return pipe.has_unread(),
+    };
+    let mut polled = [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)];
     nix::poll::poll(&mut polled, PollTimeout::ZERO).is_ok()
         && polled[0].revents().is_some_and(|events| {
             events.contains(PollFlags::POLLIN) && !events.contains(PollFlags::POLLERR)
         })
 }
 
-/// Sends Telnet's interrupt and Synch, as tnftp and lftp do: interrupt process, then the data mark as urgent data.
+/// Sends Telnet's interrupt and Synch, as tnftp and lftp do: interrupt process, then the data mark as urgent data. A pipe
+/// has no urgent data, and gets nothing.
 ///
 /// # Errors
 /// Those of the socket.
-pub fn send_synch(tcp: &TcpStream) -> io::Result<()> {
+pub fn send_synch(connection: &Connection) -> io::Result<()> {
+    let Some(tcp) = connection.tcp() else {
+        return Ok(());
+    };
     let socket = SockRef::from(tcp);
     socket.send(TELNET_INTERRUPT)?;
     socket.send_out_of_band(TELNET_DATA_MARK)?;
@@ -366,6 +446,7 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{pipe::Network, tls::Leg};
 
     #[tokio::test]
     async fn an_urgent_byte_of_a_forward_keeps_its_place() {
@@ -374,8 +455,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
         let mut sender = TcpStream::connect(at).await.expect("connected");
-        let (mut receiver, _) = listener.accept().await.expect("accepted");
+        let (receiver, _) = listener.accept().await.expect("accepted");
+        let receiver = Connection::from(receiver);
         tune_forward(&receiver).expect("a socket");
+        let mut receiver = receiver.into_tcp().expect("TCP");
         sender.write_all(b"before\xff").await.expect("written");
         let urgent = SockRef::from(&sender).send_out_of_band(b"\xf2");
         assert_eq!(urgent.expect("sent"), 1);
@@ -384,6 +467,85 @@ mod tests {
         let mut read = Vec::new();
         receiver.read_to_end(&mut read).await.expect("read");
         assert_eq!(read, b"before\xff\xf2behind");
+    }
+
+    #[tokio::test]
+    async fn a_data_connection_resets_unless_its_orderly_end_is_known() {
+        use tokio::io::AsyncReadExt;
+
+        for is_pipe in [true, false] {
+            for is_orderly in [true, false] {
+                let (sender, receiver) = connected(is_pipe).await;
+                tune_data(&sender).expect("open");
+                let (reader, mut writer) = Leg::plain(sender).into_split();
+                writer.write_all(b"a file").await.expect("open");
+                let mut receiver = Leg::plain(receiver);
+                receiver.read_exact(&mut [0; 6]).await.expect("open");
+                if is_orderly {
+                    end_orderly(&mut writer).await.expect("open");
+                    ended(receiver.connection()).await.expect("orderly");
+                    assert_eq!(receiver.read(&mut [0]).await.expect("orderly"), 0);
+                    acknowledged(writer.leg().connection()).await.expect("read");
+                }
+                drop((reader, writer));
+                if !is_orderly {
+                    let error = until_error(receiver.connection()).await;
+                    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_and_an_end_are_unread_and_a_reset_is_not() {
+        for is_pipe in [true, false] {
+            let (sender, receiver) = connected(is_pipe).await;
+            assert!(!has_unread(&receiver));
+            let mut sender = Leg::plain(sender);
+            sender.write_all(b"x").await.expect("open");
+            while !has_unread(&receiver) {
+                tokio::time::sleep(PAUSE_MIN).await;
+            }
+            abort(sender.into_plain().expect("no TLS"));
+            until_error(&receiver).await;
+            assert!(!has_unread(&receiver));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_does_not_move_is_waited_for_no_longer_than_half_a_minute() {
+        let (sender, receiver) = connected(true).await;
+        let mut sender = Leg::plain(sender);
+        sender.write_all(b"x").await.expect("open");
+        let begun = tokio::time::Instant::now();
+        let error = acknowledged(sender.connection()).await.expect_err("unread");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), STALLED);
+        drop(receiver);
+    }
+
+    #[tokio::test]
+    async fn a_data_port_within_the_process_takes_the_first_connection() {
+        let network = Network::new();
+        let listener = Listener::from(network.listen().expect("a port"));
+        let at = listener.local_addr().expect("a port");
+        let connected = network.connect(at).expect("a listener");
+        let accepted = accept_from(&listener, at.ip()).await;
+        let peer = accepted.peer_addr().expect("a pipe");
+        assert_eq!(peer, connected.local_addr());
+    }
+
+    /// Both ends of a connection.
+    async fn connected(is_pipe: bool) -> (Connection, Connection) {
+        if is_pipe {
+            let (one, other) = Pipe::pair();
+            return (one.into(), other.into());
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let one = TcpStream::connect(at).await.expect("connected");
+        let (other, _) = listener.accept().await.expect("accepted");
+        (one.into(), other.into())
     }
 
     #[test]

@@ -3,12 +3,9 @@
 use std::io;
 
 use ftp::line::{Line, LineSplitter};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, Interest},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use net::{socket, tls::Leg};
+use net::{Connection, socket, tls::Leg};
 
 /// A control connection and what has been read of its next line.
 #[derive(Debug)]
@@ -56,15 +53,12 @@ impl Control {
         if wanted {
             return self.read().await;
         }
-        let Some(tcp) = self.tcp() else {
+        let Some(connection) = self.connection() else {
             return std::future::pending().await;
         };
         tokio::select! {
-            ready = tcp.ready(Interest::ERROR) => {
-                ready?;
-                Err(io::ErrorKind::ConnectionReset.into())
-            }
-            ended = socket::ended(tcp), if or_end => ended.map(|()| false),
+            error = socket::until_error(connection) => Err(error),
+            ended = socket::ended(connection), if or_end => ended.map(|()| false),
         }
     }
 
@@ -85,21 +79,21 @@ impl Control {
     /// that would be taken for something said under TLS.
     pub(crate) async fn begin_tls(
         &mut self,
-        handshake: impl AsyncFnOnce(TcpStream) -> io::Result<Leg>,
+        handshake: impl AsyncFnOnce(Connection) -> io::Result<Leg>,
     ) -> io::Result<()> {
         if !self.lines.is_empty() {
             let text = "more than the command came before TLS";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        let tcp = self.leg.take().and_then(Leg::into_plain);
-        let tcp = tcp.ok_or(io::ErrorKind::NotConnected)?;
-        self.leg = Some(handshake(tcp).await?);
+        let connection = self.leg.take().and_then(Leg::into_plain);
+        let connection = connection.ok_or(io::ErrorKind::NotConnected)?;
+        self.leg = Some(handshake(connection).await?);
         Ok(())
     }
 
-    /// The TCP connection.
-    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
-        self.leg.as_ref().map(Leg::tcp)
+    /// The connection under TLS.
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        self.leg.as_ref().map(Leg::connection)
     }
 
     /// Whether there is TLS.
@@ -112,8 +106,8 @@ impl Control {
         self.leg.as_ref().is_some_and(Leg::is_tls13)
     }
 
-    /// The TCP connection, if there is no TLS. What was read of it is lost.
-    pub(crate) fn into_plain(self) -> Option<TcpStream> {
+    /// The connection, if there is no TLS. What was read of it is lost.
+    pub(crate) fn into_plain(self) -> Option<Connection> {
         self.leg.and_then(Leg::into_plain)
     }
 

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
     optimise::{Coded, Hold},
@@ -13,14 +13,14 @@ use crate::{
     status::Transfer,
     wire::Coding,
 };
-use net::tls::Leg;
+use net::{Connection, tls::Leg};
 
-/// Joins a TCP connection and a stream until both directions have ended.
+/// Joins a connection and a stream until both directions have ended.
 ///
 /// # Errors
 /// What broke one of them.
 pub(crate) async fn join(
-    tcp: TcpStream,
+    connection: Connection,
     stream: Stream,
     coding: Option<&Coding>,
     transfer: std::sync::Arc<Transfer>,
@@ -30,7 +30,7 @@ pub(crate) async fn join(
     let parts = Parts {
         grants: Grants::default(),
         machine: Forward::new(),
-        connect: Box::pin(async { Ok(Leg::plain(tcp)) }),
+        connect: Box::pin(async { Ok(Leg::plain(connection)) }),
         secure: None,
         stream: StreamSource::Open(stream),
         coded: coding.map(|coding| Coded {

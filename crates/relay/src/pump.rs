@@ -1,4 +1,4 @@
-//! Moves the bytes of one data connection between a TCP connection, the leg, and a link stream, as
+//! Moves the bytes of one data connection between a TCP connection or a pipe, the leg, and a link stream, as
 //! its machine says.
 //!
 //! Backpressure works without messages: a direction that cannot write stops reading, and holds one
@@ -13,11 +13,10 @@
 mod inbound;
 mod outbound;
 
-use std::{os::fd::AsFd, pin::Pin, sync::Arc, time::Instant};
+use std::{pin::Pin, sync::Arc, time::Instant};
 
 use ftp::session::data::{Cause, Flow, Input, Machine, Output, Progress};
 use tokio::{
-    net::TcpStream,
     sync::{mpsc, oneshot, watch},
     time::sleep_until,
 };
@@ -35,7 +34,7 @@ use crate::{
     wire::{Grant, reset},
 };
 use net::{
-    socket,
+    Connection, socket,
     tls::{Leg, Reader, Writer},
 };
 
@@ -52,7 +51,7 @@ pub(crate) enum StreamSource {
 }
 
 /// How TLS begins on a leg that was connected without.
-pub(crate) type Secure = Box<dyn FnOnce(TcpStream) -> Boxed<Result<Leg, Input>> + Send>;
+pub(crate) type Secure = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, Input>> + Send>;
 
 /// The grants of a pump, by the direction that they limit. Each bounds the kernel's buffer, too.
 #[derive(Debug, Default)]
@@ -185,7 +184,7 @@ impl<M: Machine> Pump<M> {
                 Output::ResetLeg => {
                     self.connecting = None;
                     if let Some((_, writer)) = self.leg.take() {
-                        socket::mark_abort(writer.leg().tcp());
+                        socket::mark_abort(writer.leg().connection());
                     }
                 }
                 Output::Tell(event) => (self.tell)(event),
@@ -196,13 +195,13 @@ impl<M: Machine> Pump<M> {
     }
 
     fn begin_tls(&mut self) {
-        let tcp = self.leg.take().and_then(|(reader, writer)| {
+        let connection = self.leg.take().and_then(|(reader, writer)| {
             drop(reader);
             writer.into_leg().into_plain()
         });
-        if let (Some(secure), Some(tcp)) = (self.secure.take(), tcp) {
+        if let (Some(secure), Some(connection)) = (self.secure.take(), connection) {
             self.is_securing = true;
-            self.connecting = Some(secure(tcp));
+            self.connecting = Some(secure(connection));
         } else {
             self.handle(Input::NotSecured("none is configured".to_owned()));
         }
@@ -307,10 +306,8 @@ impl<M: Machine> Pump<M> {
 
     fn progress(&self) -> Progress {
         let (to_link, from_link) = self.transfer.meters();
-        let has_unread = |(reader, _): &(Reader, Writer)| {
-            let socket = reader.leg().tcp();
-            socket::has_unread(socket.as_fd())
-        };
+        let has_unread =
+            |(reader, _): &(Reader, Writer)| socket::has_unread(reader.leg().connection());
         Progress {
             outbound_bytes: to_link.bytes(),
             inbound_bytes: from_link.bytes(),

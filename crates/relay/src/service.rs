@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use link::{PeerId, RecvStream, SendStream};
-use tokio::net::TcpStream;
+use net::Connection;
 use tracing::Span;
 
 use crate::{
@@ -31,7 +31,7 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
     fn admits(&self, client: IpAddr) -> bool;
 
     /// Closes the connection of a client that may not use it now, and says why where its protocol can.
-    fn turn_away(&self, connection: TcpStream, reached: Reached);
+    fn turn_away(&self, connection: Connection, reached: Reached);
 
     /// Serves a client until it leaves. Streams to a far end come from [`Relay::open`].
     fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()>;
@@ -41,7 +41,7 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Client {
     /// Its connection.
-    pub connection: TcpStream,
+    pub connection: Connection,
     /// Where it comes from.
     pub address: SocketAddr,
     /// Number of its session, unique among this relay's.

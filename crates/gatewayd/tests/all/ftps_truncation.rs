@@ -81,7 +81,7 @@ fn send_and_truncate(runtime: &Runtime, leg: &mut Leg, bytes: &[u8]) {
         leg.write_all(bytes).await.expect("TLS");
         leg.flush().await.expect("TLS");
     });
-    SockRef::from(leg.tcp())
+    SockRef::from(leg.connection().tcp().expect("TCP"))
         .shutdown(Shutdown::Write)
         .expect("a connection");
 }

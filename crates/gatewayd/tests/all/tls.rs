@@ -5,7 +5,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use net::tls::{Acceptor, Connector, Kind, Leg, Verify};
+use net::{
+    Connection,
+    pipe::Pipe,
+    tls::{Acceptor, Connector, Kind, Leg, Verify},
+};
 use rustls::{
     HandshakeKind, NamedGroup, ProtocolVersion,
     client::{
@@ -27,7 +31,16 @@ const BYTES: usize = 300_000;
 
 /// A connection between a connector and an acceptor.
 async fn joined(connector: &Connector, acceptor: &Acceptor, kind: Kind) -> (Leg, Leg) {
-    let (near, far) = tcp_pair().await;
+    joined_over(tcp_pair().await, connector, acceptor, kind).await
+}
+
+/// A connection between a connector and an acceptor over the ends of another.
+async fn joined_over<C: Into<Connection>>(
+    (near, far): (C, C),
+    connector: &Connector,
+    acceptor: &Acceptor,
+    kind: Kind,
+) -> (Leg, Leg) {
     let both = async {
         tokio::join!(
             connector.connect(near, NAME, kind),
@@ -41,7 +54,7 @@ async fn joined(connector: &Connector, acceptor: &Acceptor, kind: Kind) -> (Leg,
 /// Ends the data with a FIN alone, as some programs do.
 async fn end_without_notify(leg: &mut Leg) {
     leg.flush().await.expect("flushed");
-    socket2::SockRef::from(leg.tcp())
+    socket2::SockRef::from(leg.connection().tcp().expect("TCP"))
         .shutdown(std::net::Shutdown::Write)
         .expect("ended");
 }
@@ -294,8 +307,8 @@ async fn both_halves_move_at_once_and_a_plain_leg_is_plain() {
     let plain = (Leg::plain(plain_near), Leg::plain(plain_far));
     for (is_tls, (near, far)) in [(true, (near, far)), (false, plain)] {
         assert_eq!(near.is_tls(), is_tls);
-        let peer = far.tcp().peer_addr().expect("connected");
-        assert_eq!(near.tcp().local_addr().expect("bound"), peer);
+        let peer = far.connection().peer_addr().expect("connected");
+        assert_eq!(near.connection().local_addr().expect("bound"), peer);
         let (mut near_reader, mut near_writer) = near.into_split();
         let (mut far_reader, mut far_writer) = far.into_split();
         let bytes = vec![9; 10 * BYTES];
@@ -311,13 +324,40 @@ async fn both_halves_move_at_once_and_a_plain_leg_is_plain() {
 }
 
 #[tokio::test]
+async fn tls_over_a_pipe_resumes_sessions_and_distinguishes_ends() {
+    let folder = Folder::new("pipe");
+    let authority = Authority::new();
+    let (acceptor, connector) = (acceptor(&folder, &authority), connector(&authority));
+    let over = Pipe::pair();
+    let (mut near, mut far) = joined_over(over, &connector, &acceptor, Kind::Control).await;
+    say(&mut far, &mut near).await;
+    for has_notify in [true, false] {
+        let over = Pipe::pair();
+        let (mut near, mut far) = joined_over(over, &connector, &acceptor, Kind::Data).await;
+        assert!(near.is_resumed() && far.is_resumed());
+        let bytes = vec![9; 10 * BYTES];
+        let sending = async {
+            near.write_all(&bytes).await.expect("written");
+            near.flush().await.expect("flushed");
+            if has_notify {
+                near.shutdown().await.expect("ended");
+            }
+            drop(near);
+        };
+        let (received, ()) = tokio::join!(receive(&mut far), sending);
+        assert!(received == bytes);
+        assert_eq!(far.closed_without_notify(), !has_notify);
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_is_an_error_and_no_end() {
     let folder = Folder::new("broken");
     let authority = Authority::new();
     let acceptor = acceptor(&folder, &authority);
     let (near, mut far) = joined(&connector(&authority), &acceptor, Kind::Data).await;
     let zero = Some(std::time::Duration::ZERO);
-    socket2::SockRef::from(near.tcp())
+    socket2::SockRef::from(near.connection().tcp().expect("TCP"))
         .set_linger(zero)
         .expect("an option");
     drop(near);

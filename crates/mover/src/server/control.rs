@@ -6,10 +6,9 @@ use ftp::{
     client::{Client, Reply, ReplyError, Ticket},
     reply::{Class, Code},
 };
-use net::tls::Leg;
+use net::{Connection, tls::Leg};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
     time::timeout,
 };
 
@@ -226,7 +225,7 @@ impl Control {
     /// Gives the connection to `begin_tls`, which makes the handshake on it.
     pub(super) async fn upgrade<F>(
         self,
-        begin_tls: impl FnOnce(TcpStream) -> F,
+        begin_tls: impl FnOnce(Connection) -> F,
     ) -> Result<Self, ServerError>
     where
         F: Future<Output = Result<Leg, ServerError>>,
@@ -235,8 +234,8 @@ impl Control {
         if !self.client.is_at_rest() {
             return Err(ServerError::Reply(ReplyError::NoCode));
         }
-        let tcp = self.io.into_plain().expect("TLS begins once");
-        let io = begin_tls(tcp).await?;
+        let connection = self.io.into_plain().expect("TLS begins once");
+        let io = begin_tls(connection).await?;
         Ok(Self { io, ..self })
     }
 

@@ -11,11 +11,11 @@ use ftp::{
     address::{ActiveForm, PassiveForm, active_line, announced_port},
     client::Reply,
 };
-use net::tls::{Connector, Kind, Leg};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::timeout,
+use net::{
+    Connection, Listener,
+    tls::{Connector, Kind, Leg},
 };
+use tokio::{net::TcpListener, time::timeout};
 
 use super::{Dial, ServerError, Session, control::Sent};
 
@@ -31,7 +31,7 @@ pub(super) enum Asked {
     /// The server connects to `listener`.
     Active {
         /// Where.
-        listener: Arc<TcpListener>,
+        listener: Arc<Listener>,
         /// The command.
         sent: Sent,
     },
@@ -42,7 +42,7 @@ pub(super) enum Meeting {
     /// The server listens there.
     At(SocketAddr),
     /// The server connects to us.
-    Here(Arc<TcpListener>),
+    Here(Arc<Listener>),
 }
 
 /// Opens data connections of a session; the session is free meanwhile.
@@ -108,15 +108,16 @@ impl Session {
     ///
     /// # Errors
     /// That of the system.
-    pub(super) async fn listen(&self) -> io::Result<TcpListener> {
-        TcpListener::bind(SocketAddr::new(self.local().ip(), 0)).await
+    pub(super) async fn listen(&self) -> io::Result<Listener> {
+        if let Some(network) = self.dial.network() {
+            return network.listen().map(Listener::from);
+        }
+        let listener = TcpListener::bind(SocketAddr::new(self.local().ip(), 0)).await;
+        listener.map(Listener::from)
     }
 
     /// Asks for a data connection to a port of ours.
-    pub(super) fn ask_for_active(
-        &mut self,
-        listener: Arc<TcpListener>,
-    ) -> Result<Asked, ServerError> {
+    pub(super) fn ask_for_active(&mut self, listener: Arc<Listener>) -> Result<Asked, ServerError> {
         let at = listener.local_addr().map_err(ServerError::Data)?;
         // PORT is what all servers know; an IPv6 address fits in EPRT alone.
         let (form, verb) = match at.ip().to_canonical().is_ipv4() {
@@ -177,16 +178,16 @@ impl DataDial {
         self.dial.is_active
     }
 
-    /// The TCP connection of a meeting.
+    /// The connection of a meeting, without TLS.
     ///
     /// # Errors
     /// [`ServerError::Data`] if none comes about.
-    pub(super) async fn connect(&self, meeting: Meeting) -> Result<TcpStream, ServerError> {
-        let tcp = match meeting {
+    pub(super) async fn connect(&self, meeting: Meeting) -> Result<Connection, ServerError> {
+        let connection = match meeting {
             Meeting::At(at) => self.dial.connect_to(at).await,
             Meeting::Here(listener) => self.accept(&listener).await,
         };
-        tcp.map_err(ServerError::Data)
+        connection.map_err(ServerError::Data)
     }
 
     /// Adds TLS, where the session protects data. The server must have been told the transfer: it answers a handshake no
@@ -194,10 +195,10 @@ impl DataDial {
     ///
     /// # Errors
     /// [`ServerError::Tls`] if the handshake fails.
-    pub(super) async fn secure(&self, tcp: TcpStream) -> Result<Leg, ServerError> {
+    pub(super) async fn secure(&self, connection: Connection) -> Result<Leg, ServerError> {
         match &self.connector {
-            Some(connector) => self.dial.handshake(connector, tcp, Kind::Data).await,
-            None => Ok(Leg::plain(tcp)),
+            Some(connector) => self.dial.handshake(connector, connection, Kind::Data).await,
+            None => Ok(Leg::plain(connection)),
         }
     }
 
@@ -206,26 +207,111 @@ impl DataDial {
     /// # Errors
     /// [`ServerError`] if none comes about.
     pub(super) async fn open(&self, meeting: Meeting) -> Result<Leg, ServerError> {
-        let tcp = self.connect(meeting).await?;
-        self.secure(tcp).await
+        let connection = self.connect(meeting).await?;
+        self.secure(connection).await
     }
 
-    async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
+    async fn accept(&self, listener: &Listener) -> io::Result<Connection> {
         let accepting = timeout(self.dial.patience, async {
             loop {
-                let (tcp, from) = listener.accept().await?;
+                let (connection, from) = listener.accept().await?;
                 // A stranger who found the port first.
                 if from.ip().to_canonical() == self.server.to_canonical() {
-                    return Ok::<_, io::Error>(tcp);
+                    return Ok::<_, io::Error>(connection);
                 }
             }
         });
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the server did not connect");
-        let tcp = accepting.await.map_err(late).flatten()?;
-        tcp.set_nodelay(true)?;
-        Ok(tcp)
+        let connection = accepting.await.map_err(late).flatten()?;
+        if let Some(tcp) = connection.tcp() {
+            tcp.set_nodelay(true)?;
+        }
+        Ok(connection)
     }
 }
 
 /// How long a port that was asked for ahead is taken to be open.
 const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use net::{pipe::Network, tls::Verify};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    use super::*;
+    use crate::{
+        location::{Scheme, Server},
+        server::{Door, Password, Route},
+    };
+
+    /// A session with a gateway in this process that says yes to everything.
+    async fn session(network: &Network) -> Session {
+        let door = network.listen().expect("a port");
+        let at = door.local_addr();
+        tokio::spawn(async move {
+            let mut control = BufReader::new(door.accept().await);
+            let mut reply = &b"220 hello\r\n"[..];
+            while control.write_all(reply).await.is_ok() {
+                if control.read_line(&mut String::new()).await.unwrap_or(0) == 0 {
+                    return;
+                }
+                reply = b"230 yes\r\n";
+            }
+        });
+        let dial = Dial {
+            server: Server {
+                scheme: Scheme::Ftp,
+                user: None,
+                host: "server.example".to_owned(),
+                port: 21,
+            },
+            route: Route::Gateway(Door {
+                host: at.ip().to_string(),
+                port: at.port(),
+                has_tls: true,
+                is_ours: true,
+                network: Some(network.clone()),
+            }),
+            user: "joe".to_owned(),
+            password: Password(b"secret".to_vec()),
+            verify: Verify::Off,
+            is_active: false,
+            patience: Duration::from_secs(10),
+            stall_max: Duration::from_secs(10),
+        };
+        Session::open(&dial).await.expect("a session")
+    }
+
+    #[tokio::test]
+    async fn a_session_within_the_process_has_its_data_connections_there_too() {
+        let network = Network::new();
+        let session = session(&network).await;
+        let data = session.data_dial();
+        let port = Arc::new(session.listen().await.expect("a port"));
+        let at = port.local_addr().expect("a port");
+        let dialled = data.connect(Meeting::At(at)).await.expect("a listener");
+        let accepted = data.connect(Meeting::Here(port)).await.expect("a pipe");
+        assert_eq!(dialled.network(), Some(&network));
+        assert_eq!(
+            accepted.peer_addr().expect("a pipe"),
+            dialled.local_addr().expect("a pipe")
+        );
+        // The port was dropped.
+        let refused = data.connect(Meeting::At(at)).await;
+        let Err(ServerError::Data(error)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn an_absent_gateway_within_the_process_is_reported_with_its_address() {
+        let network = Network::new();
+        let mut dial = Dial::clone(&session(&network).await.dial);
+        if let Route::Gateway(door) = &mut dial.route {
+            door.network = Some(Network::new());
+        }
+        let refused = Session::open(&dial).await.err().expect("nobody listens");
+        assert!(matches!(refused, ServerError::Connect { .. }), "{refused}");
+    }
+}

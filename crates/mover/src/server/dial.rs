@@ -1,8 +1,16 @@
 //! How a server is reached: directly or through a gateway, as which account, with which TLS.
 
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use net::tls::{Connector, Kind, Leg, Mode, ServerTls, Verify};
+use net::{
+    Connection,
+    pipe::Network,
+    tls::{Connector, Kind, Leg, Mode, ServerTls, Verify},
+};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, lookup_host},
@@ -53,6 +61,8 @@ pub struct Door {
     pub has_tls: bool,
     /// Whether it is that of a near gateway in this process.
     pub is_ours: bool,
+    /// Network within this process that the door is in, at `host` and `port`; `None`: the system's.
+    pub network: Option<Network>,
 }
 
 /// A password. Nothing prints it.
@@ -134,25 +144,42 @@ impl Dial {
     }
 
     /// Connects to the server, or to the gateway in front of it.
-    pub(super) async fn connect(&self) -> Result<TcpStream, ServerError> {
+    pub(super) async fn connect(&self) -> Result<Connection, ServerError> {
         let (host, port) = self.next_hop();
-        reach(host, port, self.patience).await
+        let Some(network) = self.network() else {
+            return reach(host, port, self.patience).await.map(Connection::from);
+        };
+        let connected = match host.parse::<IpAddr>() {
+            Ok(ip) => network.connect(SocketAddr::new(ip, port)),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
+        };
+        let pipe = connected.map_err(|source| ServerError::Connect {
+            host: host.to_owned(),
+            port,
+            source,
+        })?;
+        Ok(pipe.into())
     }
 
     /// Connects to an address of the server's, for commands or for data.
-    pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        connect_to(address, self.patience).await
+    pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<Connection> {
+        match self.network() {
+            Some(network) => network.connect(address).map(Connection::from),
+            None => connect_to(address, self.patience)
+                .await
+                .map(Connection::from),
+        }
     }
 
     /// Makes the TLS handshake.
     pub(super) async fn handshake(
         &self,
         connector: &Connector,
-        tcp: TcpStream,
+        connection: Connection,
         kind: Kind,
     ) -> Result<Leg, ServerError> {
         let (host, _) = self.next_hop();
-        let made = connector.connect(tcp, host, kind).await;
+        let made = connector.connect(connection, host, kind).await;
         made.map_err(|source| ServerError::Tls {
             host: host.to_owned(),
             source,
@@ -180,6 +207,14 @@ impl Dial {
             Route::Gateway(door) => {
                 format!("{server} behind the gateway {}:{}", door.host, door.port)
             }
+        }
+    }
+
+    /// The network within this process through which the server is reached.
+    pub(super) fn network(&self) -> Option<&Network> {
+        match &self.route {
+            Route::Direct => None,
+            Route::Gateway(door) => door.network.as_ref(),
         }
     }
 

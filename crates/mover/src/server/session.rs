@@ -85,16 +85,16 @@ impl Session {
     }
 
     async fn open_with(dial: &Dial, connector: Option<Connector>) -> Result<Self, ServerError> {
-        let tcp = dial.connect().await?;
+        let connection = dial.connect().await?;
         let unusable = |source| ServerError::Data(source);
-        let local = tcp.local_addr().map_err(unusable)?;
-        let peer = tcp.peer_addr().map_err(unusable)?;
+        let local = connection.local_addr().map_err(unusable)?;
+        let peer = connection.peer_addr().map_err(unusable)?;
         let tls = dial.tls();
         let leg = match (&connector, tls) {
             (Some(connector), Some(Mode::Implicit)) => {
-                dial.handshake(connector, tcp, Kind::Control).await?
+                dial.handshake(connector, connection, Kind::Control).await?
             }
-            _ => Leg::plain(tcp),
+            _ => Leg::plain(connection),
         };
         let mut control = Control::new(leg, (peer, dial.whom()), dial.patience);
         let greeting = greet(&mut control).await?;
@@ -104,7 +104,7 @@ impl Session {
                 return Err(ServerError::NoTls(reply));
             }
             control = control
-                .upgrade(async |tcp| dial.handshake(connector, tcp, Kind::Control).await)
+                .upgrade(async |plain| dial.handshake(connector, plain, Kind::Control).await)
                 .await?;
         }
         let mut session = Self {

@@ -507,6 +507,7 @@ fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
         port: dial.server.port,
         has_tls: false,
         is_ours: false,
+        network: None,
     });
     let job = world.upload_by(dial, &world.here("a"), "a");
     let copied = world.run(job);

@@ -17,7 +17,7 @@ use rustls::{
     },
     version::{TLS12, TLS13},
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tracing::debug;
 
@@ -35,6 +35,7 @@ use super::{
     tcp::Tcp,
     too_slow,
 };
+use crate::Connection;
 
 /// Takes TLS handshakes from clients, for one front door or, made by [`Acceptor::for_session`], for one session.
 #[derive(Debug)]
@@ -130,19 +131,20 @@ impl Acceptor {
     /// Those of the connection; `TimedOut` if the client is too slow; `InvalidData` if what it sends
     /// is no TLS, or it does not want the certificate; `PermissionDenied` if a data connection does not resume the
     /// session of the control connection, and must.
-    pub async fn accept(&self, tcp: TcpStream, kind: Kind) -> io::Result<Leg> {
+    pub async fn accept(&self, connection: impl Into<Connection>, kind: Kind) -> io::Result<Leg> {
+        let connection = connection.into();
         let configs = match kind {
             Kind::Control => {
                 self.current.refresh();
                 &self.control
             }
             Kind::Data => {
-                let first = timeout(BEGIN_PATIENCE, tcp.peek(&mut [0])).await;
+                let first = timeout(BEGIN_PATIENCE, connection.peek(&mut [0])).await;
                 first.map_err(|_| too_slow())??;
                 &self.data
             }
         };
-        let leg = timeout(HANDSHAKE_PATIENCE, configs.handshake(Tcp::new(tcp)))
+        let leg = timeout(HANDSHAKE_PATIENCE, configs.handshake(Tcp::new(connection)))
             .await
             .map_err(|_| too_slow())?
             .map_err(explained)?;
@@ -194,7 +196,7 @@ impl Configs {
 
     async fn handshake(&self, tcp: Tcp) -> io::Result<Leg> {
         let alpn = match &self.tls12 {
-            Some(tls12) if hello::offers_tls12(tcp.stream()).await? => tls12,
+            Some(tls12) if hello::offers_tls12(tcp.connection()).await? => tls12,
             _ => &self.versions,
         };
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;

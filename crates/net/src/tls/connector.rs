@@ -9,7 +9,7 @@ use rustls::{
     pki_types::ServerName,
     version::{TLS12, TLS13},
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
@@ -25,6 +25,7 @@ use super::{
     too_slow,
     verifier::Verifier,
 };
+use crate::Connection;
 
 /// Makes TLS handshakes with one server, for one FTP session. Data connections offer the session of
 /// the control connection.
@@ -104,11 +105,16 @@ impl Connector {
     /// Those of the connection; `TimedOut` if the server is too slow; `InvalidData` with a
     /// [`Distrust`] if its certificate is not accepted; `InvalidInput` if no certificate can be for
     /// such a name.
-    pub async fn connect(&self, tcp: TcpStream, server_name: &str, kind: Kind) -> io::Result<Leg> {
+    pub async fn connect(
+        &self,
+        connection: impl Into<Connection>,
+        server_name: &str,
+        kind: Kind,
+    ) -> io::Result<Leg> {
         let name = self.name(server_name)?;
         let offered = self.sessions.any();
         let connector = TlsConnector::from(self.config.clone());
-        let tcp = Tcp::new(tcp);
+        let tcp = Tcp::new(connection.into());
         let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, tcp.clone()))
             .await
             .map_err(|_| too_slow())?

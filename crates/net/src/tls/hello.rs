@@ -2,16 +2,18 @@
 
 use std::{io, time::Duration};
 
-use tokio::{net::TcpStream, time::sleep};
+use tokio::time::sleep;
+
+use crate::Connection;
 
 /// Whether a client that has begun TLS would take TLS 1.2. Nothing is read: the bytes stay for the handshake.
 ///
 /// # Errors
 /// Those of the connection.
-pub(super) async fn offers_tls12(tcp: &TcpStream) -> io::Result<bool> {
+pub(super) async fn offers_tls12(connection: &Connection) -> io::Result<bool> {
     let mut bytes = vec![0; RECORD_MAX_BYTES];
     for _ in 0..PAUSES_MAX {
-        let count = tcp.peek(&mut bytes).await?;
+        let count = connection.peek(&mut bytes).await?;
         let record = &bytes[..count];
         if count == 0 || is_whole(record) {
             return Ok(versions(record).is_some_and(|list| list.contains(&TLS12)));

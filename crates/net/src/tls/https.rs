@@ -58,7 +58,7 @@ impl HttpsAcceptor {
         };
         let config = self.config(roots).map_err(io::Error::other)?;
         let handshake = async {
-            let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp));
+            let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp.into()));
             // Nobody is asked anything before the first message.
             let start = timeout(HANDSHAKE_PATIENCE, start).await;
             start.map_err(|_| too_slow())??.into_stream(config).await

@@ -1,4 +1,4 @@
-//! One leg of a relayed connection: TCP, plain or under TLS.
+//! One leg of a relayed connection: TCP or a pipe, plain or under TLS.
 //!
 //! TCP has one kind of end; TLS has two. Only the peer can send a close_notify, but anybody on the
 //! path can send a FIN without one. Both read as the end of the data; [`Leg`] remembers which one
@@ -15,15 +15,13 @@ use std::{
 };
 
 use rustls::{HandshakeKind, ProtocolVersion, pki_types::CertificateDer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsStream;
 
 use super::tcp::Tcp;
+use crate::Connection;
 
-/// A TCP connection, plain or under TLS.
+/// A connection, plain or under TLS.
 ///
 /// Under TLS, written bytes are on their way only after a flush. `shutdown` sends close_notify, if
 /// there is TLS, and the FIN. Dropping a leg closes the socket and sends no close_notify.
@@ -47,8 +45,8 @@ struct Shared {
 
 impl Leg {
     /// A connection without TLS.
-    pub fn plain(tcp: TcpStream) -> Self {
-        Self::new(Tcp::new(tcp), None)
+    pub fn plain(connection: impl Into<Connection>) -> Self {
+        Self::new(Tcp::new(connection.into()), None)
     }
 
     /// A connection whose handshake is complete.
@@ -65,16 +63,16 @@ impl Leg {
         }))
     }
 
-    /// The TCP connection, for its options and addresses. Under TLS its bytes are not to be touched.
-    pub fn tcp(&self) -> &TcpStream {
-        self.0.tcp.stream()
+    /// The connection, for its options and addresses. Under TLS its bytes are not to be touched.
+    pub fn connection(&self) -> &Connection {
+        self.0.tcp.connection()
     }
 
-    /// The TCP connection of a leg that has no TLS and no halves.
-    pub fn into_plain(self) -> Option<TcpStream> {
+    /// The connection of a leg that has no TLS and no halves.
+    pub fn into_plain(self) -> Option<Connection> {
         Arc::into_inner(self.0)
             .filter(|shared| shared.tls.is_none())
-            .and_then(|shared| shared.tcp.into_stream())
+            .and_then(|shared| shared.tcp.into_connection())
     }
 
     /// Whether there is TLS.

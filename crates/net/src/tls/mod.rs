@@ -1,7 +1,7 @@
 //! TLS on the legs of FTP: with the gateway's certificate towards clients, with verification
 //! towards servers. And TLS with the browsers of the dashboard.
 //!
-//! A TCP connection goes in and a [`Leg`] comes out. A leg is read and written like the connection
+//! A connection goes in and a [`Leg`] comes out. A leg is read and written like the connection
 //! itself, and distinguishes the two ends of TLS. The session decides when TLS begins, and what
 //! follows from its end. The link has its own TLS: `link::handshake`.
 

@@ -1,11 +1,7 @@
-//! A TCP connection whose state can be read while TLS owns it.
-//!
-//! A read continues until the kernel has no more bytes, even after a short read: urgent data ends a
-//! read early.
+//! A connection whose state can be read while TLS owns it.
 
 use std::{
     io::{self, IoSlice},
-    net::Shutdown,
     pin::Pin,
     sync::{
         Arc,
@@ -14,29 +10,27 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use socket2::SockRef;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A shared TCP connection. Dropping the last one closes it; nothing else but a shutdown sends a FIN.
+use crate::Connection;
+
+/// A shared connection. Dropping the last one closes it; nothing else but a shutdown sends a FIN.
 #[derive(Debug, Clone)]
 pub(super) struct Tcp {
-    stream: Arc<TcpStream>,
+    connection: Arc<Connection>,
     has_read: Arc<AtomicBool>,
 }
 
 impl Tcp {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         Self {
-            stream: Arc::new(stream),
+            connection: Arc::new(connection),
             has_read: Arc::default(),
         }
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Whether anything has come from the peer.
@@ -45,8 +39,8 @@ impl Tcp {
     }
 
     /// The connection, if nobody else has it.
-    pub(super) fn into_stream(self) -> Option<TcpStream> {
-        Arc::into_inner(self.stream)
+    pub(super) fn into_connection(self) -> Option<Connection> {
+        Arc::into_inner(self.connection)
     }
 
     pub(super) fn poll_read(
@@ -54,19 +48,12 @@ impl Tcp {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            match self.stream.try_read_buf(buf) {
-                Ok(count) => {
-                    if count > 0 {
-                        self.has_read.store(true, Ordering::Relaxed);
-                    }
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+        let before = buf.filled().len();
+        ready!(self.connection.poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.has_read.store(true, Ordering::Relaxed);
         }
+        Poll::Ready(Ok(()))
     }
 
     pub(super) fn poll_write(
@@ -74,18 +61,12 @@ impl Tcp {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.stream.poll_write_ready(cx))?;
-            match self.stream.try_write_vectored(parts) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
-        }
+        self.connection.poll_write(cx, parts)
     }
 
     /// Sends the FIN.
     pub(super) fn finish(&self) -> io::Result<()> {
-        SockRef::from(self.stream()).shutdown(Shutdown::Write)
+        self.connection.finish()
     }
 }
 

@@ -15,6 +15,7 @@ use tracing::info;
 use super::opened::Opened;
 use crate::{control::Control, known_servers::Trait, shared::Shared};
 use net::{
+    Connection,
     dial::{self, DialError},
     socket,
     tls::{self, Connector, Kind, Leg},
@@ -67,7 +68,7 @@ pub(super) async fn again(
     name: &str,
 ) -> Result<Control, (u16, String)> {
     let greeted = async {
-        let stream = dial::connect(server).await?;
+        let stream = Connection::from(dial::connect(server).await?);
         socket::tune_control(&stream, false)?;
         let mut control = Control::new(Leg::plain(stream), REPLY_MAX);
         success(&mut control).await?;
@@ -94,7 +95,7 @@ pub(super) async fn reconnect(
     name: &str,
 ) -> io::Result<Leg> {
     let connected = async {
-        let stream = dial::connect(server).await?;
+        let stream = Connection::from(dial::connect(server).await?);
         socket::tune_control(&stream, false)?;
         match tls {
             Some(tls) => tls.connect(stream, name, Kind::Control).await,

@@ -7,17 +7,16 @@ use std::{
 };
 
 use ftp::session::data::Input;
-use tokio::net::TcpListener;
 
 use net::dial::CONNECT_PATIENCE;
-use net::{socket, tls::Leg};
+use net::{Connection, Listener, socket, tls::Leg};
 
 /// How the server's data connection comes about.
 pub(super) enum ServerLeg {
     /// The server listens at this address.
     Dial(SocketAddr),
     /// The server connects here, from this address.
-    Accept(TcpListener, IpAddr),
+    Accept(Listener, IpAddr),
 }
 
 impl ServerLeg {
@@ -40,12 +39,14 @@ impl ServerLeg {
 /// What the machine hears.
 pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, Input> {
     let connected = async {
-        let stream = match leg {
-            ServerLeg::Dial(to) => socket::connect_from(local, to, CONNECT_PATIENCE).await?,
+        let connection = match leg {
+            ServerLeg::Dial(to) => {
+                Connection::from(socket::connect_from(local, to, CONNECT_PATIENCE).await?)
+            }
             ServerLeg::Accept(listener, server) => socket::accept_from(&listener, server).await,
         };
-        socket::tune_data(&stream)?;
-        Ok(Leg::plain(stream))
+        socket::tune_data(&connection)?;
+        Ok(Leg::plain(connection))
     };
     connected
         .await

@@ -11,7 +11,7 @@ use crate::{
     shared::Shared,
     wire::{Coding, reset},
 };
-use net::{socket, target::Endpoint};
+use net::{Connection, socket, target::Endpoint};
 
 /// Relays between a stream and its server.
 pub(super) async fn serve(
@@ -22,7 +22,7 @@ pub(super) async fn serve(
     coding: Option<Coding>,
 ) {
     let tcp = match shared.dial(peer, &target).await {
-        Ok(tcp) => tcp,
+        Ok(tcp) => Connection::from(tcp),
         Err(error) => {
             shared.registry.refused();
             warn!(%target, %error, "not forwarded");

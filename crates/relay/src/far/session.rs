@@ -144,8 +144,9 @@ async fn run(
     tls: Option<Arc<Connector>>,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
-    socket::tune_control(leg.tcp(), false)?;
-    let (server, local) = (leg.tcp().peer_addr()?, leg.tcp().local_addr()?);
+    let connection = leg.connection();
+    socket::tune_control(connection, false)?;
+    let (server, local) = (connection.peer_addr()?, connection.local_addr()?);
     info!(%server, "connected");
     let opening = match opened.logon {
         None => Opening::RelayGreeting,
@@ -227,8 +228,8 @@ impl Session<'_> {
             tokio::select! {
                 read = self.control.read(), if is_connected && self.far.wants_server() => match read {
                     Ok(true) => {
-                        if let Some(tcp) = self.control.tcp() {
-                            socket::acknowledge_now(tcp);
+                        if let Some(connection) = self.control.connection() {
+                            socket::acknowledge_now(connection);
                         }
                         self.server_said().await?;
                     }
@@ -387,12 +388,9 @@ impl Session<'_> {
             self.spool = None;
         }
         // Under TLS nothing can be urgent.
-        let clear = self
-            .control
-            .tcp()
-            .filter(|_| synch && !self.control.is_tls());
-        if let Some(tcp) = clear {
-            socket::send_synch(tcp)?;
+        let clear = self.control.connection();
+        if let Some(connection) = clear.filter(|_| synch && !self.control.is_tls()) {
+            socket::send_synch(connection)?;
         }
         line.extend_from_slice(b"\r\n");
         match self.control.write(&line).await {
@@ -419,7 +417,7 @@ impl Session<'_> {
         match listener.and_then(|l| Ok((l.local_addr()?, l))) {
             Ok((at, listener)) => {
                 let server = self.server.ip();
-                self.start_data(id, ServerLeg::Accept(listener, server));
+                self.start_data(id, ServerLeg::Accept(listener.into(), server));
                 Some(at)
             }
             Err(error) => {

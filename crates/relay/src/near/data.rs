@@ -7,11 +7,12 @@ use std::{
 };
 
 use ftp::session::data::{Input, near::Opening};
-use tokio::net::TcpListener;
 use tracing::debug;
 
 use crate::pump::{Boxed, Secure};
 use net::{
+    Connection, Listener,
+    pipe::Network,
     socket,
     tls::{Acceptor, Kind, Leg},
     transparent,
@@ -20,7 +21,7 @@ use net::{
 /// How the client's data connection comes about.
 pub(super) enum ClientLeg {
     /// The client connects to this listener.
-    Accept(TcpListener),
+    Accept(Listener),
     /// The client listens at this address.
     Dial(SocketAddr),
 }
@@ -42,6 +43,8 @@ pub(super) struct Client {
     pub(super) is_transparent: bool,
     /// The only address that may connect.
     pub(super) address: IpAddr,
+    /// The network within this process in which the client is.
+    pub(super) network: Option<Network>,
 }
 
 /// Connects the leg, without TLS.
@@ -49,23 +52,27 @@ pub(super) struct Client {
 /// # Errors
 /// What the machine hears.
 pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input> {
-    let stream = match leg {
+    let connection = match leg {
         // One connection only: the kernel refuses a second one.
         ClientLeg::Accept(listener) => socket::accept_from(&listener, client.address).await,
         ClientLeg::Dial(at) => {
-            let connected = if client.is_transparent {
-                transparent::connect_from(client.local, at, DIAL_PATIENCE).await
+            let connected = if let Some(network) = &client.network {
+                network.connect(at).map(Connection::from)
+            } else if client.is_transparent {
+                let connected = transparent::connect_from(client.local, at, DIAL_PATIENCE);
+                connected.await.map(Connection::from)
             } else {
-                socket::connect_from(client.local, at, DIAL_PATIENCE).await
+                let connected = socket::connect_from(client.local, at, DIAL_PATIENCE);
+                connected.await.map(Connection::from)
             };
             connected.map_err(|error| Input::NotConnected(format!("{at}: {error}")))?
         }
     };
-    let tuned = socket::tune_data(&stream);
-    if let Err(error) = tuned.and_then(|()| socket::bound_receive_buffer(&stream)) {
+    let tuned = socket::tune_data(&connection);
+    if let Err(error) = tuned.and_then(|()| socket::bound_receive_buffer(&connection)) {
         debug!(%error, "socket options");
     }
-    Ok(Leg::plain(stream))
+    Ok(Leg::plain(connection))
 }
 
 /// How TLS begins on the leg.

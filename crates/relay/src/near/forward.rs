@@ -9,7 +9,6 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use link::Class;
-use tokio::net::TcpStream;
 use tracing::{Span, debug, info, info_span, warn};
 
 use crate::{
@@ -23,7 +22,7 @@ use crate::{
     status::Transfer,
     wire::{Coding, Service},
 };
-use net::socket;
+use net::{Connection, socket};
 
 impl NearService for Forward {
     fn span(&self, session: u64, client: SocketAddr) -> Span {
@@ -38,7 +37,7 @@ impl NearService for Forward {
         Self::admits(self, client)
     }
 
-    fn turn_away(&self, connection: TcpStream, _: Reached) {
+    fn turn_away(&self, connection: Connection, _: Reached) {
         // What the client expects to read is not known.
         socket::abort(connection);
     }
@@ -91,7 +90,7 @@ impl ForwardOptions<'_> {
 
 /// Relays a client's connection to the target of `forward`.
 pub(super) async fn relay_forward(
-    tcp: TcpStream,
+    connection: Connection,
     client: SocketAddr,
     number: u64,
     options: ForwardOptions<'_>,
@@ -121,10 +120,10 @@ pub(super) async fn relay_forward(
         Err(error) => {
             shared.registry.refused();
             warn!(%target, %error, "not forwarded");
-            return socket::abort(tcp);
+            return socket::abort(connection);
         }
     };
-    if let Err(error) = socket::tune_forward(&tcp) {
+    if let Err(error) = socket::tune_forward(&connection) {
         debug!(%error, "socket options");
     }
     let transfer = shared.registry.transfer(
@@ -142,7 +141,7 @@ pub(super) async fn relay_forward(
         first: Bytes::new(),
     };
     let result = tokio::select! {
-        result = forward::join(tcp, stream, coding.as_ref(), transfer.clone()) => result,
+        result = forward::join(connection, stream, coding.as_ref(), transfer.clone()) => result,
         () = options.given_up(&transfer) => return info!("nothing moved for too long"),
         () = shared.cut_short() => return,
     };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+use tokio::{io::AsyncWriteExt, time::timeout};
 use tracing::{Span, info_span};
 
 use super::session;
@@ -17,7 +17,10 @@ use crate::{
     service::{Client, NearService},
     settings::{DoorTls, FtpDoor},
 };
-use net::{socket, tls::Acceptor};
+use net::{
+    Connection, socket,
+    tls::{Acceptor, Leg},
+};
 
 /// An FTP front door that is open.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl NearService for FtpFrontDoor {
         self.settings.admits(client)
     }
 
-    fn turn_away(&self, connection: TcpStream, reached: Reached) {
+    fn turn_away(&self, connection: Connection, reached: Reached) {
         turn_away(
             connection,
             reached,
@@ -77,10 +80,11 @@ impl NearService for FtpFrontDoor {
 }
 
 /// Closes with a reply that says why, unless that would take TLS.
-fn turn_away(mut stream: TcpStream, reached: Reached, has_tls: bool) {
+fn turn_away(connection: Connection, reached: Reached, has_tls: bool) {
     if has_tls {
-        return socket::abort(stream);
+        return socket::abort(connection);
     }
+    let mut stream = Leg::plain(connection);
     tokio::spawn(async move {
         let reply = format!("421 gateway: {reached}\r\n");
         let say = async {

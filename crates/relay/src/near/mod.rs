@@ -13,7 +13,6 @@ pub use pass_through::{Door as PassThroughDoor, serve_data, serve_pass_through};
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::net::{TcpListener, TcpStream};
 use tracing::{Instrument, info, warn};
 
 use crate::{
@@ -22,9 +21,12 @@ use crate::{
     service::{Client, NearService},
     shared::Shared,
 };
+use net::{Connection, Listener};
 
 /// Accepts clients of a service until the task is dropped.
-pub async fn serve(listener: Arc<TcpListener>, service: Arc<dyn NearService>, relay: Relay) {
+///
+/// Clients of a [`Listener::Pipe`] have their data connections in its network.
+pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Relay) {
     accept(&listener, |connection, client| {
         let shared = &relay.0;
         let Some(alive) = shared.alive.upgrade() else {
@@ -69,10 +71,10 @@ fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
     }
 }
 
-async fn accept(listener: &TcpListener, mut start: impl FnMut(TcpStream, SocketAddr)) {
+async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAddr)) {
     loop {
         match listener.accept().await {
-            Ok((stream, client)) => start(stream, client),
+            Ok((connection, client)) => start(connection, client),
             Err(error) => {
                 // Out of descriptors, most likely: others may close some.
                 warn!(%error, "cannot accept");

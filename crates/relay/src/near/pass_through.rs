@@ -12,11 +12,7 @@ use std::{
 };
 
 use link::Class;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 use tracing::{Instrument, info, info_span};
 
 use super::{
@@ -30,7 +26,7 @@ use crate::{
     settings::{Forward, PassThrough},
     shared::Shared,
 };
-use net::{socket, target::Endpoint};
+use net::{Connection, socket, target::Endpoint};
 
 /// A door and the open connections of its clients.
 #[derive(Debug)]
@@ -74,7 +70,10 @@ pub async fn serve_pass_through(
     door: Arc<Door>,
 ) {
     let _listening = listen_for_data(data, &door);
-    accept(&control, |stream, client| door.control(stream, client)).await;
+    accept(&control.into(), |stream, client| {
+        door.control(stream, client)
+    })
+    .await;
 }
 
 /// Accepts only data connections, until the door's last client has left.
@@ -93,7 +92,7 @@ fn listen_for_data(data: Vec<Arc<TcpListener>>, door: &Arc<Door>) -> JoinSet<()>
             let Ok(at) = listener.local_addr() else {
                 return;
             };
-            accept(&listener, |stream, client| {
+            accept(&listener.into(), |stream, client| {
                 door.data(stream, client, at.port())
             })
             .await;
@@ -132,7 +131,7 @@ impl Door {
         !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())
     }
 
-    fn control(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
+    fn control(self: &Arc<Self>, stream: Connection, client: SocketAddr) {
         match self.admit(client.ip()) {
             Ok((place, held)) => {
                 let port = self.config.target.port;
@@ -146,7 +145,7 @@ impl Door {
         }
     }
 
-    fn data(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, port: u16) {
+    fn data(self: &Arc<Self>, stream: Connection, client: SocketAddr, port: u16) {
         if let Some(older) = &self.older
             && !self.lock().contains_key(&client.ip())
         {
@@ -163,7 +162,7 @@ impl Door {
     /// Forwards to `port` of the server, and holds `held` meanwhile.
     fn relay(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: Connection,
         client: SocketAddr,
         port: u16,
         held: Held,

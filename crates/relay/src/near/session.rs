@@ -24,7 +24,6 @@ use ftp::{
 };
 use link::{PeerId, RecvStream, SendStream};
 use tokio::{
-    net::TcpStream,
     sync::{mpsc, watch},
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
@@ -45,6 +44,8 @@ use crate::{
     wire::{Grant, NearMessage},
 };
 use net::{
+    Connection,
+    pipe::Network,
     socket,
     tls::{Acceptor, Kind, Leg},
 };
@@ -61,40 +62,41 @@ pub(super) struct Door {
 
 /// Serves one client until it or its server leaves.
 pub(super) async fn serve(
-    stream: TcpStream,
+    connection: Connection,
     client: SocketAddr,
     number: u64,
     door: Arc<Door>,
     shared: Arc<Shared>,
 ) {
-    if let Err(error) = run(stream, client, number, door, shared).await {
+    if let Err(error) = run(connection, client, number, door, shared).await {
         debug!(%error, "the client's control connection broke");
     }
 }
 
 async fn run(
-    stream: TcpStream,
+    connection: Connection,
     client: SocketAddr,
     number: u64,
     door: Arc<Door>,
     shared: Arc<Shared>,
 ) -> io::Result<()> {
-    socket::tune_control(&stream, true)?;
-    let local = stream.local_addr()?;
+    socket::tune_control(&connection, true)?;
+    let local = connection.local_addr()?;
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    let network = connection.network().cloned();
     let tls = door.config.client_tls();
     let leg = match (tls, &door.tls) {
         (ClientTls::Implicit { .. }, Some(tls)) => {
-            let accepted = tls.accept(stream, Kind::Control).await;
+            let accepted = tls.accept(connection, Kind::Control).await;
             accepted.inspect_err(|error| info!(%error, "no TLS with the client"))?
         }
-        _ => Leg::plain(stream),
+        _ => Leg::plain(connection),
     };
     let control = Control::new(leg, COMMAND_MAX);
     let target = door.config.target_of(local);
     if door.config.transparent && target.is_none() {
         info!("a client that was not intercepted");
-        control.tcp().map(socket::mark_abort);
+        control.connection().map(socket::mark_abort);
         return Ok(());
     }
     let front = if target.is_some() {
@@ -107,6 +109,7 @@ async fn run(
         shared,
         client,
         local,
+        network,
         number,
         control,
         near: NearSession::new(Setup {
@@ -138,7 +141,7 @@ async fn run(
     }
     session.serve(from_data).await?;
     if session.is_passing
-        && let Some(stream) = session.control.into_plain()
+        && let Some(stream) = session.control.into_plain().and_then(Connection::into_tcp)
     {
         tokio::select! {
             () = bypass::relay(stream, local) => {}
@@ -154,6 +157,8 @@ struct Session {
     client: SocketAddr,
     /// The address that the client connected to.
     local: SocketAddr,
+    /// The network within this process in which the client is. Data connections belong there too.
+    network: Option<Network>,
     number: u64,
     control: Control,
     near: NearSession,

@@ -97,7 +97,7 @@ impl Inbound {
                 }
             }
             (Task::Acknowledge, Some(leg), _) => {
-                match socket::acknowledged(leg.leg().tcp()).await {
+                match socket::acknowledged(leg.leg().connection()).await {
                     Ok(()) => Input::Acknowledged,
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                         info!(
@@ -134,7 +134,7 @@ impl Inbound {
             self.unwritten = bytes;
             if let Some(grants) = &self.grants {
                 let bytes = drain::kernel_buffer_bytes(grants.borrow().budget_bytes);
-                self.unsent.bound_unsent(leg.leg().tcp(), bytes)?;
+                self.unsent.bound_unsent(leg.leg().connection(), bytes)?;
             }
         }
     }

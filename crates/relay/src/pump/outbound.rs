@@ -132,7 +132,7 @@ impl Outbound {
             send.waited(since.elapsed());
             if let Some(grants) = &self.grants {
                 let bytes = drain::kernel_buffer_bytes(grants.borrow().budget_bytes);
-                self.unread.bound_unread(leg.leg().tcp(), bytes)?;
+                self.unread.bound_unread(leg.leg().connection(), bytes)?;
             }
             meter.waits_for_tcp();
             let before = self.buffer.len();

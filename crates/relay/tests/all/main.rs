@@ -1,3 +1,5 @@
 //! Relays that programs build for themselves.
 
+mod common;
+mod pipes;
 mod service;

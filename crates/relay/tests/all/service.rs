@@ -5,28 +5,32 @@
 )]
 
 use std::{
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
-use link::{Class, Identity, Link, PeerConfig, PublicKey};
-use net::{socket, target::Host};
+use link::Class;
+use net::{
+    Connection, socket,
+    target::{AllowList, Host},
+    tls::Leg,
+};
 use relay::{
-    Relay, Sessions, far,
+    Relay,
     limits::{Purpose, Reached},
     near,
     service::{Client, FarService, NearService, ServiceStream},
-    settings::Settings,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::watch,
     time::timeout,
 };
 use tracing::{Span, info_span};
+
+use crate::common::{self, Pair};
 
 /// Near end of an echo service: a connection goes to the far end of the only peer.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl NearService for EchoDoor {
         client.is_loopback()
     }
 
-    fn turn_away(&self, connection: TcpStream, _: Reached) {
+    fn turn_away(&self, connection: Connection, _: Reached) {
         socket::abort(connection);
     }
 
@@ -62,7 +66,7 @@ impl NearService for EchoDoor {
             let Ok((_, mut send, mut recv)) = opened else {
                 return socket::abort(client.connection);
             };
-            let (mut from_client, mut to_client) = client.connection.into_split();
+            let (mut from_client, mut to_client) = Leg::plain(client.connection).into_split();
             let up = async move {
                 let mut bytes = vec![0; 65_536];
                 while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
@@ -81,6 +85,8 @@ impl NearService for EchoDoor {
                         return;
                     }
                 }
+                // The client may be gone.
+                let _ = to_client.shutdown().await;
             };
             tokio::join!(up, down);
         })
@@ -114,45 +120,19 @@ impl FarService for Echo {
     }
 }
 
-/// A relay on loopback with one peer.
-fn relay(
-    identity: Identity,
-    peer: PublicKey,
-    endpoint: Option<SocketAddr>,
-    service: Option<Arc<dyn FarService>>,
-) -> (Relay, Sessions) {
-    let of_link = PeerConfig {
-        name: "other".to_owned(),
-        public_keys: vec![peer],
-        endpoint: endpoint.map(|it| it.to_string()),
-        rate_max: None,
-        is_guest: false,
-    };
-    let settings = Settings::new(identity, vec![of_link]);
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let link = Link::start(socket, settings.link.clone()).expect("a link");
-    let (relay, sessions) = Relay::builder(link, settings).build();
-    let (_, current) = watch::channel(relay.clone());
-    tokio::spawn(far::serve(current, None, service));
-    (relay, sessions)
-}
-
 /// Two relays, the far one with or without the echo service, and the address of the near one's door.
-async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Relay, [Sessions; 2]) {
-    let [near, far] = [(); 2].map(|()| Identity::generate());
-    let keys = (near.public_key(), far.public_key());
-    let (far, far_sessions) = relay(far, keys.0, None, service);
-    let endpoint = Some(far.link().local_addr());
-    let (near, near_sessions) = relay(near, keys.1, endpoint, None);
-    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Pair) {
+    let pair = common::pair(AllowList::default(), service);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("bound");
-    tokio::spawn(near::serve(listener, Arc::new(EchoDoor), near));
-    (at, far, [near_sessions, far_sessions])
+    let listener = Arc::new(listener).into();
+    tokio::spawn(near::serve(listener, Arc::new(EchoDoor), pair.near.clone()));
+    (at, pair)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_of_its_own_crosses_the_link() {
-    let (door, far, sessions) = pair(Some(Arc::new(Echo))).await;
+    let (door, _pair) = pair(Some(Arc::new(Echo))).await;
     let sent: Vec<u8> = (0..3_000_000_u32).map(|it| (it % 251) as u8).collect();
     let (mut from_door, mut to_door) = TcpStream::connect(door).await.expect("open").into_split();
     let expected = sent.clone();
@@ -169,13 +149,11 @@ async fn a_service_of_its_own_crosses_the_link() {
         read.len(),
         expected.len()
     );
-    drop(sessions);
-    far.link().shutdown(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_the_far_end_does_not_have_is_refused() {
-    let (door, _far, _sessions) = pair(None).await;
+    let (door, _pair) = pair(None).await;
     let mut client = TcpStream::connect(door).await.expect("open");
     let mut read = Vec::new();
     let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;

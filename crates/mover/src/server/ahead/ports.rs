@@ -2,13 +2,13 @@
 
 use std::{io, sync::Arc};
 
+use net::Listener;
 use socket2::SockRef;
-use tokio::net::TcpListener;
 
 use crate::server::Session;
 
 /// A port at which we listen.
-pub(in crate::server) type Port = Arc<TcpListener>;
+pub(in crate::server) type Port = Arc<Listener>;
 
 /// Ports of a session that are open and that no file has.
 ///
@@ -45,8 +45,12 @@ impl Session {
 }
 
 /// Whether no connection waits at a port: it would be a stranger's.
-pub(super) fn nobody_waits(port: &TcpListener) -> bool {
-    let accepted = SockRef::from(port).accept();
+pub(super) fn nobody_waits(port: &Listener) -> bool {
+    let tcp = match port {
+        Listener::Tcp(tcp) => tcp,
+        Listener::Pipe(listener) => return !listener.has_waiting(),
+    };
+    let accepted = SockRef::from(&**tcp).accept();
     accepted.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
@@ -54,14 +58,27 @@ pub(super) fn nobody_waits(port: &TcpListener) -> bool {
 mod tests {
     use std::net::TcpStream;
 
+    use net::pipe::Network;
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[tokio::test]
     async fn a_port_at_which_a_stranger_waits_is_of_no_more_use() {
         let port = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = Listener::from(port);
         assert!(nobody_waits(&port));
         let stranger = TcpStream::connect(port.local_addr().expect("bound"));
         let _stranger = stranger.expect("a connection");
+        assert!(!nobody_waits(&port));
+    }
+
+    #[test]
+    fn a_port_within_the_process_is_of_use_until_a_connection_waits() {
+        let network = Network::new();
+        let port = Listener::from(network.listen().expect("a port"));
+        assert!(nobody_waits(&port));
+        let _waiting = network.connect(port.local_addr().expect("bound"));
         assert!(!nobody_waits(&port));
     }
 }

@@ -179,6 +179,7 @@ impl Scripted {
                 port: self.address.port(),
                 has_tls: true,
                 is_ours: false,
+                network: None,
             }),
             false => Route::Direct,
         }

@@ -9,7 +9,10 @@ use tracing::info;
 
 use super::{Session, SessionError};
 use crate::{control::Control, far::connect, known_servers::Trait, pump::Boxed};
-use net::tls::{Connector, Leg};
+use net::{
+    Connection,
+    tls::{Connector, Leg},
+};
 
 impl Session<'_> {
     /// Goes on with another connection to the same server, as far as the first had come.
@@ -17,7 +20,7 @@ impl Session<'_> {
         info!(server = %self.server, "connecting again: the server does not take TLS 1.2");
         let name = self.target.host.to_string();
         self.control = connect::again(self.server, &tls, &name).await?;
-        if let Some(Ok(local)) = self.control.tcp().map(|tcp| tcp.local_addr()) {
+        if let Some(Ok(local)) = self.control.connection().map(Connection::local_addr) {
             self.local = local;
         }
         if self.control.is_tls13() {
@@ -42,7 +45,7 @@ impl Session<'_> {
         self.reconnection = None;
         let input = match leg {
             Ok(leg) => {
-                self.local = leg.tcp().local_addr()?;
+                self.local = leg.connection().local_addr()?;
                 self.control = Control::new(leg, REPLY_MAX);
                 Input::Reconnected
             }

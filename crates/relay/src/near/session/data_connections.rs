@@ -15,7 +15,6 @@ use ftp::session::{
 };
 use link::Class;
 use tokio::{
-    net::TcpListener,
     sync::{mpsc, watch},
     task::JoinHandle,
     time::timeout,
@@ -33,7 +32,7 @@ use crate::{
     truncation::{SessionKey, Truncation},
     wire::{Grant, Hello, Service, Version, encode, reset},
 };
-use net::{socket, transparent};
+use net::{Listener, pipe::Network, socket, transparent};
 
 pub(super) struct Data {
     pub(super) orders: mpsc::UnboundedSender<Order>,
@@ -89,7 +88,7 @@ impl Session {
     }
 
     pub(super) fn listen(&mut self, id: TransferId, is_private: bool) {
-        let bound = bind(self.local.ip(), &self.door.config);
+        let bound = bind(self.local.ip(), &self.door.config, self.network.as_ref());
         let (listener, port) = match bound.and_then(|l| Ok((l.local_addr()?.port(), l))) {
             Ok((port, listener)) => (listener, port),
             Err(error) => {
@@ -129,6 +128,7 @@ impl Session {
             local: self.local.ip(),
             is_transparent: self.door.config.transparent,
             address: self.client.ip(),
+            network: self.network.clone(),
         };
         let tls = self.door.tls.clone().filter(|_| is_private);
         let setup = Setup {
@@ -218,11 +218,14 @@ impl Session {
 }
 
 /// A listener for one data connection, on the address that the client knows.
-fn bind(ip: IpAddr, door: &FtpDoor) -> io::Result<TcpListener> {
-    if door.transparent {
-        return transparent::listen_for_data(ip);
+fn bind(ip: IpAddr, door: &FtpDoor, network: Option<&Network>) -> io::Result<Listener> {
+    if let Some(network) = network {
+        return network.listen().map(Listener::from);
     }
-    let listen = |port| socket::listen(ip, port);
+    if door.transparent {
+        return transparent::listen_for_data(ip).map(Listener::from);
+    }
+    let listen = |port| socket::listen(ip, port).map(Listener::from);
     match &door.passive_ports {
         None => listen(0),
         Some(ports) => {

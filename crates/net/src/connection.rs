@@ -1,0 +1,204 @@
+//! Connections and listeners of sessions: TCP, or pipes within this process.
+//!
+//! The kind is an enum, so bytes of TCP take no dynamic call. Options of sockets, and what a session
+//! does to one, are in [`socket`](crate::socket).
+
+use std::{
+    io::{self, IoSlice},
+    net::{Shutdown, SocketAddr},
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use socket2::SockRef;
+use tokio::{
+    io::ReadBuf,
+    net::{TcpListener, TcpStream},
+};
+
+use crate::pipe::{Network, Pipe, PipeListener};
+
+/// A connection of a session.
+#[derive(Debug)]
+pub enum Connection {
+    /// With another program.
+    Tcp(TcpStream),
+    /// Within this process.
+    Pipe(Pipe),
+}
+
+/// A listener of a session.
+#[derive(Debug)]
+pub enum Listener {
+    /// For other programs.
+    Tcp(Arc<TcpListener>),
+    /// For this process alone.
+    Pipe(PipeListener),
+}
+
+impl Connection {
+    /// Address of this end.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(tcp) => tcp.local_addr(),
+            Self::Pipe(pipe) => Ok(pipe.local_addr()),
+        }
+    }
+
+    /// Address of the other end.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(tcp) => tcp.peer_addr(),
+            Self::Pipe(pipe) => Ok(pipe.peer_addr()),
+        }
+    }
+
+    /// The network of a pipe. Further connections of its session belong there.
+    pub fn network(&self) -> Option<&Network> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Pipe(pipe) => pipe.network(),
+        }
+    }
+
+    /// The TCP connection, unless it is a pipe.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(tcp) => Some(tcp),
+            Self::Pipe(_) => None,
+        }
+    }
+
+    /// The TCP connection, unless it is a pipe.
+    pub fn into_tcp(self) -> Option<TcpStream> {
+        match self {
+            Self::Tcp(tcp) => Some(tcp),
+            Self::Pipe(_) => None,
+        }
+    }
+
+    /// Waits for bytes and copies some without reading them. Returns 0 at the end.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.peek(bytes).await,
+            Self::Pipe(pipe) => pipe.peek(bytes).await,
+        }
+    }
+
+    /// Reads what is there. A read continues until the kernel has no more bytes, even after a short
+    /// read: urgent data ends a read early.
+    pub(crate) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let tcp = match self {
+            Self::Tcp(tcp) => tcp,
+            Self::Pipe(pipe) => return pipe.poll_read(cx, buf),
+        };
+        loop {
+            ready!(tcp.poll_read_ready(cx))?;
+            match tcp.try_read_buf(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result.map(drop)),
+            }
+        }
+    }
+
+    /// Writes what fits.
+    pub(crate) fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let tcp = match self {
+            Self::Tcp(tcp) => tcp,
+            Self::Pipe(pipe) => return pipe.poll_write(cx, parts),
+        };
+        loop {
+            ready!(tcp.poll_write_ready(cx))?;
+            match tcp.try_write_vectored(parts) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Ends the outbound direction: sends the FIN.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(tcp) => SockRef::from(tcp).shutdown(Shutdown::Write),
+            Self::Pipe(pipe) => pipe.finish(),
+        }
+    }
+}
+
+impl Listener {
+    /// Accepts the next connection. Cancel safe.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub async fn accept(&self) -> io::Result<(Connection, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (tcp, from) = listener.accept().await?;
+                Ok((tcp.into(), from))
+            }
+            Self::Pipe(listener) => {
+                let pipe = listener.accept().await;
+                let from = pipe.peer_addr();
+                Ok((pipe.into(), from))
+            }
+        }
+    }
+
+    /// The address.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr(),
+            Self::Pipe(listener) => Ok(listener.local_addr()),
+        }
+    }
+}
+
+impl From<TcpStream> for Connection {
+    fn from(tcp: TcpStream) -> Self {
+        Self::Tcp(tcp)
+    }
+}
+
+impl From<Pipe> for Connection {
+    fn from(pipe: Pipe) -> Self {
+        Self::Pipe(pipe)
+    }
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(Arc::new(listener))
+    }
+}
+
+impl From<Arc<TcpListener>> for Listener {
+    fn from(listener: Arc<TcpListener>) -> Self {
+        Self::Tcp(listener)
+    }
+}
+
+impl From<PipeListener> for Listener {
+    fn from(listener: PipeListener) -> Self {
+        Self::Pipe(listener)
+    }
+}

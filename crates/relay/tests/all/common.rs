@@ -1,0 +1,56 @@
+//! Two relays on loopback.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+};
+
+use link::{Identity, Link, PeerConfig, PublicKey};
+use net::target::AllowList;
+use relay::{Relay, Sessions, far, service::FarService, settings::Settings};
+use tokio::sync::watch;
+
+/// Two relays that are peers.
+pub(crate) struct Pair {
+    pub(crate) near: Relay,
+    /// Dropped, their sessions end.
+    _sessions: [Sessions; 2],
+}
+
+/// Starts two relays. The far one connects to the servers in `allow`, and has `service` besides.
+pub(crate) fn pair(allow: AllowList, service: Option<Arc<dyn FarService>>) -> Pair {
+    let [near, far] = [(); 2].map(|()| Identity::generate());
+    let keys = (near.public_key(), far.public_key());
+    let (far, far_sessions) = relay(far, (keys.0, None), allow, service);
+    let endpoint = Some(far.link().local_addr());
+    let (near, near_sessions) = relay(near, (keys.1, endpoint), AllowList::default(), None);
+    Pair {
+        near,
+        _sessions: [near_sessions, far_sessions],
+    }
+}
+
+/// A relay with one peer.
+#[allow(clippy::disallowed_methods, reason = "owns the link's socket")]
+fn relay(
+    identity: Identity,
+    (peer, endpoint): (PublicKey, Option<SocketAddr>),
+    allow: AllowList,
+    service: Option<Arc<dyn FarService>>,
+) -> (Relay, Sessions) {
+    let of_link = PeerConfig {
+        name: "other".to_owned(),
+        public_keys: vec![peer],
+        endpoint: endpoint.map(|it| it.to_string()),
+        rate_max: None,
+        is_guest: false,
+    };
+    let mut settings = Settings::new(identity, vec![of_link]);
+    settings.peers[0].allow = allow;
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let link = Link::start(socket, settings.link.clone()).expect("a link");
+    let (relay, sessions) = Relay::builder(link, settings).build();
+    let (_, current) = watch::channel(relay.clone());
+    tokio::spawn(far::serve(current, None, service));
+    (relay, sessions)
+}
