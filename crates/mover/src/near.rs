@@ -1,25 +1,31 @@
-//! The mover as its own near gateway: a link to far gateways, and a front door on loopback for each of them.
+//! The mover as its own near gateway: a link to far gateways, and a front door for each of them that only this process reaches.
 #![allow(
     clippy::disallowed_methods,
-    reason = "locks the key file for as long as the link is used"
+    reason = "owns the link's socket and clock, and locks the key file for as long as the link is used"
 )]
 
 use std::{
+    collections::HashSet,
     fs::File,
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use gatewayd::{
-    config::{Config, ConfigError},
-    daemon::{self, BindError, Bound, Reloads, RunError, Watch},
+use link::{Identity, IdentityError, Link, LinkError, PeerConfig, PublicKey};
+use net::{
+    pipe::Network,
+    target::Endpoint,
+    tls::{Mode, ServerTls, Verify},
 };
-use net::tls::Verify;
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::JoinHandle,
+use relay::{
+    Relay, Sessions, far,
+    near::{self, FtpFrontDoor},
+    settings::{FtpDoor, Settings},
 };
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{location::Scheme, server::Door};
 
@@ -35,13 +41,13 @@ pub struct Peer {
 /// A near gateway within this process.
 #[derive(Debug)]
 pub struct Near {
-    /// In the order of the peers.
+    network: Network,
+    /// Addresses in the network, in the order of the peers.
     doors: Vec<SocketAddr>,
     manner: (Scheme, Verify),
-    end: oneshot::Sender<()>,
-    running: JoinHandle<Result<daemon::CutShort, RunError>>,
-    /// Nobody orders a reload.
-    _orders: mpsc::Sender<()>,
+    relay: Relay,
+    sessions: Sessions,
+    serving: JoinSet<()>,
     /// Two links with one key would take each other's place at the far gateway.
     _key: File,
 }
@@ -72,14 +78,28 @@ pub enum NearError {
         "another process uses the key {0}: give each mover that runs at the same time a key of its own"
     )]
     KeyInUse(PathBuf),
-    /// The peer or the key is wrong.
-    #[error("{0}")]
-    Config(ConfigError),
-    /// A socket cannot be had.
+    /// The key file has no key, or others can read it.
     #[error(transparent)]
-    Bind(#[from] BindError),
-    /// A bound socket could not be used.
-    #[error("a socket could not be used")]
+    Identity(#[from] IdentityError),
+    /// A text is no public key.
+    #[error("{0:?} is no public key: expected the 44 characters that \"longhaul pubkey\" prints")]
+    PublicKey(String),
+    /// A text is no endpoint.
+    #[error(
+        "{0:?} is no endpoint: expected an address or name with a port, such as \"203.0.113.9:4810\""
+    )]
+    Endpoint(String),
+    /// The public key is our own.
+    #[error("{0} is the public key of this mover: expected that of the far gateway")]
+    OwnKey(PublicKey),
+    /// Two peers have the same key.
+    #[error("another far gateway has the public key {0}")]
+    SameKey(PublicKey),
+    /// The link does not start.
+    #[error("the link did not start")]
+    Link(#[from] LinkError),
+    /// A socket or an address cannot be had.
+    #[error("a socket cannot be had")]
     Socket(#[from] io::Error),
 }
 
@@ -106,7 +126,7 @@ impl Near {
     /// Starts a near gateway with these peers. They have TLS with servers as `scheme` says, and verify them by `verify`.
     ///
     /// # Errors
-    /// [`NearError`] if the key or the peer cannot be used.
+    /// [`NearError`] if the key or a peer cannot be used, or the link does not start.
     pub fn start(
         peers: &[Peer],
         key_file: &Path,
@@ -114,26 +134,36 @@ impl Near {
         verify: &Verify,
     ) -> Result<Self, NearError> {
         let key = lock(key_file)?;
-        // It is found where the process began, not where this text seems to be.
-        let key_path = key_file.canonicalize()?;
-        let config = Config::parse(&text(peers, &key_path, scheme, verify), Path::new("--peer"));
-        let config = config.map_err(NearError::Config)?;
-        let bound = Bound::bind(&config)?;
-        let doors = bound.ftp.iter().map(|door| door.local_addr());
-        let doors = doors.collect::<Result<_, _>>()?;
-        let (end, ended) = oneshot::channel();
-        let shutdown = async {
-            // A dropped sender ends it, too.
-            let _ = ended.await;
-        };
-        let (reloads, orders) = Reloads::never(&config);
-        let running = tokio::spawn(daemon::run(config, bound, reloads, Watch::none(), shutdown));
+        let identity = Identity::read(key_file)?;
+        let of_link = of_link(peers, identity.public_key())?;
+        let mut settings = Settings::new(identity, of_link);
+        settings.link.memory_file = Some(key_file.with_added_extension("replay"));
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let link = Link::start(socket, settings.link.clone())?;
+        let (relay, sessions) = Relay::builder(link, settings)
+            .first_session(first_session())
+            .build();
+        let mut serving = JoinSet::new();
+        let (_, current) = watch::channel(relay.clone());
+        serving.spawn(far::serve(current, None, []));
+        let network = Network::new();
+        let server_tls = server_tls(scheme, verify);
+        let mut doors = Vec::new();
+        for peer in 0..peers.len() {
+            let listener = network.listen()?;
+            let at = listener.local_addr();
+            let settings = FtpDoor::within_process(at, peer, server_tls.clone());
+            let door = FtpFrontDoor::new(settings, at, None);
+            serving.spawn(near::serve(listener.into(), Arc::new(door), relay.clone()));
+            doors.push(at);
+        }
         Ok(Self {
+            network,
             doors,
             manner: (scheme, verify.clone()),
-            end,
-            running,
-            _orders: orders,
+            relay,
+            sessions,
+            serving,
             _key: key,
         })
     }
@@ -149,7 +179,7 @@ impl Near {
             port: door.port(),
             has_tls: true,
             is_ours: true,
-            network: None,
+            network: Some(self.network.clone()),
         }
     }
 
@@ -158,11 +188,14 @@ impl Near {
         &self.manner
     }
 
-    /// Ends the link, so that the far gateway knows at once.
-    pub async fn end(self) {
-        // It may have ended by itself.
-        let _ = self.end.send(());
-        let _ = self.running.await;
+    /// Ends the link, so that the far gateway knows at once. Sessions have said `QUIT`, and nobody waits for the answers.
+    pub async fn end(mut self) {
+        self.sessions.close();
+        if timeout(DRAIN_MAX, self.sessions.ended()).await.is_err() {
+            self.sessions.cut_short(CUT_PATIENCE).await;
+        }
+        let _ = timeout(CUT_PATIENCE, self.relay.link().shutdown(DRAIN_MAX)).await;
+        self.serving.shutdown().await;
     }
 }
 
@@ -189,40 +222,65 @@ fn lock(path: &Path) -> Result<File, NearError> {
     }
 }
 
-/// The configuration of such a gateway. It ends once nothing is copied any more: sessions have said `QUIT`, and nobody
-/// waits for the answers.
-fn text(peers: &[Peer], key_file: &Path, scheme: Scheme, verify: &Verify) -> String {
-    let quoted = |text: &str| toml::Value::from(text).to_string();
-    let key_file = quoted(&key_file.to_string_lossy());
-    let verify = match verify {
-        Verify::Roots(_) => String::new(),
-        Verify::Pin(pin) => format!(", pin = \"{pin}\""),
-        Verify::Off => ", verify = false".to_owned(),
-    };
-    let server_tls = match scheme {
-        Scheme::Ftp | Scheme::Https => String::new(),
-        Scheme::Explicit => format!("server_tls = {{ mode = \"explicit\"{verify} }}\n"),
-        Scheme::Implicit => format!("server_tls = {{ mode = \"implicit\"{verify} }}\n"),
-    };
-    let mut text = format!(
-        "[identity]\nkey_file = {key_file}\n\
-         [link]\nlisten = \"0.0.0.0:0\"\ndrain_max = \"20ms\"\n\
-         [admin]\nlisten = \"127.0.0.1:0\"\n"
-    );
-    for (number, peer) in peers.iter().enumerate() {
-        let (public_key, endpoint) = (quoted(&peer.public_key), quoted(&peer.endpoint));
-        text += &format!(
-            "[[peer]]\nname = \"far{number}\"\npublic_key = {public_key}\nendpoint = {endpoint}\n\
-             [[ftp]]\nlisten = \"127.0.0.1:0\"\nclients = [\"127.0.0.1/32\"]\nvia = \"far{number}\"\n{server_tls}"
-        );
-    }
-    text
+/// The peers as the link knows them.
+fn of_link(peers: &[Peer], own: PublicKey) -> Result<Vec<PeerConfig>, NearError> {
+    let mut keys = HashSet::new();
+    let peers = peers.iter().enumerate().map(|(number, peer)| {
+        let key: PublicKey = peer
+            .public_key
+            .parse()
+            .map_err(|_| NearError::PublicKey(peer.public_key.clone()))?;
+        if key == own {
+            return Err(NearError::OwnKey(key));
+        }
+        if !keys.insert(key) {
+            return Err(NearError::SameKey(key));
+        }
+        if Endpoint::with_port(&peer.endpoint).is_none() {
+            return Err(NearError::Endpoint(peer.endpoint.clone()));
+        }
+        Ok(PeerConfig {
+            name: format!("far{number}"),
+            public_keys: vec![key],
+            endpoint: Some(peer.endpoint.clone()),
+            rate_max: None,
+            is_guest: false,
+        })
+    });
+    peers.collect()
 }
+
+/// TLS between far gateways and servers.
+fn server_tls(scheme: Scheme, verify: &Verify) -> Option<ServerTls> {
+    let mode = match scheme {
+        Scheme::Ftp | Scheme::Https => return None,
+        Scheme::Explicit => Mode::Explicit,
+        Scheme::Implicit => Mode::Implicit,
+    };
+    Some(ServerTls {
+        mode,
+        verify: verify.clone(),
+    })
+}
+
+/// Numbers of sessions go on rising across starts, so that none meets an old one's leftovers.
+fn first_session() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_millis() as u64 * 1_000
+}
+
+/// Time for sessions, and then for the link, to end.
+const DRAIN_MAX: Duration = Duration::from_millis(20);
+
+/// Time for sessions that are cut short to inform the far gateway.
+const CUT_PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use net::tls::Fingerprint;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
 
     #[test]
     fn a_peer_is_a_key_and_an_endpoint() {
@@ -245,39 +303,79 @@ mod tests {
         let folder = tempfile::tempdir().expect("room");
         let path = folder.path().join("key");
         assert!(matches!(lock(&path), Err(NearError::NoKey(_))));
-        link::Identity::generate().write_new(&path).expect("room");
+        Identity::generate().write_new(&path).expect("room");
         let first = lock(&path).expect("free");
         assert!(matches!(lock(&path), Err(NearError::KeyInUse(_))));
         drop(first);
         lock(&path).expect("free again");
     }
 
+    fn peer(public_key: &str, endpoint: &str) -> Peer {
+        Peer {
+            public_key: public_key.to_owned(),
+            endpoint: endpoint.to_owned(),
+        }
+    }
+
+    #[test]
+    fn peers_have_keys_of_their_own_and_endpoints() {
+        let [own, far] = [(); 2].map(|()| Identity::generate().public_key());
+        let (mine, theirs) = (own.to_string(), far.to_string());
+        let refused = |peers: &[Peer]| of_link(peers, own).expect_err("refused");
+        let at = "far.example:4810";
+        let short = refused(&[peer("short", at)]);
+        assert!(matches!(short, NearError::PublicKey(_)), "{short}");
+        let ours = refused(&[peer(&mine, at)]);
+        assert!(matches!(ours, NearError::OwnKey(_)), "{ours}");
+        let same = refused(&[peer(&theirs, at), peer(&theirs, "other.example:4810")]);
+        assert!(matches!(same, NearError::SameKey(_)), "{same}");
+        let nowhere = refused(&[peer(&theirs, "far.example")]);
+        assert!(matches!(nowhere, NearError::Endpoint(_)), "{nowhere}");
+        let of_link = of_link(&[peer(&theirs, at)], own).expect("a peer");
+        assert_eq!(of_link[0].endpoint.as_deref(), Some(at));
+        assert_eq!(of_link[0].public_keys, [far]);
+    }
+
     #[test]
     fn far_gateways_verify_servers_as_we_would() {
-        let folder = tempfile::tempdir().expect("room");
-        let key = folder.path().join("key");
-        link::Identity::generate().write_new(&key).expect("room");
-        let peers = ["a", "b"].map(|name| {
-            let far = link::Identity::generate().public_key().to_string();
-            Peer::parse(&format!("{far}@{name}.example:4810")).expect("a peer")
-        });
         let verifies = [
             Verify::Roots(None),
             Verify::Pin(Fingerprint([7; 32])),
             Verify::Off,
         ];
         for verify in verifies {
-            for scheme in [Scheme::Ftp, Scheme::Explicit, Scheme::Implicit] {
-                let text = text(&peers, &key, scheme, &verify);
-                let config = Config::parse(&text, Path::new("--peer")).expect("a configuration");
-                assert_eq!(config.ftp.len(), 2);
-                for (number, door) in config.ftp.iter().enumerate() {
-                    assert_eq!(door.via, Some(number), "{text}");
-                    let verified = door.server_tls.as_ref().map(|it| it.verify.clone());
-                    let expected = (scheme != Scheme::Ftp).then(|| verify.clone());
-                    assert_eq!(verified, expected, "{text}");
-                }
+            assert_eq!(server_tls(Scheme::Ftp, &verify), None);
+            for (scheme, mode) in [
+                (Scheme::Explicit, Mode::Explicit),
+                (Scheme::Implicit, Mode::Implicit),
+            ] {
+                let tls = server_tls(scheme, &verify).expect("TLS");
+                assert_eq!((tls.mode, tls.verify), (mode, verify.clone()));
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_door_within_the_process_greets_and_ends_with_the_gateway() {
+        let folder = tempfile::tempdir().expect("room");
+        let key = folder.path().join("key");
+        Identity::generate().write_new(&key).expect("room");
+        let far = Identity::generate().public_key().to_string();
+        let peers = [peer(&far, "127.0.0.1:1")];
+        let near = Near::start(&peers, &key, Scheme::Ftp, &Verify::Off).expect("a link");
+        let door = near.door(0);
+        let network = door.network.expect("its own network");
+        let at = format!("{}:{}", door.host, door.port);
+        let pipe = network.connect(at.parse().expect("an address"));
+        let mut leg = net::tls::Leg::plain(pipe.expect("it listens"));
+        let mut greeting = [0; 4];
+        let read = leg.read_exact(&mut greeting);
+        let read = timeout(Duration::from_secs(60), read).await;
+        read.expect("in time").expect("a greeting");
+        assert_eq!(&greeting, b"220 ");
+        near.end().await;
+        network
+            .connect(at.parse().expect("an address"))
+            .expect_err("nobody listens");
     }
 }

@@ -6,18 +6,13 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::UdpSocket,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use gatewayd::{
-    config::Config,
-    daemon::{self, Bound, Reloads},
-};
-use link::Identity;
+use link::{Identity, Link, PeerConfig};
 use mover::{
     job::Job,
     journal::Journal,
@@ -27,8 +22,10 @@ use mover::{
     server::Route,
     sharing::Sharing,
 };
-use net::tls::Verify;
-use tokio::sync::mpsc;
+use net::{target::AllowList, tls::Verify};
+use relay::{Relay, Sessions, far, settings::Settings, spool};
+use tokio::sync::watch;
+use units::ByteCount;
 
 use crate::common::{
     World, content,
@@ -38,58 +35,49 @@ use crate::common::{
 /// A far gateway, and the mover's own near one. Both end with the runtime.
 struct Gateways {
     near: Near,
-    far_admin: SocketAddr,
-    _orders: mpsc::Sender<()>,
+    far: Relay,
+    _sessions: Sessions,
 }
 
 impl Gateways {
-    fn start(folder: &Path, spool: &str) -> Self {
+    fn start(folder: &Path, spool: Option<spool::Settings>) -> Self {
         let key = |name: &str| {
             let path = folder.join(name);
             let identity = Identity::generate();
             identity.write_new(&path).expect("room");
-            (path, identity.public_key())
+            (path, identity)
         };
-        let ((far_key, far), (near_key, near)) = (key("far.key"), key("near.key"));
-        let text = format!(
-            "[identity]\nkey_file = {far_key:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [link]\nlisten = \"127.0.0.1:0\"\ndrain_max = \"1 s\"\n\
-             [[peer]]\nname = \"near\"\npublic_key = \"{near}\"\n\
-             [far]\nallow = [\"127.0.0.0/8:1-65535\"]\n{spool}"
-        );
-        let config = Config::parse(&text, &folder.join("far.toml")).expect("a configuration");
-        let bound = Bound::bind(&config).expect("free ports");
-        let endpoint = bound.link.local_addr().expect("bound");
-        let admin = bound.admin.as_ref().expect("an admin address");
-        let far_admin = admin.local_addr().expect("bound");
-        let (reloads, orders) = Reloads::never(&config);
-        tokio::spawn(daemon::run(
-            config,
-            bound,
-            reloads,
-            daemon::Watch::none(),
-            std::future::pending(),
-        ));
-        let peer = Peer::parse(&format!("{far}@{endpoint}")).expect("a peer");
+        let ((_, far), (near_key, near)) = (key("far.key"), key("near.key"));
+        let far_key = far.public_key();
+        let peer = PeerConfig {
+            name: "near".to_owned(),
+            public_keys: vec![near.public_key()],
+            endpoint: None,
+            rate_max: None,
+            is_guest: false,
+        };
+        let mut settings = Settings::new(far, vec![peer]);
+        let servers = "127.0.0.0/8:1-65535".parse().expect("an entry");
+        settings.peers[0].allow = AllowList(vec![servers]);
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let endpoint = socket.local_addr().expect("bound");
+        let link = Link::start(socket, settings.link.clone()).expect("a link");
+        let (far, sessions) = Relay::builder(link, settings).spool(spool).build();
+        let (_, current) = watch::channel(far.clone());
+        tokio::spawn(far::serve(current, None, []));
+        let peer = Peer::parse(&format!("{far_key}@{endpoint}")).expect("a peer");
         let near = Near::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
         Self {
             near: near.expect("a near gateway"),
-            far_admin,
-            _orders: orders,
+            far,
+            _sessions: sessions,
         }
     }
 
     /// Payload that the far gateway has received.
     fn crossed_bytes(&self) -> u64 {
-        let mut stream = TcpStream::connect(self.far_admin).expect("the admin address");
-        write!(stream, "GET /status.json HTTP/1.0\r\n\r\n").expect("a request");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("HTTP");
-        let status: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        let peers = status["peers"].as_array().expect("peers");
-        let received = peers.iter().map(|it| it["received_payload_bytes"].as_u64());
-        received.flatten().sum()
+        let peers = self.far.link().snapshot().peers;
+        peers.iter().map(|it| it.received.payload.bytes()).sum()
     }
 
     /// Jobs that upload `from` to each server, through the gateways.
@@ -142,8 +130,11 @@ async fn run_with(
     ended
 }
 
-fn spool(folder: &Path) -> String {
-    format!("[spool]\nfolder = {folder:?}\n")
+fn spool(folder: &Path) -> Option<spool::Settings> {
+    Some(spool::Settings {
+        folder: folder.to_owned(),
+        size_max: ByteCount::gibibytes(1),
+    })
 }
 
 const SIZE: usize = 12 << 20;
@@ -154,7 +145,7 @@ async fn to_three(manners: Manners) -> (Vec<Duration>, f64) {
     let world = World::new();
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
-    let gateways = Gateways::start(&world.here(""), &spool(&world.here("")));
+    let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
     let first = Scripted::start(manners);
     let others = [(); 2].map(|()| Scripted::start(Manners::default()));
     let servers = [&first, &others[0], &others[1]];
@@ -189,7 +180,7 @@ async fn where_the_sending_job_breaks_off_another_one_goes_on() {
     let world = World::new();
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
-    let gateways = Gateways::start(&world.here(""), &spool(&world.here("")));
+    let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
     let servers = [(); 3].map(|()| Scripted::start(Manners::default()));
     // Whichever sends: it is one of these.
     for server in &servers {
@@ -211,7 +202,7 @@ async fn a_part_that_was_gone_on_with_is_not_thrown_away_by_the_next_break() {
     let world = World::new();
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
-    let gateways = Gateways::start(&world.here(""), &spool(&world.here("")));
+    let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
     let servers = [(); 2].map(|()| Scripted::start(Manners::default()));
     for server in &servers {
         server.state().breaks_after = [SIZE / 2, SIZE / 4].into();
@@ -237,7 +228,7 @@ async fn without_a_spool_each_job_sends_by_itself() {
     let world = World::new();
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
-    let gateways = Gateways::start(&world.here(""), "");
+    let gateways = Gateways::start(&world.here(""), None);
     let servers = [(); 2].map(|()| Scripted::start(Manners::default()));
     let servers: Vec<&Scripted> = servers.iter().collect();
     let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
