@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What a hostile local user or peer tries, and the test that shows that it fails: package, module (or `--lib`), name.
-const ATTEMPTS: [(&str, [&str; 3]); 17] = [
+const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: give orders at the admin address",
         ["gatewayd", "reload", "only_programs_of_our_user_may_reload"],
@@ -56,6 +56,10 @@ const ATTEMPTS: [(&str, [&str; 3]); 17] = [
     (
         "user: read queries of URLs in the agent's status",
         ["mover", "--lib", "queries_of_urls_are_not_shown"],
+    ),
+    (
+        "user: use the near gateway of a mover",
+        ["longhaul", "near_process", "never_listens"],
     ),
     (
         "user: guess passwords unseen, or silence the audit trail",

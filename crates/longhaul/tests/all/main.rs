@@ -15,6 +15,7 @@ mod hostile_local;
 mod jobs;
 mod logs;
 mod moving;
+mod near_process;
 mod overlap;
 mod probe;
 mod setup;

@@ -6,7 +6,7 @@ use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread, time:
 use crate::common::{Folder, assert_ends};
 
 /// Serves a folder at a port of this machine for as long as the process runs.
-fn serve(folder: &str) -> u16 {
+pub(crate) fn serve(folder: &str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     drop(listener);
