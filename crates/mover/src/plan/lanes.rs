@@ -154,6 +154,11 @@ impl<T> Lanes<T> {
         self.open_max = self.open_max.max(self.up());
     }
 
+    /// Whether a lane has been connected, now or before.
+    pub(super) fn has_opened(&self) -> bool {
+        self.has_opened
+    }
+
     /// A lane has done something: connections are worth having.
     pub(super) fn proved(&mut self) {
         self.failures = 0;

@@ -278,7 +278,9 @@ impl Planner {
         self.queue.drop_all_helpers();
         // A lane that still connects may yet come up.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
-        let is_last = failure.remedy == Remedy::GiveUpServer || failures > self.options.retries;
+        // Where a log-in has worked, the credentials are right: a server may refuse one while it is full.
+        let is_for_good = failure.remedy == Remedy::GiveUpServer && !self.lanes.has_opened();
+        let is_last = is_for_good || failures > self.options.retries;
         let is_told = self.last_refusal.as_ref() == Some(&failure.message);
         if !is_told && (others_may_do || !is_last) {
             self.last_refusal = Some(failure.message.clone());

@@ -10,6 +10,9 @@ pub(super) enum TaskError {
     /// At a server.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// At a connection in the place of one whose log-in has worked.
+    #[error(transparent)]
+    Reconnection(ServerError),
     /// On this machine.
     #[error("{what}")]
     Disk {
@@ -57,6 +60,11 @@ impl TaskError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Server(error) => error.remedy(),
+            // The credentials are right: a server may refuse a log-in while it is full.
+            Self::Reconnection(error) => match error.remedy() {
+                Remedy::GiveUpServer => Remedy::Reconnect,
+                remedy => remedy,
+            },
             Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) | Self::NoFile => {
                 Remedy::GiveUpFile
             }
@@ -97,11 +105,12 @@ impl TaskError {
         Failure {
             remedy: self.remedy(),
             message: match self {
-                Self::Server(error) => with_hint(error),
+                Self::Server(error) | Self::Reconnection(error) => with_hint(error),
                 _ => chain(self),
             },
             // What a socket has taken of a small file says nothing.
-            has_moved: moved_bytes >= RESUME_LEAST.bytes() && matches!(self, Self::Server(_)),
+            has_moved: moved_bytes >= RESUME_LEAST.bytes()
+                && matches!(self, Self::Server(_) | Self::Reconnection(_)),
             is_anew: self.is_anew(),
         }
     }

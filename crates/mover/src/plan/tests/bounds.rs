@@ -125,17 +125,41 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
     assert!(!desk.work.is_empty(), "what waits is done");
 }
 
+/// A server may refuse a log-in while it still counts connections that an outage has ended.
 #[test]
-fn the_last_log_in_that_is_refused_ends_the_job() {
+fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
     let mut desk = Desk::new(5, lanes(3));
     desk.open();
     desk.fail(Remedy::Reconnect);
-    while !desk.opening.is_empty() {
-        assert!(!desk.planner.is_finished());
-        desk.refuse(Remedy::GiveUpServer);
+    let mut alone = 0;
+    while !desk.planner.is_finished() {
+        assert!(alone < 100, "the attempts are bounded");
+        if desk.opening.is_empty() {
+            desk.now += Duration::from_secs(60);
+            desk.ask();
+        } else {
+            desk.refuse(Remedy::GiveUpServer);
+            alone += 1;
+        }
     }
-    assert!(desk.planner.is_finished());
+    assert!(alone > 5, "{alone} attempts");
     assert_eq!(desk.failures().len(), 5);
+}
+
+#[test]
+fn a_job_goes_on_once_a_refused_log_in_works_again() {
+    let mut desk = Desk::new(2, lanes(1));
+    desk.open();
+    desk.fail(Remedy::Reconnect);
+    for _ in 0..3 {
+        desk.refuse(Remedy::GiveUpServer);
+        assert!(!desk.planner.is_finished());
+        desk.now += Duration::from_secs(60);
+        desk.ask();
+    }
+    desk.open();
+    assert!(!desk.work.is_empty(), "what waits is done");
+    assert_eq!(desk.failures(), [""; 0]);
 }
 
 #[test]

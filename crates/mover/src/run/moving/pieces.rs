@@ -235,7 +235,8 @@ impl Mover<'_> {
     pub(super) async fn mend_source(&mut self) -> Result<(), TaskError> {
         if !self.source.is_ready().await {
             let shared = &self.shared;
-            *self.source = End::open(&shared.job.source, &shared.source_files, None).await?;
+            let opened = End::open(&shared.job.source, &shared.source_files, None).await;
+            *self.source = opened.map_err(TaskError::Reconnection)?;
         }
         Ok(())
     }
