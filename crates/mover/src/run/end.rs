@@ -55,6 +55,25 @@ impl End {
         Ok(Self::Remote(Box::new(session)))
     }
 
+    /// Connects again with a server. The old connection ends before: a server may take one of each user.
+    pub(super) async fn reopen(
+        &mut self,
+        site: &Site,
+        files: &Arc<LocalFiles>,
+    ) -> Result<(), ServerError> {
+        self.hang_up().await;
+        *self = Self::open(site, files, None).await?;
+        Ok(())
+    }
+
+    /// Ends the connection with a server, and waits for its end.
+    pub(super) async fn hang_up(&mut self) {
+        match self {
+            Self::Local(_) | Self::Web(_) => {}
+            Self::Remote(session) => session.hang_up().await,
+        }
+    }
+
     /// What has this path; `None` for nothing.
     pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
         Ok(self.look_at(&[path]).await?.swap_remove(0))
@@ -466,5 +485,85 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
         Ok(()) => Ok(true),
         Err(ServerError::Refused { .. }) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Write as _},
+        net::{TcpListener, TcpStream},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+        time::Duration,
+    };
+
+    use net::tls::Verify;
+
+    use super::*;
+    use crate::{
+        location::{Scheme, Server},
+        server::{Dial, Password, Route},
+    };
+
+    /// Answers commands until the client leaves. The end of a connection takes a while.
+    fn serve(client: TcpStream, is_taken: &AtomicBool) {
+        let mut lines = BufReader::new(client.try_clone().expect("a socket"));
+        let say = |reply: &str| (&client).write_all(reply.as_bytes());
+        if is_taken.swap(true, Ordering::SeqCst) {
+            let _ = say("421 one connection each\r\n");
+            return;
+        }
+        let _ = say("220 here\r\n");
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|it| it > 0) && !line.starts_with("QUIT") {
+            let reply = match line.get(..4) {
+                Some("USER") => "331 go on\r\n",
+                Some("PASS") => "230 in\r\n",
+                Some("PWD\r") => "257 \"/\"\r\n",
+                _ => "200 fine\r\n",
+            };
+            let _ = say(reply);
+            line.clear();
+        }
+        thread::sleep(Duration::from_millis(50));
+        is_taken.store(false, Ordering::SeqCst);
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_before_its_successor_is_opened() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let is_taken = Arc::new(AtomicBool::new(false));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, is_taken) = (client.expect("a client"), is_taken.clone());
+                thread::spawn(move || serve(client, &is_taken));
+            }
+        });
+        let site = Site::Server(Box::new(Dial {
+            server: Server {
+                scheme: Scheme::Ftp,
+                user: None,
+                host: address.ip().to_string(),
+                port: address.port(),
+            },
+            route: Route::Direct,
+            user: "joe".to_owned(),
+            password: Password(b"secret".to_vec()),
+            verify: Verify::Off,
+            is_active: false,
+            patience: Duration::from_secs(10),
+            stall_max: Duration::from_secs(10),
+        }));
+        let files = LocalFiles::without_roots();
+        let mut end = End::open(&site, &files, None).await.expect("a session");
+        for _ in 0..3 {
+            end.reopen(&site, &files).await.expect("there is room");
+        }
+        assert!(end.is_usable());
     }
 }

@@ -103,6 +103,7 @@ pub(super) async fn run(
             task = backlog.next() => task,
             () = lane.until_lost() => {
                 naming.end().await;
+                lane.hang_up().await;
                 return tell(Event::Lost);
             }
         };
@@ -113,6 +114,7 @@ pub(super) async fn run(
             backlog.put_back(id, task);
             if let Err((id, error)) = small.run(&mut backlog).await {
                 naming.end().await;
+                lane.hang_up().await;
                 return tell(Event::Failed(id, error.failure(0)));
             }
             continue;
@@ -137,6 +139,7 @@ pub(super) async fn run(
                 let goes_on = failure.remedy.keeps_connection();
                 if !goes_on {
                     naming.end().await;
+                    lane.hang_up().await;
                 }
                 tell(Event::Failed(id, failure));
                 if !goes_on {
@@ -146,6 +149,7 @@ pub(super) async fn run(
         }
         if let Err(error) = lane.mend().await {
             naming.end().await;
+            lane.hang_up().await;
             return tell(Event::Refused(refusal(&error)));
         }
     }
@@ -216,13 +220,19 @@ impl Lane {
         let shared = &self.shared;
         let job = &shared.job;
         if !self.source.is_usable() {
-            self.source = End::open(&job.source, &shared.source_files, None).await?;
+            let files = &shared.source_files;
+            self.source.reopen(&job.source, files).await?;
         }
         if !self.destination.is_usable() {
             let files = &shared.destination_files;
-            self.destination = End::open(&job.destination, files, None).await?;
+            self.destination.reopen(&job.destination, files).await?;
         }
         Ok(())
+    }
+
+    /// Ends the connections, before another lane opens new ones in their place.
+    async fn hang_up(&mut self) {
+        tokio::join!(self.source.hang_up(), self.destination.hang_up());
     }
 
     /// Returns when a server ends the connection of a lane that has nothing to do.

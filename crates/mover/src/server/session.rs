@@ -193,6 +193,12 @@ impl Session {
 
     /// Says goodbye, and waits until the server has room for another connection.
     pub(super) async fn leave(mut self) {
+        self.hang_up().await;
+    }
+
+    /// Ends a connection that is of no further use, and waits until the server has room for another one.
+    pub(crate) async fn hang_up(&mut self) {
+        self.is_moving = true;
         if self.control.send("QUIT", b"").is_ok() && self.control.flush().await.is_ok() {
             // A server that does not go keeps its room.
             let _ = timeout(LEAVE_PATIENCE, self.control.until_lost()).await;

@@ -235,8 +235,11 @@ impl Mover<'_> {
     pub(super) async fn mend_source(&mut self) -> Result<(), TaskError> {
         if !self.source.is_ready().await {
             let shared = &self.shared;
-            let opened = End::open(&shared.job.source, &shared.source_files, None).await;
-            *self.source = opened.map_err(TaskError::Reconnection)?;
+            let reopened = self
+                .source
+                .reopen(&shared.job.source, &shared.source_files)
+                .await;
+            reopened.map_err(TaskError::Reconnection)?;
         }
         Ok(())
     }
