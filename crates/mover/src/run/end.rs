@@ -114,6 +114,15 @@ impl End {
         }
     }
 
+    /// What is stated of a file at the source. A temporary refusal is an error.
+    pub(super) async fn stated_facts(&mut self, path: &[u8]) -> Result<Facts, TaskError> {
+        if let Self::Remote(session) = self {
+            return Ok(session.stated_facts(path).await?);
+        }
+        let found = self.look_for_file(path).await?;
+        Ok(found.as_ref().map(Facts::of).unwrap_or_default())
+    }
+
     /// Makes a directory and, if `with_parents`, those above it.
     pub(super) async fn make_directory(
         &mut self,

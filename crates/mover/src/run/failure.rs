@@ -27,6 +27,9 @@ pub(super) enum TaskError {
     /// The source does not begin in the midst of a file, though it has said so.
     #[error("the server does not begin in the midst of a file, so the file is fetched as one")]
     NoRanges,
+    /// The source sends a file from its beginning, though it has taken an offset.
+    #[error("the server sends a file from its beginning, so the file is fetched as one")]
+    IgnoredRange,
     /// What an earlier attempt has left is no part of the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
@@ -70,7 +73,9 @@ impl TaskError {
             }
             // What is left of a transfer is not read to its end.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
-            Self::Changed | Self::NoRanges | Self::Busy | Self::PartTaken => Remedy::Retry,
+            Self::Changed | Self::NoRanges | Self::IgnoredRange | Self::Busy | Self::PartTaken => {
+                Remedy::Retry
+            }
         }
     }
 
@@ -97,7 +102,7 @@ impl TaskError {
 
     /// Whether nothing of what has moved is of use to another attempt.
     pub(super) fn is_anew(&self) -> bool {
-        matches!(self, Self::Changed | Self::NoRanges)
+        matches!(self, Self::Changed | Self::NoRanges | Self::IgnoredRange)
     }
 
     /// For the plan; `moved_bytes` moved before.

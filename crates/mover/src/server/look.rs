@@ -35,6 +35,24 @@ impl Session {
         self.answered(asked).await
     }
 
+    /// Size and time of a file that was there before. One round trip.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the path cannot be sent, the connection is lost, or the server refuses one of them for now.
+    pub async fn stated_facts(&mut self, path: &[u8]) -> Result<Facts, ServerError> {
+        let asked = self.ask_facts(path)?;
+        let mut replies = Vec::new();
+        for sent in asked {
+            replies.push((sent, self.control.last(sent).await?));
+        }
+        // Not before both have been answered.
+        let refused = replies.iter().find(|(_, it)| it.is_temporary());
+        if let Some((sent, reply)) = refused {
+            return Err(sent.refused(reply.clone()));
+        }
+        Ok(self.facts_of(&replies[0].1, &replies[1].1))
+    }
+
     /// Asks for size and time of a file: the commands go out with the next one that is waited for.
     ///
     /// # Errors
@@ -47,13 +65,18 @@ impl Session {
 
     pub(super) async fn answered(&mut self, asked: [Sent; 2]) -> Result<Facts, ServerError> {
         let [size, modified] = asked;
-        let size_bytes = size_of(&self.control.last(size).await?);
-        let modified = time_of(&self.control.last(modified).await?);
+        let size = self.control.last(size).await?;
+        let modified = self.control.last(modified).await?;
+        Ok(self.facts_of(&size, &modified))
+    }
+
+    fn facts_of(&mut self, size: &Reply, modified: &Reply) -> Facts {
+        let size_bytes = size_of(size);
         self.tells_size |= size_bytes.is_some();
-        Ok(Facts {
+        Facts {
             size_bytes,
-            modified,
-        })
+            modified: time_of(modified),
+        }
     }
 
     /// What has each of these paths; `None` for nothing. One round trip, if the server takes commands ahead.

@@ -144,6 +144,44 @@ fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     assert_eq!(copied.moved_bytes, SIZE as u64, "the first lane goes on");
 }
 
+/// What has come of the file is of no use then.
+#[test]
+fn a_server_that_ignores_offsets_gives_the_file_by_one() {
+    until_one_joins(|| {
+        let world = World::new();
+        let server = Scripted::start(Manners {
+            slows_downloads: SLOW_STEP,
+            ignores_offsets: true,
+            ..Manners::default()
+        });
+        let film = content(SIZE);
+        server.put("film", &film);
+        let mut job = download(&world, &server);
+        job.plan.retries = 1;
+        let copied = world.run(job);
+        assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
+        assert!(fs::read(world.here("film")).expect("it is there") == film);
+        rests(&server) >= 1
+    });
+}
+
+#[test]
+fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        // Those behind the download, and those of two further attempts.
+        refuses_facts: 6,
+        ..Manners::default()
+    });
+    let film = content(SIZE);
+    server.put("film", &film);
+    let copied = world.run(download(&world, &server));
+    assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
+    assert!(fs::read(world.here("film")).expect("it is there") == film);
+    assert_eq!(copied.moved_bytes, SIZE as u64, "nothing came twice");
+    assert_eq!(server.state().refuses_facts, 0, "the server has refused");
+}
+
 /// One of two connections is slow: it fetches less than its half.
 #[test]
 fn a_lane_that_is_done_takes_from_a_slow_one() {

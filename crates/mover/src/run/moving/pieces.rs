@@ -47,6 +47,8 @@ impl Mover<'_> {
         }
         let facts = match self.found_facts() {
             Some(facts) => facts,
+            // What an earlier attempt has fetched stays where the server does not state them now.
+            None if begun.is_some() => Facts::of(self.source.stated_facts(&names.source).await?),
             None => self.facts_now(&names).await?,
         };
         let Some(origin) = facts.origin() else {
@@ -204,12 +206,13 @@ impl Mover<'_> {
             // Nobody knows how much the disk has taken.
             Err(error @ TaskError::Disk { .. }) => return Err(error),
             Err(error) if error.is_anew() => {
-                let (ranges, gives_no_ranges) =
-                    (&self.shared.ranges, matches!(error, TaskError::NoRanges));
+                let ranges = &self.shared.ranges;
+                let is_refused = matches!(error, TaskError::NoRanges);
+                let gives_no_ranges = is_refused || matches!(error, TaskError::IgnoredRange);
                 self.shared
                     .gives_no_ranges
                     .fetch_or(gives_no_ranges, Ordering::Relaxed);
-                if gives_no_ranges && is_helper {
+                if is_refused && is_helper {
                     // The lane with the piece goes on.
                     ranges.refuse_help(&names.key);
                 } else {
@@ -254,12 +257,11 @@ impl Mover<'_> {
             missing.is_empty()
         };
         let origin = begun.and_then(|it| is_whole(&it.done, it.origin).then_some(it.origin));
-        let facts = match self.shared.ranges.take_facts(&names.key) {
+        let known = self.shared.ranges.take_facts(&names.key);
+        let facts = match known.filter(|it| it.size_bytes.is_some() && it.modified.is_some()) {
             Some(facts) => facts,
-            None => {
-                let now = self.source.look_for_file(&names.source).await?;
-                now.as_ref().map(server::Facts::of).unwrap_or_default()
-            }
+            // A server that does not state them now does so later. What was fetched stays.
+            None => self.source.stated_facts(&names.source).await?,
         };
         // Another process may have removed it.
         let is_there = self.destination.stamp(&names.part).await.is_some();
@@ -447,12 +449,26 @@ impl Mover<'_> {
             return Ok(pace);
         }
         if reader.read(&mut bytes).await? > 0 {
-            return Err(TaskError::Changed);
+            reader.abandon().await;
+            return Err(self.cause_of_surplus(names, origin, begin).await);
         }
         if let Some(facts) = reader.finish().await?.facts {
             self.shared.ranges.note_facts(&names.key, facts);
         }
         Ok(pace)
+    }
+
+    /// Why a server sends more than the file had from `begin` on: the file has grown, or it came from its beginning.
+    async fn cause_of_surplus(&mut self, names: &Names, origin: Origin, begin: u64) -> TaskError {
+        let is_same = async {
+            self.mend_source().await?;
+            let now = self.facts_now(names).await?;
+            Ok::<_, TaskError>(now.origin() == Some(origin))
+        };
+        match begin > 0 && is_same.await.unwrap_or(false) {
+            true => TaskError::IgnoredRange,
+            false => TaskError::Changed,
+        }
     }
 
     async fn give_pieces_name(

@@ -51,6 +51,10 @@ pub(crate) struct Manners {
     pub(crate) breaks_download: Option<(usize, usize)>,
     /// Says this to a download while another one is under way.
     pub(crate) refuses_second_download: Option<&'static str>,
+    /// Takes `REST`, and sends each file from its beginning.
+    pub(crate) ignores_offsets: bool,
+    /// So many questions about files are refused for now after the first download.
+    pub(crate) refuses_facts: usize,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
     /// What becomes of a file that an upload would replace.
@@ -127,6 +131,8 @@ pub(crate) struct State {
     pub(crate) refused: usize,
     /// Bytes of each download, by its number from 1.
     pub(crate) sent: BTreeMap<usize, usize>,
+    /// So many of the next questions about files are refused for now.
+    pub(crate) refuses_facts: usize,
     /// So many of the next uploads are refused.
     pub(crate) refuses_uploads: usize,
     /// The next uploads are broken off after so many bytes.
@@ -402,6 +408,11 @@ impl Connection {
     }
 
     fn fact(&mut self, path: &str, fact: impl Fn(&(Vec<u8>, String)) -> String) {
+        let refuses = self.state().refuses_facts;
+        if refuses > 0 {
+            self.state().refuses_facts = refuses - 1;
+            return self.say("450 not now");
+        }
         let found = self.state().files.get(path).map(fact);
         self.say(&found.map_or("550 no such file".to_owned(), |it| format!("213 {it}")));
     }
@@ -557,7 +568,10 @@ impl Connection {
     }
 
     fn retrieve(&mut self, path: &str) {
-        let rest = std::mem::take(&mut self.rest);
+        let mut rest = std::mem::take(&mut self.rest);
+        if self.manners.ignores_offsets {
+            rest = 0;
+        }
         let Some(content) = self.state().files.get(path).map(|it| it.0.clone()) else {
             return self.say("550 no such file");
         };
@@ -598,6 +612,9 @@ impl Connection {
         }
         drop(data);
         self.state().downloading -= 1;
+        if number == 1 {
+            self.state().refuses_facts = self.manners.refuses_facts;
+        }
         if self.manners.changes.take_if(|it| *it == path).is_some() {
             let file = (b"another content".to_vec(), "20260506070809".to_owned());
             self.state().files.insert(path.to_owned(), file);
