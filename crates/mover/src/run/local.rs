@@ -113,11 +113,16 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, ours, at))
     }
 
-    /// Removes a part that an ended process has left.
-    pub(super) async fn remove_left(&self, part: &[u8]) -> Result<(), TaskError> {
+    /// Removes a part that an ended process has left. `is_recorded`: the journal has its name.
+    pub(super) async fn remove_left(
+        &self,
+        part: &[u8],
+        is_recorded: bool,
+    ) -> Result<(), TaskError> {
         let what = format!("removing {}", shown(&local(part)));
         let (files, part) = (self.files.clone(), part.to_vec());
-        on_disk(move || files.remove_left_part(&part, false).map(drop), what).await
+        let remove = move || files.remove_left_part(&part, is_recorded).map(drop);
+        on_disk(remove, what).await
     }
 
     /// Closes the part that was written last. One that no later run goes on with is removed.
@@ -125,11 +130,20 @@ impl LocalEnd {
         self.part = None;
     }
 
-    /// Makes a part that later runs go on with, of a length with nothing in it.
-    pub(super) async fn make_part(&self, part: &[u8], size_bytes: u64) -> Result<(), TaskError> {
+    /// Makes a part that later runs go on with, of a length with nothing in it. `is_recorded`: the journal has its name from an
+    /// earlier attempt, whose part goes, also where the file system lacks locks.
+    pub(super) async fn make_part(
+        &self,
+        part: &[u8],
+        size_bytes: u64,
+        is_recorded: bool,
+    ) -> Result<(), TaskError> {
         let what = format!("writing {}", shown(&local(part)));
         let (files, part) = (self.files.clone(), part.to_vec());
         let make = move || {
+            if is_recorded {
+                files.remove_left_part(&part, true)?;
+            }
             let file = files.create_part(&part)?;
             file.set_len(size_bytes)?;
             file.sync()
@@ -317,3 +331,30 @@ const READ_LEAST_BYTES: usize = 4_096;
 
 /// Bytes between two syncs beside the writes. Little is left to sync at the end of a file.
 const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Side, faulty::FaultyDisk};
+
+    /// As on some network file systems.
+    #[tokio::test]
+    async fn a_part_that_the_journal_knows_is_made_anew_on_a_disk_without_locks() {
+        let disk = FaultyDisk::new(1);
+        disk.put("/there/a.part", b"of another version", 7);
+        disk.lack_locks();
+        let side = Side::Destination {
+            removes_sources: false,
+        };
+        let files = LocalFiles::new(Arc::new(disk.clone()), [b"/there".to_vec()], side);
+        let end = LocalEnd::new(files);
+        let part = b"/there/a.part";
+        let taken = end.make_part(part, 3, false).await;
+        assert!(
+            taken.is_err_and(|it| it.is_taken()),
+            "a process may have it"
+        );
+        end.make_part(part, 3, true).await.expect("it is ours");
+        assert_eq!(disk.files("/there")["/a.part"], [0; 3]);
+    }
+}

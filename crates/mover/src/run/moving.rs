@@ -358,7 +358,12 @@ impl Mover<'_> {
                 true => u64::MAX,
                 false => part.synced_bytes,
             };
-            return self.overlap(names, origin, certain_bytes).await;
+            let overlap = self.overlap(names, origin, certain_bytes).await?;
+            if let (End::Local(local_end), 0) = (&*self.destination, overlap.length) {
+                // Without locks, nothing else shows that no process writes to it.
+                local_end.remove_left(&names.part, true).await?;
+            }
+            return Ok(overlap);
         }
         // The journal must not speak for what an earlier job has left under this name.
         if known.is_some() {
@@ -381,7 +386,7 @@ impl Mover<'_> {
         }
         if let (End::Local(local_end), true) = (&*self.destination, names.part != names.key) {
             // A run without a journal has called it so.
-            local_end.remove_left(&names.key).await?;
+            local_end.remove_left(&names.key, false).await?;
         }
         self.destination.remove(&names.part).await?;
         if self.destination.look_for_file(&names.part).await?.is_none() {

@@ -71,8 +71,10 @@ impl Mover<'_> {
         let is_there = there.map(|it| it.size_bytes) == Some(origin.size_bytes);
         let done = match begun {
             Some(begun) if begun.origin == origin && is_there => begun.done,
-            _ => {
-                if !self.make_room(&names, &journal, origin).await? {
+            begun => {
+                let is_recorded = begun.is_some();
+                let has_room = self.make_room((&names, &journal), origin, is_recorded);
+                if !has_room.await? {
                     return Ok(None);
                 }
                 Vec::new()
@@ -368,9 +370,9 @@ impl Mover<'_> {
     /// Makes a part that is as long as the file, with nothing in it. Returns whether the journal knows of it.
     async fn make_room(
         &mut self,
-        names: &Names,
-        journal: &Arc<Journal>,
+        (names, journal): (&Names, &Arc<Journal>),
         origin: Origin,
+        is_recorded: bool,
     ) -> Result<bool, TaskError> {
         let digits = names.digits;
         let begin =
@@ -379,9 +381,9 @@ impl Mover<'_> {
         if on_journal(journal, &names.key, begin).await.is_none() {
             return Ok(false);
         }
-        let making = self
-            .local_destination()?
-            .make_part(&names.part, origin.size_bytes);
+        let making =
+            self.local_destination()?
+                .make_part(&names.part, origin.size_bytes, is_recorded);
         if let Err(error) = making.await {
             self.discard(names, Some(journal)).await;
             return Err(error);
