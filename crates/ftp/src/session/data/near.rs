@@ -274,6 +274,9 @@ impl Machine for NearData {
             && let Some(timer) = self.timers.take_due(now)
         {
             match timer {
+                Timer::Expiry if self.succeeded == Some(false) => {
+                    self.break_off("the transfer has failed".to_owned());
+                }
                 Timer::Expiry => self.give_up(Event::Expired, "the client did not connect".into()),
                 Timer::Quiet => self.check_quiet(now, progress),
                 Timer::Stall => self.check_stall(now, progress),
@@ -297,7 +300,10 @@ impl NearData {
     }
 
     fn connected(&mut self, now: Duration) {
-        self.timers.cancel(Timer::Expiry);
+        // Behind a failure, the handshake has the rest of the time.
+        if self.succeeded != Some(false) {
+            self.timers.cancel(Timer::Expiry);
+        }
         if self.setup.has_tls {
             self.leg = Leg::Securing;
             self.outputs.push(Output::Secure);
@@ -322,6 +328,7 @@ impl NearData {
 
     fn open(&mut self, now: Duration) {
         self.leg = Leg::Open;
+        self.timers.cancel(Timer::Expiry);
         self.timers.set(Timer::Stall, self.stall.next(now));
         self.announced();
     }
@@ -351,7 +358,10 @@ impl NearData {
     fn finished(&mut self, now: Duration, succeeded: bool) {
         self.succeeded = Some(succeeded);
         if self.leg != Leg::Open && !succeeded {
-            return self.break_off("the transfer has failed".to_owned());
+            if !self.may_still_connect() {
+                return self.break_off("the transfer has failed".to_owned());
+            }
+            self.timers.set(Timer::Expiry, now + CONNECTION_GRACE);
         }
         self.announced();
         let is_download = self.direction == Some(Direction::Download);
@@ -376,6 +386,14 @@ impl NearData {
         }
         self.await_server_end(now);
         self.finish_if_over();
+    }
+
+    /// Whether the client may yet fetch what the server sent of a download before it failed: the reply can be faster
+    /// than the connection of the client.
+    fn may_still_connect(&self) -> bool {
+        let is_connecting = matches!(self.leg, Leg::Connecting | Leg::Securing);
+        let is_download = self.direction == Some(Direction::Download);
+        is_connecting && is_download && self.is_released
     }
 
     fn client_ended(&mut self, now: Duration, is_truncated: bool) {
@@ -561,6 +579,9 @@ impl NearData {
 /// Time for the client to connect from the reply that says where, as long as vsftpd's accept_timeout.
 pub const EXPIRY: Duration = Duration::from_secs(60);
 
+/// Time for the client to connect after a server has begun a download and failed. A connection takes a round trip.
+const CONNECTION_GRACE: Duration = Duration::from_secs(1);
+
 /// Time in which a client reads a reply before its data connection is closed under it.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -592,6 +613,56 @@ mod tests {
         let connects_later = data.poll().is_some();
         assert_ne!(connects_at_once, connects_later, "once");
         connects_at_once
+    }
+
+    /// A download that the server has begun and failed, before the client's connection is known.
+    fn failed_before_the_client_connects(opening: Opening, has_tls: bool) -> NearData {
+        let mut data = NearData::new(Setup {
+            opening,
+            dials_early: false,
+            has_tls,
+            tells_truncation: false,
+            stall_timeout: Duration::from_secs(60),
+        });
+        data.order(Duration::ZERO, Order::Announced);
+        data.order(Duration::ZERO, Order::Start(Some(Direction::Download)));
+        data.order(Duration::ZERO, Order::Release);
+        data.order(Duration::ZERO, Order::Finish { succeeded: false });
+        data
+    }
+
+    fn outputs(data: &mut NearData) -> Vec<Output<Event>> {
+        std::iter::from_fn(|| data.poll()).collect()
+    }
+
+    #[test]
+    fn a_client_that_connects_behind_a_failed_download_reads_what_was_sent() {
+        for (opening, has_tls) in [
+            (Opening::Accept, false),
+            (Opening::Accept, true),
+            (Opening::Dial, false),
+        ] {
+            let mut data = failed_before_the_client_connects(opening, has_tls);
+            assert_eq!(outputs(&mut data), [Output::Connect]);
+            let now = Duration::from_millis(100);
+            data.handle(now, Input::Connected);
+            if has_tls {
+                assert_eq!(outputs(&mut data), [Output::Secure]);
+                data.handle(now, Input::Secured);
+            }
+            assert_eq!(data.inbound(), Flow::Relay);
+            data.handle(now, Input::StreamEnded);
+            assert_eq!(outputs(&mut data), [Output::EndLeg]);
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_connect_behind_a_failed_download_is_not_waited_for_long() {
+        let mut data = failed_before_the_client_connects(Opening::Accept, false);
+        let due = data.deadline().expect("a timer");
+        assert!(due <= CONNECTION_GRACE, "{due:?}");
+        data.expire(due, Progress::default());
+        assert!(data.outputs.is_done);
     }
 
     #[test]
