@@ -442,7 +442,9 @@ impl<'a> Cleaner<'a> {
             return Err(error.into());
         }
         let files = LocalFiles::without_roots();
-        self.destination = End::open(&self.job.destination, &files, None).await?;
+        self.destination
+            .reopen(&self.job.destination, &files)
+            .await?;
         Ok(())
     }
 

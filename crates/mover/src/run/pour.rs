@@ -67,11 +67,7 @@ pub async fn pour(
         }
         Err(error) => {
             // The connection may be in the midst of the upload. A part of this machine goes with its end.
-            drop(end);
-            if part != path
-                && !is_local
-                && let Ok(mut end) = End::open(site, &files, None).await
-            {
+            if part != path && !is_local && end.reopen(site, &files).await.is_ok() {
                 // A server that keeps it has said why before.
                 let _ = end.remove(&part).await;
                 end.close(None).await;

@@ -244,6 +244,14 @@ impl Control {
         while self.receive().await.is_ok() {}
     }
 
+    /// Ends our side of the connection, and waits until the server has ended its own.
+    pub(super) async fn end(&mut self) {
+        // The server may have ended it before.
+        let _ = self.io.shutdown().await;
+        let mut bytes = [0; 4096];
+        while self.io.read(&mut bytes).await.is_ok_and(|it| it > 0) {}
+    }
+
     /// Receives what the server sends next, and sends what may be sent then. Cancelling loses nothing.
     pub(super) async fn receive(&mut self) -> Result<(), ServerError> {
         if let Some(farewell) = &self.farewell {

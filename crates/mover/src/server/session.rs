@@ -199,10 +199,16 @@ impl Session {
     /// Ends a connection that is of no further use, and waits until the server has room for another one.
     pub(crate) async fn hang_up(&mut self) {
         self.is_moving = true;
-        if self.control.send("QUIT", b"").is_ok() && self.control.flush().await.is_ok() {
-            // A server that does not go keeps its room.
-            let _ = timeout(LEAVE_PATIENCE, self.control.until_lost()).await;
-        }
+        // Behind a reply that nothing asked for, it may still be sent.
+        let _ = self.control.send("QUIT", b"");
+        let ending = async {
+            if self.control.flush().await.is_ok() {
+                self.control.until_lost().await;
+            }
+            self.control.end().await;
+        };
+        // A server that does not go keeps its room.
+        let _ = timeout(LEAVE_PATIENCE, ending).await;
     }
 
     /// What is known of a server by its greeting. Of others nothing is assumed.

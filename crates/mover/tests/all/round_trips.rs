@@ -138,6 +138,33 @@ fn a_guest_whom_the_name_lets_in_is_in() {
     assert_eq!(copied.failures(), [""; 0]);
 }
 
+/// An answer that does not come in time leaves the lane with a connection of no further use.
+#[test]
+fn a_lane_that_fails_makes_room_for_its_successor() {
+    let world = World::new();
+    let server = Scripted::start(Manners {
+        stalls_before: Duration::from_secs(1),
+        connections_max: Some(1),
+        ends_late: Duration::from_millis(50),
+        ..Manners::default()
+    });
+    for name in ["a", "b", "c"] {
+        write(&world.here("tree").join(name), &content(LARGE / 2));
+    }
+    let mut dial = server.dial();
+    dial.patience = Duration::from_millis(300);
+    let mut job = world.upload_by(dial, &world.here("tree"), "tree");
+    job.plan.lanes_max = 1;
+    job.plan.retries = 0;
+    let copied = world.run(job);
+    let failures = copied.failures();
+    assert!(failures.len() > 1, "{failures:?}");
+    for failure in failures {
+        assert!(failure.contains("did not answer"), "{failure}");
+    }
+    assert!(server.state().connections > 1, "a lane has failed");
+}
+
 /// Sessions without work are connections of the server's, too.
 #[test]
 fn a_kept_session_of_another_account_makes_room() {

@@ -65,6 +65,8 @@ pub(crate) struct Manners {
     pub(crate) begins_late: bool,
     /// Takes so many connections at a time.
     pub(crate) connections_max: Option<usize>,
+    /// A connection has its room for so long after its end.
+    pub(crate) ends_late: Duration,
     /// Says this to a password, and ends the connection.
     pub(crate) refuses_password: Option<&'static str>,
     /// It takes so long to connect to a client's port.
@@ -155,7 +157,9 @@ impl Scripted {
                 let client = client.expect("a connection");
                 thread::spawn(move || {
                     let open = client.try_clone().expect("a socket");
+                    let ends_late = manners.ends_late;
                     Connection::serve(client, state.clone(), manners);
+                    thread::sleep(ends_late);
                     state.lock().expect("whole").open -= 1;
                     // The client sees the end once there is room.
                     drop(open);
