@@ -140,6 +140,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             transfer,
             by_client: true,
         },
+        Service::Named("echo".to_owned()),
     ];
     let near = [
         NearMessage::Session(ToFar::Request(Request::Command {

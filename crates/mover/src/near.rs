@@ -16,7 +16,7 @@ use std::{
 
 use link::{Identity, IdentityError, Link, LinkError, PeerConfig, PublicKey};
 use net::{
-    pipe::Network,
+    pipe::PipeNetwork,
     target::Endpoint,
     tls::{Mode, ServerTls, Verify},
 };
@@ -41,7 +41,7 @@ pub struct Peer {
 /// A near gateway within this process.
 #[derive(Debug)]
 pub struct Near {
-    network: Network,
+    network: PipeNetwork,
     /// Addresses in the network, in the order of the peers.
     doors: Vec<SocketAddr>,
     manner: (Scheme, Verify),
@@ -146,7 +146,7 @@ impl Near {
         let mut serving = JoinSet::new();
         let (_, current) = watch::channel(relay.clone());
         serving.spawn(far::serve(current, None, []));
-        let network = Network::new();
+        let network = PipeNetwork::new();
         let server_tls = server_tls(scheme, verify);
         let mut doors = Vec::new();
         for peer in 0..peers.len() {
@@ -263,7 +263,8 @@ fn server_tls(scheme: Scheme, verify: &Verify) -> Option<ServerTls> {
     })
 }
 
-/// Numbers of sessions go on rising across starts, so that none meets an old one's leftovers.
+/// Returns the first session number. It rises from process to process, so that no session meets one that an earlier process
+/// left.
 fn first_session() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_millis() as u64 * 1_000

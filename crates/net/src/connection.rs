@@ -16,7 +16,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::pipe::{Network, Pipe, PipeListener};
+use crate::pipe::{Pipe, PipeListener, PipeNetwork};
 
 /// A connection of a session.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// The network of a pipe. Further connections of its session belong there.
-    pub fn network(&self) -> Option<&Network> {
+    pub fn network(&self) -> Option<&PipeNetwork> {
         match self {
             Self::Tcp(_) => None,
             Self::Pipe(pipe) => pipe.network(),

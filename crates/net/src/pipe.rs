@@ -2,7 +2,7 @@
 //!
 //! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the other, whole and
 //! in order. Each direction holds at most [`CAPACITY_BYTES`]. A direction ends in order or by a
-//! reset, as a TCP connection does. A [`Network`] gives pipes addresses. No socket is involved, so
+//! reset, as a TCP connection does. A [`PipeNetwork`] gives pipes addresses. No socket is involved, so
 //! no other process can connect.
 
 mod direction;
@@ -30,7 +30,7 @@ use tokio::{
 use self::direction::Direction;
 pub use self::{
     direction::CAPACITY_BYTES,
-    network::{Network, PipeListener},
+    network::{PipeListener, PipeNetwork},
 };
 
 /// One end of a connection within this process.
@@ -44,20 +44,20 @@ pub struct Pipe {
     outbound: Arc<Direction>,
     local: SocketAddr,
     peer: SocketAddr,
-    network: Option<Network>,
+    network: Option<PipeNetwork>,
     /// Dropping this end resets the connection.
     is_abort: AtomicBool,
 }
 
 impl Pipe {
-    /// Returns both ends of a connection that belongs to no [`Network`]. Their addresses have port 0.
+    /// Returns both ends of a connection that belongs to no [`PipeNetwork`]. Their addresses have port 0.
     pub fn pair() -> (Self, Self) {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self::joined(nowhere, nowhere, None)
     }
 
     /// Returns the ends at `here` and `there`.
-    fn joined(here: SocketAddr, there: SocketAddr, network: Option<Network>) -> (Self, Self) {
+    fn joined(here: SocketAddr, there: SocketAddr, network: Option<PipeNetwork>) -> (Self, Self) {
         let (one, other) = (Arc::<Direction>::default(), Arc::<Direction>::default());
         let near = Self {
             inbound: one.clone(),
@@ -89,7 +89,7 @@ impl Pipe {
     }
 
     /// The network of these addresses. Ends of [`Pipe::pair`] have none.
-    pub fn network(&self) -> Option<&Network> {
+    pub fn network(&self) -> Option<&PipeNetwork> {
         self.network.as_ref()
     }
 

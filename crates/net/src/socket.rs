@@ -1,4 +1,4 @@
-//! Options of the connections that a gateway relays, with the reason for each. A pipe has no kernel, and so no options of one.
+//! Options of the connections that a gateway relays, with the reason for each. Pipes have no kernel options.
 #![allow(clippy::disallowed_methods, reason = "drives sockets: bounds a wait")]
 
 use std::{
@@ -446,7 +446,7 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{pipe::Network, tls::Leg};
+    use crate::{pipe::PipeNetwork, tls::Leg};
 
     #[tokio::test]
     async fn an_urgent_byte_of_a_forward_keeps_its_place() {
@@ -526,7 +526,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_data_port_within_the_process_takes_the_first_connection() {
-        let network = Network::new();
+        let network = PipeNetwork::new();
         let listener = Listener::from(network.listen().expect("a port"));
         let at = listener.local_addr().expect("a port");
         let connected = network.connect(at).expect("a listener");

@@ -100,10 +100,10 @@ async fn check_host(
     };
     let (host, section) = (host.escape_debug().to_string(), guard.section);
     if (guard.refused)(address.ip()) {
-        warn!(client = %address, host, "a request to the admin interface under a name that is not its own");
+        warn!(client = %address, host, "a request under a name that is not the listener's own");
     }
     let text = format!(
-        "The admin interface is not called {host:?}. If it is, add the name to hosts in {section}.\n"
+        "This listener is not called {host:?}. If it is, add the name to hosts in {section}.\n"
     );
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }

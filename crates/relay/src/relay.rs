@@ -72,12 +72,13 @@ impl Relay {
         }
     }
 
-    /// The same relay with other settings. Sessions that are open keep theirs.
+    /// Takes on other settings, and returns the relay with them. Limits hold for all sessions from now on; sessions that are open
+    /// keep the other settings that they have.
     ///
     /// `peer_names` has the names of the link's peers by their numbers, removed ones included. `own_addresses` are those at
     /// which this process listens for TCP: no peer reaches them.
     #[must_use]
-    pub fn with_settings(
+    pub fn take_on(
         &self,
         settings: Settings,
         peer_names: impl IntoIterator<Item = String>,
@@ -157,7 +158,7 @@ impl Relay {
         self.0.cut_short().await;
     }
 
-    /// Keeps rates and loans up to date, as long as it is polled.
+    /// Updates rates, and takes back chunks that no peer has asked for in time, for as long as it is polled.
     pub(crate) async fn keep_up(&self) {
         let rates = async {
             let mut ticks = interval(Duration::from_secs(1));
@@ -206,7 +207,8 @@ impl Builder {
         self
     }
 
-    /// The relay. It warns of socket buffers that the system has made smaller. It serves clients of its front doors at once, and those of its peers by [`far::serve`](crate::far::serve).
+    /// The relay, and its sessions. Logs a warning where the system grants smaller socket buffers. Front doors work at once;
+    /// [`far::serve`](crate::far::serve) serves peers, and must run for rates in the status, and for loans of chunks to end.
     pub fn build(self) -> (Relay, Sessions) {
         warn_about_buffers(&self.link);
         let (cut, cut_seen) = watch::channel(false);

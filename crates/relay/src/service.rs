@@ -1,6 +1,7 @@
-//! The two ends of a service that a relay carries: what becomes of clients on one side, and of streams on the other.
+//! The two ends of a service that a relay carries: one serves clients of a listener, the other one streams of peers.
 //!
-//! A new service implements both traits in a module of its own. FTP sessions and forwards are such services, too.
+//! A new service implements both traits in a module of its own. The near ends of FTP sessions and forwards implement
+//! [`NearService`]. Their far ends are older than [`FarService`], and have messages of their own in the hello of a stream.
 
 use std::{
     fmt,
@@ -19,12 +20,12 @@ use crate::{
     relay::Relay,
 };
 
-/// The near end of a service: what becomes of the clients of a front door.
+/// Near end of a service: serves the clients of a listener.
 pub trait NearService: fmt::Debug + Send + Sync + 'static {
     /// Its name and the client, in front of all that is logged for this client.
     fn span(&self, session: u64, client: SocketAddr) -> Span;
 
-    /// The limit that its clients count against.
+    /// The limit that its clients count against: sessions and forwards have one each.
     fn purpose(&self) -> Purpose;
 
     /// Whether a client of this address may use it.
@@ -33,7 +34,8 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
     /// Closes the connection of a client that may not use it now, and says why where its protocol can.
     fn turn_away(&self, connection: Connection, reached: Reached);
 
-    /// Serves a client until it leaves. Streams to a far end come from [`Relay::open`].
+    /// Serves a client until it leaves, or [`Relay::cut_short`] resolves: a second later the client is dropped. Streams to a far
+    /// end come from [`Relay::open`].
     fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
@@ -48,7 +50,7 @@ pub struct Client {
     pub session: u64,
 }
 
-/// The far end of a service: what becomes of the streams that near ends open for it.
+/// Far end of a service: serves the streams that near ends open for it.
 pub trait FarService: fmt::Debug + Send + Sync + 'static {
     /// Name by which near ends ask for it.
     fn name(&self) -> &'static str;
@@ -66,6 +68,6 @@ pub struct ServiceStream {
     pub send: SendStream,
     /// Bytes from the other end, behind those of `first`.
     pub recv: RecvStream,
-    /// What has come already.
+    /// Bytes received with the hello.
     pub first: Bytes,
 }

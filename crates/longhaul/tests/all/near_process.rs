@@ -21,7 +21,7 @@ use crate::{
     overlap::serve,
 };
 
-/// The sockets of a process that listen, by their lines in its table of TCP.
+/// The sockets of a process that listen, by their lines in its tables of TCP and of Unix sockets.
 fn listening(process: u32) -> Vec<String> {
     let folder = format!("/proc/{process}");
     let Ok(open) = fs::read_dir(format!("{folder}/fd")) else {
@@ -42,7 +42,15 @@ fn listening(process: u32) -> Vec<String> {
         let columns: Vec<_> = line.split_whitespace().collect();
         columns.get(3) == Some(&LISTEN) && columns.get(9).is_some_and(|it| own.contains(*it))
     };
-    tables.lines().filter(is_ours).map(str::to_owned).collect()
+    let unix = fs::read_to_string(format!("{folder}/net/unix")).unwrap_or_default();
+    let accepts = |line: &&str| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        columns.get(3) == Some(&ACCEPTS) && columns.get(6).is_some_and(|it| own.contains(*it))
+    };
+    let tcp = tables.lines().filter(is_ours);
+    tcp.chain(unix.lines().filter(accepts))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Waits for the end of a program that never listens, and returns how often it was seen.
@@ -112,5 +120,8 @@ fn a_copy_as_a_near_gateway_never_listens() {
     }
 }
 
-/// State of a socket that listens, as the kernel writes it.
+/// State of a TCP socket that listens, as the kernel writes it.
 const LISTEN: &str = "0A";
+
+/// Flags of a Unix socket that listens.
+const ACCEPTS: &str = "00010000";

@@ -235,7 +235,7 @@ const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use net::{pipe::Network, tls::Verify};
+    use net::{pipe::PipeNetwork, tls::Verify};
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
@@ -245,7 +245,7 @@ mod tests {
     };
 
     /// A session with a gateway in this process that says yes to everything.
-    async fn session(network: &Network) -> Session {
+    async fn session(network: &PipeNetwork) -> Session {
         let door = network.listen().expect("a port");
         let at = door.local_addr();
         tokio::spawn(async move {
@@ -284,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_within_the_process_has_its_data_connections_there_too() {
-        let network = Network::new();
+        let network = PipeNetwork::new();
         let session = session(&network).await;
         let data = session.data_dial();
         let port = Arc::new(session.listen().await.expect("a port"));
@@ -306,10 +306,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_absent_gateway_within_the_process_is_reported_with_its_address() {
-        let network = Network::new();
+        let network = PipeNetwork::new();
         let mut dial = Dial::clone(&session(&network).await.dial);
         if let Route::Gateway(door) = &mut dial.route {
-            door.network = Some(Network::new());
+            door.network = Some(PipeNetwork::new());
         }
         let refused = Session::open(&dial).await.err().expect("nobody listens");
         assert!(matches!(refused, ServerError::Connect { .. }), "{refused}");

@@ -8,7 +8,7 @@ use std::{
 
 use net::{
     Connection,
-    pipe::Network,
+    pipe::PipeNetwork,
     tls::{Connector, Kind, Leg, Mode, ServerTls, Verify},
 };
 use socket2::{SockRef, TcpKeepalive};
@@ -61,8 +61,8 @@ pub struct Door {
     pub has_tls: bool,
     /// Whether it is that of a near gateway in this process.
     pub is_ours: bool,
-    /// Network within this process that the door is in, at `host` and `port`; `None`: the system's.
-    pub network: Option<Network>,
+    /// PipeNetwork within this process that the door is in, at `host` and `port`; `None`: the system's.
+    pub network: Option<PipeNetwork>,
 }
 
 /// A password. Nothing prints it.
@@ -211,7 +211,7 @@ impl Dial {
     }
 
     /// The network within this process through which the server is reached.
-    pub(super) fn network(&self) -> Option<&Network> {
+    pub(super) fn network(&self) -> Option<&PipeNetwork> {
         match &self.route {
             Route::Direct => None,
             Route::Gateway(door) => door.network.as_ref(),

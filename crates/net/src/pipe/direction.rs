@@ -236,7 +236,7 @@ impl State {
     fn push(&mut self, bytes: &[u8]) {
         let needed = self.unread.len() + bytes.len();
         if needed > self.unread.capacity() {
-            // Idle connections keep little, and none more than the capacity.
+            // It grows with what waits, up to the capacity, and keeps that size.
             let capacity = needed.next_power_of_two().min(CAPACITY_BYTES);
             self.unread.reserve_exact(capacity - self.unread.len());
         }

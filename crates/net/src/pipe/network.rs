@@ -16,7 +16,7 @@ use super::Pipe;
 /// Its addresses are 127.0.0.1 with ports of its own, which have nothing to do with those of the
 /// system.
 #[derive(Clone, Default)]
-pub struct Network(Arc<Mutex<Ports>>);
+pub struct PipeNetwork(Arc<Mutex<Ports>>);
 
 #[derive(Default)]
 struct Ports {
@@ -32,14 +32,14 @@ struct Queue {
     arrived: Notify,
 }
 
-/// A listener in a [`Network`]. Dropping it frees its address and resets what it has not accepted.
+/// A listener in a [`PipeNetwork`]. Dropping it frees its address and resets what it has not accepted.
 pub struct PipeListener {
-    network: Network,
+    network: PipeNetwork,
     at: SocketAddr,
     queue: Arc<Queue>,
 }
 
-impl Network {
+impl PipeNetwork {
     /// Returns a network without listeners.
     pub fn new() -> Self {
         Self::default()
@@ -138,7 +138,7 @@ impl PipeListener {
     }
 
     /// The network of that address.
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &PipeNetwork {
         &self.network
     }
 }
@@ -154,17 +154,17 @@ impl Drop for PipeListener {
     }
 }
 
-impl PartialEq for Network {
+impl PartialEq for PipeNetwork {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Network {}
+impl Eq for PipeNetwork {}
 
-impl fmt::Debug for Network {
+impl fmt::Debug for PipeNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network").finish_non_exhaustive()
+        f.debug_struct("PipeNetwork").finish_non_exhaustive()
     }
 }
 

@@ -207,7 +207,7 @@ async fn a_peek_waits_and_leaves_the_bytes() {
 
 #[tokio::test]
 async fn both_ends_have_the_addresses_of_their_network() {
-    let network = Network::new();
+    let network = PipeNetwork::new();
     let listener = network.listen().expect("a port");
     let client = network.connect(listener.local_addr()).expect("a listener");
     let served = listener.accept().await;
@@ -221,12 +221,13 @@ async fn both_ends_have_the_addresses_of_their_network() {
 
 #[test]
 fn a_connection_to_no_listener_is_refused() {
-    let network = Network::new();
+    let network = PipeNetwork::new();
     let listener = network.listen().expect("a port");
     let at = listener.local_addr();
-    let kind =
-        |network: &Network, at: SocketAddr| network.connect(at).expect_err("no listener").kind();
-    assert_eq!(kind(&Network::new(), at), ErrorKind::ConnectionRefused);
+    let kind = |network: &PipeNetwork, at: SocketAddr| {
+        network.connect(at).expect_err("no listener").kind()
+    };
+    assert_eq!(kind(&PipeNetwork::new(), at), ErrorKind::ConnectionRefused);
     let elsewhere = SocketAddr::from(([192, 0, 2, 1], at.port()));
     assert_eq!(kind(&network, elsewhere), ErrorKind::ConnectionRefused);
     drop(listener);
@@ -235,7 +236,7 @@ fn a_connection_to_no_listener_is_refused() {
 
 #[test]
 fn the_backlog_of_a_listener_is_bounded() {
-    let network = Network::new();
+    let network = PipeNetwork::new();
     let listener = network.listen().expect("a port");
     let mut open = Vec::new();
     let refused = loop {
@@ -251,7 +252,7 @@ fn the_backlog_of_a_listener_is_bounded() {
 
 #[tokio::test]
 async fn a_dropped_listener_resets_what_it_has_not_accepted() {
-    let network = Network::new();
+    let network = PipeNetwork::new();
     let listener = network.listen().expect("a port");
     assert!(!listener.has_waiting());
     let mut client = network.connect(listener.local_addr()).expect("a listener");
@@ -263,7 +264,7 @@ async fn a_dropped_listener_resets_what_it_has_not_accepted() {
 
 #[test]
 fn ports_are_used_again_once_all_were_given() {
-    let network = Network::new();
+    let network = PipeNetwork::new();
     let kept = network.listen().expect("a port");
     for _ in 0..2 * usize::from(u16::MAX) {
         let listener = network.listen().expect("a port");
@@ -275,7 +276,7 @@ fn ports_are_used_again_once_all_were_given() {
 
 #[tokio::test]
 async fn accept_wakes_for_each_connection() {
-    let network = Network::new();
+    let network = PipeNetwork::new();
     let listener = Arc::new(network.listen().expect("a port"));
     let accepting: Vec<_> = (0..3)
         .map(|_| {

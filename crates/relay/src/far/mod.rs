@@ -49,8 +49,7 @@ pub trait Enrol: Send + Sync {
 }
 
 /// Serves the streams that peers open, until the link shuts down. Each session takes on the settings that `current` has then.
-/// `enrolments` makes peers of gateways that come with an invite; without it, none comes. `services` are those that have no
-/// message of their own.
+/// `enrolments` admits gateways that present an invite; `None` refuses them. `services` are far ends that peers request by name.
 pub async fn serve(
     current: watch::Receiver<Relay>,
     enrolments: Option<Arc<dyn Enrol>>,

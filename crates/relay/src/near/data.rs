@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::pump::{Boxed, Secure};
 use net::{
     Connection, Listener,
-    pipe::Network,
+    pipe::PipeNetwork,
     socket,
     tls::{Acceptor, Kind, Leg},
     transparent,
@@ -44,7 +44,7 @@ pub(super) struct Client {
     /// The only address that may connect.
     pub(super) address: IpAddr,
     /// The network within this process in which the client is.
-    pub(super) network: Option<Network>,
+    pub(super) network: Option<PipeNetwork>,
 }
 
 /// Connects the leg, without TLS.

@@ -13,6 +13,7 @@ pub use pass_through::{Door as PassThroughDoor, serve_data, serve_pass_through};
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use tokio::time::sleep;
 use tracing::{Instrument, info, warn};
 
 use crate::{
@@ -54,13 +55,23 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
             },
             relay.clone(),
         );
+        let relay = relay.clone();
         let serve = async move {
             let _held = (alive, place, open);
-            served.await;
+            tokio::select! {
+                () = served => {}
+                () = ended_late(&relay) => {}
+            }
         };
         tokio::spawn(serve.instrument(span));
     })
     .await;
+}
+
+/// Resolves when a session has had time to end after it was cut short.
+async fn ended_late(relay: &Relay) {
+    relay.cut_short().await;
+    sleep(CUT_PATIENCE).await;
 }
 
 /// Counts a client that is not served, and says so in the log once a minute.
@@ -78,10 +89,13 @@ async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAdd
             Err(error) => {
                 // Out of descriptors, most likely: others may close some.
                 warn!(%error, "cannot accept");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
+
+/// Time for a session that is cut short to inform its client, and the far gateway.
+const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -45,7 +45,7 @@ use crate::{
 };
 use net::{
     Connection,
-    pipe::Network,
+    pipe::PipeNetwork,
     socket,
     tls::{Acceptor, Kind, Leg},
 };
@@ -158,7 +158,7 @@ struct Session {
     /// The address that the client connected to.
     local: SocketAddr,
     /// The network within this process in which the client is. Data connections belong there too.
-    network: Option<Network>,
+    network: Option<PipeNetwork>,
     number: u64,
     control: Control,
     near: NearSession,

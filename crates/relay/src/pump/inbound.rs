@@ -74,7 +74,7 @@ impl Inbound {
                 match self.move_to_leg(recv, leg, meter).await {
                     Ok(()) => Input::StreamEnded,
                     Err(Undelivered::Leg(error)) => {
-                        Input::WriteFailed(format!("TCP connection: {error}"))
+                        Input::WriteFailed(format!("data connection: {error}"))
                     }
                     Err(Undelivered::Source(error)) => Input::StreamBroken(error.to_string()),
                 }
@@ -93,19 +93,17 @@ impl Inbound {
                 };
                 match ended {
                     Ok(()) => Input::EndWritten,
-                    Err(error) => Input::WriteFailed(format!("TCP connection: {error}")),
+                    Err(error) => Input::WriteFailed(format!("data connection: {error}")),
                 }
             }
             (Task::Acknowledge, Some(leg), _) => {
                 match socket::acknowledged(leg.leg().connection()).await {
                     Ok(()) => Input::Acknowledged,
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                        info!(
-                            "the client's kernel acknowledges nothing; the final reply waits no longer"
-                        );
+                        info!("the client acknowledges nothing; the final reply waits no longer");
                         Input::Acknowledged
                     }
-                    Err(error) => Input::NotAcknowledged(format!("TCP connection: {error}")),
+                    Err(error) => Input::NotAcknowledged(format!("data connection: {error}")),
                 }
             }
             _ => std::future::pending().await,
@@ -152,7 +150,7 @@ impl Inbound {
 /// What went wrong on the way to the leg.
 #[derive(Debug, thiserror::Error)]
 enum Undelivered {
-    #[error("TCP connection: {0}")]
+    #[error("data connection: {0}")]
     Leg(#[from] io::Error),
     #[error(transparent)]
     Source(#[from] SourceError),

@@ -176,7 +176,7 @@ fn read_failed(error: &io::Error) -> Input {
     let tls = error.get_ref().and_then(|cause| cause.downcast_ref());
     match tls {
         Some(rustls::Error::AlertReceived(_)) => Input::Alerted(format!("TLS: {error}")),
-        _ => Input::ReadFailed(format!("TCP connection: {error}")),
+        _ => Input::ReadFailed(format!("data connection: {error}")),
     }
 }
 
@@ -199,7 +199,7 @@ async fn discard(leg: &mut Reader) -> Input {
 /// The broken side and its error.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    #[error("TCP connection: {0}")]
+    #[error("data connection: {0}")]
     Leg(#[from] io::Error),
     #[error("link: {0}")]
     Stream(#[from] StreamError),

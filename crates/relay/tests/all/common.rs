@@ -13,8 +13,9 @@ use tokio::sync::watch;
 /// Two relays that are peers.
 pub(crate) struct Pair {
     pub(crate) near: Relay,
-    /// Dropped, their sessions end.
-    _sessions: [Sessions; 2],
+    pub(crate) far: Relay,
+    /// Sessions of both, the near one's first. Dropped, they end.
+    pub(crate) sessions: [Sessions; 2],
 }
 
 /// Starts two relays. The far one connects to the servers in `allow`, and has `service` besides.
@@ -26,7 +27,8 @@ pub(crate) fn pair(allow: AllowList, service: Option<Arc<dyn FarService>>) -> Pa
     let (near, near_sessions) = relay(near, (keys.1, endpoint), AllowList::default(), None);
     Pair {
         near,
-        _sessions: [near_sessions, far_sessions],
+        far,
+        sessions: [near_sessions, far_sessions],
     }
 }
 

@@ -8,7 +8,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use net::{
-    pipe::{Network, Pipe, PipeListener},
+    pipe::{Pipe, PipeListener, PipeNetwork},
     target::AllowList,
 };
 use relay::{
@@ -97,7 +97,7 @@ async fn an_upload_that_the_client_resets_is_reset_at_the_server() {
 
 /// A near gateway without sockets for clients, a far one, and a server.
 struct World {
-    network: Network,
+    network: PipeNetwork,
     door: SocketAddr,
     /// The first byte of each upload that the server receives, and then the others.
     stored: mpsc::UnboundedReceiver<std::io::Result<Vec<u8>>>,
@@ -113,7 +113,7 @@ impl World {
         let (server, stored) = serve_files().await;
         let allow = server.to_string().parse().expect("an entry");
         let pair = common::pair(AllowList(vec![allow]), None);
-        let network = Network::new();
+        let network = PipeNetwork::new();
         let listener = network.listen().expect("a port");
         let door = listener.local_addr();
         let settings = FtpDoor::within_process(door, 0, None);
@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// Gives the session a port of the client's.
-    async fn active(&mut self, network: &Network) -> PipeListener {
+    async fn active(&mut self, network: &PipeNetwork) -> PipeListener {
         let listener = network.listen().expect("a port");
         let [high, low] = listener.local_addr().port().to_be_bytes();
         self.send(&format!("PORT 127,0,0,1,{high},{low}")).await;

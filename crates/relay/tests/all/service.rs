@@ -161,5 +161,39 @@ async fn a_service_that_the_far_end_does_not_have_is_refused() {
     assert!(read.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_process_takes_no_streams_of_a_service() {
+    let (door, pair) = pair(Some(Arc::new(Echo))).await;
+    let mut before = TcpStream::connect(door).await.expect("open");
+    before.write_all(b"a").await.expect("it is read");
+    let echoed = timeout(PATIENCE, before.read_u8()).await;
+    assert_eq!(echoed.expect("in time").expect("a byte"), b'a');
+    pair.far.retire();
+    let mut client = TcpStream::connect(door).await.expect("open");
+    let mut read = Vec::new();
+    let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
+    let _ = ended.expect("the client hears of it");
+    assert!(read.is_empty());
+    before.write_all(b"b").await.expect("its stream goes on");
+    let echoed = timeout(PATIENCE, before.read_u8()).await;
+    assert_eq!(echoed.expect("in time").expect("a byte"), b'b');
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_a_service_that_waits_for_nothing_ends_with_its_relay() {
+    let (door, mut pair) = pair(Some(Arc::new(Echo))).await;
+    let mut client = TcpStream::connect(door).await.expect("open");
+    client.write_all(b"a").await.expect("it is read");
+    let echoed = timeout(PATIENCE, client.read_u8()).await;
+    assert_eq!(echoed.expect("in time").expect("a byte"), b'a');
+    pair.sessions[0].cut_short(PATIENCE).await;
+    assert!(pair.near.is_ending());
+    let mut read = Vec::new();
+    let ended = timeout(PATIENCE, client.read_to_end(&mut read)).await;
+    let _ = ended.expect("the client hears of it");
+    let ended = timeout(Duration::ZERO, pair.sessions[0].ended()).await;
+    ended.expect("no session is left");
+}
+
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -58,7 +58,7 @@ pub(super) fn nobody_waits(port: &Listener) -> bool {
 mod tests {
     use std::net::TcpStream;
 
-    use net::pipe::Network;
+    use net::pipe::PipeNetwork;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_port_within_the_process_is_of_use_until_a_connection_waits() {
-        let network = Network::new();
+        let network = PipeNetwork::new();
         let port = Listener::from(network.listen().expect("a port"));
         assert!(nobody_waits(&port));
         let _waiting = network.connect(port.local_addr().expect("bound"));

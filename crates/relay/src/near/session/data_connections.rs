@@ -32,7 +32,7 @@ use crate::{
     truncation::{SessionKey, Truncation},
     wire::{Grant, Hello, Service, Version, encode, reset},
 };
-use net::{Listener, pipe::Network, socket, transparent};
+use net::{Listener, pipe::PipeNetwork, socket, transparent};
 
 pub(super) struct Data {
     pub(super) orders: mpsc::UnboundedSender<Order>,
@@ -218,7 +218,7 @@ impl Session {
 }
 
 /// A listener for one data connection, on the address that the client knows.
-fn bind(ip: IpAddr, door: &FtpDoor, network: Option<&Network>) -> io::Result<Listener> {
+fn bind(ip: IpAddr, door: &FtpDoor, network: Option<&PipeNetwork>) -> io::Result<Listener> {
     if let Some(network) = network {
         return network.listen().map(Listener::from);
     }
