@@ -20,7 +20,7 @@ pub(crate) enum Bench {
     },
     /// The regression scenarios of the congestion controller in virtual time: required and reached
     Controller {
-        /// Passed on: `-- --scenario N`, `-- --seeds K`, `-- --full`, `-- --verbose`
+        /// Passed on: `-- --scenario N`, `-- --seeds K`, `-- --full`, `-- --ablate`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -207,9 +207,9 @@ fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// A bench of the link, which needs the simulator.
+/// A bench of the link, which needs the simulator and its switches.
 fn of_link(name: &str, arguments: &[String]) -> Command {
-    let mut command = cargo(["bench", "-p", "link", "--features", "sim"]);
+    let mut command = cargo(["bench", "-p", "link", "--features", "ablation"]);
     command.args(["--bench", name, "--"]).args(arguments);
     command
 }

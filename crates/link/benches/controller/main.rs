@@ -11,8 +11,15 @@
 //! `--help` lists the options. The exit code is 0 whatever is reached: the table is the result.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 
+mod ablate;
 mod alone;
 mod company;
+#[path = "../link/main.rs"]
+#[allow(
+    dead_code,
+    reason = "`--ablate` runs some of its rows and prints its own table"
+)]
+mod goodput;
 mod impaired;
 mod runs;
 
@@ -52,6 +59,12 @@ struct Options {
     /// Print each run ten times a second; best with one cell and one seed
     #[arg(long)]
     trace: bool,
+    /// Leave out each part of the controller in turn, and print which rows change
+    #[arg(long, conflicts_with_all = ["scenario", "full", "trace"])]
+    ablate: bool,
+    /// With `--ablate`: only the part whose name is this
+    #[arg(long, value_name = "NAME", requires = "ablate")]
+    only: Option<String>,
 }
 
 struct Scenario {
@@ -65,6 +78,10 @@ struct Scenario {
 fn main() {
     let options: Options = options::read();
     TRACED.store(options.trace, Ordering::Relaxed);
+    if options.ablate {
+        ablate::run(&options);
+        return;
+    }
     let began = Instant::now();
     println!(
         "{:>2}  {:<52} {:<28} {:>9} {:>9} {:>9}  {:>7}",

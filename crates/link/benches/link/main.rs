@@ -7,10 +7,10 @@
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
-mod matrix;
+pub mod matrix;
 mod radio;
 mod rows;
-mod sequences;
+pub mod sequences;
 mod times;
 mod trace;
 mod trial;

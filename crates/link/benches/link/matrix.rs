@@ -5,7 +5,7 @@ use std::time::Duration;
 use bench_kit::jobs;
 use units::{BitRate, ByteCount};
 
-use crate::{
+use super::{
     Missed, median_and_worst,
     trial::{Outcome, Trial},
 };

@@ -13,7 +13,7 @@ use link::{
 use units::ByteCount;
 use wansim::{Radio, profile::Profile};
 
-use crate::{Missed, median_and_worst};
+use super::{Missed, median_and_worst};
 
 /// The study's file.
 const SIZE: ByteCount = ByteCount::new(11_844_459);

@@ -6,7 +6,7 @@ use bench_kit::jobs;
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
 
-use crate::{
+use super::{
     Missed, matrix, median_and_worst, trace,
     trial::{Outcome, Trial},
 };

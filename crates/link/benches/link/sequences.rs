@@ -13,11 +13,11 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Straggler};
 
-use crate::{Missed, median_and_worst, trace::Lines, trial::Trial};
+use super::{Missed, median_and_worst, trace::Lines, trial::Trial};
 
-struct Row {
-    name: String,
-    trial: Trial,
+pub struct Row {
+    pub name: String,
+    pub trial: Trial,
 }
 
 const RATE: BitRate = BitRate::mbit(270);
@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(200);
 /// The worst seed reaches this part of the row's median.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
-fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<Row> {
     let plain = || {
         let mut trial = Trial::symmetric(RATE, RTT, 0.0);
         for path in [&mut trial.forward, &mut trial.backward] {
@@ -96,7 +96,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// The goodput of each transfer, by the rate of the line; zero for one that did not end in time.
-fn sequence(trial: &Trial) -> [f64; TRANSFERS] {
+pub fn sequence(trial: &Trial) -> [f64; TRANSFERS] {
     watched_sequence(trial, &mut |_| {})
 }
 

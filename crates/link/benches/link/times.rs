@@ -12,7 +12,7 @@ use link::{
 };
 use units::{BitRate, ByteCount};
 
-use crate::{Missed, trial::Trial};
+use super::{Missed, trial::Trial};
 
 pub fn print(seeds: u64) -> Vec<Missed> {
     println!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use link::sim::{Side, World};
 
-use crate::trial::Trial;
+use super::trial::Trial;
 
 /// Runs a trial and prints its controller's state four times a round trip.
 pub fn print(trial: &Trial) {

@@ -8,6 +8,8 @@ mod fixed;
 mod knee;
 
 pub use fixed::FixedRate;
+#[cfg(feature = "ablation")]
+pub use knee::Mechanism;
 pub use knee::{Knee, Share};
 use units::BitRate;
 

@@ -5,6 +5,7 @@
 //!
 //! Alone on the path, a sender that drains empties the queue. Others do not make room: the drain fails.
 
+use crate::congestion::knee::Mechanism;
 /// How the controller shares with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
@@ -52,13 +53,14 @@ impl Company {
 
     /// A drain has emptied the queue at the first try.
     pub(super) fn on_emptied_queue(&mut self) {
-        self.score = (self.score - STEP_DOWN).max(0.0);
+        self.score =
+            (self.score - Mechanism::CompanyScore.value(STEP_DOWN, SCORE_OF_COMPANY)).max(0.0);
     }
 
     /// A drain has not emptied the queue. Returns whether to compete with those who fill it.
     pub(super) fn on_failed_drain(&mut self) -> bool {
         self.score += STEP_UP;
-        self.score >= SCORE_OF_COMPANY && self.share == Share::Fair
+        Mechanism::Compete.acts(self.score >= SCORE_OF_COMPANY && self.share == Share::Fair)
     }
 
     /// Whether there are others is to be found out anew.

@@ -3,6 +3,7 @@
 //!
 //! In: bytes acknowledged, cuts, the time. Out: a window. When to cut is the caller's business.
 
+use crate::congestion::knee::Mechanism;
 /// A CUBIC window, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cubic {
@@ -33,13 +34,15 @@ impl Cubic {
         let cubic = C * (t + rtt_s - k).powi(3) * packet + self.window_max;
         self.reno += RENO_ALPHA * acked / self.reno.max(packet) * packet;
         let bound = TARGET_MAX * self.window_epoch.max(cubic.min(WINDOW_MAX));
-        cubic.max(self.reno).min(bound)
+        cubic
+            .max(Mechanism::RenoFriendly.value(self.reno, 0.0))
+            .min(bound)
     }
 
     /// Cuts `window` for a loss. Returns the new one.
     pub(super) fn cut(&mut self, window: f64, now_s: f64) -> f64 {
         // Fast convergence (RFC 9438 section 4.7): a window that did not regain its maximum leaves room for others.
-        self.window_max = if window < self.window_max {
+        self.window_max = if Mechanism::FastConvergence.acts(window < self.window_max) {
             window * (1.0 + BETA) / 2.0
         } else {
             window

@@ -12,6 +12,7 @@ use super::{
     queue::Queue,
     reports::Reports,
 };
+use crate::congestion::knee::Mechanism;
 use crate::congestion::{Digest, PathMemory};
 
 /// The window and the measurements of the path.
@@ -136,7 +137,7 @@ impl Flow {
 
     /// Whether a path of this capacity is short: a few packets fill it, so that what is measured is mostly chance.
     pub(super) fn is_short(&self, capacity: f64) -> bool {
-        capacity * self.base_s() < SHORT_PACKETS * self.packet
+        Mechanism::ShortPath.acts(capacity * self.base_s() < SHORT_PACKETS * self.packet)
     }
 
     /// Whether a test can tell a queue in front of `capacity` from a longer route. A flow that has never seen the queue
@@ -190,7 +191,7 @@ impl Flow {
 
     /// The same where the last round trip was sent at `sent` bytes per second.
     pub(super) fn capacity_at(&self, sent: f64) -> f64 {
-        let passed = if self.floor.is_exceeded() {
+        let passed = if Mechanism::PassedPart.acts(self.floor.is_exceeded()) {
             self.floor.passed()
         } else {
             1.0
@@ -203,8 +204,11 @@ impl Flow {
     /// time to measure in.
     pub(super) fn round_s(&self) -> f64 {
         let delivered = (1.0 - self.floor.loss()).max(ROUND_DELIVERED_MIN);
-        let packets_s = ROUND_PACKETS * self.packet_time_s() / delivered;
-        self.rtt_s().max(ROUND_MIN_S).max(packets_s)
+        let packets_s =
+            Mechanism::RoundPackets.value(ROUND_PACKETS * self.packet_time_s() / delivered, 0.0);
+        self.rtt_s()
+            .max(Mechanism::RoundTime.value(ROUND_MIN_S, 0.0))
+            .max(packets_s)
     }
 
     pub(super) fn begin_round(&mut self, now_s: f64) {

@@ -8,6 +8,7 @@
 //! second cut in a row for loss without a queue on, the controller yields as CUBIC does.
 
 use super::{cubic::Cubic, floor::Floor};
+use crate::congestion::knee::Mechanism;
 
 /// What speaks for a limit that drops instead of queueing.
 #[derive(Debug, Default)]
@@ -29,17 +30,18 @@ impl Limit {
     /// A cut is due for loss without a queue, where the window `passed` passes. Returns the window after the cut by
     /// CUBIC's law, if that is known to rule.
     pub(super) fn cut(&mut self, passed: f64, floor: &Floor, now_s: f64) -> Option<f64> {
-        if floor.is_bursty() {
+        if Mechanism::BurstyLimit.acts(floor.is_bursty()) {
             self.forget();
             return None;
         }
         self.cuts += 1;
         self.passed = self.passed.max(passed);
-        if self.cuts < CUTS {
+        let is_first = Mechanism::SecondCut.acts(self.cuts < CUTS);
+        if !Mechanism::Policed.acts(!is_first) {
             return None;
         }
         let law = self.law.get_or_insert_with(|| Cubic::new(passed, now_s));
-        Some(if floor.is_path_clean() {
+        Some(if !Mechanism::LossyCut.acts(!floor.is_path_clean()) {
             law.cut(passed, now_s)
         } else {
             law.cut_lossy(passed, now_s)

@@ -22,11 +22,16 @@ mod extremes;
 mod floor;
 mod flow;
 mod limit;
+mod mechanism;
 mod mode;
 mod queue;
 mod reports;
 
 pub use self::company::Share;
+#[cfg(feature = "ablation")]
+pub use self::mechanism::Mechanism;
+#[cfg(not(feature = "ablation"))]
+use self::mechanism::Mechanism;
 use self::{
     flow::{Flow, PACKET_GUESS},
     mode::{Mode, Next, Start},
@@ -69,7 +74,8 @@ impl Knee {
         } else {
             self.flow.queue.delay_s
         };
-        let is_stale = since_report_s > STALE_S && !self.mode.is_start();
+        let is_stale =
+            Mechanism::StaleWindow.acts(since_report_s > STALE_S && !self.mode.is_start());
         if is_stale {
             // What is known of the path is old: the rate is kept as a guess.
             self.flow.look_again(now_s);
@@ -82,7 +88,7 @@ impl Knee {
             ..*digest
         };
         let factor = self.flow.measure(&digest, queue_s, now_s);
-        if factor != 1.0 && self.mode.window_fits_base_rtt() {
+        if Mechanism::RateAcrossRoutes.acts(factor != 1.0 && self.mode.window_fits_base_rtt()) {
             self.flow.window *= factor;
             // What the path before lost says nothing of this one.
             self.flow.floor.begin_count(now_s);
@@ -103,12 +109,16 @@ impl Knee {
         let idle_s = if digest.app_limited {
             since_report_s
         } else {
-            (since_report_s - GROWTH_PAUSE_ROUNDS * self.flow.round_s()).max(0.0)
+            Mechanism::GrowthPause.value(
+                (since_report_s - GROWTH_PAUSE_ROUNDS * self.flow.round_s()).max(0.0),
+                0.0,
+            )
         };
         self.mode.pause(&mut self.flow, idle_s);
         if !digest.app_limited {
             // A report after a pause resolves several round trips at once: growth is by round trips.
-            let bytes = (digest.resolved_bytes() as f64).min(self.flow.window);
+            let bytes = digest.resolved_bytes() as f64;
+            let bytes = Mechanism::GrowthBound.value(bytes.min(self.flow.window), bytes);
             self.mode.grow(&mut self.flow, bytes, now_s);
         }
     }
@@ -143,7 +153,7 @@ impl Controller for Knee {
             start.take_up_cached(&mut self.flow);
         }
         self.grow(digest, since_report_s, now_s);
-        if self.is_idle(digest) {
+        if Mechanism::IdleRest.acts(self.is_idle(digest)) {
             self.rest(now_s);
         } else {
             self.step(digest.app_limited, now_s);
@@ -164,8 +174,10 @@ impl Controller for Knee {
     fn window_bytes(&self) -> f64 {
         let flow = &self.flow;
         let base_s = flow.base_s();
-        let reordered = flow.reports.reordered(base_s);
-        let slack = 1.0 + IN_FLIGHT_FOR_LOSS * flow.floor.loss() + reordered;
+        let reordered = Mechanism::InFlightForReordering.value(flow.reports.reordered(base_s), 0.0);
+        let slack = 1.0
+            + Mechanism::InFlightForLoss.value(IN_FLIGHT_FOR_LOSS * flow.floor.loss(), 0.0)
+            + reordered;
         let spare = IN_FLIGHT_SPARE_PACKETS * flow.packet;
         let window = self.mode.extra_bytes()
             + IN_FLIGHT_MAX * flow.window * slack

@@ -5,6 +5,7 @@
 
 use super::extremes::{WINDOW_ROUND_TRIPS, WindowedMax};
 use crate::congestion::Digest;
+use crate::congestion::knee::Mechanism;
 
 /// The times of reports.
 #[derive(Debug, Default)]
@@ -70,7 +71,8 @@ impl Reports {
 
     /// For how long to go on sending without a report, in seconds.
     pub(super) fn silence_s(&self, base_s: f64) -> f64 {
-        let gap_s = self.gap.get().unwrap_or(0.0).max(GAP_MIN_S);
+        let gap_s =
+            Mechanism::ReportGap.value(self.gap.get().unwrap_or(0.0).max(GAP_MIN_S), GAP_MIN_S);
         interval_s(base_s) + gap_s
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! Capacities are bytes per second in the sending domain: lost packets count as passed.
 
+use crate::congestion::knee::Mechanism;
 mod delivered;
 mod train;
 
@@ -130,14 +131,14 @@ impl Capacity {
     ///
     /// `passed` is the fraction that the bottleneck does not drop. `was_app_limited`: the application paused of late.
     pub(super) fn estimate(&self, sent: f64, passed: f64, was_app_limited: bool) -> f64 {
-        let least = ESTIMATE_MIN * sent;
+        let least = Mechanism::EstimateMin.value(ESTIMATE_MIN, 0.01) * sent;
         let mut capacity = self.measured.unwrap_or(least);
         // What was dropped before the bottleneck makes the measured rate the sender's own.
         capacity *= passed;
         let spans_pause = self
             .paused_after_s
             .is_some_and(|paused_s| self.measured_from_s <= paused_s);
-        if was_app_limited || spans_pause {
+        if Mechanism::PeakAfterPause.acts(was_app_limited || spans_pause) {
             // The measured rate spans the pause and is too low, since what was sent did build a queue.
             let peak = self.peak().unwrap_or(capacity);
             capacity = capacity.max(peak.min(AFTER_PAUSE_MAX * sent));

@@ -4,6 +4,7 @@
 //! a train is worth sending is for the modes to say.
 
 use crate::congestion::Arrival;
+use crate::congestion::knee::Mechanism;
 
 /// The trains of a connection.
 #[derive(Debug, Default)]
@@ -135,14 +136,15 @@ impl Train {
             }
         }
         let is_one_in_most = pairs_with.iter().any(|pairs| 2 * pairs > s_per_byte.len());
-        if is_one_in_most && has_gap(arrivals) {
+        if Mechanism::TrainOvertaker.acts(is_one_in_most && has_gap(arrivals)) {
             return None;
         }
         s_per_byte.sort_unstable_by(f64::total_cmp);
         let median = *s_per_byte.get(s_per_byte.len() / 2)?;
         let spread_s = median * bytes_max as f64;
         let fast_quarter = s_per_byte[s_per_byte.len() / 4];
-        let is_spread_by_jitter = fast_quarter < median / FASTER_BY_JITTER;
+        let is_spread_by_jitter =
+            Mechanism::TrainJitter.acts(fast_quarter < median / FASTER_BY_JITTER);
         Some(Self {
             rate: bytes_max as f64 / spread_s.max(SPREAD_MIN_S),
             is_lower_bound: spread_s <= SPREAD_MIN_S || is_spread_by_jitter,

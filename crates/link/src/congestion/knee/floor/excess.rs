@@ -4,6 +4,7 @@
 //! the newest losses call for it, and whether CUBIC would.
 
 use super::{Floor, learn::NEARLY_NOTHING, tally::Tally};
+use crate::congestion::knee::Mechanism;
 
 impl Floor {
     /// Whether losses since the cut exceed the floor so far that the sender must slow down.
@@ -14,7 +15,7 @@ impl Floor {
     /// Whether losses since the cut exceed the floor by the fraction `threshold`, in at least
     /// `runs_min` runs, and beyond chance.
     pub(in super::super) fn excess(&self, threshold: f64, runs_min: f64) -> bool {
-        if self.is_overloaded() {
+        if Mechanism::LastResort.acts(self.is_overloaded()) {
             return true;
         }
         let Tally {
@@ -25,8 +26,8 @@ impl Floor {
         let floor = self.loss();
         let loss = self.since_cut.rate();
         let is_small = loss <= floor + threshold * (1.0 - floor);
-        let has_few_runs = runs < runs_min && loss <= LOSS_OF_ONE_RUN;
-        if packets < EXCESS_PACKETS_MIN || is_small || has_few_runs {
+        let has_few_runs = runs < runs_min && !Mechanism::OneRun.acts(loss > LOSS_OF_ONE_RUN);
+        if packets < EXCESS_PACKETS_MIN || is_small || Mechanism::Runs.acts(has_few_runs) {
             return false;
         }
         let variance = self.variance() * (1.0 / packets + 1.0 / self.estimate.divisor());
@@ -68,7 +69,7 @@ impl Floor {
         if self.is_path_clean() {
             self.calls_for_cubic_cut()
         } else {
-            self.has_surplus(ONE_LOSS)
+            Mechanism::SurplusOnLossy.acts(self.has_surplus(ONE_LOSS))
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
     Floor,
     tally::{Runs, Tally},
 };
+use crate::congestion::knee::Mechanism;
 
 /// What the path loses by itself, as far as it is known.
 #[derive(Debug)]
@@ -51,14 +52,14 @@ impl Estimate {
     /// A long count without a loss confirms that the path loses nearly nothing.
     fn confirm_by(&mut self, tally: &Tally) {
         let is_clean = tally.losses == 0.0 && BOUND_SLACK < NEARLY_NOTHING * tally.packets;
-        if is_clean && self.loss < NEARLY_NOTHING {
+        if Mechanism::ConfirmFloor.acts(is_clean && self.loss < NEARLY_NOTHING) {
             self.packets = self.packets.max(tally.packets.min(PACKETS_MAX));
         }
     }
 
     /// Congestion only adds loss, so every count bounds the floor from above.
     fn bound_by(&mut self, tally: &Tally, runs: &Runs) {
-        if tally.packets >= KNOWN_MIN {
+        if Mechanism::BoundFloor.acts(tally.packets >= KNOWN_MIN) {
             let run = runs.mean.max(1.0);
             let count = tally.losses / run;
             let slack = run * (BOUND_SLACK + BOUND_DEVIATIONS * count.sqrt());

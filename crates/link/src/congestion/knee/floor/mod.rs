@@ -7,6 +7,7 @@
 //! No single loss is judged. The tests compare a count with what the floor allows, wide enough for chance
 //! and for bursts.
 
+use crate::congestion::knee::Mechanism;
 mod cleanest;
 mod excess;
 mod learn;
@@ -121,6 +122,11 @@ impl Floor {
         for packet in resolved.iter().filter(|packet| !packet.in_outage) {
             self.count(packet, allowed);
         }
+        let late_sent_s = if Mechanism::LateTaken.acts(!late_sent_s.is_empty()) {
+            late_sent_s
+        } else {
+            &[]
+        };
         for sent_s in late_sent_s {
             self.take_back_loss(*sent_s);
         }
@@ -161,7 +167,7 @@ impl Floor {
 
     /// How much more the counts vary than independent losses at the rate `loss` would.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
-        self.runs.dispersion(loss)
+        Mechanism::Dispersion.value(self.runs.dispersion(loss), 1.0)
     }
 
     /// Whether losses come in bursts. A policer's do not: it passes a packet whenever it can.
@@ -174,7 +180,7 @@ impl Floor {
     fn variance(&self) -> f64 {
         let dispersion = self.dispersion(self.loss());
         let is_uncertain = !self.estimate.is_known() || dispersion > DISPERSION_OF_BURSTS;
-        let assumed = if is_uncertain {
+        let assumed = if Mechanism::UncertainFloor.acts(is_uncertain) {
             self.loss().max(UNCERTAIN_PART * self.since_cut.rate())
         } else {
             self.loss()

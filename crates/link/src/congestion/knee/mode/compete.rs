@@ -14,6 +14,7 @@ use super::{
     },
     next::Next,
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Compete {
@@ -89,7 +90,9 @@ impl Compete {
     }
 
     fn step_between_tests(&mut self, flow: &mut Flow, now_s: f64) -> Next {
-        if flow.floor.calls_for_cubic_cut() || must_yield_unseen(flow, now_s) {
+        if flow.floor.calls_for_cubic_cut()
+            || Mechanism::YieldUnseen.acts(must_yield_unseen(flow, now_s))
+        {
             flow.window = self.law.cut(flow.window, now_s);
             flow.floor.begin_count(now_s);
             self.empty_rounds = 0;
@@ -103,10 +106,10 @@ impl Compete {
             };
             flow.begin_round(now_s);
         }
-        if self.empty_rounds >= EMPTY_ROUNDS {
+        if Mechanism::EmptyRounds.acts(self.empty_rounds >= EMPTY_ROUNDS) {
             return Next::Grow;
         }
-        if now_s >= self.test_at_s {
+        if Mechanism::CompeteTest.acts(now_s >= self.test_at_s) {
             self.begin_test(flow, now_s);
         }
         Next::Stay
@@ -132,7 +135,9 @@ impl Compete {
             return Next::Stay;
         }
         self.empty_tests = if is_empty { self.empty_tests + 1 } else { 0 };
-        if self.empty_tests >= EMPTY_TESTS {
+        if self.empty_tests >= EMPTY_TESTS
+            || is_empty && !Mechanism::TwoTests.acts(self.empty_tests < EMPTY_TESTS)
+        {
             flow.window = test.window * flow.base_s() / flow.rtt_s();
             flow.mark_cut(now_s);
             return Next::Grow;
@@ -144,7 +149,7 @@ impl Compete {
     /// A test is over that leaves open whether the others have gone.
     fn resume(&mut self, test: Test, is_empty: bool, flow: &mut Flow, now_s: f64) {
         let interval_s = test_interval_s(flow);
-        let wait_s = if is_empty {
+        let wait_s = if Mechanism::SecondTest.acts(is_empty) {
             SECOND_TEST_AFTER * interval_s
         } else {
             interval_s

@@ -8,6 +8,7 @@ use super::{
     super::flow::{DRAIN_RATE_MIN, DRAINED, Flow},
     next::{Next, SeemingQueue, Series},
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Drain {
@@ -46,13 +47,13 @@ impl Drain {
     pub(super) fn rate(&self, flow: &Flow) -> f64 {
         // The queue that was measured is a round trip old. To go by it sends too little for a round trip more, which
         // is right only for who leaves everything to others.
-        let wanted = if flow.company.comes_first() {
+        let wanted = if !Mechanism::DrainAhead.acts(!flow.company.comes_first()) {
             flow.rate()
         } else {
             let queue = flow.queue_ahead_s(self.capacity) / flow.base_s();
             (DRAINED - STEEPNESS * queue) * self.capacity
         };
-        wanted.max(self.rate_min(flow) * self.capacity)
+        wanted.max(Mechanism::DrainRateMin.value(self.rate_min(flow), 0.01) * self.capacity)
     }
 
     /// The least rate of a drain, as a part of the capacity.
@@ -72,7 +73,10 @@ impl Drain {
     pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
         self.queue_max_s = self.queue_max_s.max(flow.queue.delay_s);
         if let Some(emptied_s) = self.emptied_s {
-            if app_limited || floor_has_been_seen(flow) || hold_is_over(flow, now_s - emptied_s) {
+            if app_limited
+                || !Mechanism::HoldEmpty
+                    .acts(!(floor_has_been_seen(flow) || hold_is_over(flow, now_s - emptied_s)))
+            {
                 return self.end(flow);
             }
         } else if flow.queue_is_seen_empty() {
@@ -86,7 +90,7 @@ impl Drain {
 
     /// The queue has emptied: the path is ours alone, and grows from what it passes.
     fn end(&self, flow: &mut Flow) -> Next {
-        if !flow.floor.is_exceeded() {
+        if Mechanism::LearnInDrain.acts(!flow.floor.is_exceeded()) {
             flow.floor.learn_expected();
         }
         if self.series.failed == 0 {
@@ -104,8 +108,9 @@ impl Drain {
             ..self.series
         };
         // The drains of who leaves everything to others fail for as long as others are there: it tests more and more rarely.
-        let is_due = !flow.company.comes_first() || failed.is_power_of_two();
-        if is_due && flow.can_test_route(self.capacity) {
+        let is_due =
+            !Mechanism::RareTests.acts(flow.company.comes_first() && !failed.is_power_of_two());
+        if Mechanism::RouteTest.acts(is_due && flow.can_test_route(self.capacity)) {
             Next::TestRoute(SeemingQueue {
                 capacity: self.capacity,
                 delay_s: self.queue_max_s,
@@ -151,12 +156,14 @@ fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
 pub(super) fn after_failure(series: Series, flow: &mut Flow) -> Next {
     if flow.company.on_failed_drain() {
         return Next::Compete {
-            window: flow.company.window_before().max(flow.window),
+            window: Mechanism::WindowBefore
+                .value(flow.company.window_before().max(flow.window), flow.window),
         };
     }
     let base_s = flow.base_s();
     let part = base_s / (base_s + flow.queue.delay_s);
-    let target = flow.window.min(flow.capacity() * base_s) * part.max(AGAIN_MIN);
+    let target = flow.window.min(flow.capacity() * base_s)
+        * part.max(Mechanism::DrainAgainMin.value(AGAIN_MIN, 0.05));
     Next::Drain {
         capacity: (target / base_s).max(flow.packet / base_s),
         series,

@@ -7,6 +7,7 @@ use super::{
     super::flow::Flow,
     next::{LossySign, Next, SeemingQueue, Series},
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Grow {
@@ -21,8 +22,11 @@ pub(in super::super) struct Grow {
 impl Grow {
     pub(super) fn begin(flow: &mut Flow, now_s: f64) -> Self {
         let packets = (flow.window / flow.packet).max(1.0);
-        let mut gain_start = (GAIN_START / packets.sqrt()).max(GAIN_START_MIN);
-        if flow.is_gentle || flow.company.comes_first() {
+        let mut gain_start = Mechanism::ConvergingStart.value(
+            (GAIN_START / packets.sqrt()).max(GAIN_START_MIN),
+            GAIN_START_MIN,
+        );
+        if Mechanism::GentleStart.acts(flow.is_gentle || flow.company.comes_first()) {
             gain_start *= GENTLE_START;
         }
         flow.begin_round(now_s);
@@ -75,13 +79,14 @@ impl Grow {
     /// The gain of the next round, by where the window stands to the capacity of the last drain.
     fn next_gain(&self, flow: &Flow) -> f64 {
         let known = flow.capacity.known * flow.base_s();
-        if flow.is_gentle && self.rounds < GENTLE_ROUNDS {
+        if Mechanism::GentleGrowth.acts(flow.is_gentle && self.rounds < GENTLE_ROUNDS) {
             self.gain * GENTLE_GROWTH
-        } else if flow.window < FAR_BELOW_KNOWN * known {
+        } else if Mechanism::FastReturn.acts(flow.window < FAR_BELOW_KNOWN * known) {
             GAIN_FAR_BELOW
-        } else if flow.window < FAR_ABOVE_KNOWN * known {
+        } else if !Mechanism::FastBeyond.acts(flow.window >= FAR_ABOVE_KNOWN * known) {
             // A round may build a threshold's worth of queue, no more: its feedback comes a round later.
             let cap = (flow.threshold_s() / flow.base_s()).max(self.gain_start);
+            let cap = Mechanism::GainCap.value(cap, GAIN_MAX.max(self.gain_start));
             (self.gain * GAIN_GROWTH).clamp(self.gain_start, cap)
         } else {
             // Still no queue: the path passes more than it did.
@@ -96,7 +101,7 @@ fn meet_queue(flow: &mut Flow) -> Next {
     let capacity = flow.capacity();
     // What an earlier train showed may be the line before a change of route.
     flow.capacity.trains.forget_newest();
-    if flow.can_test_route(capacity) && queue_is_sudden(flow) {
+    if Mechanism::SuddenQueue.acts(flow.can_test_route(capacity) && queue_is_sudden(flow)) {
         Next::TestRoute(SeemingQueue {
             capacity,
             delay_s: flow.queue.delay_s,
@@ -118,7 +123,7 @@ fn queue_is_sudden(flow: &Flow) -> bool {
 
 /// Whether, soon after a cut for loss, losses show that the cut was not enough.
 fn must_cut_again(flow: &Flow) -> bool {
-    flow.is_gentle && flow.floor.has_surplus(SURPLUS_AFTER_CUT)
+    Mechanism::CutAgain.acts(flow.is_gentle && flow.floor.has_surplus(SURPLUS_AFTER_CUT))
 }
 
 /// Growth begins with this fraction a round, divided by the square root of the window in packets: the

@@ -14,6 +14,7 @@ use super::{
     super::{cubic::Cubic, floor::Tally, flow::Flow},
     next::{LossySign, Next},
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct LossTest {
@@ -59,7 +60,7 @@ impl LossTest {
             lost: flow.floor.since_cut,
         };
         let has_queue = flow.queue.is_there();
-        if has_queue && sign.is_from_growth {
+        if Mechanism::ShallowQueue.acts(has_queue && sign.is_from_growth) {
             flow.queue.lower_threshold(flow.packet_time_s());
         }
         let lost = sign.drowned.unwrap_or(flow.floor.since_cut);
@@ -129,12 +130,16 @@ impl LossTest {
         let lost = &self.before.lost;
         let gain = (delivered(flow.floor.loss()) / delivered(lost.rate())).ln();
         let chance = CERTAIN_DEVIATIONS * variance(flow, lost).sqrt();
-        if gain > chance { (-gain).exp() } else { 1.0 }
+        if Mechanism::PassedBeforeCut.acts(gain > chance) {
+            (-gain).exp()
+        } else {
+            1.0
+        }
     }
 
     /// Goes on until a window's packets have shown whether the cut helped.
     fn step_cut(&mut self, flow: &mut Flow, now_s: f64) -> Next {
-        if flow.floor.cut_was_wrong() {
+        if Mechanism::UndoWrongCut.acts(flow.floor.cut_was_wrong()) {
             return self.undo(flow, now_s);
         }
         let packets = flow.floor.since_cut.packets;
@@ -145,11 +150,15 @@ impl LossTest {
             return Next::Stay;
         }
         if excess_is_gone(flow, self.before.lost.rate()) || packets < TELLING_PACKETS_MIN {
-            flow.floor.learn_near();
+            if Mechanism::LearnAfterCut.acts(true) {
+                flow.floor.learn_near();
+            }
             return Next::Resume;
         }
-        if is_late || loss_is_known(flow) {
+        if Mechanism::Experiment.acts(is_late || loss_is_known(flow)) {
             self.begin_experiment(flow, now_s);
+        } else if is_late || loss_is_known(flow) {
+            return Next::Resume;
         }
         Next::Stay
     }
@@ -168,7 +177,9 @@ impl LossTest {
     /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
     fn step_experiment(&self, experiment: &Experiment, flow: &mut Flow, now_s: f64) -> Next {
         // A cut at once was for the losses that it is compared with; of these, most have turned up.
-        if experiment.doubts_floor && flow.floor.cut_was_wrong() {
+        if Mechanism::UndoWrongExperiment
+            .acts(experiment.doubts_floor && flow.floor.cut_was_wrong())
+        {
             return self.undo(flow, now_s);
         }
         let Some(verdict) = experiment.verdict(flow, now_s - self.began_s) else {
@@ -202,7 +213,7 @@ impl Experiment {
     /// What it has shown after `since_s` seconds, if that is beyond chance or has taken too long.
     fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
         let packets = flow.floor.since_cut.packets;
-        let packets_min = if since_s < EXPERIMENT_FEW_S {
+        let packets_min = if !Mechanism::FewPackets.acts(since_s >= EXPERIMENT_FEW_S) {
             EXPERIMENT_PACKETS
         } else {
             EXPERIMENT_PACKETS_MIN
@@ -216,7 +227,8 @@ impl Experiment {
         let variance = variance(flow, &self.lost_before) + variance(flow, lost);
         let telling = telling_gain(flow, loss_before);
         let is_certain = (gain - telling).abs() > CERTAIN_DEVIATIONS * variance.sqrt();
-        let patience_s = if packets >= self.lost_before.packets {
+        let patience_s = if Mechanism::ExperimentPatience.acts(packets >= self.lost_before.packets)
+        {
             EXPERIMENT_LARGE_S
         } else {
             EXPERIMENT_MAX_S
@@ -256,7 +268,7 @@ fn window_that_passed(flow: &Flow, lost: &Tally) -> f64 {
     let by_loss = flow.window * (1.0 - lost.rate()) / path;
     let by_delivery = flow.capacity.delivered();
     let by_delivery = by_delivery.map_or(f64::INFINITY, |rate| rate / path * flow.base_s());
-    by_loss.min(by_delivery)
+    Mechanism::PassedByDelivery.value(by_loss.min(by_delivery), by_loss)
 }
 
 /// Whether the cut took away at least half of the losses beyond the floor.
@@ -278,13 +290,16 @@ fn loss_is_known(flow: &Flow) -> bool {
 fn variance(flow: &Flow, lost: &Tally) -> f64 {
     let loss = lost.rate().max(LOSS_SEEN_MIN);
     let odds = loss / delivered(loss);
-    odds * flow.floor.dispersion(loss).min(DISPERSION_MAX) / lost.packets.max(1.0)
+    odds * Mechanism::DispersionMax.value(
+        flow.floor.dispersion(loss).min(DISPERSION_MAX),
+        flow.floor.dispersion(loss),
+    ) / lost.packets.max(1.0)
 }
 
 /// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
 fn telling_gain(flow: &Flow, loss: f64) -> f64 {
     let all = ((1.0 - flow.floor.loss()) / delivered(loss)).ln();
-    (GAIN_PART * all).clamp(GAIN_MIN, GAIN)
+    Mechanism::SmallGain.value((GAIN_PART * all).clamp(GAIN_MIN, GAIN), GAIN)
 }
 
 /// The fraction delivered, large enough to divide by.

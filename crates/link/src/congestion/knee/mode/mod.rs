@@ -4,6 +4,7 @@
 //! follows. Each mode is a file: it holds what is valid in it alone, and its step says what is to come next
 //! ([`Next`]). No mode looks into another.
 
+use crate::congestion::knee::Mechanism;
 mod compete;
 mod drain;
 mod grow;
@@ -107,7 +108,9 @@ impl Mode {
         let base_s = flow.base_s();
         match self {
             // The rate is a guess. On a slow line it would fill the queue before the first report comes.
-            Self::Start(_) if flow.capacity.trains.newest().is_none() => {
+            Self::Start(_)
+                if Mechanism::StartSilence.acts(flow.capacity.trains.newest().is_none()) =>
+            {
                 reports::interval_s(base_s)
             }
             _ => flow.reports.silence_s(base_s),

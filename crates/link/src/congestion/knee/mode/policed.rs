@@ -7,6 +7,7 @@ use super::{
     super::flow::Flow,
     next::{LossySign, Next, Series},
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Policed;
@@ -21,7 +22,9 @@ impl Policed {
     }
 
     pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
-        if flow.limit.passes(flow.window) && !flow.floor.is_path_clean() {
+        if Mechanism::LearnPoliced
+            .acts(flow.limit.passes(flow.window) && !flow.floor.is_path_clean())
+        {
             flow.floor.learn_longer();
         }
         if flow.queue_shows() {
@@ -32,11 +35,11 @@ impl Policed {
         }
         if flow.floor.begins_to_be_exceeded() || flow.floor.is_exceeded() {
             return Next::CutForLoss(LossySign {
-                passed_min: PASSED_MIN * flow.window,
+                passed_min: Mechanism::PassedMin.value(PASSED_MIN * flow.window, 0.0),
                 ..LossySign::PLAIN
             });
         }
-        if flow.window > flow.limit.gone_at() {
+        if Mechanism::LimitGone.acts(flow.window > flow.limit.gone_at()) {
             flow.window = flow.limit.gone_at();
             flow.is_gentle = false;
             flow.limit.forget();

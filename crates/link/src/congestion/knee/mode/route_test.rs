@@ -17,6 +17,7 @@ use super::{
     },
     next::{Finding, Next, SeemingQueue, Series},
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct RouteTest {
@@ -123,7 +124,7 @@ impl RouteTest {
         let is_first = self.queue.series.failed <= 1 && !self.found_no_queue_before();
         let unmoved = if is_first { UNMOVED_AT_FIRST } else { UNMOVED };
         rise_s <= flow.threshold_at_s(self.rate)
-            && flow.queue.delay_s > unmoved * self.queue.delay_s
+            && !Mechanism::RouteUnmoved.acts(flow.queue.delay_s <= unmoved * self.queue.delay_s)
             && !flow.floor.is_exceeded()
     }
 
@@ -135,11 +136,13 @@ impl RouteTest {
     /// would let no delay grow in a queue of others.
     fn judge_by_train(&self, flow: &Flow) -> Option<Finding> {
         match flow.capacity.trains.newest() {
-            Some(train) if train.rate > LINE_MAX * self.rate => Some(Finding::Queue),
+            Some(train) if Mechanism::RouteTrain.acts(train.rate > LINE_MAX * self.rate) => {
+                Some(Finding::Queue)
+            }
             Some(train) if !train.is_lower_bound => None,
             _ if !flow.capacity.trains.newest_is_seen() => Some(Finding::Queue),
             // Jitter has spread the train. That others leave room in two tests in a row, and keep their queue, is no chance.
-            _ if self.found_no_queue_before() => None,
+            _ if Mechanism::RouteTwice.acts(self.found_no_queue_before()) => None,
             _ => Some(Finding::NoQueue),
         }
     }

@@ -19,6 +19,7 @@ use super::{
     },
     next::{LossySign, Next, Series},
 };
+use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Start {
@@ -97,7 +98,7 @@ impl Start {
         if self.is_lossy(flow) {
             // What the cleanest round lost at a fraction of the rate, the path loses by itself.
             if let Some(round) = self.cleanest.round()
-                && flow.floor.since_cut.rate() <= PATH_LOSS_MAX
+                && Mechanism::CleanestRound.acts(flow.floor.since_cut.rate() <= PATH_LOSS_MAX)
             {
                 flow.floor.learn_if_longer(round);
             }
@@ -118,7 +119,9 @@ impl Start {
         if flow.window > FIRST_ROUND_GROWTH * self.first_window {
             flow.floor.end_first_round(now_s);
         }
-        if self.first_window / flow.base_s() <= FAR_BELOW * train_rate(flow) {
+        if Mechanism::FirstRound
+            .acts(self.first_window / flow.base_s() <= FAR_BELOW * train_rate(flow))
+        {
             flow.floor.learn_first();
         }
     }
@@ -129,7 +132,7 @@ impl Start {
             && self.rounds >= ROUNDS_BEFORE_CUT
             && flow.window >= GROWTH_BEFORE_CUT * self.first_window
             && flow.floor.packets_since_first_round() >= PACKETS_BEFORE_CUT
-            && flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE)
+            && Mechanism::LossEndsStart.acts(flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE))
     }
 
     fn ask_for_train(&self, flow: &mut Flow, now_s: f64) {
@@ -145,13 +148,17 @@ impl Start {
     /// a round's; none once the rate is near what the last one showed.
     fn later_train(&self, flow: &Flow) -> Option<usize> {
         let Some(train) = flow.capacity.trains.newest() else {
-            return (self.rounds >= ROUNDS_WITHOUT_TRAIN).then_some(LATER_TRAIN_MIN as usize);
+            return Mechanism::TrainAgain
+                .acts(self.rounds >= ROUNDS_WITHOUT_TRAIN)
+                .then_some(LATER_TRAIN_MIN as usize);
         };
         let length =
             packets_to_time(train.rate, flow.packet).clamp(LATER_TRAIN_MIN, TRAIN_PACKETS_MAX);
         let is_wanted = train.rate > TRAIN_WANTED_ABOVE * flow.rate()
             && flow.window >= TRAINS_PER_WINDOW * length * flow.packet;
-        is_wanted.then_some(length as usize)
+        Mechanism::LaterTrains
+            .acts(is_wanted)
+            .then_some(length as usize)
     }
 
     fn end_round(&mut self, flow: &mut Flow, app_limited: bool) -> Next {
@@ -159,22 +166,23 @@ impl Start {
         let is_flat = !app_limited && self.is_flat(flow, delivered);
         self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
         let drowned = self.cleanest.end_round(&mut flow.floor);
-        let drowned = drowned.filter(|_| !is_far_below_train(flow));
+        let drowned = drowned.filter(|_| Mechanism::DrownedRound.acts(!is_far_below_train(flow)));
         let is_clean = flow.floor.since_cut.rate() <= FLOOR_MAX && !flow.floor.is_exceeded();
-        if flow.queue_is_empty() && !is_flat && is_clean {
+        if Mechanism::LearnInStart.acts(flow.queue_is_empty() && !is_flat && is_clean) {
             flow.floor.learn(LEARNED_PACKETS_MAX);
         }
         self.rounds += 1;
         self.delivered_before = delivered;
         self.windows_before = [flow.window, self.windows_before[0]];
-        let is_full = self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS);
+        let is_full = Mechanism::FlatWithLoss
+            .acts(self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS));
         if let (Some(_), Some(cleanest)) = (drowned, self.cleanest.round()) {
             flow.floor
                 .learn_experiment(cleanest.rate(), cleanest.packets);
         }
         if drowned.is_some() || is_full {
             self.cut_for_loss(drowned)
-        } else if self.flat_rounds >= FLAT_ROUNDS {
+        } else if Mechanism::FlatRounds.acts(self.flat_rounds >= FLAT_ROUNDS) {
             drain(flow)
         } else {
             Next::Stay
@@ -183,7 +191,7 @@ impl Start {
 
     fn cut_for_loss(&self, drowned: Option<Tally>) -> Next {
         Next::CutForLoss(LossySign {
-            is_from_start: self.may_go_on,
+            is_from_start: Mechanism::StartAgain.acts(self.may_go_on),
             drowned,
             ..LossySign::PLAIN
         })
@@ -209,23 +217,31 @@ pub(super) fn grow(flow: &mut Flow, bytes: f64) {
     let shown = train.rate.max(flow.capacity.measured.unwrap_or(0.0));
     if train.is_lower_bound {
         let is_far_below = EIGHTFOLD * flow.window < target;
-        flow.window += if is_far_below {
+        flow.window += if Mechanism::Eightfold.acts(is_far_below) {
             GAIN_EIGHTFOLD
         } else {
             GAIN_DOUBLING
         } * bytes;
-    } else if flow.window > DISPROVEN * shown * flow.base_s() {
+    } else if Mechanism::Disproven.acts(flow.window > DISPROVEN * shown * flow.base_s()) {
         flow.window = target;
     } else if flow.window < target {
-        flow.window = (flow.window.max(LEAP * target) + GAIN_EIGHTFOLD * bytes).min(target);
+        flow.window = (flow
+            .window
+            .max(Mechanism::TrainLeap.value(LEAP * target, 0.0))
+            + GAIN_EIGHTFOLD * bytes)
+            .min(target);
     } else {
         let beyond = flow.window / target - 1.0;
-        flow.window += (GAIN_AT_SHOWN + GAIN_BEYOND * beyond).min(GAIN_DOUBLING) * bytes;
+        flow.window += (GAIN_AT_SHOWN
+            + Mechanism::GrowthBeyondTrain.value(GAIN_BEYOND * beyond, 0.0))
+        .min(GAIN_DOUBLING)
+            * bytes;
     }
 }
 
 fn drain(flow: &Flow) -> Next {
     let sent_max = SENT_MAX * flow.capacity.trains.shown_max();
+    let sent_max = Mechanism::SentMax.value(sent_max, f64::INFINITY);
     Next::Drain {
         capacity: flow.capacity_at(flow.rate().min(sent_max)),
         series: Series::default(),
@@ -242,7 +258,7 @@ fn train_rate(flow: &Flow) -> f64 {
 
 /// Whether a train shows several times the present rate: then losses cannot be our doing.
 fn is_far_below_train(flow: &Flow) -> bool {
-    train_rate(flow) > FAR_ABOVE * flow.rate()
+    Mechanism::FarBelowTrain.acts(train_rate(flow) > FAR_ABOVE * flow.rate())
 }
 
 /// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of

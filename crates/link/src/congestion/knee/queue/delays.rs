@@ -9,6 +9,7 @@ use super::{
     super::extremes::{WindowedMax, WindowedMin, path_window_s},
     visible_delay_s,
 };
+use crate::congestion::knee::Mechanism;
 use crate::{congestion::Arrival, overtakers::Overtakers};
 
 /// One-way delays and their base.
@@ -57,7 +58,9 @@ impl Delays {
     /// A packet older than the newest arrived late, as stragglers do once the sender pauses. It shows its own delay
     /// and no queue.
     pub(super) fn is_telling(&mut self, arrival: &Arrival, base_rtt_s: f64) -> bool {
-        if self.is_overtaker(arrival, base_rtt_s) || self.newest >= arrival.number {
+        if Mechanism::Overtakers.acts(self.is_overtaker(arrival, base_rtt_s))
+            || Mechanism::Stragglers.acts(self.newest >= arrival.number)
+        {
             return false;
         }
         self.newest = arrival.number;
@@ -99,7 +102,7 @@ impl Delays {
         let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
         let least_before_s = self.least_before_s.replace(least_s).unwrap_or(least_s);
         // What only one bucket saw may be a hiccup of a clock or a scheduler.
-        let seen_twice_s = least_s.max(least_before_s);
+        let seen_twice_s = Mechanism::BaseSeenTwice.value(least_s.max(least_before_s), least_s);
         // What a queue falls by as it drains, the least delay falls by, too. Over more than a round trip a queue comes and goes.
         let jitter_s = if span_s <= base_rtt_s {
             self.bucket.fall_s(least_s) - (least_before_s - least_s).max(0.0)
@@ -193,8 +196,13 @@ impl Bucket {
         let mut delays_s = self.delays_s.clone();
         delays_s.sort_unstable_by(f64::total_cmp);
         let few = delays_s.len() / FAST_EACH;
+        let few = if Mechanism::FastSetAside.acts(few > 0) {
+            few
+        } else {
+            0
+        };
         let is_shared = |place: &usize| delays_s[place + few] - delays_s[*place] < ahead_s;
-        let place = if delays_s.len() < MANY {
+        let place = if Mechanism::FewAhead.acts(delays_s.len() < MANY) {
             (0..few).find(is_shared).unwrap_or(few)
         } else {
             few

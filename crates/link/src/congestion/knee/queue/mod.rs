@@ -7,6 +7,7 @@
 //! The queueing delay is the least one-way delay of the newest few packets, less the least of the recent past, where the
 //! fastest of the few are set aside ([`delays`]).
 
+use crate::congestion::knee::Mechanism;
 mod base_rtt;
 mod delays;
 mod ramp;
@@ -169,10 +170,11 @@ impl Queue {
     /// yet within a queue of a tenth of the bandwidth-delay product. Packets that are farther apart vary more.
     pub(super) fn threshold_s(&self, rate: f64, packet: f64) -> f64 {
         let packets_s = THRESHOLD_PACKETS * packet / rate.max(packet / self.rtt_s());
+        let packets_s = Mechanism::ThresholdPackets.value(packets_s, 0.0);
         // Within what delays jitter by, a queue cannot be told, however shallow it is.
         let cap_s = self
             .threshold_cap_s
-            .max(ABOVE_JITTER * self.delays.jitter_s());
+            .max(Mechanism::CapAboveJitter.value(ABOVE_JITTER * self.delays.jitter_s(), 0.0));
         visible_delay_s(self.base_rtt_s()).max(packets_s).min(cap_s)
     }
 
@@ -185,7 +187,11 @@ impl Queue {
     /// The threshold of start-up, where the usual one is `threshold_s`. The base delay is what a few packets at a low rate had
     /// at best: on a path that jitters others take longer, the more of them the longer, and wait in no queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
-        threshold_s + self.delays.jitter_s().min(JITTER_MAX * self.base_rtt_s())
+        threshold_s
+            + Mechanism::StartJitter.value(
+                self.delays.jitter_s().min(JITTER_MAX * self.base_rtt_s()),
+                0.0,
+            )
     }
 
     /// Whether packets sent since the last cut show a queue beyond the threshold.
@@ -223,7 +229,7 @@ impl Queue {
 
     /// The queue reached the threshold without loss: it is deeper than the one that dropped.
     pub(super) fn raise_threshold(&mut self) {
-        if self.threshold_cap_s.is_finite() {
+        if Mechanism::DeeperQueue.acts(self.threshold_cap_s.is_finite()) {
             self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
         }
     }
