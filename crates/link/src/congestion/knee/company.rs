@@ -41,7 +41,7 @@ impl Company {
 
     /// Drains begin; this window of bytes passed.
     pub(super) fn on_drain(&mut self, window: f64) {
-        if self.score < SCORE_OF_DOUBT {
+        if self.score < STEP_DOWN {
             self.window_before = window;
         }
     }
@@ -70,11 +70,10 @@ impl Company {
 }
 
 /// What a failed drain adds to the score of company, and what one that succeeds at the first try takes
-/// away. The score rises while more than one drain in three fails.
+/// away. The score rises while more than one drain in three fails. From the latter on a series of failed drains is under
+/// way, and the window before it stays remembered.
 const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
-/// From this score on a series of failed drains is under way, and the window before it stays remembered.
-const SCORE_OF_DOUBT: f64 = 0.5;
 /// From this score on others fill the queue: three failed drains in a row, or as many more as drains
 /// that succeed among them outweigh.
 const SCORE_OF_COMPANY: f64 = 3.0;

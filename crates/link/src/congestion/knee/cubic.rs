@@ -58,7 +58,8 @@ impl Cubic {
     /// [`cut`](Self::cut). Returns the new window.
     pub(super) fn cut_lossy(&mut self, window: f64, now_s: f64) -> f64 {
         self.window_max = window;
-        self.window_epoch = window * BETA_LOSSY;
+        // Half of the usual decrease.
+        self.window_epoch = window * f64::midpoint(1.0, BETA);
         self.reno = self.window_epoch;
         self.epoch_s = now_s;
         self.window_epoch
@@ -79,8 +80,6 @@ impl Cubic {
 const C: f64 = 0.4;
 /// The multiplicative decrease of RFC 9438 section 4.6.
 const BETA: f64 = 0.7;
-/// The decrease on a lossy path: half of CUBIC's.
-const BETA_LOSSY: f64 = 0.85;
 /// Growth of the window that Reno would have, in packets a round trip: as fast on average as Reno's, given
 /// the smaller decrease (RFC 9438 section 4.3).
 const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);

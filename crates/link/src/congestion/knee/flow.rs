@@ -259,7 +259,7 @@ const ROUND_PACKETS: f64 = 8.0;
 const ROUND_DELIVERED_MIN: f64 = 0.1;
 /// A round is this long at least. Reports are a millisecond apart or more, so a round of one short round
 /// trip would be over before it was measured.
-const ROUND_MIN_S: f64 = 0.010;
+pub(super) const ROUND_MIN_S: f64 = 0.010;
 
 #[cfg(test)]
 mod tests {

@@ -74,8 +74,8 @@ impl Knee {
         } else {
             self.flow.queue.delay_s
         };
-        let is_stale =
-            Mechanism::StaleWindow.acts(since_report_s > STALE_S && !self.mode.is_start());
+        let is_stale = Mechanism::StaleWindow
+            .acts(since_report_s > extremes::PATH_WINDOW_S && !self.mode.is_start());
         if is_stale {
             // What is known of the path is old: the rate is kept as a guess.
             self.flow.look_again(now_s);
@@ -227,9 +227,6 @@ impl Controller for Knee {
 /// Without a report for this many rounds, CUBIC's window stops growing: what was sent meanwhile is not
 /// known to have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
-/// After this long without a report the window is validated anew: the window over which the base delay
-/// is the minimum is as long, so nothing measured is left by then.
-const STALE_S: f64 = extremes::PATH_WINDOW_S;
 /// A round-trip time of this part of such a silence is that of a packet sent before it.
 const SENT_IN_SILENCE: f64 = 0.5;
 /// An application that uses less than this part of the window, and no more than a few packets as commands and

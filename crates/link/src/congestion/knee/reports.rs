@@ -37,7 +37,7 @@ impl Reports {
     /// A report came over a path with the base RTT `base_s`.
     pub(super) fn on_report(&mut self, digest: &Digest<'_>, base_s: f64, now_s: f64) {
         if self.gap_has_begun && !digest.app_limited {
-            let gap_max_s = GAP_ROUND_TRIPS * base_s + GAP_MAX_S;
+            let gap_max_s = GAP_ROUND_TRIPS * base_s + GAP_S;
             let gap_s = self.since_s(now_s).min(gap_max_s);
             let window_s = GAP_WINDOW_S.max(WINDOW_ROUND_TRIPS * base_s);
             self.gap.insert(gap_s, now_s, window_s);
@@ -71,8 +71,7 @@ impl Reports {
 
     /// For how long to go on sending without a report, in seconds.
     pub(super) fn silence_s(&self, base_s: f64) -> f64 {
-        let gap_s =
-            Mechanism::ReportGap.value(self.gap.get().unwrap_or(0.0).max(GAP_MIN_S), GAP_MIN_S);
+        let gap_s = Mechanism::ReportGap.value(self.gap.get().unwrap_or(0.0).max(GAP_S), GAP_S);
         interval_s(base_s) + gap_s
     }
 }
@@ -84,12 +83,10 @@ pub(super) fn interval_s(base_s: f64) -> f64 {
 
 /// Reports of the peer in a round trip, without more for lost ones.
 const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
-/// The sender goes on without a report for this long at least.
-const GAP_MIN_S: f64 = 0.3;
-/// ... and for this many round trips and this much longer at most, if the time between two reports was as long
-/// before, within [`GAP_WINDOW_S`]: bursts of losses take reports, too.
+/// The sender goes on without a report for this long at least. At most it goes on for [`GAP_ROUND_TRIPS`] longer, if the
+/// time between two reports was as long within [`GAP_WINDOW_S`]: bursts of losses take reports, too.
+const GAP_S: f64 = 0.3;
 const GAP_ROUND_TRIPS: f64 = 2.0;
-const GAP_MAX_S: f64 = 0.3;
 const GAP_WINDOW_S: f64 = 10.0;
 
 #[cfg(test)]
@@ -103,7 +100,7 @@ mod tests {
         for at_s in [1.0, 1.1, 1.2] {
             reports.on_report(&report, 0.1, at_s);
         }
-        assert_eq!(reports.silence_s(0.8), 0.1 + GAP_MIN_S);
+        assert_eq!(reports.silence_s(0.8), 0.1 + GAP_S);
         reports.on_report(&report, 0.1, 1.6);
         let silence_s = reports.silence_s(0.8);
         assert!((silence_s - 0.5).abs() < 1e-9, "{silence_s}");
@@ -121,7 +118,7 @@ mod tests {
             ..Digest::default()
         };
         reports.on_report(&idle, 0.1, 1.5);
-        assert_eq!(reports.silence_s(0.8), 0.1 + GAP_MIN_S);
+        assert_eq!(reports.silence_s(0.8), 0.1 + GAP_S);
     }
 
     #[test]

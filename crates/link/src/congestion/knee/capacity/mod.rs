@@ -14,7 +14,7 @@ mod train;
 use std::collections::VecDeque;
 
 use self::delivered::Delivered;
-pub(super) use self::train::{TRAIN_PACKETS_MAX, Trains, packets_to_time};
+pub(super) use self::train::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, Trains, packets_to_time};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::{Arrival, Digest};
 

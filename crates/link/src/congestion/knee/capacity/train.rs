@@ -169,6 +169,8 @@ pub(in super::super) fn packets_to_time(rate: f64, packet: f64) -> f64 {
 
 /// A train should take this long at the bottleneck: well above the receiver's timer.
 const TRAIN_TIME_S: f64 = 0.001_5;
+/// Packets of a train after the first at least: half of the usual threshold's worth of queue, and more.
+pub(in super::super) const TRAIN_PACKETS_MIN: f64 = 16.0;
 /// Packets of a train after the first at most: 1.5 ms of 2 Gbit/s. More would be a burst that shallow queues drop.
 pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
 /// Two packets of a train are compared if their numbers are so far apart at least: the receiver's timer may bring

@@ -3,7 +3,7 @@
 //! In: the losses of each round. Out: the cleanest round, and whether the newest exceeds it beyond
 //! chance. A path that loses by itself loses the same part of each round, and congestion only adds to it.
 
-use super::{Floor, Tally};
+use super::{Floor, RARE_DEVIATIONS, Tally};
 
 /// The cleanest round so far.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ fn is_far_more(round: &Tally, cleanest: &Tally, floor: &Floor) -> bool {
     let loss = round.and(cleanest).rate();
     let of_one = loss * (1.0 - loss) * floor.dispersion(loss);
     let variance = of_one * (1.0 / round.packets + 1.0 / cleanest.packets);
-    more > FAR * (1.0 - cleanest.rate()) && more > DEVIATIONS * variance.sqrt()
+    more > FAR * (1.0 - cleanest.rate()) && more > RARE_DEVIATIONS * variance.sqrt()
 }
 
 /// A round of fewer packets is counted with the next.
@@ -42,8 +42,6 @@ const PACKETS_MIN: f64 = 32.0;
 /// A round loses far more if this part of what the cleanest round lets arrive is missing. Trains that overflow a short
 /// queue are a quarter of a round at most.
 const FAR: f64 = 0.25;
-/// Standard deviations beyond which it is no chance: start-up compares some six rounds.
-const DEVIATIONS: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 //! In: the counts of [`Floor`]. Out: verdicts, each for another question: whether the sender must slow down, whether
 //! the newest losses call for it, and whether CUBIC would.
 
-use super::{Floor, learn::NEARLY_NOTHING, tally::Tally};
+use super::{Floor, UNLIKELY_DEVIATIONS, learn::NEARLY_NOTHING, tally::Tally};
 use crate::congestion::knee::Mechanism;
 
 impl Floor {
@@ -50,7 +50,7 @@ impl Floor {
     /// What may be lost beyond the floor: little, and as much as the floor is uncertain.
     pub(super) fn tolerance(&self) -> f64 {
         let deviation = (self.variance() / self.estimate.divisor()).sqrt();
-        TOLERANCE * (1.0 - self.loss()) + TOLERANCE_DEVIATIONS * deviation
+        EXCESS * (1.0 - self.loss()) + UNLIKELY_DEVIATIONS * deviation
     }
 
     /// Whether the newest packets lose more than the floor allows, by `losses_min` at least.
@@ -87,13 +87,14 @@ impl Floor {
 
 /// Losses are excessive beyond this fraction of what should arrive: the loss that a sender alone on a path
 /// with a queue may cause (`bench fair`).
-const EXCESS: f64 = 0.02;
+/// No smaller excess is looked for, nor is it worth an experiment.
+pub(in super::super) const EXCESS: f64 = 0.02;
 /// ... in this many runs: one burst of losses is no excess, however long.
 pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
 /// ... unless this fraction is lost: then losses are so dense that they make one run.
 const LOSS_OF_ONE_RUN: f64 = 0.7;
 /// Fewer packets show no excess.
-const EXCESS_PACKETS_MIN: f64 = 8.0;
+pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
 /// Standard deviations beyond the floor that are no chance. The test runs with every report, so a limit
 /// of two or three would be passed by chance every few seconds.
 const EXCESS_DEVIATIONS: f64 = 4.0;
@@ -108,10 +109,6 @@ const ONE_LOSS: f64 = 1.0;
 /// Where the floor is nearly nothing, as many losses again as it lets expect are no sign.
 const FLOOR_ALLOWANCE: f64 = 2.0;
 
-/// An excess below this fraction of what should arrive is not looked for.
-const TOLERANCE: f64 = 0.02;
-/// ... nor one within this many standard deviations of what the floor is known to.
-const TOLERANCE_DEVIATIONS: f64 = 2.0;
 /// Decision limit of the cumulative sum, in units of variance / tolerance; see
 /// [`has_surplus`](Floor::has_surplus).
 const SURPLUS_LIMIT: f64 = 5.0;

@@ -5,7 +5,7 @@
 //! congestion only adds loss.
 
 use super::{
-    Floor,
+    EXCESS, Floor, RARE_DEVIATIONS, UNLIKELY_DEVIATIONS,
     tally::{Runs, Tally},
 };
 use crate::congestion::knee::Mechanism;
@@ -24,7 +24,7 @@ impl Estimate {
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
             loss: remembered.unwrap_or(0.0),
-            packets: remembered.map_or(0.0, |_| REMEMBERED_PACKETS),
+            packets: remembered.map_or(0.0, |_| WEAK_PACKETS),
         }
     }
 
@@ -62,7 +62,7 @@ impl Estimate {
         if Mechanism::BoundFloor.acts(tally.packets >= KNOWN_MIN) {
             let run = runs.mean.max(1.0);
             let count = tally.losses / run;
-            let slack = run * (BOUND_SLACK + BOUND_DEVIATIONS * count.sqrt());
+            let slack = run * (BOUND_SLACK + RARE_DEVIATIONS * count.sqrt());
             self.loss = self.loss.min((tally.losses + slack) / tally.packets);
         }
     }
@@ -94,9 +94,9 @@ impl Floor {
         } = self.since_cut;
         let floor = self.loss();
         let variance = packets * floor * (1.0 - floor) * self.dispersion(floor);
-        let chance = EXPECTED_DEVIATIONS * variance.sqrt();
+        let chance = RARE_DEVIATIONS * variance.sqrt();
         let expected = floor * packets + self.runs.mean + chance;
-        if losses <= expected.max(EXPECTED_MIN * packets) {
+        if losses <= expected.max(EXCESS * packets) {
             self.learn(f64::INFINITY);
         }
     }
@@ -108,7 +108,7 @@ impl Floor {
         let Tally {
             packets, losses, ..
         } = self.since_cut;
-        let chance = NEAR_DEVIATIONS * (packets * self.variance()).sqrt();
+        let chance = UNLIKELY_DEVIATIONS * (packets * self.variance()).sqrt();
         if losses <= (self.loss() + NEARLY_NOTHING) * packets + chance {
             self.learn(f64::INFINITY);
         }
@@ -163,24 +163,17 @@ pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 const PACKETS_MAX: f64 = 3000.0;
 /// Packets behind the floor at least, wherever the count divides.
 const PACKETS_MIN: f64 = 20.0;
-/// A floor remembered from an earlier connection weighs as much as this many packets: the path may lose
-/// otherwise now.
-const REMEMBERED_PACKETS: f64 = 200.0;
+/// Weak evidence of the floor weighs as much as this many packets at most, a fifteenth of what the floor is ever based on.
+/// A floor of an earlier connection is weak, since the path may lose otherwise now. What start-up loses is weak, since
+/// some of it may be our own doing.
+pub(in super::super) const WEAK_PACKETS: f64 = 200.0;
 /// A floor from fewer packets is uncertain, and fewer do not bound it.
 const KNOWN_MIN: f64 = 400.0;
 /// A count to be taken for the floor has this many packets at least.
 const LONG_MIN: f64 = 500.0;
-/// The floor is bounded by a count of losses plus this many runs and standard deviations: three without
-/// a single loss are what 95 % confidence takes (the rule of three), three deviations 99.9 %.
+/// The floor is bounded by a count of losses plus this many runs, and as many as chance explains: three without a single
+/// loss are what 95 % confidence takes (the rule of three).
 const BOUND_SLACK: f64 = 3.0;
-const BOUND_DEVIATIONS: f64 = 3.0;
-/// Standard deviations within which a count is what the floor lets expect.
-const EXPECTED_DEVIATIONS: f64 = 3.0;
-/// A rise of the floor to this loss is never worth an experiment.
-const EXPECTED_MIN: f64 = 0.02;
-/// Standard deviations within which a count is near the floor. Fewer than above, since such a count follows
-/// a cut for loss.
-const NEAR_DEVIATIONS: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,10 @@ mod learn;
 mod tally;
 
 pub(super) use self::{
-    cleanest::Cleanest, excess::EXCESS_RUNS, learn::NEARLY_NOTHING, tally::Tally,
+    cleanest::Cleanest,
+    excess::{EXCESS, EXCESS_PACKETS_MIN, EXCESS_RUNS},
+    learn::{NEARLY_NOTHING, WEAK_PACKETS},
+    tally::Tally,
 };
 use self::{learn::Estimate, tally::Runs};
 use crate::congestion::Resolved;
@@ -188,6 +191,12 @@ impl Floor {
         assumed * (1.0 - assumed) * dispersion
     }
 }
+
+/// A deviation of this many standard deviations is hardly chance: one test in twenty exceeds it. For counts after a cut,
+/// and for experiments, which cost rate as long as they run.
+pub(super) const UNLIKELY_DEVIATIONS: f64 = 2.0;
+/// A deviation of this many is no chance: one test in four hundred exceeds it. For tests that run often.
+const RARE_DEVIATIONS: f64 = 3.0;
 
 /// Packets after which the count of the longer past begins anew. More bound the floor more tightly, fewer
 /// forget sooner what the path once lost.

@@ -106,7 +106,7 @@ impl Compete {
             };
             flow.begin_round(now_s);
         }
-        if Mechanism::EmptyRounds.acts(self.empty_rounds >= EMPTY_ROUNDS) {
+        if Mechanism::EmptyRounds.acts(self.empty_rounds >= EMPTY_TIMES) {
             return Next::Grow;
         }
         if Mechanism::CompeteTest.acts(now_s >= self.test_at_s) {
@@ -135,8 +135,8 @@ impl Compete {
             return Next::Stay;
         }
         self.empty_tests = if is_empty { self.empty_tests + 1 } else { 0 };
-        if self.empty_tests >= EMPTY_TESTS
-            || is_empty && !Mechanism::TwoTests.acts(self.empty_tests < EMPTY_TESTS)
+        if self.empty_tests >= EMPTY_TIMES
+            || is_empty && !Mechanism::TwoTests.acts(self.empty_tests < EMPTY_TIMES)
         {
             flow.window = test.window * flow.base_s() / flow.rtt_s();
             flow.mark_cut(now_s);
@@ -189,10 +189,9 @@ const TEST_ROUNDS: f64 = 2.0;
 /// Without any fresh view of the queue a test ends after this many rounds and this time.
 const TEST_ROUNDS_MAX: f64 = 5.0;
 const TEST_GRACE_S: f64 = 1.0;
-/// Tests in a row that must find the queue empty, and rounds that must without a test: after a loss
-/// that all flows share the queue is empty for an instant, though nobody has left.
-const EMPTY_TESTS: u32 = 2;
-const EMPTY_ROUNDS: u32 = 2;
+/// Tests in a row that must find the queue empty, and rounds in a row without a test. After a loss that all flows share
+/// the queue is empty for an instant, though no flow has left.
+const EMPTY_TIMES: u32 = 2;
 /// The second test comes after this part of the interval: long enough that a loss shared with others is
 /// over, short enough that capacity which others have left is soon used.
 const SECOND_TEST_AFTER: f64 = 0.3;

@@ -5,7 +5,7 @@
 //! route has become longer.
 
 use super::{
-    super::flow::{DRAIN_RATE_MIN, DRAINED, Flow},
+    super::flow::{DRAIN_RATE_MIN, DRAINED, Flow, ROUND_MIN_S},
     next::{Next, SeemingQueue, Series},
 };
 use crate::congestion::knee::Mechanism;
@@ -134,7 +134,7 @@ impl Drain {
         } else {
             1.0 - ours
         };
-        let patience_s = PATIENCE * base_s.max(PATIENCE_BASE_MIN_S) + queue_s + queue_s / spare;
+        let patience_s = PATIENCE * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
         // Judged by packets that crossed the path then; none do while the application is idle.
         flow.queue.sent_s + base_s > self.cut_s + patience_s
     }
@@ -183,8 +183,6 @@ const FLOOR_PACKETS: f64 = 200.0;
 const HOLD_ROUNDS: f64 = 2.0;
 /// The cut is felt after a base RTT; a quarter more is for the report and the sampling of the queue.
 const PATIENCE: f64 = 1.25;
-/// On a shorter path reports and timers take this long.
-const PATIENCE_BASE_MIN_S: f64 = 0.010;
 /// A drain that is repeated goes down to this fraction of the window at most: a long queue is mostly
 /// that of others, who do not make room for us.
 const AGAIN_MIN: f64 = 0.5;

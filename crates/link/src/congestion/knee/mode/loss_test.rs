@@ -11,7 +11,11 @@
 //! is the floor.
 
 use super::{
-    super::{cubic::Cubic, floor::Tally, flow::Flow},
+    super::{
+        cubic::Cubic,
+        floor::{EXCESS, EXCESS_PACKETS_MIN, Tally, UNLIKELY_DEVIATIONS},
+        flow::Flow,
+    },
     next::{LossySign, Next},
 };
 use crate::congestion::knee::Mechanism;
@@ -129,7 +133,7 @@ impl LossTest {
     fn passed_before_cut(&self, flow: &Flow) -> f64 {
         let lost = &self.before.lost;
         let gain = (delivered(flow.floor.loss()) / delivered(lost.rate())).ln();
-        let chance = CERTAIN_DEVIATIONS * variance(flow, lost).sqrt();
+        let chance = UNLIKELY_DEVIATIONS * variance(flow, lost).sqrt();
         if Mechanism::PassedBeforeCut.acts(gain > chance) {
             (-gain).exp()
         } else {
@@ -143,13 +147,13 @@ impl LossTest {
             return self.undo(flow, now_s);
         }
         let packets = flow.floor.since_cut.packets;
-        let patience_s = CUT_PATIENCE_S + CUT_PATIENCE_ROUNDS * flow.round_s();
+        let patience_s = SLOW_S + CUT_PATIENCE_ROUNDS * flow.round_s();
         let is_late = now_s - self.began_s > patience_s;
-        let wanted = (flow.window / flow.packet).clamp(CUT_PACKETS_MIN, CUT_PACKETS_MAX);
+        let wanted = (flow.window / flow.packet).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
         if packets < wanted && !is_late {
             return Next::Stay;
         }
-        if excess_is_gone(flow, self.before.lost.rate()) || packets < TELLING_PACKETS_MIN {
+        if excess_is_gone(flow, self.before.lost.rate()) || packets < EXCESS_PACKETS_MIN {
             if Mechanism::LearnAfterCut.acts(true) {
                 flow.floor.learn_near();
             }
@@ -213,10 +217,10 @@ impl Experiment {
     /// What it has shown after `since_s` seconds, if that is beyond chance or has taken too long.
     fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
         let packets = flow.floor.since_cut.packets;
-        let packets_min = if !Mechanism::FewPackets.acts(since_s >= EXPERIMENT_FEW_S) {
+        let packets_min = if !Mechanism::FewPackets.acts(since_s >= SLOW_S) {
             EXPERIMENT_PACKETS
         } else {
-            EXPERIMENT_PACKETS_MIN
+            JUDGED_PACKETS_MIN
         };
         if packets < packets_min {
             return None;
@@ -226,10 +230,10 @@ impl Experiment {
         let gain = (delivered(lost.rate()) / delivered(loss_before)).ln();
         let variance = variance(flow, &self.lost_before) + variance(flow, lost);
         let telling = telling_gain(flow, loss_before);
-        let is_certain = (gain - telling).abs() > CERTAIN_DEVIATIONS * variance.sqrt();
+        let is_certain = (gain - telling).abs() > UNLIKELY_DEVIATIONS * variance.sqrt();
         let patience_s = if Mechanism::ExperimentPatience.acts(packets >= self.lost_before.packets)
         {
-            EXPERIMENT_LARGE_S
+            EXPERIMENT_MAX_S / 2.0
         } else {
             EXPERIMENT_MAX_S
         };
@@ -274,7 +278,7 @@ fn window_that_passed(flow: &Flow, lost: &Tally) -> f64 {
 /// Whether the cut took away at least half of the losses beyond the floor.
 fn excess_is_gone(flow: &Flow, loss_at_cut: f64) -> bool {
     let floor = flow.floor.loss();
-    let excess_before = (loss_at_cut - floor).max(FEW / GONE * (1.0 - floor));
+    let excess_before = (loss_at_cut - floor).max(EXCESS / GONE * (1.0 - floor));
     let excess = flow.floor.since_cut.rate() - floor;
     excess <= GONE * excess_before && !flow.floor.is_exceeded()
 }
@@ -288,7 +292,7 @@ fn loss_is_known(flow: &Flow) -> bool {
 
 /// Variance of the logarithm of the fraction delivered.
 fn variance(flow: &Flow, lost: &Tally) -> f64 {
-    let loss = lost.rate().max(LOSS_SEEN_MIN);
+    let loss = lost.rate().max(FRACTION_MIN);
     let odds = loss / delivered(loss);
     odds * Mechanism::DispersionMax.value(
         flow.floor.dispersion(loss).min(DISPERSION_MAX),
@@ -304,7 +308,7 @@ fn telling_gain(flow: &Flow, loss: f64) -> f64 {
 
 /// The fraction delivered, large enough to divide by.
 fn delivered(loss: f64) -> f64 {
-    (1.0 - loss).max(DELIVERED_MIN)
+    (1.0 - loss).max(FRACTION_MIN)
 }
 
 /// A cut goes to this fraction of what passed: a tenth less empties a queue of one bandwidth-delay product
@@ -313,35 +317,25 @@ const OF_PASSED: f64 = 0.9;
 
 /// A cut that takes away this part of the losses beyond the floor has helped.
 const GONE: f64 = 0.5;
-/// A cut may come at the first losses: then this fraction more, of others that share the limit, is few.
-const FEW: f64 = 0.02;
-/// A cut is judged by a window's packets, but at least and at most by this many: fewer show nothing of a
-/// loss of a few percent, more only take time.
-const CUT_PACKETS_MIN: f64 = 16.0;
+/// A cut is judged by a window's packets, but at most by [`CUT_PACKETS_MAX`], since more only take time. A cut and an
+/// experiment are judged by this many at least: fewer show nothing of a loss of a few percent.
+const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
-/// ... and after this time and this many rounds by whatever has come: a slow path must not hold the
-/// state for ever.
-const CUT_PATIENCE_S: f64 = 3.0;
+/// After this time a slow path counts as one: an experiment is judged by few packets, and a cut, after
+/// [`CUT_PATIENCE_ROUNDS`] more, by whatever has come.
+const SLOW_S: f64 = 3.0;
 const CUT_PATIENCE_ROUNDS: f64 = 2.0;
-/// With fewer packets than this no experiment begins.
-const TELLING_PACKETS_MIN: f64 = 8.0;
 
 /// An experiment sends at the rate divided by this. More would show more of a bottleneck shared with
 /// others, and cost more rate where the path is to blame.
 const EXPERIMENT_DIVISOR: f64 = 4.0;
-/// Packets of an experiment: fewer only after [`EXPERIMENT_FEW_S`], and never fewer than
-/// [`EXPERIMENT_PACKETS_MIN`].
+/// Packets of an experiment: fewer only after [`SLOW_S`], and never fewer than
+/// [`JUDGED_PACKETS_MIN`].
 const EXPERIMENT_PACKETS: f64 = 64.0;
-const EXPERIMENT_PACKETS_MIN: f64 = 16.0;
-const EXPERIMENT_FEW_S: f64 = 3.0;
 /// An experiment ends after this time even if chance may explain its result, since it costs three quarters
-/// of the rate.
+/// of the rate. It ends after half of the time once it has as many packets as it is compared with: more add little, as
+/// the other half of the variance stays.
 const EXPERIMENT_MAX_S: f64 = 5.0;
-/// ... and sooner once it has as many packets as it is compared with: more add little, as the other
-/// half of the variance stays.
-const EXPERIMENT_LARGE_S: f64 = 2.5;
-/// Standard deviations between the gain and the telling one that chance does not explain: 95 %.
-const CERTAIN_DEVIATIONS: f64 = 2.0;
 /// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
 /// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
 const GAIN: f64 = 0.1;
@@ -356,10 +350,9 @@ const DEVIATION_PART: f64 = 0.5;
 /// Bursts make the variance this many times that of independent losses at most: otherwise an experiment in
 /// bursts of fifty packets would never be certain.
 const DISPERSION_MAX: f64 = 20.0;
-/// An experiment without a loss has the variance of one with this loss, not none.
-const LOSS_SEEN_MIN: f64 = 0.01;
-/// The fraction delivered is this at least wherever it divides.
-const DELIVERED_MIN: f64 = 0.01;
+/// The fraction delivered is this at least wherever it divides. So is the loss where its variance counts: an experiment
+/// without a loss has the variance of one with this loss, not none.
+const FRACTION_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@
 
 use super::{
     super::{
-        capacity::{TRAIN_PACKETS_MAX, packets_to_time},
+        capacity::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time},
         flow::{DRAIN_RATE_MIN, Flow},
     },
     next::{Finding, Next, SeemingQueue, Series},
@@ -215,8 +215,6 @@ const TEST_PACKETS: f64 = 16.0;
 const STRIDE_PACKETS: f64 = 128.0;
 const STRIDE_MAX: f64 = 16.0;
 const TRAIN_STRIDES: f64 = 3.0;
-/// Half a threshold's worth of queue, at least.
-const TRAIN_PACKETS_MIN: f64 = 16.0;
 /// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
 /// together.
 const LINE_MAX: f64 = 1.5;

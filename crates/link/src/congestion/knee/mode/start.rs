@@ -13,8 +13,8 @@
 
 use super::{
     super::{
-        capacity::{TRAIN_PACKETS_MAX, packets_to_time},
-        floor::{Cleanest, EXCESS_RUNS, Tally},
+        capacity::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time},
+        floor::{Cleanest, EXCESS_RUNS, Tally, WEAK_PACKETS},
         flow::{Flow, PACKET_GUESS},
     },
     next::{LossySign, Next, Series},
@@ -120,7 +120,7 @@ impl Start {
             flow.floor.end_first_round(now_s);
         }
         if Mechanism::FirstRound
-            .acts(self.first_window / flow.base_s() <= FAR_BELOW * train_rate(flow))
+            .acts(self.first_window / flow.base_s() <= train_rate(flow) / EIGHTFOLD)
         {
             flow.floor.learn_first();
         }
@@ -130,8 +130,8 @@ impl Start {
     fn is_lossy(&self, flow: &Flow) -> bool {
         !is_far_below_train(flow)
             && self.rounds >= ROUNDS_BEFORE_CUT
-            && flow.window >= GROWTH_BEFORE_CUT * self.first_window
-            && flow.floor.packets_since_first_round() >= PACKETS_BEFORE_CUT
+            && flow.window >= FAR_ABOVE * self.first_window
+            && flow.floor.packets_since_first_round() >= FIRST_TRAIN_MIN
             && Mechanism::LossEndsStart.acts(flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE))
     }
 
@@ -149,11 +149,11 @@ impl Start {
     fn later_train(&self, flow: &Flow) -> Option<usize> {
         let Some(train) = flow.capacity.trains.newest() else {
             return Mechanism::TrainAgain
-                .acts(self.rounds >= ROUNDS_WITHOUT_TRAIN)
-                .then_some(LATER_TRAIN_MIN as usize);
+                .acts(self.rounds >= ROUNDS_BEFORE_CUT)
+                .then_some(TRAIN_PACKETS_MIN as usize);
         };
         let length =
-            packets_to_time(train.rate, flow.packet).clamp(LATER_TRAIN_MIN, TRAIN_PACKETS_MAX);
+            packets_to_time(train.rate, flow.packet).clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX);
         let is_wanted = train.rate > TRAIN_WANTED_ABOVE * flow.rate()
             && flow.window >= TRAINS_PER_WINDOW * length * flow.packet;
         Mechanism::LaterTrains
@@ -169,7 +169,7 @@ impl Start {
         let drowned = drowned.filter(|_| Mechanism::DrownedRound.acts(!is_far_below_train(flow)));
         let is_clean = flow.floor.since_cut.rate() <= FLOOR_MAX && !flow.floor.is_exceeded();
         if Mechanism::LearnInStart.acts(flow.queue_is_empty() && !is_flat && is_clean) {
-            flow.floor.learn(LEARNED_PACKETS_MAX);
+            flow.floor.learn(WEAK_PACKETS);
         }
         self.rounds += 1;
         self.delivered_before = delivered;
@@ -262,43 +262,33 @@ fn is_far_below_train(flow: &Flow) -> bool {
 }
 
 /// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of
-/// queue at 10 Mbit/s.
+/// queue at 10 Mbit/s. Losses among fewer packets after the first round say little: one that overtakes a train makes the
+/// others seem lost.
 const FIRST_TRAIN_MIN: f64 = 32.0;
 /// ... where a remembered capacity asks for more: 1.5 ms of 1 Gbit/s.
 const FIRST_TRAIN_MAX: f64 = 128.0;
-/// Packets of a train after the first.
-const LATER_TRAIN_MIN: f64 = 16.0;
 /// A later train is worth sending while the last one showed more than this multiple of the rate: growth
 /// needs a new estimate only while there is far to go.
 const TRAIN_WANTED_ABOVE: f64 = 2.0;
 /// The window holds this many trains: a train that made up more of it would be all of the traffic.
 const TRAINS_PER_WINDOW: f64 = 4.0;
-/// Rounds after which a train that was never measured, since too much of it was lost, is sent again.
-const ROUNDS_WITHOUT_TRAIN: u32 = 2;
 
 /// The first round is over when the window has grown by this factor.
 const FIRST_ROUND_GROWTH: f64 = 2.0;
-/// What the first round loses at this fraction of what a train shows, or less, the path loses.
-const FAR_BELOW: f64 = 1.0 / 8.0;
-/// While a train shows more than this multiple of the present rate, losses cannot be our doing.
+/// While a train shows more than this multiple of the present rate, losses cannot be our doing. Nor is a part that was
+/// lost at the first window, too, before the window has grown by this factor.
 const FAR_ABOVE: f64 = 4.0;
 /// Otherwise a floor is learned only up to this loss: beyond, a crowd that starts together is taken for
 /// a lossy path.
 const FLOOR_MAX: f64 = 0.125;
-/// What start-up shows of the floor weighs as much as this many packets at most, since some of the loss
-/// may be our own doing. A fifteenth of what the floor is ever based on.
-const LEARNED_PACKETS_MAX: f64 = 200.0;
 
 /// Start-up ends at once if losses exceed the floor by this fraction, in this many runs. Less may be
 /// chance while the floor is hardly known, and ending too early costs many rounds of slow growth.
 const EXCESS_AT_ONCE: f64 = 0.10;
 const RUNS_AT_ONCE: f64 = 8.0;
-/// ... after this many rounds, and packets after the first round, since the first ones say little: one that overtakes
-/// a train makes the others seem lost.
+/// ... after this many rounds. Then a first train that was never measured, since too much of it was lost, is sent again,
+/// too.
 const ROUNDS_BEFORE_CUT: u32 = 2;
-const PACKETS_BEFORE_CUT: f64 = 32.0;
-/// ... and after this growth: a part that was lost at a fourth of the rate, too, was not lost by the rate.
-const GROWTH_BEFORE_CUT: f64 = 4.0;
 /// No path loses more by itself.
 const PATH_LOSS_MAX: f64 = 0.75;
 /// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
@@ -312,7 +302,8 @@ const FLAT_ROUNDS: u32 = 3;
 /// good to about a tenth, and beyond the capacity every packet is queue.
 const OF_SHOWN: f64 = 0.9;
 /// Growth in a round trip while there is far to go: an unknown path of 1 Gbit/s and 1 s is 2600 times the
-/// first window, which takes doubling eleven round trips.
+/// first window, which takes doubling eleven round trips. What the first round loses at the inverse of this, as a part
+/// of what a train shows, the path loses.
 const EIGHTFOLD: f64 = 8.0;
 /// Growth by this many bytes for each that is resolved: under pacing x-fold growth a round trip solves
 /// ln x = gain / x, so these are 8 ln 8 and 2 ln 2.

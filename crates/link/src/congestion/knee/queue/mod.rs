@@ -187,11 +187,10 @@ impl Queue {
     /// The threshold of start-up, where the usual one is `threshold_s`. The base delay is what a few packets at a low rate had
     /// at best: on a path that jitters others take longer, the more of them the longer, and wait in no queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
-        threshold_s
-            + Mechanism::StartJitter.value(
-                self.delays.jitter_s().min(JITTER_MAX * self.base_rtt_s()),
-                0.0,
-            )
+        // The jitter counts for twice the usual part of the base RTT at most.
+        let jitter_max_s = 2.0 * VISIBLE_PART * self.base_rtt_s();
+        let jitter_s = self.delays.jitter_s().min(jitter_max_s);
+        threshold_s + Mechanism::StartJitter.value(jitter_s, 0.0)
     }
 
     /// Whether packets sent since the last cut show a queue beyond the threshold.
@@ -223,7 +222,8 @@ impl Queue {
 
     /// Packets that take `packet_s` each were lost before the queue reached the threshold: it is shallower than that.
     pub(super) fn lower_threshold(&mut self, packet_s: f64) {
-        let least_s = SHALLOWEST_S.max(SHALLOWEST_PACKETS * packet_s);
+        // Half of the packets that the usual threshold allows for.
+        let least_s = SHALLOWEST_S.max(THRESHOLD_PACKETS / 2.0 * packet_s);
         self.threshold_cap_s = (SHALLOW_PART * self.delay_s).max(least_s);
     }
 
@@ -270,8 +270,6 @@ const VISIBLE_MIN_S: f64 = 0.002;
 /// The threshold of queueing delay is this many packets' sending times at least: on a slow line a
 /// queue of a few packets is there by chance. At 10 Mbit/s that makes 7 ms.
 const THRESHOLD_PACKETS: f64 = 6.0;
-/// Start-up leaves this part of the base RTT to jitter at most: twice the usual threshold.
-const JITTER_MAX: f64 = 1.0 / 8.0;
 /// Up to this part of the threshold the queue counts as empty. The rest keeps jitter from turning a drain
 /// that ends into growth that ends.
 const EMPTY_PART: f64 = 0.5;
@@ -286,8 +284,6 @@ const SHALLOW_PART: f64 = 0.5;
 /// The threshold of queueing delay never goes below this: a shorter queue cannot be told from the noise of
 /// receive times.
 const SHALLOWEST_S: f64 = 0.000_3;
-/// ... nor below this many packets' sending times, half of what the usual threshold allows for.
-const SHALLOWEST_PACKETS: f64 = 3.0;
 /// A bound of the threshold is no lower than this multiple of the jitter. Growth would end at every jump of a delay, and a path
 /// that has dropped packets once would lose its rate drain by drain.
 const ABOVE_JITTER: f64 = 1.25;
