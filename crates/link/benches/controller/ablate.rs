@@ -237,7 +237,7 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
         "bucket 500 ms, loss 0.1",
     ];
     add("policer", alone::policer(), &policers);
-    let cubics = ["1 CUBIC, 0.5 BDP", "2 CUBIC, 1 BDP"];
+    let cubics = ["1 CUBIC, 0.5 BDP", "2 CUBIC, 1 BDP", "4 CUBIC, 1 BDP"];
     add("beside", company::beside_cubic(), &cubics);
     add(
         "visited",
@@ -257,6 +257,7 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
     );
     add("policer, CUBIC", company::policer_with_cubic(), &[]);
     let bursts = [
+        "20 ms, loss 0.01 in bursts of 10",
         "20 ms, loss 0.1 in bursts of 50",
         "100 ms, loss 0.01 in bursts of 10",
     ];
@@ -346,7 +347,7 @@ fn sequence_cells() -> Vec<Cell<Vec<Figure>>> {
     rows.into_iter().map(cell).collect()
 }
 
-const ALONE: [&str; 11] = [
+const ALONE: [&str; 12] = [
     "100 Mbit/s, 1 ms, 1 BDP, 0 %",
     "100 Mbit/s, 20 ms, 0.5 BDP, 0.1 %",
     "100 Mbit/s, 100 ms, 0.1 BDP, 0 %",
@@ -354,6 +355,7 @@ const ALONE: [&str; 11] = [
     "100 Mbit/s, 100 ms, 1 BDP, 0 %",
     "100 Mbit/s, 100 ms, 1 BDP, 30 %",
     "100 Mbit/s, 100 ms, 1 BDP, 64 %",
+    "100 Mbit/s, 600 ms, 4 BDP, 64 %",
     "10 Mbit/s, 1 ms, 0.5 BDP, 0 %",
     "10 Mbit/s, 1 ms, 1 BDP, 50 %",
     "10 Mbit/s, 20 ms, 0.1 BDP, 10 %",
