@@ -207,9 +207,13 @@ fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// A bench of the link, which needs the simulator and its switches.
+/// A bench of the link, which needs the simulator. That of the controller needs the switches of its parts, too.
 fn of_link(name: &str, arguments: &[String]) -> Command {
-    let mut command = cargo(["bench", "-p", "link", "--features", "ablation"]);
+    let features = match name {
+        "controller" => "ablation",
+        _ => "sim",
+    };
+    let mut command = cargo(["bench", "-p", "link", "--features", features]);
     command.args(["--bench", name, "--"]).args(arguments);
     command
 }
