@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone as _};
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use units::parse_duration;
 
 /// The age of a file: a time before now, or the time since a date.
@@ -41,28 +41,19 @@ impl FromStr for Age {
         if let Ok(time) = parse_duration(text) {
             return Ok(Self::Of(time));
         }
-        if let Ok(time) = DateTime::parse_from_rfc3339(text) {
-            return Ok(Self::Since(time.timestamp()));
+        if let Ok(time) = text.parse::<Timestamp>() {
+            return Ok(Self::Since(time.as_second()));
         }
-        let date = NaiveDate::parse_from_str(text, "%Y-%m-%d");
-        let day = date.map(|it| it.and_time(NaiveTime::MIN));
-        let forms = [
-            "%Y-%m-%d %H:%M",
-            "%Y-%m-%dT%H:%M",
-            "%Y-%m-%d %H:%M:%S",
-            "%Y-%m-%dT%H:%M:%S",
-        ];
-        let mut times = forms
-            .iter()
-            .map(|it| NaiveDateTime::parse_from_str(text, it));
-        let time = day.or_else(|error| times.find_map(Result::ok).ok_or(error));
-        // Where clocks are put back, the first of two times is meant.
-        let time = time
-            .ok()
-            .and_then(|it| Local.from_local_datetime(&it).earliest());
-        time.map(|it| Self::Since(it.timestamp()))
-            .ok_or_else(|| AgeError(text.to_owned()))
+        let time = text.parse().ok();
+        let unix_s = time.and_then(|it| unix_s_of(it, &TimeZone::system()));
+        let unix_s = unix_s.ok_or_else(|| AgeError(text.to_owned()))?;
+        Ok(Self::Since(unix_s))
     }
+}
+
+/// Returns the Unix time of a date in a zone. Of a repeated time, the first counts. A skipped time counts by the clock before it.
+fn unix_s_of(time: DateTime, zone: &TimeZone) -> Option<i64> {
+    zone.to_timestamp(time).ok().map(Timestamp::as_second)
 }
 
 #[cfg(test)]
@@ -87,6 +78,19 @@ mod tests {
         for text in ["", "yesterday", "2026-13-01", "2026-11-01 25:00", "-1d"] {
             let error = text.parse::<Age>().expect_err(text).to_string();
             assert!(error.contains("nor a date such as"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_date_means_one_moment_also_when_clocks_change() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a rule");
+        for (text, unix_s) in [
+            ("2026-03-29 01:30", 1_774_744_200),
+            ("2026-03-29 02:30", 1_774_747_800),
+            ("2026-10-25 02:30", 1_792_888_200),
+        ] {
+            let time = text.parse().expect("a date");
+            assert_eq!(unix_s_of(time, &berlin), Some(unix_s), "{text}");
         }
     }
 }

@@ -9,9 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use chrono::Utc;
 use gatewayd::admin_socket;
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::{
@@ -257,7 +257,7 @@ fn usual_name(peer: &str) -> PathBuf {
         .chars()
         .map(|it| if is_plain(it) { it } else { '_' })
         .collect();
-    let time = Utc::now().format("%Y%m%dT%H%M%SZ");
+    let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     PathBuf::from(format!("longhaul-{peer}-{time}.sqlog"))
 }
 

@@ -11,7 +11,7 @@ pub fn unix_s(time: SystemTime) -> u64 {
 }
 
 /// Seconds since 1970 as `2024-02-29T12:00:00Z`.
-pub(crate) fn utc(unix_s: u64) -> String {
+pub fn utc(unix_s: u64) -> String {
     let seconds = i64::try_from(unix_s).unwrap_or(i64::MAX);
     let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
     format!("{time:.0}")

@@ -10,7 +10,7 @@ mod task;
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use async_nats::jetstream::{AckKind, consumer::PullConsumer};
-use chrono::Utc;
+use jiff::Timestamp;
 use mover::{
     job::Job,
     limit::RateLimit,
@@ -324,7 +324,7 @@ async fn settle(taken: &Taken, kind: AckKind) -> Result<(), QueueError> {
 }
 
 fn now() -> i64 {
-    Utc::now().timestamp()
+    Timestamp::now().as_second()
 }
 
 /// How often sessions without work are looked for.

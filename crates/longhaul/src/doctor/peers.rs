@@ -10,10 +10,12 @@ use std::{
     time::Duration,
 };
 
-use chrono::{DateTime, SecondsFormat};
 use gatewayd::config::Config;
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
-use relay::status::{PeerStatus, Snapshot};
+use relay::{
+    status::{PeerStatus, Snapshot},
+    time::utc,
+};
 
 use super::Findings;
 
@@ -170,12 +172,6 @@ fn silent(
             "run longhaul doctor there; this side waits, as the peer has no endpoint here",
         ),
     }
-}
-
-/// A time for people.
-fn utc(unix_s: u64) -> String {
-    let time = DateTime::from_timestamp(unix_s.cast_signed(), 0).unwrap_or_default();
-    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Datagrams that no peer can have sent.

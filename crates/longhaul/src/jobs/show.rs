@@ -1,6 +1,5 @@
 //! `longhaul jobs ls` and `longhaul jobs show`: how far jobs are, and what was given up.
 
-use chrono::{DateTime, SecondsFormat};
 use fleet::{
     dead::Letter,
     queue::Claim,
@@ -221,8 +220,7 @@ fn described(letter: &Letter) -> String {
 }
 
 fn time(unix_s: i64) -> String {
-    let time = DateTime::from_timestamp_secs(unix_s).unwrap_or_default();
-    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+    relay::time::utc(u64::try_from(unix_s).unwrap_or_default())
 }
 
 const LETTERS_SHOWN_MAX: usize = 20;

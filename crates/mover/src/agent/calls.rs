@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use chrono::Utc;
+use jiff::Timestamp;
 use tokio::{
     process::{Child, Command},
     sync::Notify,
@@ -261,8 +261,8 @@ fn full(root: &[u8], path: &[u8]) -> Vec<u8> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "dates what is written")]
-fn now() -> chrono::DateTime<Utc> {
-    Utc::now()
+fn now() -> Timestamp {
+    Timestamp::now()
 }
 
 const RETRY_FIRST: Duration = Duration::from_secs(10);

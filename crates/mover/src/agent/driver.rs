@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chrono::{DateTime, Local, TimeZone as _, Utc};
+use jiff::{Timestamp, Zoned, tz::TimeZone};
 use tokio::{
     sync::{Notify, watch},
     task::{AbortHandle, JoinError, JoinSet, spawn_blocking},
@@ -140,9 +140,9 @@ pub async fn run(
         let job = Arc::new(job);
         let settled = agent.settle_in(number, &job);
         let last = match &settled {
-            Ok(settled) => settled.last_start,
+            Ok(settled) => settled.last_start.clone(),
             // One that cannot run is tried again like one whose run has failed.
-            Err(_) => Some(Local::now()),
+            Err(_) => Some(Zoned::now()),
         };
         times.push((job.times.clone(), last));
         let resident = match settled {
@@ -166,13 +166,13 @@ pub async fn run(
     {
         return Err(error);
     }
-    let mut table = Timetable::new(times, &Local::now());
+    let mut table = Timetable::new(times, &Zoned::now());
     for (number, _) in broken {
-        table.ended(number, FAILED, &Local::now());
+        table.ended(number, FAILED, &Zoned::now());
     }
     // What was interrupted is gone on with.
     open.into_iter()
-        .for_each(|job| table.asked(job, &Local::now()));
+        .for_each(|job| table.asked(job, &Zoned::now()));
     let notices = Arc::new(Notices::new(places.len()));
     let watch_all = places.iter().enumerate();
     let mut watches: Vec<Option<Watch>> = watch_all
@@ -182,7 +182,7 @@ pub async fn run(
     let mut running = HashMap::new();
     let mut interrupt = std::pin::pin!(interrupt);
     loop {
-        while let Some(number) = table.poll(&Local::now()) {
+        while let Some(number) = table.poll(&Zoned::now()) {
             let (job, runnable) = &mut places[number];
             // What was told until now is for this run.
             if watches[number].as_ref().is_none_or(Watch::is_lost) {
@@ -194,7 +194,7 @@ pub async fn run(
                     Ok(settled) => none.insert(settled.stay(&mut calls)),
                     Err(error) => {
                         agent.fails(number, job, &error);
-                        table.ended(number, FAILED, &Local::now());
+                        table.ended(number, FAILED, &Zoned::now());
                         continue;
                     }
                 },
@@ -203,14 +203,14 @@ pub async fn run(
             running.insert(run.id(), number);
         }
         for number in 0..places.len() {
-            let next = table.next(number).map(|it| it.timestamp());
+            let next = table.next(number).map(|it| it.timestamp().as_second());
             agent.status.waits(number, next);
         }
         tokio::select! {
             () = until(table.due()) => {}
             () = notices.wake.notified() => {
                 for job in notices.take() {
-                    table.noticed(job, &Local::now());
+                    table.noticed(job, &Zoned::now());
                 }
             }
             Some(ended) = runs.join_next_with_id() => {
@@ -231,7 +231,7 @@ pub async fn run(
                     }
                     drop(runnable.resident);
                 }
-                table.ended(number, left, &Local::now());
+                table.ended(number, left, &Zoned::now());
             }
             () = &mut interrupt => break,
         }
@@ -272,7 +272,7 @@ struct Agent {
 struct Settled {
     resident: Resident,
     calls: Option<Calls>,
-    last_start: Option<DateTime<Local>>,
+    last_start: Option<Zoned>,
     /// An earlier agent was ended before the job had nothing left.
     is_open: bool,
 }
@@ -293,7 +293,8 @@ impl Agent {
     fn fails(&self, number: usize, job: &AgentJob, error: &AgentError) {
         let reason = run::chain(error);
         tracing::error!(job = job.name, reason, "the job cannot run");
-        self.status.breaks(number, Utc::now().timestamp(), &reason);
+        self.status
+            .breaks(number, Timestamp::now().as_second(), &reason);
     }
 
     fn settle_in(&self, number: usize, job: &Arc<AgentJob>) -> Result<Settled, AgentError> {
@@ -336,8 +337,9 @@ impl Agent {
             None => None,
         };
         let last = memory.last_start_unix_ms()?;
+        let last = last.and_then(|it| Timestamp::from_millisecond(it).ok());
         Ok(Settled {
-            last_start: last.and_then(|it| Local.timestamp_millis_opt(it).single()),
+            last_start: last.map(|it| it.to_zoned(TimeZone::system())),
             is_open: memory.is_open()?,
             resident: Resident {
                 number,
@@ -394,14 +396,14 @@ impl Resident {
     /// Makes one run. Also returns whether the memory could not be used.
     async fn run(self: Arc<Self>) -> (Left, bool) {
         let begun = Instant::now();
-        let started = Utc::now();
-        let started_unix_ms = started.timestamp_millis();
+        let started = Timestamp::now();
+        let started_unix_ms = started.as_millisecond();
         let noted = self.on_disk(move |it| it.started(started_unix_ms)).await;
         let mut is_forgetful = noted.is_err();
         let made = noted.and_then(|()| (self.job.make)());
         let rate_max = made.as_ref().ok().and_then(|it| it.rate_max.clone());
         let progress = Arc::new(Progress::new(rate_max));
-        let started_unix_s = started.timestamp();
+        let started_unix_s = started.as_second();
         self.status
             .begins(self.number, started_unix_s, progress.clone());
         let mut tally = Tally::default();
@@ -527,7 +529,7 @@ impl Resident {
     }
 
     fn write(&self, line: &Line<'_>) {
-        self.history.write(Utc::now(), line);
+        self.history.write(Timestamp::now(), line);
     }
 
     async fn until_ending(&self) {
@@ -557,11 +559,11 @@ async fn keep_calling(calls: Arc<Calls>) {
 }
 
 /// Returns at `due`, or before: the clock may be put meanwhile, and the machine may sleep.
-async fn until(due: Option<DateTime<Local>>) {
+async fn until(due: Option<Zoned>) {
     let Some(due) = due else {
         return pending().await;
     };
-    let left = (due - Local::now()).to_std().unwrap_or_default();
+    let left = Duration::try_from(due.duration_since(&Zoned::now())).unwrap_or_default();
     sleep(left.min(CLOCK_INTERVAL)).await;
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use serde::Serialize;
 
 /// The history of one job.
@@ -16,7 +16,7 @@ use serde::Serialize;
 pub struct History {
     folder: PathBuf,
     keep: Duration,
-    today: Mutex<Option<(NaiveDate, File)>>,
+    today: Mutex<Option<(Date, File)>>,
 }
 
 /// What is written down.
@@ -93,26 +93,22 @@ impl History {
     }
 
     /// Writes a line. A disk that takes none costs the line, which the log tells.
-    pub fn write(&self, now: DateTime<Utc>, line: &Line<'_>) {
+    pub fn write(&self, now: Timestamp, line: &Line<'_>) {
         let dated = Dated {
-            at: now.to_rfc3339_opts(SecondsFormat::Millis, true),
+            at: format!("{now:.3}"),
             line,
         };
         let mut text = serde_json::to_vec(&dated).expect("plain text and numbers");
         text.push(b'\n');
+        let date = now.to_zoned(TimeZone::UTC).date();
         let mut today = self.today.lock().expect("nobody panics with it");
-        if let Err(error) = self.append(&mut today, now.date_naive(), &text) {
+        if let Err(error) = self.append(&mut today, date, &text) {
             let folder = self.folder.display();
             tracing::warn!(%folder, %error, "the history cannot be written");
         }
     }
 
-    fn append(
-        &self,
-        today: &mut Option<(NaiveDate, File)>,
-        date: NaiveDate,
-        text: &[u8],
-    ) -> io::Result<()> {
+    fn append(&self, today: &mut Option<(Date, File)>, date: Date, text: &[u8]) -> io::Result<()> {
         if today.as_ref().is_none_or(|(day, _)| *day != date) {
             let path = self.folder.join(format!("{date}.jsonl"));
             let file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -123,15 +119,14 @@ impl History {
         file.write_all(text)
     }
 
-    fn delete_old(&self, today: NaiveDate) {
-        let keep = TimeDelta::from_std(self.keep).unwrap_or(TimeDelta::MAX);
-        let Some(first) = today.checked_sub_signed(keep) else {
+    fn delete_old(&self, today: Date) {
+        let Ok(first) = today.checked_sub(self.keep) else {
             return;
         };
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let day = name.to_str().and_then(|it| it.strip_suffix(".jsonl"));
-            let day = day.and_then(|it| it.parse::<NaiveDate>().ok());
+            let day = day.and_then(|it| Date::strptime("%Y-%m-%d", it).ok());
             if day.is_some_and(|it| it < first) {
                 // One that stays is deleted tomorrow.
                 let _ = fs::remove_file(entry.path());
@@ -148,11 +143,9 @@ mod tests {
     fn each_day_has_a_file_and_old_days_go() {
         let folder = tempfile::tempdir().expect("room");
         let history = History::open(folder.path(), Duration::from_secs(2 * 86_400)).expect("room");
-        let day = |day: u32| {
+        let day = |day: u32| -> Timestamp {
             let text = format!("2026-11-{day:02}T12:00:00Z");
-            DateTime::parse_from_rfc3339(&text)
-                .expect("a time")
-                .to_utc()
+            text.parse().expect("a time")
         };
         for number in 1..=5 {
             let line = Line::Called {

@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use chrono::{DateTime, TimeDelta, TimeZone};
 use croner::Cron;
+use jiff::Zoned;
 use units::parse_duration;
 
 /// When a job is to run.
@@ -61,12 +61,9 @@ impl Schedule {
     ///
     /// Where clocks are put forward, a job whose time is left out runs at the first moment after the gap. Where clocks are put
     /// back, a job of a fixed time runs once, and a job of every hour runs in each of the two hours.
-    pub fn after<Z: TimeZone>(&self, last: &DateTime<Z>) -> Option<DateTime<Z>> {
+    pub fn after(&self, last: &Zoned) -> Option<Zoned> {
         match self {
-            Self::Every(interval) => {
-                let interval = TimeDelta::from_std(*interval).ok()?;
-                last.clone().checked_add_signed(interval)
-            }
+            Self::Every(interval) => last.checked_add(*interval).ok(),
             Self::Cron(cron) => cron.find_next_occurrence(last, false).ok(),
         }
     }
@@ -86,13 +83,16 @@ const EVERY_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use chrono_tz::{Europe::Berlin, Tz};
+    use jiff::{Timestamp, tz::TimeZone};
 
     use super::*;
 
-    fn at(text: &str) -> DateTime<Tz> {
-        let time = DateTime::parse_from_rfc3339(text).expect("a time");
-        time.with_timezone(&Berlin)
+    /// The present rule of Berlin: the database of zones may be missing.
+    const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
+
+    fn at(text: &str) -> Zoned {
+        let time: Timestamp = text.parse().expect("a time");
+        time.to_zoned(TimeZone::posix(BERLIN).expect("a rule"))
     }
 
     /// The times from `from` on, before `to`.
@@ -101,7 +101,7 @@ mod tests {
         let mut times = Vec::new();
         while let Some(next) = schedule.after(&last).filter(|it| *it < at(to)) {
             assert!(next > last, "time goes on: {last} {next}");
-            times.push(next.format("%d %H:%M%:z").to_string());
+            times.push(next.strftime("%d %H:%M%:z").to_string());
             last = next;
         }
         times

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chrono::{DateTime, TimeDelta, Utc};
 use ftp::listing::{Modified, Precision};
+use jiff::{SignedDuration, Timestamp, Zoned, tz::TimeZone};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -42,7 +42,7 @@ struct Place {
 
 /// What a kill takes away.
 struct Agent {
-    table: Timetable<Utc>,
+    table: Timetable,
     memories: Vec<JobMemory>,
 }
 
@@ -72,9 +72,10 @@ impl World {
         }
     }
 
-    fn clock(&self) -> DateTime<Utc> {
-        let start = DateTime::parse_from_rfc3339("2026-10-25T00:00:00Z").expect("a time");
-        start.to_utc() + TimeDelta::seconds(self.now_s.cast_signed())
+    fn clock(&self) -> Zoned {
+        let start: Timestamp = "2026-10-25T00:00:00Z".parse().expect("a time");
+        let now = start + SignedDuration::from_secs(self.now_s.cast_signed());
+        now.to_zoned(TimeZone::UTC)
     }
 
     /// An agent, started if there is none.
@@ -88,10 +89,8 @@ impl World {
             let memories: Vec<JobMemory> = self.jobs.iter().enumerate().map(open).collect();
             let times = self.jobs.iter().zip(&memories).map(|(job, memory)| {
                 let last = memory.last_start_unix_ms().expect("read");
-                (
-                    job.times.clone(),
-                    last.and_then(DateTime::from_timestamp_millis),
-                )
+                let last = last.and_then(|it| Timestamp::from_millisecond(it).ok());
+                (job.times.clone(), last.map(|it| it.to_zoned(TimeZone::UTC)))
             });
             let table = Timetable::new(times.collect(), &self.clock());
             self.agent = Some(Agent { table, memories });
@@ -123,7 +122,7 @@ impl World {
     /// One run of a job, and the calls after it.
     fn run(&mut self, job: usize) -> Result<(), Killed> {
         let (clock, now) = (self.clock(), self.start + Duration::from_secs(self.now_s));
-        let started = clock.timestamp_millis();
+        let started = clock.timestamp().as_millisecond();
         self.agent().memories[job].started(started).expect("room");
         let mut is_unsettled = false;
         let listing: Vec<_> = self.jobs[job].source.clone().into_iter().collect();
@@ -192,7 +191,7 @@ impl World {
     fn put(&mut self, job: usize, name: &str) {
         let content = (
             self.random.random_range(0..1_000_000),
-            self.clock().timestamp(),
+            self.clock().timestamp().as_second(),
         );
         self.jobs[job].source.insert(name.into(), content);
         let clock = self.clock();

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, TimeZone};
+use jiff::Zoned;
 
 use super::schedule::Schedule;
 
 /// The times of all jobs, in one zone.
 #[derive(Debug)]
-pub struct Timetable<Z: TimeZone> {
-    jobs: Vec<Job<Z>>,
+pub struct Timetable {
+    jobs: Vec<Job>,
 }
 
 /// When one job is to run.
@@ -43,26 +43,26 @@ impl Left {
 }
 
 #[derive(Debug)]
-struct Job<Z: TimeZone> {
+struct Job {
     times: Times,
-    last_start: Option<DateTime<Z>>,
+    last_start: Option<Zoned>,
     /// When `scheduled` was reckoned.
-    reckoned: DateTime<Z>,
+    reckoned: Zoned,
     /// By the schedule.
-    scheduled: Option<DateTime<Z>>,
+    scheduled: Option<Zoned>,
     /// By what the folder told, or by what the last run has left.
-    wanted: Option<DateTime<Z>>,
+    wanted: Option<Zoned>,
     is_running: bool,
     /// Runs in a row with failures.
     failures: u32,
 }
 
-impl<Z: TimeZone> Timetable<Z> {
+impl Timetable {
     /// The times of jobs, each with the time of its last start, if it was ever started.
     ///
     /// A job whose time has passed since its last start runs at once, once. A job with an interval that was never started
     /// runs at once; one with a calendar waits for its time.
-    pub fn new(jobs: Vec<(Times, Option<DateTime<Z>>)>, now: &DateTime<Z>) -> Self {
+    pub fn new(jobs: Vec<(Times, Option<Zoned>)>, now: &Zoned) -> Self {
         let jobs = jobs.into_iter().map(|(times, last_start)| {
             let mut job = Job {
                 times,
@@ -88,11 +88,11 @@ impl<Z: TimeZone> Timetable<Z> {
     }
 
     /// A job that is to start now. It runs until [`ended`](Self::ended).
-    pub fn poll(&mut self, now: &DateTime<Z>) -> Option<usize> {
+    pub fn poll(&mut self, now: &Zoned) -> Option<usize> {
         for job in &mut self.jobs {
             job.follow_clock(now);
         }
-        let is_due = |it: &Job<Z>| !it.is_running && it.due().is_some_and(|due| due <= *now);
+        let is_due = |it: &Job| !it.is_running && it.due().is_some_and(|due| due <= *now);
         let first = self.jobs.iter().position(is_due)?;
         let job = &mut self.jobs[first];
         job.is_running = true;
@@ -103,29 +103,29 @@ impl<Z: TimeZone> Timetable<Z> {
     }
 
     /// When a job is to start next, if no clock is put and nothing else happens.
-    pub fn due(&self) -> Option<DateTime<Z>> {
+    pub fn due(&self) -> Option<Zoned> {
         let waiting = self.jobs.iter().filter(|it| !it.is_running);
         waiting.filter_map(Job::due).min()
     }
 
     /// When this job is to start next; while it runs, when it is to start then.
-    pub fn next(&self, job: usize) -> Option<DateTime<Z>> {
+    pub fn next(&self, job: usize) -> Option<Zoned> {
         self.jobs[job].due()
     }
 
     /// The folder of a job has changed.
-    pub fn noticed(&mut self, job: usize, now: &DateTime<Z>) {
+    pub fn noticed(&mut self, job: usize, now: &Zoned) {
         let job = &mut self.jobs[job];
         job.want(now, job.times.settle);
     }
 
     /// A job is to run at once.
-    pub fn asked(&mut self, job: usize, now: &DateTime<Z>) {
+    pub fn asked(&mut self, job: usize, now: &Zoned) {
         self.jobs[job].want(now, Duration::ZERO);
     }
 
     /// A run has ended.
-    pub fn ended(&mut self, job: usize, left: Left, now: &DateTime<Z>) {
+    pub fn ended(&mut self, job: usize, left: Left, now: &Zoned) {
         let job = &mut self.jobs[job];
         job.is_running = false;
         if left.unsettled {
@@ -142,12 +142,12 @@ impl<Z: TimeZone> Timetable<Z> {
     }
 }
 
-impl<Z: TimeZone> Job<Z> {
-    fn due(&self) -> Option<DateTime<Z>> {
+impl Job {
+    fn due(&self) -> Option<Zoned> {
         self.scheduled.iter().chain(&self.wanted).min().cloned()
     }
 
-    fn want(&mut self, now: &DateTime<Z>, after: Duration) {
+    fn want(&mut self, now: &Zoned, after: Duration) {
         let at = later(now, after);
         if self.wanted.as_ref().is_none_or(|wanted| *wanted > at) {
             self.wanted = Some(at);
@@ -155,17 +155,19 @@ impl<Z: TimeZone> Job<Z> {
     }
 
     /// The next time by the schedule.
-    fn reschedule(&mut self, now: &DateTime<Z>) {
+    fn reschedule(&mut self, now: &Zoned) {
         let last = self.last_start.as_ref().unwrap_or(now);
+        // The zone of the machine may have changed since the last start.
+        let last = last.with_time_zone(now.time_zone().clone());
         self.reckoned = now.clone();
-        self.scheduled = self.times.schedule.after(last);
+        self.scheduled = self.times.schedule.after(&last);
     }
 
     /// Where the clock was put back, nothing waits for the times that it had shown.
-    fn follow_clock(&mut self, now: &DateTime<Z>) {
+    fn follow_clock(&mut self, now: &Zoned) {
         // Clocks that are kept right take small steps.
         let latest = later(now, CLOCK_STEP);
-        let is_put_back = |it: &DateTime<Z>| *it > latest;
+        let is_put_back = |it: &Zoned| *it > latest;
         if is_put_back(&self.reckoned) || self.last_start.as_ref().is_some_and(is_put_back) {
             self.last_start = self.last_start.take().map(|it| it.min(now.clone()));
             self.reschedule(now);
@@ -177,11 +179,8 @@ impl<Z: TimeZone> Job<Z> {
     }
 }
 
-fn later<Z: TimeZone>(now: &DateTime<Z>, after: Duration) -> DateTime<Z> {
-    let after = TimeDelta::from_std(after).unwrap_or(TimeDelta::MAX);
-    now.clone()
-        .checked_add_signed(after)
-        .unwrap_or_else(|| now.clone())
+fn later(now: &Zoned, after: Duration) -> Zoned {
+    now.checked_add(after).unwrap_or_else(|_| now.clone())
 }
 
 /// A run with failures is made again after this time, and after twice as long each time.
@@ -196,7 +195,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60 * 32);
 
 #[cfg(test)]
 mod tests {
-    use chrono::Utc;
+    use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
     use super::*;
 
@@ -209,9 +208,10 @@ mod tests {
         failures: true,
     };
 
-    fn at(minutes: f64) -> DateTime<Utc> {
-        let start = DateTime::parse_from_rfc3339("2026-11-25T00:00:00Z").expect("a time");
-        start.to_utc() + TimeDelta::milliseconds((minutes * 60e3) as i64)
+    fn at(minutes: f64) -> Zoned {
+        let start: Timestamp = "2026-11-25T00:00:00Z".parse().expect("a time");
+        let time = start + SignedDuration::from_millis((minutes * 60e3) as i64);
+        time.to_zoned(TimeZone::UTC)
     }
 
     fn every(minutes: u64) -> Times {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     /// Minutes at which jobs start until `end`, where each run takes `takes` minutes and leaves nothing.
-    fn starts(table: &mut Timetable<Utc>, from: f64, end: f64, takes: f64) -> Vec<(usize, f64)> {
+    fn starts(table: &mut Timetable, from: f64, end: f64, takes: f64) -> Vec<(usize, f64)> {
         let mut starts = Vec::new();
         let mut ends: Vec<(f64, usize)> = Vec::new();
         let mut now = from;
@@ -285,6 +285,17 @@ mod tests {
             starts(&mut late, 200.0, 211.0, 1.0),
             [(0, 200.0), (0, 210.0)]
         );
+    }
+
+    #[test]
+    fn a_calendar_follows_the_zone_of_the_machine() {
+        let east = TimeZone::posix("<+03>-3").expect("a rule");
+        let now = at(60.0).with_time_zone(east);
+        let mut table = Timetable::new(vec![(cron("0 6 * * *"), Some(at(0.0)))], &now);
+        assert_eq!(table.due(), Some(at(180.0)), "06:00 of the zone of now");
+        assert_eq!(table.poll(&at(180.0)), Some(0));
+        table.ended(0, Left::default(), &at(181.0));
+        assert_eq!(table.due(), Some(at(360.0)), "06:00 UTC");
     }
 
     #[test]
@@ -334,7 +345,7 @@ mod tests {
             assert_eq!(table.poll(&at(now)), Some(0));
             table.ended(0, FAILURES, &at(now));
             let next = table.due().expect("again");
-            let pause = (next - at(now)).as_seconds_f64() / 60.0;
+            let pause = next.duration_since(&at(now)).as_secs_f64() / 60.0;
             pauses.push(pause);
             now += pause;
         }

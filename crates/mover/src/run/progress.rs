@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chrono::Timelike as _;
 use tokio::time::sleep_until;
 use units::{BitRate, ByteCount};
 
@@ -109,8 +108,8 @@ impl Pace {
 
 /// In the zone of this machine.
 fn minute_of_day() -> u16 {
-    let now = chrono::Local::now().time();
-    u16::try_from(now.num_seconds_from_midnight() / 60).unwrap_or_default()
+    let now = jiff::Zoned::now();
+    u16::try_from(i16::from(now.hour()) * 60 + i16::from(now.minute())).unwrap_or_default()
 }
 
 /// Longest time that the bound on the rate makes of one read.
