@@ -101,7 +101,8 @@ pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Connects from `local`, which the other end compares with the control connection's address.
+/// Connects for data from `local`, which the other end compares with the control connection's address. A connection that is
+/// given up while it comes about is reset: the other end would take an orderly end for an empty file.
 ///
 /// # Errors
 /// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
@@ -120,6 +121,7 @@ pub async fn connect_from(
         SocketAddr::V6(_) => local,
     };
     choose_port_late(&socket);
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
     socket.bind(SocketAddr::new(local, 0))?;
     tokio::time::timeout(patience, socket.connect(to))
         .await
@@ -447,6 +449,29 @@ const TELNET_DATA_MARK: &[u8] = &[0xf2];
 mod tests {
     use super::*;
     use crate::{pipe::PipeNetwork, tls::Leg};
+
+    /// An upload that is reset while the gateway connects to the server is no empty file.
+    #[tokio::test]
+    async fn a_data_connection_that_is_given_up_while_it_comes_about_is_reset() {
+        use std::io::Read as _;
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        let connecting = connect_from(at.ip(), at, Duration::from_secs(10));
+        // The kernel connects; nobody hears of it.
+        let given_up = tokio::select! {
+            biased;
+            connected = connecting => connected.is_err(),
+            () = std::future::ready(()) => true,
+        };
+        assert!(given_up, "it was connected at once");
+        let (mut accepted, _) = listener.accept().expect("a connection");
+        let read = accepted.read(&mut [0]);
+        assert_eq!(
+            read.expect_err("no orderly end").kind(),
+            io::ErrorKind::ConnectionReset
+        );
+    }
 
     #[tokio::test]
     async fn an_urgent_byte_of_a_forward_keeps_its_place() {

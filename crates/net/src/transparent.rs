@@ -64,9 +64,15 @@ pub async fn connect_from(
     patience: Duration,
 ) -> io::Result<TcpStream> {
     let connect = async {
-        match connect(SocketAddr::new(server, FTP_DATA_PORT), client).await {
+        match connect(
+            SocketAddr::new(server, FTP_DATA_PORT),
+            client,
+            GivenUp::Reset,
+        )
+        .await
+        {
             Err(error) if cannot_be_had(&error) => {
-                connect(SocketAddr::new(server, 0), client).await
+                connect(SocketAddr::new(server, 0), client, GivenUp::Reset).await
             }
             result => result,
         }
@@ -84,7 +90,7 @@ pub async fn connect_as(
     patience: Duration,
 ) -> io::Result<TcpStream> {
     let from = SocketAddr::new(client.to_canonical(), 0);
-    within(patience, connect(from, server)).await
+    within(patience, connect(from, server, GivenUp::Ended)).await
 }
 
 async fn within(
@@ -96,7 +102,16 @@ async fn within(
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-async fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+/// What the other end sees of a connection that is given up while it comes about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GivenUp {
+    /// A reset: an orderly end would be an empty file.
+    Reset,
+    /// An orderly end.
+    Ended,
+}
+
+async fn connect(from: SocketAddr, to: SocketAddr, given_up: GivenUp) -> io::Result<TcpStream> {
     let socket = match from {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -106,6 +121,9 @@ async fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     socket.set_reuseaddr(from.port() != 0)?;
     if from.port() == 0 {
         choose_port_late(&socket);
+    }
+    if given_up == GivenUp::Reset {
+        SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
     }
     socket.bind(from)?;
     socket.connect(to).await
