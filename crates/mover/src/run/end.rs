@@ -55,7 +55,7 @@ impl End {
         Ok(Self::Remote(Box::new(session)))
     }
 
-    /// Connects again with a server. The old connection ends before: a server may take one of each user.
+    /// Closes the connection with a server, and opens another one. A server may take one connection per user.
     pub(super) async fn reopen(
         &mut self,
         site: &Site,
@@ -66,7 +66,7 @@ impl End {
         Ok(())
     }
 
-    /// Ends the connection with a server, and waits for its end.
+    /// Closes the connection with a server, once the server has ended its side or a timeout has passed.
     pub(super) async fn hang_up(&mut self) {
         match self {
             Self::Local(_) | Self::Web(_) => {}
@@ -518,8 +518,19 @@ mod tests {
         server::{Dial, Password, Route},
     };
 
-    /// Answers commands until the client leaves. The end of a connection takes a while.
-    fn serve(client: TcpStream, is_taken: &AtomicBool) {
+    /// Reaction of a server to `QUIT`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum AtQuit {
+        /// It answers, and ends the connection.
+        Leaves,
+        /// It answers, and waits for the end of the client's side.
+        WaitsForEnd,
+        /// It does not react.
+        Ignores,
+    }
+
+    /// Answers all commands except `NOOP`, until the client leaves. The end of a connection takes a while.
+    fn serve(client: TcpStream, at_quit: AtQuit, is_taken: &AtomicBool) {
         let mut lines = BufReader::new(client.try_clone().expect("a socket"));
         let say = |reply: &str| (&client).write_all(reply.as_bytes());
         if is_taken.swap(true, Ordering::SeqCst) {
@@ -528,32 +539,39 @@ mod tests {
         }
         let _ = say("220 here\r\n");
         let mut line = String::new();
-        while lines.read_line(&mut line).is_ok_and(|it| it > 0) && !line.starts_with("QUIT") {
+        while lines.read_line(&mut line).is_ok_and(|it| it > 0) {
+            let is_quit = line.starts_with("QUIT");
             let reply = match line.get(..4) {
                 Some("USER") => "331 go on\r\n",
                 Some("PASS") => "230 in\r\n",
                 Some("PWD\r") => "257 \"/\"\r\n",
+                Some("NOOP") => "",
+                Some("QUIT") if at_quit == AtQuit::Ignores => "",
+                Some("QUIT") => "221 bye\r\n",
                 _ => "200 fine\r\n",
             };
             let _ = say(reply);
             line.clear();
+            if is_quit && at_quit == AtQuit::Leaves {
+                break;
+            }
         }
         thread::sleep(Duration::from_millis(50));
         is_taken.store(false, Ordering::SeqCst);
     }
 
-    #[tokio::test]
-    async fn a_connection_ends_before_its_successor_is_opened() {
+    /// A server that takes one connection at a time.
+    fn site_of_one_connection(at_quit: AtQuit) -> Site {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let is_taken = Arc::new(AtomicBool::new(false));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, is_taken) = (client.expect("a client"), is_taken.clone());
-                thread::spawn(move || serve(client, &is_taken));
+                thread::spawn(move || serve(client, at_quit, &is_taken));
             }
         });
-        let site = Site::Server(Box::new(Dial {
+        Site::Server(Box::new(Dial {
             server: Server {
                 scheme: Scheme::Ftp,
                 user: None,
@@ -567,12 +585,33 @@ mod tests {
             is_active: false,
             patience: Duration::from_secs(10),
             stall_max: Duration::from_secs(10),
-        }));
+        }))
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_before_its_successor_is_opened() {
+        for at_quit in [AtQuit::Leaves, AtQuit::WaitsForEnd, AtQuit::Ignores] {
+            let site = site_of_one_connection(at_quit);
+            let files = LocalFiles::without_roots();
+            let mut end = End::open(&site, &files, None).await.expect("a session");
+            for _ in 0..2 {
+                let reopened = end.reopen(&site, &files).await;
+                reopened.unwrap_or_else(|error| panic!("{at_quit:?}: {error}"));
+            }
+            assert!(end.is_usable());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_an_unanswered_command_ends_before_its_successor_is_opened() {
+        let site = site_of_one_connection(AtQuit::Leaves);
         let files = LocalFiles::without_roots();
         let mut end = End::open(&site, &files, None).await.expect("a session");
-        for _ in 0..3 {
-            end.reopen(&site, &files).await.expect("there is room");
-        }
-        assert!(end.is_usable());
+        let End::Remote(session) = &mut end else {
+            unreachable!("the site is a server");
+        };
+        let answered = tokio::time::timeout(Duration::from_millis(50), session.is_alive(true));
+        answered.await.expect_err("the command has no answer");
+        end.reopen(&site, &files).await.expect("there is room");
     }
 }

@@ -16,7 +16,8 @@ use super::ServerError;
 
 /// A control connection.
 pub(super) struct Control {
-    io: Leg,
+    /// `None` once the connection is closed.
+    io: Option<Leg>,
     peer: SocketAddr,
     /// With whom it is, for people.
     whom: String,
@@ -52,7 +53,7 @@ impl Control {
     /// A connection whose greeting has not been read yet.
     pub(super) fn new(io: Leg, (peer, whom): (SocketAddr, String), patience: Duration) -> Self {
         Self {
-            io,
+            io: Some(io),
             peer,
             whom,
             client: Client::default(),
@@ -134,13 +135,16 @@ impl Control {
             }
             if self.out.is_empty() {
                 if self.needs_flush {
-                    let flushed = self.io.flush().await;
+                    let flushed = self.io()?.flush().await;
                     flushed.map_err(|it| self.lost(it))?;
                     self.needs_flush = false;
                 }
                 return Ok(());
             }
-            let written = self.io.write(&self.out).await;
+            let Some(io) = &mut self.io else {
+                return Err(self.closed());
+            };
+            let written = io.write(&self.out).await;
             let written = written.map_err(|it| self.lost(it))?;
             self.out.drain(..written);
             self.needs_flush = true;
@@ -234,8 +238,9 @@ impl Control {
         if !self.client.is_at_rest() {
             return Err(ServerError::Reply(ReplyError::NoCode));
         }
-        let connection = self.io.into_plain().expect("TLS begins once");
-        let io = begin_tls(connection).await?;
+        let plain = self.io.and_then(Leg::into_plain);
+        let connection = plain.expect("TLS begins once, before the connection is closed");
+        let io = Some(begin_tls(connection).await?);
         Ok(Self { io, ..self })
     }
 
@@ -246,10 +251,29 @@ impl Control {
 
     /// Ends our side of the connection, and waits until the server has ended its own.
     pub(super) async fn end(&mut self) {
+        let Some(io) = &mut self.io else {
+            return;
+        };
         // The server may have ended it before.
-        let _ = self.io.shutdown().await;
+        let _ = io.shutdown().await;
         let mut bytes = [0; 4096];
-        while self.io.read(&mut bytes).await.is_ok_and(|it| it > 0) {}
+        while io.read(&mut bytes).await.is_ok_and(|it| it > 0) {}
+    }
+
+    /// Closes the connection, whether the server has ended its side or not.
+    pub(super) fn close(&mut self) {
+        self.io = None;
+    }
+
+    fn io(&mut self) -> Result<&mut Leg, ServerError> {
+        if self.io.is_none() {
+            return Err(self.closed());
+        }
+        Ok(self.io.as_mut().expect("it is open"))
+    }
+
+    fn closed(&self) -> ServerError {
+        self.lost(io::ErrorKind::NotConnected.into())
     }
 
     /// Receives what the server sends next, and sends what may be sent then. Cancelling loses nothing.
@@ -258,7 +282,8 @@ impl Control {
             return Err(ServerError::Full(farewell.clone()));
         }
         let mut bytes = [0; 4096];
-        let count = self.io.read(&mut bytes).await.map_err(|it| self.lost(it))?;
+        let count = self.io()?.read(&mut bytes).await;
+        let count = count.map_err(|it| self.lost(it))?;
         if count == 0 {
             return Err(self.lost(io::ErrorKind::UnexpectedEof.into()));
         }

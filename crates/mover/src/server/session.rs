@@ -196,19 +196,22 @@ impl Session {
         self.hang_up().await;
     }
 
-    /// Ends a connection that is of no further use, and waits until the server has room for another one.
+    /// Closes a connection that is of no further use, and waits until the server has room for another one.
     pub(crate) async fn hang_up(&mut self) {
         self.is_moving = true;
-        // Behind a reply that nothing asked for, it may still be sent.
-        let _ = self.control.send("QUIT", b"");
         let ending = async {
-            if self.control.flush().await.is_ok() {
-                self.control.until_lost().await;
+            // A server that still has to answer reads nothing else before.
+            if self.control.is_at_rest()
+                && let Ok(quit) = self.control.send("QUIT", b"")
+            {
+                // Some servers ignore it, and others wait for our end.
+                let _ = timeout(QUIT_TIMEOUT, self.control.last(quit)).await;
             }
             self.control.end().await;
         };
-        // A server that does not go keeps its room.
+        // A server that does not end the connection keeps its room.
         let _ = timeout(LEAVE_PATIENCE, ending).await;
+        self.control.close();
     }
 
     /// What is known of a server by its greeting. Of others nothing is assumed.
@@ -238,6 +241,9 @@ async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
         Err(ServerError::Full(reply))
     }
 }
+
+/// Longest wait for the answer to `QUIT`: longer than a round trip by satellite.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a server takes to end a connection, at most.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
