@@ -13,6 +13,8 @@ pub enum Remedy {
     FewerTransfers,
     /// Nothing for this file; others may do.
     GiveUpFile,
+    /// A new connection, later, if a log-in has worked before: the server may be full. Otherwise nothing for this server.
+    LogInAgain,
     /// Nothing for this server.
     GiveUpServer,
 }
@@ -25,6 +27,7 @@ impl Remedy {
             Self::Reconnect
             | Self::FewerConnections
             | Self::FewerTransfers
+            | Self::LogInAgain
             | Self::GiveUpServer => false,
         }
     }

@@ -34,7 +34,7 @@ pub(super) struct Lanes<T> {
     failures: u32,
     /// Those of them that came while no lane was connected.
     failures_alone: u32,
-    /// One has come up: the log-in is right.
+    /// A lane has been connected, so the credentials are right.
     has_opened: bool,
     /// When `open_max` was changed last, while it is less than it could be.
     limited_at: Option<Instant>,
@@ -124,8 +124,8 @@ impl<T> Lanes<T> {
         self.closed().and(self.not_before)
     }
 
-    /// A lane that is not open, if another one may be. One at a time is tried after a failure, and until the first has
-    /// logged in: a wrong password is told to the server once.
+    /// Returns a closed lane, if another one may be opened. One at a time connects after a failure, and until the first
+    /// log-in has worked, so the server receives a wrong password once. A later refusal is repeated within bounds.
     fn closed(&self) -> Option<usize> {
         let open = self.lanes.len() - self.count(|it| matches!(it, Lane::Closed));
         let is_alone = self.failures > 0 || !self.has_opened;

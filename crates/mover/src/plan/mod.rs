@@ -279,7 +279,11 @@ impl Planner {
         // A lane that still connects may yet come up.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
         // Where a log-in has worked, the credentials are right: a server may refuse one while it is full.
-        let is_for_good = failure.remedy == Remedy::GiveUpServer && !self.lanes.has_opened();
+        let is_for_good = match failure.remedy {
+            Remedy::GiveUpServer => true,
+            Remedy::LogInAgain => !self.lanes.has_opened(),
+            _ => false,
+        };
         let is_last = is_for_good || failures > self.options.retries;
         let is_told = self.last_refusal.as_ref() == Some(&failure.message);
         if !is_told && (others_may_do || !is_last) {
@@ -292,7 +296,7 @@ impl Planner {
         }
         match failure.remedy {
             Remedy::FewerConnections => self.lanes.shrink(now),
-            Remedy::GiveUpServer if others_may_do => self.lanes.shrink(now),
+            Remedy::LogInAgain | Remedy::GiveUpServer if others_may_do => self.lanes.shrink(now),
             _ if others_may_do => return,
             _ => {}
         }
@@ -336,7 +340,7 @@ impl Planner {
             queued.task = Task::Move(file);
         }
         let is_hopeless = failure.remedy == Remedy::GiveUpFile
-            || failure.remedy == Remedy::GiveUpServer
+            || matches!(failure.remedy, Remedy::LogInAgain | Remedy::GiveUpServer)
             || queued.failures > self.options.retries
             || queued.attempts > self.options.retries.saturating_mul(ATTEMPTS_PER_RETRY)
             || self.is_given_up;

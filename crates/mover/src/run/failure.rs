@@ -10,7 +10,7 @@ pub(super) enum TaskError {
     /// At a server.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// At a connection in the place of one whose log-in has worked.
+    /// A reconnection failed after an earlier log-in had succeeded.
     #[error(transparent)]
     Reconnection(ServerError),
     /// On this machine.
@@ -65,7 +65,7 @@ impl TaskError {
             Self::Server(error) => error.remedy(),
             // The credentials are right: a server may refuse a log-in while it is full.
             Self::Reconnection(error) => match error.remedy() {
-                Remedy::GiveUpServer => Remedy::Reconnect,
+                Remedy::LogInAgain => Remedy::Reconnect,
                 remedy => remedy,
             },
             Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) | Self::NoFile => {
@@ -142,4 +142,41 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use ftp::client::{Client, Reply};
+
+    use super::*;
+
+    fn reply(line: &str) -> Reply {
+        let mut client = Client::default();
+        client.receive(format!("{line}\r\n").as_bytes());
+        let answer = client.next_answer().expect("a reply");
+        answer.expect("it is whole").reply
+    }
+
+    fn certificate_fault() -> ServerError {
+        ServerError::Tls {
+            host: "server".to_owned(),
+            source: io::ErrorKind::InvalidData.into(),
+        }
+    }
+
+    #[test]
+    fn a_reconnection_is_repeated_after_a_refused_log_in_alone() {
+        let full = || ServerError::LogIn(reply("530 too many clients"));
+        assert_eq!(full().remedy(), Remedy::LogInAgain);
+        assert_eq!(TaskError::Reconnection(full()).remedy(), Remedy::Reconnect);
+        for error in [
+            certificate_fault(),
+            ServerError::NoTls(reply("500 what?")),
+            ServerError::Reply(ftp::client::ReplyError::NoCode),
+        ] {
+            assert_eq!(error.remedy(), Remedy::GiveUpServer, "{error}");
+            let error = TaskError::Reconnection(error);
+            assert_eq!(error.remedy(), Remedy::GiveUpServer, "{error}");
+        }
+    }
 }

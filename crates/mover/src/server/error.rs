@@ -2,7 +2,10 @@
 
 use std::{io, time::Duration};
 
-use ftp::client::{Reply, ReplyError, UnsendableError};
+use ftp::{
+    client::{Reply, ReplyError, UnsendableError},
+    reply::Code,
+};
 use hyper::StatusCode;
 
 use crate::{fence::Fenced, remedy::Remedy};
@@ -193,6 +196,11 @@ impl ServerError {
         match self {
             Self::Full(_) => Remedy::FewerConnections,
             Self::LogIn(reply) if reply.is_temporary() => Remedy::Reconnect,
+            Self::LogIn(reply) | Self::FixedServer { reply, .. }
+                if reply.code() == NOT_LOGGED_IN =>
+            {
+                Remedy::LogInAgain
+            }
             // A reset or a timeout in the handshake is the path's fault; `InvalidData` is a fault of the certificate.
             Self::Tls { source, .. }
                 if !matches!(
@@ -230,8 +238,10 @@ impl ServerError {
                 Remedy::GiveUpFile
             }
             // 530 in the midst of a session: the log-in was lost.
-            Self::Refused { reply, .. } if reply.code().0 == 530 => Remedy::Reconnect,
+            Self::Refused { reply, .. } if reply.code() == NOT_LOGGED_IN => Remedy::Reconnect,
             Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => Remedy::GiveUpFile,
         }
     }
 }
+
+const NOT_LOGGED_IN: Code = Code(530);

@@ -138,7 +138,7 @@ fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
             desk.now += Duration::from_secs(60);
             desk.ask();
         } else {
-            desk.refuse(Remedy::GiveUpServer);
+            desk.refuse(Remedy::LogInAgain);
             alone += 1;
         }
     }
@@ -152,7 +152,7 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
     desk.open();
     desk.fail(Remedy::Reconnect);
     for _ in 0..3 {
-        desk.refuse(Remedy::GiveUpServer);
+        desk.refuse(Remedy::LogInAgain);
         assert!(!desk.planner.is_finished());
         desk.now += Duration::from_secs(60);
         desk.ask();
@@ -160,6 +160,27 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
     desk.open();
     assert!(!desk.work.is_empty(), "what waits is done");
     assert_eq!(desk.failures(), [""; 0]);
+}
+
+/// Another certificate than before, or none, is no sign of a server that is full.
+#[test]
+fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
+    let mut desk = Desk::new(5, lanes(3));
+    desk.open();
+    desk.fail(Remedy::Reconnect);
+    while !desk.opening.is_empty() {
+        desk.refuse(Remedy::GiveUpServer);
+    }
+    assert!(desk.planner.is_finished());
+    assert_eq!(desk.failures().len(), 5);
+}
+
+#[test]
+fn the_first_log_in_refused_ends_the_job() {
+    let mut desk = Desk::new(5, lanes(3));
+    desk.refuse(Remedy::LogInAgain);
+    assert!(desk.planner.is_finished());
+    assert_eq!(desk.failures().len(), 5);
 }
 
 #[test]
@@ -508,6 +529,7 @@ fn a_helper_that_fails_fails_no_file() {
         Remedy::FewerTransfers,
         Remedy::FewerConnections,
         Remedy::GiveUpFile,
+        Remedy::LogInAgain,
         Remedy::GiveUpServer,
     ] {
         let (mut desk, _) = with_helpers(1);
