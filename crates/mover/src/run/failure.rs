@@ -110,7 +110,8 @@ impl TaskError {
         Failure {
             remedy: self.remedy(),
             message: match self {
-                Self::Server(error) | Self::Reconnection(error) => with_hint(error),
+                Self::Server(error) => with_hint(error),
+                Self::Reconnection(error) => reconnection_message(error),
                 _ => chain(self),
             },
             // What a socket has taken of a small file says nothing.
@@ -126,6 +127,14 @@ pub(super) fn with_hint(error: &ServerError) -> String {
     match error.hint() {
         Some(hint) => format!("{} ({hint})", chain(error)),
         None => chain(error),
+    }
+}
+
+/// Returns what a failed reconnection reports. A log-in has worked with the same credentials, so they are in no doubt.
+pub(super) fn reconnection_message(error: &ServerError) -> String {
+    match error.is_of_log_in() {
+        true => chain(error),
+        false => with_hint(error),
     }
 }
 
@@ -178,5 +187,17 @@ mod tests {
             let error = TaskError::Reconnection(error);
             assert_eq!(error.remedy(), Remedy::GiveUpServer, "{error}");
         }
+    }
+
+    #[test]
+    fn a_refused_reconnection_does_not_question_the_credentials() {
+        let refused = || ServerError::LogIn(reply("530 too many clients"));
+        assert!(with_hint(&refused()).contains("password"));
+        let message = TaskError::Reconnection(refused()).failure(0).message;
+        assert!(message.ends_with("530 too many clients"), "{message}");
+        let message = TaskError::Reconnection(certificate_fault())
+            .failure(0)
+            .message;
+        assert!(message.contains("--tls-pin"), "{message}");
     }
 }

@@ -1,7 +1,7 @@
 //! A lane: one connection to each server of a job, and one task after another.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -11,7 +11,7 @@ use units::ByteCount;
 
 use super::{
     end::End,
-    failure::{TaskError, with_hint},
+    failure::{TaskError, reconnection_message, with_hint},
     moving::Mover,
     naming::{FILES_SYNCED_MAX, Naming},
     shared::Shared,
@@ -83,7 +83,7 @@ pub(super) async fn run(
     };
     let (source, destination) = match opened {
         Ok(ends) => ends,
-        Err(error) => return tell(Event::Refused(refusal(&error))),
+        Err(error) => return tell(Event::Refused(refusal(&shared, &error))),
     };
     let mut lane = Lane {
         number,
@@ -93,6 +93,7 @@ pub(super) async fn run(
         found: None,
         events: events.clone(),
     };
+    shared.has_logged_in.store(true, Ordering::Relaxed);
     tell(Event::Opened {
         depth: lane.depth(),
     });
@@ -150,7 +151,7 @@ pub(super) async fn run(
         if let Err(error) = lane.mend().await {
             naming.end().await;
             lane.hang_up().await;
-            return tell(Event::Refused(refusal(&error)));
+            return tell(Event::Refused(refusal(&shared, &error)));
         }
     }
     naming.end().await;
@@ -158,10 +159,13 @@ pub(super) async fn run(
     lane.destination.close(kept).await;
 }
 
-fn refusal(error: &ServerError) -> Failure {
+fn refusal(shared: &Shared, error: &ServerError) -> Failure {
     Failure {
         remedy: error.remedy(),
-        message: with_hint(error),
+        message: match shared.has_logged_in.load(Ordering::Relaxed) {
+            true => reconnection_message(error),
+            false => with_hint(error),
+        },
         has_moved: false,
         is_anew: false,
     }

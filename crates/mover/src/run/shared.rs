@@ -32,6 +32,8 @@ pub(super) struct Shared {
     pub(super) is_out_of_reach: AtomicBool,
     /// The source says that it begins in the midst of files, and does not.
     pub(super) gives_no_ranges: AtomicBool,
+    /// A lane has been connected: the log-ins are right.
+    pub(super) has_logged_in: AtomicBool,
     pub(super) ranges: Ranges,
     /// Entries of the journal that end with a name, by the path that has the name.
     ending: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
@@ -67,6 +69,7 @@ impl Shared {
             progress,
             is_out_of_reach: AtomicBool::new(false),
             gives_no_ranges: AtomicBool::new(false),
+            has_logged_in: AtomicBool::new(false),
             ranges: Ranges::default(),
             ending: Mutex::default(),
         }

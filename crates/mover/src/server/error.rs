@@ -182,6 +182,11 @@ impl ServerError {
         })
     }
 
+    /// Whether the server has refused the log-in.
+    pub(crate) fn is_of_log_in(&self) -> bool {
+        matches!(self, Self::LogIn(_) | Self::FixedServer { .. })
+    }
+
     /// Whether a server that was asked to begin in the midst of a file does not.
     pub(crate) fn is_of_ranges(&self) -> bool {
         match self {
