@@ -33,6 +33,10 @@ struct Disk {
     locked: HashSet<u64>,
     has_no_locks: bool,
     boots: u64,
+    /// A file that changes after the next write, and its content then.
+    changes: Option<(u64, Vec<u8>)>,
+    /// Files that a process has open for writing.
+    busy: HashSet<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -85,6 +89,8 @@ impl FaultyDisk {
             locked: HashSet::new(),
             has_no_locks: false,
             boots: 1,
+            changes: None,
+            busy: HashSet::new(),
         };
         disk.make(FileKind::Folder);
         Self(Arc::new(Mutex::new(disk)))
@@ -180,6 +186,20 @@ impl FaultyDisk {
         let mut disk = self.disk();
         let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
         disk.node(id).errors += 1;
+    }
+
+    /// Replaces the content of a file after the next write to any file.
+    pub(crate) fn change_after_write(&self, path: &str, content: &[u8]) {
+        let mut disk = self.disk();
+        let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
+        disk.changes = Some((id, content.to_vec()));
+    }
+
+    /// Opens a file for writing, as another process does.
+    pub(crate) fn open_elsewhere(&self, path: &str) {
+        let mut disk = self.disk();
+        let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
+        disk.busy.insert(id);
     }
 
     /// Has no file be locked.
@@ -509,6 +529,11 @@ impl OpenFile for Handle {
         let end = offset_bytes as usize + bytes.len();
         data.resize(data.len().max(end), 0);
         data[offset_bytes as usize..end].copy_from_slice(bytes);
+        if let Some((id, content)) = disk.changes.take() {
+            let file = disk.node(id);
+            file.data = content;
+            file.modified_unix_s += 1;
+        }
         Ok(())
     }
 
@@ -561,7 +586,7 @@ impl OpenFile for Handle {
     }
 
     fn is_being_written(&self) -> Option<bool> {
-        Some(false)
+        Some(self.disk.disk().busy.contains(&self.id))
     }
 }
 

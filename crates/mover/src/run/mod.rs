@@ -24,6 +24,8 @@ mod ranges;
 mod record;
 mod shared;
 mod small;
+#[cfg(test)]
+mod whole_copies;
 mod whole_file;
 
 use std::{

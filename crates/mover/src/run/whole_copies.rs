@@ -1,0 +1,144 @@
+//! Small files between two folders of a disk in memory, each moved in one call.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Progress, Summary, run_with, shared::Shared};
+use crate::{
+    disk::faulty::FaultyDisk,
+    fence::Fence,
+    job::{Job, Moving, Root, Site, Target, Verify},
+    plan::{Note, Options, Proof, Result as Became},
+};
+
+/// A disk with a file `/from/a`, and the job that copies the folder.
+fn world(verify: Verify) -> (FaultyDisk, Job) {
+    let disk = FaultyDisk::new(1);
+    disk.put_folder("/there/to");
+    disk.put("/from/a", b"content", 7);
+    let target = Target::new(b"/there/to".to_vec(), b"from".to_vec());
+    let job = Job {
+        source: Site::Local,
+        destination: Site::Local,
+        roots: vec![Root {
+            source: b"/from".to_vec(),
+            destination: target,
+        }],
+        files: None,
+        plan: Options {
+            retries: 0,
+            ..Options::default()
+        },
+        moving: Moving {
+            verify,
+            ..Moving::default()
+        },
+        sharing: None,
+        kept: None,
+        fence: None,
+    };
+    (disk, job)
+}
+
+/// Runs a job. Returns its summary, and the proof of each copy.
+fn run(disk: &FaultyDisk, job: Job) -> (Summary, Vec<Proof>) {
+    let progress = Arc::new(Progress::new(None));
+    let shared = Shared::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
+    let mut proofs = Vec::new();
+    let tell = |note: Option<Note>, _| {
+        if let Some(Note {
+            result: Became::Moved(_, proof),
+            ..
+        }) = note
+        {
+            proofs.push(proof);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let summary = runtime.block_on(run_with(shared, std::future::pending(), tell));
+    (summary, proofs)
+}
+
+fn only(path: &str, content: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    [(path.to_owned(), content.to_vec())].into()
+}
+
+#[test]
+fn a_source_that_changes_during_its_copy_is_copied_again() {
+    let (disk, job) = world(Verify::Size);
+    disk.change_after_write("/from/a", b"changed content");
+    let (summary, proofs) = run(&disk, job);
+    assert_eq!((summary.tally.failed, proofs), (0, vec![Proof::Size]));
+    assert_eq!(disk.files("/there/to"), only("/a", b"changed content"));
+}
+
+#[test]
+fn a_source_that_changes_during_an_unverified_copy_is_not_removed() {
+    let (disk, mut job) = world(Verify::None);
+    job.plan.removes_source = true;
+    disk.change_after_write("/from/a", b"changed content");
+    let (_, proofs) = run(&disk, job);
+    assert_eq!(proofs, [Proof::None]);
+    assert_eq!(disk.files("/there/to"), only("/a", b"content"));
+    assert_eq!(disk.files("/from"), only("/a", b"changed content"));
+}
+
+#[test]
+fn a_copy_without_verification_has_no_proof() {
+    let (disk, job) = world(Verify::None);
+    let (summary, proofs) = run(&disk, job);
+    assert_eq!((summary.tally.failed, proofs), (0, vec![Proof::None]));
+    assert_eq!(disk.files("/there/to"), only("/a", b"content"));
+}
+
+#[test]
+fn a_refused_fence_leaves_neither_a_name_nor_a_part() {
+    for verify in [Verify::None, Verify::Size] {
+        let (disk, mut job) = world(verify);
+        job.plan.removes_source = true;
+        job.fence = Some(Fence::new(|| Box::pin(async { false })));
+        let (summary, proofs) = run(&disk, job);
+        assert_eq!((summary.tally.failed, proofs), (1, vec![]));
+        assert_eq!(disk.files("/there/to"), BTreeMap::new());
+        assert_eq!(disk.files("/from"), only("/a", b"content"));
+    }
+}
+
+#[test]
+fn a_copy_whose_part_has_a_taken_name_uses_another_name() {
+    let (disk, job) = world(Verify::Size);
+    // Without locks, a process may write to any part that is there.
+    disk.lack_locks();
+    let part = job.moving.partial(b"/from/a", b"/there/to/a");
+    let part = String::from_utf8(part).expect("a name of ours");
+    disk.put(&part, b"of another process", 7);
+    let (summary, _) = run(&disk, job);
+    assert_eq!(summary.tally.failed, 0);
+    let mut files = disk.files("/there");
+    let taken = files.remove(part.strip_prefix("/there").expect("it is below"));
+    assert_eq!(taken.as_deref(), Some(&b"of another process"[..]));
+    assert_eq!(files, only("/to/a", b"content"));
+}
+
+#[test]
+fn a_copy_replaces_an_older_file() {
+    let (disk, job) = world(Verify::Size);
+    disk.put("/there/to/a", b"old", 5);
+    let (summary, _) = run(&disk, job);
+    assert_eq!(summary.tally.failed, 0);
+    assert_eq!(disk.files("/there/to"), only("/a", b"content"));
+}
+
+#[test]
+fn a_move_leaves_a_source_that_a_process_writes_to() {
+    let (disk, mut job) = world(Verify::Size);
+    job.plan.removes_source = true;
+    disk.open_elsewhere("/from/a");
+    let (summary, proofs) = run(&disk, job);
+    let tally = summary.tally;
+    assert_eq!((tally.failed, tally.unsettled, proofs), (0, 1, vec![]));
+    assert_eq!(disk.files("/there/to"), BTreeMap::new());
+    assert_eq!(disk.files("/from"), only("/a", b"content"));
+}
