@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 pub(crate) mod faulty;
+mod inherited;
 mod lease;
 mod machine;
 mod parts;
@@ -18,6 +19,7 @@ use std::{
     io::{self, ErrorKind},
     path::Path,
     sync::{Arc, Mutex, OnceLock},
+    time::Instant,
 };
 
 use ftp::listing::{Entry, Kind, Modified, Precision};
@@ -25,6 +27,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::machine::Machine;
 use self::{
+    inherited::InheritedModes,
     parts::Parts,
     syncs::Syncs,
     system::{Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, Stat},
@@ -48,8 +51,7 @@ pub(crate) struct LocalFiles {
     parts: Parts,
     /// Permissions of a new file, where its folder does not decide.
     usual_mode: OnceLock<u32>,
-    /// The folder that was asked last for permissions of new files, and its answer.
-    inherited_mode: Mutex<Option<(Vec<u8>, Option<u32>)>>,
+    inherited_modes: InheritedModes,
 }
 
 /// Which side of a job files are on.
@@ -171,7 +173,7 @@ impl LocalFiles {
             folders: Mutex::default(),
             parts: Parts::default(),
             usual_mode: OnceLock::new(),
-            inherited_mode: Mutex::default(),
+            inherited_modes: InheritedModes::default(),
         })
     }
 
@@ -462,7 +464,11 @@ impl LocalFiles {
                 let access = file.stat()?.access;
                 // Where the mount decides, a part has other permissions, and keeps them.
                 if access.mode == OWNER_ALONE {
-                    let mode = self.inherited_mode(place, parent(path).unwrap_or_default());
+                    let folder = parent(path).unwrap_or_default();
+                    #[allow(clippy::disallowed_methods, reason = "drives disks")]
+                    let now = Instant::now();
+                    let ask = || place.folder.inherited_mode();
+                    let mode = self.inherited_modes.mode(folder, now, ask);
                     let usual = || *self.usual_mode.get_or_init(|| self.system.usual_mode());
                     let mode = mode.unwrap_or_else(usual);
                     match file.set_access(Access { mode, ..access }) {
@@ -473,19 +479,6 @@ impl LocalFiles {
             }
         }
         Self::sync_part(file, modified_unix_s)
-    }
-
-    /// Permissions that the folder of a place gives to new files. The files of one folder ask once.
-    fn inherited_mode(&self, place: &Place, folder: &[u8]) -> Option<u32> {
-        let mut last = self.inherited_mode.lock().expect("nobody panics with it");
-        if let Some((asked, mode)) = &*last
-            && asked == folder
-        {
-            return *mode;
-        }
-        let mode = place.folder.inherited_mode();
-        *last = Some((folder.to_vec(), mode));
-        mode
     }
 
     fn sync_part(file: &dyn OpenFile, modified_unix_s: Option<i64>) -> io::Result<()> {

@@ -1,0 +1,88 @@
+//! Permissions that folders give to new files by a default access control list.
+//!
+//! Many small files of one folder share one question. An answer is kept for a second only, because the list may change
+//! during a run.
+
+use std::{
+    sync::{Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+/// Cache of the last answer of a folder.
+#[derive(Debug, Default)]
+pub(super) struct InheritedModes(Mutex<Option<Answer>>);
+
+/// Answer of a folder.
+#[derive(Debug)]
+struct Answer {
+    folder: Vec<u8>,
+    /// Permissions of new files; `None` for a folder without a default list.
+    mode: Option<u32>,
+    /// Time of the question.
+    at: Instant,
+}
+
+impl InheritedModes {
+    /// Returns the permissions that `folder` gives to new files. `ask` is called unless a recent answer is known, without
+    /// a lock, so that a slow disk delays no other folder.
+    pub(super) fn mode(
+        &self,
+        folder: &[u8],
+        now: Instant,
+        ask: impl FnOnce() -> Option<u32>,
+    ) -> Option<u32> {
+        if let Some(answer) = &*self.last()
+            && answer.folder == folder
+            && now.saturating_duration_since(answer.at) < KEPT_MAX
+        {
+            return answer.mode;
+        }
+        let mode = ask();
+        *self.last() = Some(Answer {
+            folder: folder.to_vec(),
+            mode,
+            at: now,
+        });
+        mode
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Answer>> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+/// Longest time for which an answer is used.
+const KEPT_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::disallowed_methods,
+        reason = "a moment to count virtual time from"
+    )]
+
+    use super::*;
+
+    #[test]
+    fn a_changed_default_list_applies_within_a_second() {
+        let (modes, start) = (InheritedModes::default(), Instant::now());
+        assert_eq!(modes.mode(b"a", start, || Some(0o660)), Some(0o660));
+        let soon = start + KEPT_MAX / 2;
+        let unasked = || unreachable!("the answer is known");
+        assert_eq!(modes.mode(b"a", soon, unasked), Some(0o660));
+        // The age of an answer counts from its question, however often it is used.
+        let later = start + KEPT_MAX;
+        assert_eq!(modes.mode(b"a", later, || None), None);
+    }
+
+    #[test]
+    fn a_question_holds_no_lock() {
+        let (modes, now) = (InheritedModes::default(), Instant::now());
+        let of_both = modes.mode(b"slow", now, || {
+            assert_eq!(modes.mode(b"other", now, || Some(0o640)), Some(0o640));
+            Some(0o600)
+        });
+        assert_eq!(of_both, Some(0o600));
+        assert_eq!(modes.mode(b"other", now, || Some(0o644)), Some(0o644));
+    }
+}
