@@ -47,7 +47,7 @@ impl Mover<'_> {
         }
         let facts = match self.found_facts() {
             Some(facts) => facts,
-            // What an earlier attempt has fetched stays where the server does not state them now.
+            // If the server does not report size and time now, the attempt fails and keeps the fetched pieces.
             None if begun.is_some() => Facts::of(self.source.stated_facts(&names.source).await?),
             None => self.facts_now(&names).await?,
         };

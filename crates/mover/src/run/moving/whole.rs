@@ -1,5 +1,6 @@
-//! Small files between two folders of this machine. Each moves in one call that blocks: the changes of threads of a copy in
-//! steps take longer than its bytes.
+//! Small files between two folders of this machine. Each moves in one call that blocks.
+//!
+//! Switching threads for each step would take longer than copying the bytes.
 
 use tokio::task::spawn_blocking;
 
