@@ -128,8 +128,11 @@ impl Mover<'_> {
             Err(TaskError::Server(ServerError::Refused { .. } | ServerError::NoRange))
                 if overlap.length > 0 && !self.has_begun =>
             {
-                self.copy(&names, &Overlap::default(), &facts, journal.as_ref())
-                    .await
+                let mut anew = Overlap::default();
+                if let End::Local(_) = self.destination {
+                    anew.new = self.new_part(journal.as_ref(), origin);
+                }
+                self.copy(&names, &anew, &facts, journal.as_ref()).await
             }
             copied => copied,
         };
@@ -358,10 +361,21 @@ impl Mover<'_> {
                 true => u64::MAX,
                 false => part.synced_bytes,
             };
-            let overlap = self.overlap(names, origin, certain_bytes).await?;
-            if let (End::Local(local_end), 0) = (&*self.destination, overlap.length) {
-                // Without locks, nothing else shows that no process writes to it.
-                local_end.remove_left(&names.part, true).await?;
+            let mut overlap = self.overlap(names, origin, certain_bytes).await?;
+            if let End::Local(local_end) = &*self.destination {
+                if overlap.length == 0 {
+                    // Without locks, nothing else shows that no process writes to it.
+                    local_end.remove_left(&names.part, true).await?;
+                    overlap.new = self.new_part(Some(journal), Some(origin));
+                } else if overlap.length < part.synced_bytes {
+                    // What was synced behind the end of the part is lost.
+                    overlap.new = Some(NewPart {
+                        journal: journal.clone(),
+                        origin,
+                        boot: part.boot,
+                        synced_bytes: overlap.length,
+                    });
+                }
             }
             return Ok(overlap);
         }
@@ -372,15 +386,11 @@ impl Mover<'_> {
                 _ => end(Some(journal), &names.key).await,
             }
         }
-        let new = NewPart {
-            journal: journal.clone(),
-            origin,
-            boot: self.shared.destination_files.boot(),
-        };
+        let new = self.new_part(Some(journal), Some(origin));
         if let End::Remote(_) = self.destination {
             // That what is there has gone shows when the upload begins.
             return Ok(Overlap {
-                new: Some(new),
+                new,
                 ..Overlap::default()
             });
         }
@@ -389,10 +399,22 @@ impl Mover<'_> {
             local_end.remove_left(&names.key, false).await?;
         }
         self.destination.remove(&names.part).await?;
-        if self.destination.look_for_file(&names.part).await?.is_none() {
+        if let Some(new) = new
+            && self.destination.look_for_file(&names.part).await?.is_none()
+        {
             new.note(names).await;
         }
         Ok(Overlap::default())
+    }
+
+    /// The entry of a part that begins anew, if the journal is to have one.
+    fn new_part(&self, journal: Option<&Arc<Journal>>, origin: Option<Origin>) -> Option<NewPart> {
+        Some(NewPart {
+            journal: journal?.clone(),
+            origin: origin?,
+            boot: self.shared.destination_files.boot(),
+            synced_bytes: 0,
+        })
     }
 
     /// The end of the part that an earlier attempt has left, of which `certain_bytes` at most are certain.
@@ -465,6 +487,12 @@ impl Mover<'_> {
         let mut new = overlap.new.as_ref();
         let (offset, is_kept) = (overlap.length, overlap.clears(journal));
         let (part, path) = (&names.part[..], &names.destination[..]);
+        if let End::Local(_) = self.destination
+            && let Some(new) = new.take()
+        {
+            // What was synced of an older part is not in this one.
+            new.note(names).await;
+        }
         let writing = self.destination.write((part, path), offset, is_kept);
         let mut writer = writing.await?;
         if offset > 0 {
@@ -708,7 +736,8 @@ impl Facts {
 struct Overlap {
     length: u64,
     bytes: Vec<u8>,
-    /// Of a part that begins anew.
+    /// Entry of a part that begins anew, or was cut. On this machine it replaces that of an older part before the first byte is
+    /// written, at a server once the upload has begun.
     new: Option<NewPart>,
 }
 
@@ -718,12 +747,15 @@ struct NewPart {
     origin: Origin,
     /// Names the time since the machine was started.
     boot: Option<u64>,
+    /// Bytes that outlive a power cut.
+    synced_bytes: u64,
 }
 
 impl NewPart {
     async fn note(&self, names: &Names) {
         let part = Part {
             digits: names.digits,
+            synced_bytes: self.synced_bytes,
             ..Part::new(self.origin, self.boot)
         };
         note(&self.journal, &names.key, part).await;

@@ -339,3 +339,51 @@ fn a_source_stays_until_a_copy_of_another_program_is_synced() {
         world.check(&done, seed);
     }
 }
+
+/// A part that is gone or cut, and its entry with the same source: the bytes written now are not those that were synced.
+#[test]
+fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
+    let mut cut_short = 0;
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        let content: Vec<u8> = (0..RESUME_LEAST.bytes() * 3)
+            .map(|it| (it % 255) as u8 + 1)
+            .collect();
+        world.disk = FaultyDisk::new(seed);
+        world.disk.put_folder("/there/to");
+        world.disk.put("/from/large", &content, 1_000_000);
+        world.sources = [("/large".to_owned(), content)].into();
+        world.replaced.clear();
+        world.verify = Verify::Size;
+        let origin = Origin {
+            size_bytes: world.sources["/large"].len() as u64,
+            modified_unix_s: 1_000_000,
+            modified_ns: 0,
+        };
+        let lost = Part {
+            synced_bytes: origin.size_bytes,
+            ..Part::new(origin, Some(0))
+        };
+        let key = world
+            .job()
+            .moving
+            .partial(b"/from/large", b"/there/to/large");
+        let journal = world.journal().expect("a journal");
+        journal.begin(&key, lost).expect("room");
+        drop(journal);
+        if seed % 2 == 1 {
+            let part = String::from_utf8(key).expect("a name of ours");
+            world
+                .disk
+                .put(&part, &world.sources["/large"][..100_000], 7);
+        }
+        world.disk.cut_after(20 + 2 * seed);
+        let (summary, _) = world.run();
+        cut_short += usize::from(summary.tally.failed > 0);
+        world.disk.restart();
+        let (summary, done) = world.run();
+        assert_eq!(summary.tally.failed, 0, "seed {seed}");
+        world.check(&done, seed);
+    }
+    assert!(cut_short > 10, "{cut_short} cuts hit a run");
+}
