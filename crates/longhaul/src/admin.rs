@@ -1,16 +1,25 @@
-//! Questions and orders to a running gateway: by its admin socket, or questions alone at its admin address. One request, one
-//! answer: HTTP/1.0 needs no library.
+//! Questions and orders to a running gateway: by its admin socket, or questions alone at its admin address. Each request has a
+//! connection of its own.
 
-use std::{
-    fmt,
-    io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use gatewayd::admin_socket;
+use http_body_util::BodyExt as _;
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    client::conn::http1,
+    header::{CONTENT_TYPE, HOST},
+    http::request,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    runtime,
+    time::timeout,
+};
 
 /// Where a gateway is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +33,10 @@ pub(crate) enum AdminPlace {
     Address(SocketAddr),
 }
 
-/// A connection to one.
-pub(crate) trait Connection: Read + Write {}
+/// A connection to a gateway.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: Read + Write> Connection for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// What the gateway says.
 pub(crate) struct Answer {
@@ -55,7 +64,7 @@ pub(crate) fn ask(at: &AdminPlace, method: &str, path: &str) -> anyhow::Result<A
 
 /// Sends one request whose body is a text.
 pub(crate) fn send(at: &AdminPlace, path: &str, text: &str) -> anyhow::Result<Answer> {
-    with_place(at, answer(at, "POST", path, "", text, PATIENCE))
+    with_place(at, exchange(at, Request::post(path), text, PATIENCE))
 }
 
 /// Sends one order as the dashboard's controls take it: JSON.
@@ -65,8 +74,8 @@ pub(crate) fn order(
     body: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
-    let lines = "Content-Type: application/json\r\n";
-    with_place(at, answer(at, "POST", path, lines, body, patience))
+    let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+    with_place(at, exchange(at, request, body, patience))
 }
 
 /// The same for what takes a while.
@@ -76,7 +85,8 @@ pub(crate) fn ask_patiently(
     path: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
-    with_place(at, answer(at, method, path, "", "", patience))
+    let request = Request::builder().method(method).uri(path);
+    with_place(at, exchange(at, request, "", patience))
 }
 
 fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
@@ -100,21 +110,20 @@ impl AdminPlace {
         }
     }
 
-    fn connect(&self, patience: Duration) -> anyhow::Result<Box<dyn Connection>> {
+    async fn connect(&self) -> io::Result<Box<dyn Connection>> {
         match self {
             Self::Socket { path, key_file } => {
                 let stream = admin_socket::connect(path, key_file.as_deref())?;
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Ok(Box::new(stream))
+                stream.set_nonblocking(true)?;
+                Ok(Box::new(UnixStream::from_std(stream)?))
             }
             Self::Address(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                let stream = TcpStream::connect(address).await?;
                 // Where nobody listens, the system may choose the same port for this end, and connects it with itself.
-                let is_alone = stream.local_addr()? == stream.peer_addr()?;
-                anyhow::ensure!(!is_alone, "connection refused");
-                stream.set_read_timeout(Some(patience))?;
-                Ok(Box::new(stream))
+                match stream.local_addr()? == stream.peer_addr()? {
+                    true => Err(io::ErrorKind::ConnectionRefused.into()),
+                    false => Ok(Box::new(stream)),
+                }
             }
         }
     }
@@ -156,35 +165,134 @@ pub(crate) fn is_nobody(error: &anyhow::Error) -> bool {
     })
 }
 
-fn answer(
+/// Sends a request, and reads the whole answer. Each read may take `patience`.
+fn exchange(
     at: &AdminPlace,
-    method: &str,
-    path: &str,
-    lines: &str,
+    request: request::Builder,
     body: &str,
     patience: Duration,
 ) -> anyhow::Result<Answer> {
-    let mut stream = at.connect(patience)?;
-    let (length, host) = (body.len(), at.host());
-    let request = format!(
-        "{method} {path} HTTP/1.0\r\nHost: {host}\r\n{lines}Content-Length: {length}\r\n\r\n{body}"
-    );
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer)?;
-    let parts = answer.split_once("\r\n\r\n");
-    let (head, body) = parts.context("the answer is not HTTP")?;
-    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    Ok(Answer {
-        code: code.context("the answer is not HTTP")?,
-        body: body.to_owned(),
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let answer = open(at, request, body, patience).await?;
+        let code = answer.status().as_u16();
+        let body = read(answer.into_body(), patience).await?;
+        Ok(Answer { code, body })
     })
+}
+
+/// Sends a request. Returns the answer as soon as its head is there.
+///
+/// # Errors
+/// If no gateway answers within `patience`. An [`io::Error`] if the connection cannot be made.
+pub(crate) async fn open(
+    at: &AdminPlace,
+    request: request::Builder,
+    body: &str,
+    patience: Duration,
+) -> anyhow::Result<Response<Incoming>> {
+    let stream = within(PATIENCE, at.connect()).await??;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The task ends with the sender and the body, which also return its errors.
+    tokio::spawn(connection);
+    let request = request.header(HOST, at.host()).body(body.to_owned())?;
+    match within(patience, sender.send_request(request)).await? {
+        Err(error) if error.is_parse() => Err(error).context("the answer is not HTTP"),
+        answer => Ok(answer?),
+    }
+}
+
+/// Reads a body to its end. Each read may take `patience`.
+///
+/// # Errors
+/// If the body is longer than [`ANSWER_MAX_BYTES`], is no text, or does not come.
+pub(crate) async fn read(mut body: Incoming, patience: Duration) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    while let Some(frame) = within(patience, body.frame()).await? {
+        if let Ok(data) = frame?.into_data() {
+            let is_short = text.len() + data.len() <= ANSWER_MAX_BYTES;
+            anyhow::ensure!(
+                is_short,
+                "the answer is longer than {ANSWER_MAX_BYTES} bytes"
+            );
+            text.extend_from_slice(&data);
+        }
+    }
+    Ok(String::from_utf8(text)?)
+}
+
+async fn within<T>(patience: Duration, action: impl Future<Output = T>) -> io::Result<T> {
+    Ok(timeout(patience, action).await?)
 }
 
 /// The admin address of a gateway whose configuration names none.
 pub(crate) const DEFAULT: &str = "127.0.0.1:9810";
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a connection, and for answers that need no work.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Room for tens of thousands of transfers.
-const ANSWER_MAX_BYTES: u64 = 64 << 20;
+const ANSWER_MAX_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Write as _},
+        net::TcpListener,
+        thread,
+    };
+
+    use super::*;
+
+    /// An address at which each request gets these bytes, after which the connection stays open.
+    #[allow(clippy::disallowed_methods, reason = "a server of the test")]
+    fn server(answer: &'static [u8]) -> AdminPlace {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            let mut open = Vec::new();
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let lines = BufReader::new(stream.try_clone().expect("a handle")).lines();
+                let lines = lines.map_while(Result::ok);
+                assert!(lines.take_while(|line| !line.is_empty()).count() > 0);
+                // The client may have left.
+                let _ = stream.write_all(answer);
+                open.push(stream);
+            }
+        });
+        AdminPlace::Address(address)
+    }
+
+    #[test]
+    fn a_body_ends_by_its_length_or_its_last_chunk() {
+        let length = server(b"HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\n\r\nbusyREST");
+        let answer = ask(&length, "POST", "/reload").expect("HTTP");
+        assert_eq!((answer.code, answer.body.as_str()), (409, "busy"));
+        let chunks =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+        let answer = ask(&server(chunks), "GET", "/status.json").expect("HTTP");
+        assert_eq!((answer.code, answer.body.as_str()), (200, "abc"));
+    }
+
+    #[test]
+    fn a_server_of_another_protocol_is_no_gateway() {
+        let error = ask(&server(b"220 FTP server ready\r\n"), "GET", "/").map(|it| it.code);
+        let error = error.expect_err("no HTTP");
+        let text = format!("{error:#}");
+        assert!(text.contains("no gateway answers at 127.0.0.1"), "{text}");
+        assert!(text.contains("the answer is not HTTP"), "{text}");
+        assert!(!is_nobody(&error));
+    }
+
+    #[test]
+    fn a_server_that_falls_silent_is_left() {
+        for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"] {
+            let silent = server(answer.as_bytes());
+            let asked = ask_patiently(&silent, "GET", "/", Duration::from_millis(200));
+            let error = asked.map(|it| it.code).expect_err("nothing comes");
+            let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            assert_eq!(cause, Some(io::ErrorKind::TimedOut), "{error:#}");
+        }
+    }
+}

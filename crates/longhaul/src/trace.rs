@@ -9,25 +9,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gatewayd::admin_socket;
+use http_body_util::BodyExt as _;
+use hyper::Request;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
-    time::{sleep, timeout},
+use tokio::time::sleep;
+
+use crate::{
+    admin::{self, AdminPlace},
+    exit, output, places,
 };
-
-use crate::{admin::AdminPlace, exit, output, places};
-
-/// A connection to a gateway.
-type Stream = Box<dyn Connection>;
-
-trait Connection: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Connection for T {}
 
 /// Write down what the link to a peer does
 ///
@@ -68,11 +61,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     let interrupted = exit::interrupted();
+    let peer = utf8_percent_encode(&args.peer, NON_ALPHANUMERIC);
+    let path = format!("/trace?peer={peer}");
     let mut asked = Err(anyhow::anyhow!("no place is known"));
     for place in places {
-        let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let answer = timeout(PATIENCE, ask(place, &args.peer)).await;
-        let answer = answer.unwrap_or_else(|_| Err(late().into()));
+        let answer = admin::open(place, Request::get(&path), "", admin::PATIENCE).await;
         asked = answer
             .map(|answer| (place, answer))
             .with_context(|| place.no_answer());
@@ -80,20 +73,17 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    let (admin, (code, mut stream, first)) = asked?;
+    let (admin, answer) = asked?;
+    let code = answer.status().as_u16();
+    let mut body = answer.into_body();
     if code != 200 {
-        let mut text = first;
-        let mut rest = stream.take(HEAD_MAX_BYTES as u64);
-        // What has come says enough.
-        let _ = timeout(PATIENCE, rest.read_to_end(&mut text)).await;
-        let text = String::from_utf8_lossy(&text);
+        let text = admin::read(body, admin::PATIENCE).await.unwrap_or_default();
         return Err(match code {
             404 if !text.is_empty() => exit::misuse(text.trim().to_owned()),
             _ => anyhow::anyhow!("the gateway at {admin} begins no trace: {}", text.trim()),
         });
     }
     let mut file = Written::create(args)?;
-    file.take(&first)?;
     let time = async {
         match args.seconds {
             Some(seconds) => sleep(Duration::from_secs(seconds)).await,
@@ -101,14 +91,13 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
         }
     };
     tokio::pin!(interrupted, time);
-    let mut buffer = vec![0; 64 << 10];
     let is_whole = loop {
         tokio::select! {
             () = &mut interrupted => break true,
             () = &mut time => break true,
-            read = stream.read(&mut buffer) => match read {
-                Ok(0) | Err(_) => break false,
-                Ok(length) => file.take(&buffer[..length])?,
+            frame = body.frame() => match frame {
+                Some(Ok(frame)) => file.take(frame.data_ref().map_or(&[], |it| &it[..]))?,
+                Some(Err(_)) | None => break false,
             },
         }
     };
@@ -120,37 +109,6 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
-}
-
-/// Asks for a trace. Returns the status of HTTP, and what has come of the body.
-async fn ask(admin: &AdminPlace, peer: &str) -> anyhow::Result<(u16, Stream, Vec<u8>)> {
-    let mut stream: Stream = match admin {
-        AdminPlace::Socket { path, key_file } => {
-            let stream = admin_socket::connect(path, key_file.as_deref())?;
-            stream.set_nonblocking(true)?;
-            Box::new(UnixStream::from_std(stream)?)
-        }
-        AdminPlace::Address(address) => Box::new(TcpStream::connect(address).await?),
-    };
-    let host = admin.host();
-    let peer = utf8_percent_encode(peer, NON_ALPHANUMERIC);
-    let request = format!("GET /trace?peer={peer} HTTP/1.0\r\nHost: {host}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut head = Vec::new();
-    let end = loop {
-        if let Some(end) = head.windows(4).position(|it| it == b"\r\n\r\n") {
-            break end + 4;
-        }
-        let length = stream.read_buf(&mut head).await?;
-        anyhow::ensure!(
-            length > 0 && head.len() < HEAD_MAX_BYTES,
-            "the answer is not HTTP"
-        );
-    };
-    let body = head.split_off(end);
-    let code = String::from_utf8_lossy(&head);
-    let code = code.split(' ').nth(1).and_then(|code| code.parse().ok());
-    Ok((code.context("the answer is not HTTP")?, stream, body))
 }
 
 /// The file, and what has been written.
@@ -263,8 +221,6 @@ fn usual_name(peer: &str) -> PathBuf {
 
 /// Begins each record (RFC 7464).
 const RECORD_SEPARATOR: u8 = 0x1e;
-const PATIENCE: Duration = Duration::from_secs(5);
-const HEAD_MAX_BYTES: usize = 64 << 10;
 /// A record has some 300 bytes.
 const RECORD_MAX_BYTES: usize = 1 << 20;
 
