@@ -157,6 +157,11 @@ impl<'a> Small<'a> {
             backlog.tasks.pop_front();
             match self.begin_one(id, &mut file).await {
                 Ok(()) => drop(self.files.insert(id.0, file)),
+                // It has changed since its listing, as a log does.
+                Err(TaskError::Changed) => {
+                    backlog.alone.insert(id);
+                    backlog.put_back(id, Task::Move(file));
+                }
                 Err(error) if error.keeps_connection() => self.told(id, Err(error)),
                 Err(error) => return Err((id, error)),
             }

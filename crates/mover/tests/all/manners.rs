@@ -17,8 +17,10 @@ use std::{
     time::Duration,
 };
 
+use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
+    plan::{File, RelativePath},
     server::{Door, Route},
 };
 
@@ -540,4 +542,29 @@ fn a_source_that_changes_while_it_is_read_is_read_again() {
     assert_eq!(down.failures(), [""; 0]);
     let there = fs::read(world.here("back/file")).expect("there");
     assert_eq!(there, b"another content");
+}
+
+/// The file of a list may have grown since, as a log does.
+#[test]
+fn a_small_upload_that_has_become_large_is_moved_alone() {
+    let (world, server) = (World::new(), Scripted::start(Manners::default()));
+    write(&world.here("tree").join("first"), b"small");
+    write(&world.here("tree").join("log"), &content(LARGE));
+    let file = |name: &[u8]| File {
+        root: 0,
+        path: RelativePath::default().join(name),
+        size_bytes: Some(5),
+        modified: Some(Modified {
+            unix_s: 1_000,
+            precision: Precision::Second,
+        }),
+        link: None,
+    };
+    let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
+    job.plan.lanes_max = 1;
+    job.plan.retries = 0;
+    // The first file of a lane moves alone in any case.
+    job.files = Some(vec![file(b"first"), file(b"log")]);
+    assert_eq!(world.run(job).failures(), [""; 0]);
+    assert!(server.content("tree/log") == Some(content(LARGE)));
 }
