@@ -6,9 +6,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
     io::Write as _,
     net::TcpStream,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,6 +23,7 @@ use std::{
 use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
+    journal::{Journal, Origin, Part},
     plan::{File, RelativePath},
     server::{Door, Route},
 };
@@ -567,4 +571,39 @@ fn a_small_upload_that_has_become_large_is_moved_alone() {
     job.files = Some(vec![file(b"first"), file(b"log")]);
     assert_eq!(world.run(job).failures(), [""; 0]);
     assert!(server.content("tree/log") == Some(content(LARGE)));
+}
+
+/// The bytes that come now are not those that were synced before a restart of the machine.
+#[test]
+fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
+    let (world, server) = (World::new(), Scripted::start(refusing("REST", "502 what?")));
+    server.put("large", &content(LARGE));
+    let back = world.here("back");
+    let mut job = world.download_by(server.dial(), "large", &back);
+    job.plan.lanes_max = 1;
+    job.moving.rate_max = Some(units::BitRate::mbit(40).into());
+    let path = back.into_os_string().into_encoded_bytes();
+    let key = job.moving.partial(b"large", &path);
+    write(
+        Path::new(OsStr::from_bytes(&key)),
+        &content(LARGE)[..2_000_000],
+    );
+    let origin = Origin {
+        size_bytes: LARGE as u64,
+        // That of all files of the server.
+        modified_unix_s: 1_767_323_045,
+        modified_ns: 0,
+    };
+    let earlier = Part {
+        synced_bytes: 2_000_000,
+        ..Part::new(origin, Some(1))
+    };
+    let open = || Journal::open(&world.here("../state"), "job").expect("a journal");
+    open().begin(&key, earlier).expect("room");
+    assert!(world.run_until(job, 1_000_000).summary.is_interrupted);
+    let verbs = server.state().verbs.clone();
+    assert!(verbs.contains(&"REST".to_owned()), "{verbs:?}");
+    let now = open().part(&key).expect("read").expect("an entry");
+    assert_eq!((now.origin, now.synced_bytes), (origin, 0));
+    assert_ne!(now.boot, Some(1));
 }
