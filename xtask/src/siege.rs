@@ -15,7 +15,7 @@ const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     ),
     (
         "user: give orders at the admin socket",
-        ["gatewayd", "--lib", "strangers_give_no_orders"],
+        ["pages", "--lib", "strangers_give_no_orders"],
     ),
     (
         "user: be taken for the gateway at the admin address",
