@@ -1,5 +1,5 @@
-//! The audit trail: who has changed something. Its events have the target [`AUDIT`], which no filter of the log leaves out. Failed
-//! log-ins are logged by the relay.
+//! The audit trail: changes, and the principals that ordered them. Its events have the target [`AUDIT`], which no filter of the
+//! log leaves out. Failed log-ins are logged by the relay.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use x509_parser::parse_x509_certificate;
 
 use pages::{Client, Process};
 
-/// Who has something changed.
+/// The origin of a change.
 #[derive(Debug)]
 pub(crate) enum Principal<'a> {
     /// A process at the admin socket.

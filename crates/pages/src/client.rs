@@ -1,4 +1,4 @@
-//! Who asks.
+//! Clients of a listener.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -6,25 +6,25 @@ use rustls::pki_types::CertificateDer;
 
 use crate::Process;
 
-/// Who asks, and how they have come.
+/// A client of a listener, and the way by which it has come.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Where they come from.
+    /// Its address.
     pub address: SocketAddr,
-    /// The address to which they have connected, as the gateway listens at it.
+    /// The address of the listener to which it has connected.
     pub at: SocketAddr,
-    /// They have come over TLS.
+    /// It has come over TLS.
     pub is_tls: bool,
-    /// What they have shown, their own first, if it was good when they came.
+    /// Certificates that it has shown, its own first. Empty if they were not good when it came.
     pub certificates: Arc<[CertificateDer<'static>]>,
-    /// They have come by the admin socket.
+    /// The process at a Unix socket; `None`: it has come over TCP.
     pub process: Option<Process>,
-    /// A proxy has passed the request on, or it is for one of the names in `hosts`: they may be anywhere.
+    /// A proxy has passed the request on, or it is for one of the names in `hosts`: the client may be anywhere.
     pub is_forwarded: bool,
 }
 
 impl Client {
-    /// One of whom nothing more is known.
+    /// A client of which nothing more is known.
     pub fn new(address: SocketAddr, at: SocketAddr, is_tls: bool) -> Self {
         Self {
             address,
@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// Only programs of this machine come so.
+    /// Whether only programs of this machine come in this way.
     pub fn is_local(&self) -> bool {
         let is_loopback = self.at.ip().to_canonical().is_loopback();
         self.process.is_some() || !self.is_tls && is_loopback && !self.is_forwarded

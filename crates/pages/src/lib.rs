@@ -1,5 +1,5 @@
-//! HTTP listeners for status and orders, as gateways and movers have them: bounded connections, requests for their own names
-//! alone, and who asks.
+//! HTTP listeners for status and orders, as gateways and movers have them. Connections are bounded, requests must be for the
+//! listener's own names, and each request names its client.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A running relay: how it is built, what it serves, and how it ends.
+//! A running relay: its builder, changes of its settings, and its shutdown.
 
 use std::{
     net::SocketAddr,

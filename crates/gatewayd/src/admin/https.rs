@@ -1,4 +1,4 @@
-//! The dashboard's address with TLS: its listener, and the handshakes of those who come.
+//! The dashboard's address with TLS: its listener, and the handshakes of its clients.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 

@@ -34,7 +34,7 @@ struct Run {
     used: Vec<Mechanism>,
 }
 
-/// By how much a figure changes without a part; more is better.
+/// The change of a figure without a part; more is better.
 struct Change {
     row: String,
     by: f64,

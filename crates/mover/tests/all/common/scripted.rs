@@ -53,7 +53,7 @@ pub(crate) struct Manners {
     pub(crate) refuses_second_download: Option<&'static str>,
     /// Takes `REST`, and sends each file from its beginning.
     pub(crate) ignores_offsets: bool,
-    /// So many questions about files are refused for now after the first download.
+    /// Number of questions about files that are refused for now after the first download.
     pub(crate) refuses_facts: usize,
     /// A file becomes another one while it is read.
     pub(crate) changes: Option<&'static str>,
@@ -133,9 +133,9 @@ pub(crate) struct State {
     pub(crate) refused: usize,
     /// Bytes of each download, by its number from 1.
     pub(crate) sent: BTreeMap<usize, usize>,
-    /// So many of the next questions about files are refused for now.
+    /// Number of further questions about files that are refused for now.
     pub(crate) refuses_facts: usize,
-    /// So many of the next uploads are refused.
+    /// Number of further uploads that are refused.
     pub(crate) refuses_uploads: usize,
     /// The next uploads are broken off after so many bytes.
     pub(crate) breaks_after: VecDeque<usize>,
