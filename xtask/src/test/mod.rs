@@ -22,11 +22,14 @@ pub(crate) struct Arguments {
     /// Only the tests that need no privilege and no package, and that do not measure real time
     #[arg(long)]
     quick: bool,
+    /// Build the test programs, and run none
+    #[arg(long, conflicts_with = "quick")]
+    no_run: bool,
     /// Passed to `cargo test`: a filter, or `-p link`, or `-p link -- --nocapture`
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
-        conflicts_with = "quick"
+        conflicts_with_all = ["quick", "no_run"]
     )]
     cargo_arguments: Vec<String>,
 }
@@ -60,10 +63,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let Some(programs) = build(&mut suites)? else {
         return Ok(suites.report());
     };
+    if arguments.no_run {
+        return Ok(Ok(()));
+    }
     let tier = side_by_side(&["--skip", REAL_TIME]);
     programs::run(&programs, &tier, &mut suites)?;
-    real_time(&programs, &mut suites)?;
-    beside_smoke(&mut suites)?;
+    patient(&programs, &mut suites)?;
+    calibrated(&programs, &mut suites)?;
+    documentation(&mut suites)?;
+    production(&mut suites)?;
+    fuzz(&mut suites)?;
     retry(&mut suites)?;
     Ok(suites.report())
 }
@@ -87,19 +96,34 @@ fn side_by_side<'a>(filters: &'a [&'a str]) -> Tier<'a> {
     }
 }
 
-/// Few at once where bounds are of seconds; one by one where the machine itself is measured.
-fn real_time(programs: &[Program], suites: &mut Suites) -> Result<()> {
-    let is_calibrated = |it: &&Program| CALIBRATED.contains(&it.package.as_str());
-    let tier = |programs_at_once, threads| Tier {
+/// Tests whose bounds are of seconds. They wait most of the time, and so does the smallest plan.
+fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
+    let program = eval::copied_program()?;
+    let smoke = thread::spawn(move || timed(|| eval::smoke(&program)));
+    let patient = programs.iter().filter(|it| !is_calibrated(it));
+    let ended = programs::run(patient, &real_time(2, 2), suites);
+    let (checks, took) = smoke.join().expect("the checks return");
+    suites.add("eval smoke", took, checks);
+    ended
+}
+
+/// Tests that measure the machine itself. Each program runs its tests one by one, and uses a twentieth of a processor.
+fn calibrated(programs: &[Program], suites: &mut Suites) -> Result<()> {
+    let calibrated = programs.iter().filter(|it| is_calibrated(it));
+    programs::run(calibrated, &real_time(3, 1), suites)
+}
+
+fn is_calibrated(program: &Program) -> bool {
+    CALIBRATED.contains(&program.package.as_str())
+}
+
+fn real_time(programs_at_once: usize, threads: usize) -> Tier<'static> {
+    Tier {
         mark: " (real time)",
         programs_at_once,
         threads,
         filters: &[REAL_TIME],
-    };
-    let patient = programs.iter().filter(|it| !is_calibrated(it));
-    programs::run(patient, &tier(2, 2), suites)?;
-    let calibrated = programs.iter().filter(is_calibrated);
-    programs::run(calibrated, &tier(1, 1), suites)
+    }
 }
 
 /// All tests of the workspace that the arguments leave in.
@@ -110,38 +134,27 @@ fn workspace(mark: &str, arguments: &[&str], suites: &mut Suites) -> Result<()> 
         command.extend(["--lib", "--bins", "--tests"]);
     }
     command.extend(arguments);
-    read("workspace", mark, &command, suites)
+    read("workspace", mark, cargo(command), suites)
 }
 
-/// What takes longer to build than to run, while the smallest plan waits for its transfers.
-fn beside_smoke(suites: &mut Suites) -> Result<()> {
-    let program = eval::copied_program()?;
-    let smoke = thread::spawn(move || timed(|| eval::smoke(&program)));
-    let others = documentation(suites)
-        .and_then(|()| production(suites))
-        .and_then(|()| fuzz(suites));
-    let (checks, took) = smoke.join().expect("the checks return");
-    suites.add("eval smoke", took, checks);
-    others
-}
-
-/// The examples in the documentation.
+/// The examples in the documentation. Cargo calls the other test programs too, so that it builds with the features that it
+/// has built all crates with; the filter leaves their tests out.
 fn documentation(suites: &mut Suites) -> Result<()> {
-    let command = ["test", "--workspace", "--all-features", "--doc"];
-    read("documentation", "", &command, suites)
+    let command = ["test", "--workspace", "--all-features", "--", DOCUMENTATION];
+    read("documentation", "", cargo(command), suites)
 }
 
 /// The commands of the production build.
 fn production(suites: &mut Suites) -> Result<()> {
     let command = [
         "test",
-        "-p",
-        "longhaul",
+        "--workspace",
         "--no-default-features",
         "--test",
         "commands",
     ];
-    read("production build", " (production build)", &command, suites)
+    let mark = " (production build)";
+    read("production build", mark, cargo(command), suites)
 }
 
 /// The harness over its seeds and a few thousand mutations, without the fuzzing engine. It uses the folder
@@ -159,7 +172,7 @@ fn fuzz(suites: &mut Suites) -> Result<()> {
         "--target-dir",
         &folder,
     ];
-    read("fuzz", "", &command, suites)
+    read("fuzz", "", cargo(command), suites)
 }
 
 /// Runs the failed tests again, one by one: a busy machine can spoil a test that moves real traffic. The report
@@ -181,8 +194,7 @@ fn retry(suites: &mut Suites) -> Result<()> {
 }
 
 /// Runs cargo and reads what its test programs print.
-fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
-    let mut command = cargo(command);
+fn read(name: &str, mark: &str, mut command: Command, suites: &mut Suites) -> Result<()> {
     set_environment(&mut command);
     let first = suites.len();
     suites.mark(mark);
@@ -209,6 +221,8 @@ fn set_environment(command: &mut Command) {
 const ATTEMPTS_MAX: u32 = 3;
 /// Crates of which the tests hold measurements and emulation to a thousandth.
 const CALIBRATED: [&str; 2] = ["emulator", "probe"];
+/// In the name of each example: `crates/link/src/lib.rs - Link (line 12)`.
+const DOCUMENTATION: &str = " (line ";
 /// Modules of tests that measure real time.
 const REAL_TIME: &str = "real_time::";
 /// Modules of tests that make network namespaces.
