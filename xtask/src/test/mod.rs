@@ -15,7 +15,7 @@ use crate::{
     shell::{cargo, read_lines, root, target_folder},
 };
 use programs::{Program, Tier};
-use suites::{Suites, timed};
+use suites::{Origin, Suites, timed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             .iter()
             .map(String::as_str)
             .collect();
-        workspace("", &chosen, &mut suites)?;
+        workspace(&chosen, &mut suites)?;
         return Ok(suites.report());
     }
     let Some(programs) = build(&mut suites)? else {
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     documentation(&mut suites)?;
     production(&mut suites)?;
     fuzz(&mut suites)?;
-    retry(&mut suites)?;
+    retry(&programs, &mut suites)?;
     Ok(suites.report())
 }
 
@@ -127,21 +127,21 @@ fn real_time(programs_at_once: usize, threads: usize) -> Tier<'static> {
 }
 
 /// All tests of the workspace that the arguments leave in.
-fn workspace(mark: &str, arguments: &[&str], suites: &mut Suites) -> Result<()> {
+fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     let mut command = vec!["test", "--workspace", "--all-features", "--no-fail-fast"];
     // A filter of the caller's may name targets.
     if arguments.first() == Some(&"--") {
         command.extend(["--lib", "--bins", "--tests"]);
     }
     command.extend(arguments);
-    read("workspace", mark, cargo(command), suites)
+    read("workspace", "", &command, suites)
 }
 
 /// The examples in the documentation. Cargo calls the other test programs too, so that it builds with the features that it
 /// has built all crates with; the filter leaves their tests out.
 fn documentation(suites: &mut Suites) -> Result<()> {
     let command = ["test", "--workspace", "--all-features", "--", DOCUMENTATION];
-    read("documentation", "", cargo(command), suites)
+    read("documentation", "", &command, suites)
 }
 
 /// The commands of the production build.
@@ -154,7 +154,7 @@ fn production(suites: &mut Suites) -> Result<()> {
         "commands",
     ];
     let mark = " (production build)";
-    read("production build", mark, cargo(command), suites)
+    read("production build", mark, &command, suites)
 }
 
 /// The harness over its seeds and a few thousand mutations, without the fuzzing engine. It uses the folder
@@ -172,20 +172,30 @@ fn fuzz(suites: &mut Suites) -> Result<()> {
         "--target-dir",
         &folder,
     ];
-    read("fuzz", "", cargo(command), suites)
+    read("fuzz", "", &command, suites)
 }
 
 /// Runs the failed tests again, one by one: a busy machine can spoil a test that moves real traffic. The report
 /// names each test that then passes, and fails if there are too many.
-fn retry(suites: &mut Suites) -> Result<()> {
-    for (suite, name) in suites.failures() {
+fn retry(programs: &[Program], suites: &mut Suites) -> Result<()> {
+    for failed in suites.failures() {
+        let name = &failed.name;
         for attempt in 2..=ATTEMPTS_MAX {
             println!("\nattempt {attempt}: {name}");
             let mut again = Suites::default();
-            let exact = ["--", &name, "--exact", "--test-threads=1"];
-            workspace("", &exact, &mut again)?;
+            match &failed.origin {
+                Some(Origin::Program(path)) => {
+                    programs::run_test(programs, path, name, &mut again)?;
+                }
+                Some(Origin::Cargo(command)) => {
+                    let exact = ["--", name, "--exact", "--test-threads=1"];
+                    let command: Vec<_> = command.iter().map(String::as_str).collect();
+                    read(name, "", &[&command[..], &exact].concat(), &mut again)?;
+                }
+                None => {}
+            }
             if again.have_passed() {
-                suites.forgive(suite, &name, attempt);
+                suites.forgive(&failed, attempt);
                 break;
             }
         }
@@ -194,10 +204,15 @@ fn retry(suites: &mut Suites) -> Result<()> {
 }
 
 /// Runs cargo and reads what its test programs print.
-fn read(name: &str, mark: &str, mut command: Command, suites: &mut Suites) -> Result<()> {
+fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
+    // A retry has a filter of its own.
+    let unfiltered = command.iter().take_while(|it| **it != "--");
+    let arguments = unfiltered.map(|&it| it.to_owned()).collect();
+    let mut command = cargo(command);
     set_environment(&mut command);
     let first = suites.len();
     suites.mark(mark);
+    suites.set_origin(Some(Origin::Cargo(arguments)));
     let succeeded = read_lines(&mut command, |line| {
         println!("{line}");
         suites.on_line(line);

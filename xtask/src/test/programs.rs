@@ -14,7 +14,7 @@ use std::{
 use anyhow::Result;
 use serde_json::Value;
 
-use super::suites::Suites;
+use super::suites::{Origin, Suites};
 use crate::shell::{cargo, read_lines};
 
 /// A test program.
@@ -95,6 +95,22 @@ fn program(line: &str) -> Option<Program> {
     })
 }
 
+/// Runs the test of exactly this name in the program at `path`, and nothing else.
+pub(super) fn run_test(
+    programs: &[Program],
+    path: &Path,
+    name: &str,
+    suites: &mut Suites,
+) -> Result<()> {
+    let tier = Tier {
+        mark: "",
+        programs_at_once: 1,
+        threads: 1,
+        filters: &[name, "--exact"],
+    };
+    run(programs.iter().filter(|it| it.path == path), &tier, suites)
+}
+
 /// Runs programs and reads what they print, program by program.
 pub(super) fn run<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
@@ -124,6 +140,7 @@ pub(super) fn run<'a>(
         for (program, lines, succeeded) in results {
             println!("\n{} {}", program.package, program.source);
             let first = suites.len();
+            suites.set_origin(Some(Origin::Program(program.path.clone())));
             suites.begin(format!("{} {}", program.package, program.source));
             for line in &lines {
                 println!("{line}");
@@ -160,6 +177,23 @@ const OWN_MAIN: [&str; 3] = ["wan", "probe", "transparent"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_runs_again_in_its_own_program_alone() {
+        let program = |package: &str, path: &str| Program {
+            package: package.to_owned(),
+            source: UNIT_TESTS.to_owned(),
+            path: path.into(),
+            folder: "/".into(),
+            is_own_main: false,
+        };
+        let programs = [program("link", "/bin/false"), program("ftp", "/bin/true")];
+        let mut suites = Suites::default();
+        let path = Path::new("/bin/true");
+        run_test(&programs, path, "it_is_wrong", &mut suites).expect("it starts");
+        // The other program would have failed, which is a suite of its own.
+        assert_eq!(suites.len(), 1);
+    }
 
     #[test]
     fn programs_are_read_from_messages_of_cargo() {

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -19,13 +20,35 @@ pub(super) struct Suites {
     crate_name: String,
     /// What the names of further suites end in.
     mark: String,
+    /// Origin of further suites.
+    origin: Option<Origin>,
     /// Tests that failed first and passed in a later attempt, with that attempt.
     flaky: Vec<String>,
+}
+
+/// What runs the tests of a suite, and can run one of them again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A test program, by its path.
+    Program(PathBuf),
+    /// Cargo with these arguments, which choose no test.
+    Cargo(Vec<String>),
+}
+
+/// A test that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// Number of its suite.
+    pub(super) suite: usize,
+    pub(super) name: String,
+    /// Origin of its suite. Two crates may have a test of the same name.
+    pub(super) origin: Option<Origin>,
 }
 
 #[derive(Debug)]
 struct Suite {
     name: String,
+    origin: Option<Origin>,
     /// `None` until it has ended in order.
     counts: Option<Counts>,
     took: Duration,
@@ -57,9 +80,15 @@ impl Suites {
         mark.clone_into(&mut self.mark);
     }
 
+    /// Sets the origin of suites that begin from now on.
+    pub(super) fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
+    }
+
     pub(super) fn begin(&mut self, name: String) {
         self.suites.push(Suite {
             name: name + &self.mark,
+            origin: self.origin.clone(),
             counts: None,
             took: Duration::ZERO,
             failed: Vec::new(),
@@ -72,6 +101,7 @@ impl Suites {
     /// Adds a suite of checks; each says what it is about and whether it passed.
     pub(super) fn add(&mut self, name: &str, took: Duration, checks: Result<Vec<(String, bool)>>) {
         self.mark("");
+        self.set_origin(None);
         self.begin(name.to_owned());
         // What keeps the checks from being made is a failed check.
         let checks = checks.unwrap_or_else(|error| vec![(format!("{error:#}"), false)]);
@@ -151,17 +181,23 @@ impl Suites {
         sum.passed > 0 && sum.failed == 0
     }
 
-    /// The failed tests, each with the number of its suite.
-    pub(super) fn failures(&self) -> Vec<(usize, String)> {
+    /// Returns the failed tests.
+    pub(super) fn failures(&self) -> Vec<Failed> {
         let numbered = self.suites.iter().enumerate();
-        numbered
-            .flat_map(|(number, suite)| suite.failed.iter().map(move |name| (number, name.clone())))
-            .collect()
+        let failed = numbered.flat_map(|(number, suite)| {
+            suite.failed.iter().map(move |name| Failed {
+                suite: number,
+                name: name.clone(),
+                origin: suite.origin.clone(),
+            })
+        });
+        failed.collect()
     }
 
     /// Counts a failed test as passed, since a later attempt passed.
-    pub(super) fn forgive(&mut self, suite: usize, name: &str, attempt: u32) {
-        let suite = &mut self.suites[suite];
+    pub(super) fn forgive(&mut self, failed: &Failed, attempt: u32) {
+        let name = &failed.name;
+        let suite = &mut self.suites[failed.suite];
         if let Some(counts) = &mut suite.counts {
             counts.failed -= 1;
             counts.passed += 1;
@@ -354,9 +390,10 @@ mod tests {
         let mut suites = suites(OUTPUT);
         let failures = suites.failures();
         let names = ["real_time::it_is_late", "it_is_wrong"];
-        assert_eq!(failures, names.map(|name| (1, name.to_owned())));
-        for (suite, name) in failures {
-            suites.forgive(suite, &name, 2);
+        let named: Vec<_> = failures.iter().map(|it| (it.suite, &*it.name)).collect();
+        assert_eq!(named, names.map(|name| (1, name)));
+        for failed in failures {
+            suites.forgive(&failed, 2);
         }
         assert!(suites.have_passed());
         assert_eq!(suites.sum().passed, 22);
@@ -366,6 +403,31 @@ mod tests {
         );
         assert!(suites.flaky[1].ends_with("; seed 12: 3 of 4"));
         assert!(suites.report().is_err(), "2 of 22 are too many");
+    }
+
+    /// Output of a program with one failed test.
+    const FAILED: &[&str] = &[
+        "test it_is_wrong ... FAILED",
+        "test result: FAILED. 3 passed; 1 failed; 0 ignored; finished in 0.10s",
+    ];
+
+    #[test]
+    fn failed_tests_of_one_name_in_two_programs_are_counted_apart() {
+        let mut suites = Suites::default();
+        let programs = ["link-0123", "ftp-4567"].map(|name| Origin::Program(name.into()));
+        for program in &programs {
+            suites.set_origin(Some(program.clone()));
+            suites.begin("unit tests".to_owned());
+            FAILED.iter().for_each(|line| suites.on_line(line));
+        }
+        let failures = suites.failures();
+        let origins: Vec<_> = failures.iter().flat_map(|it| it.origin.clone()).collect();
+        assert_eq!(origins, programs);
+        suites.forgive(&failures[0], 2);
+        assert_eq!((suites.sum().passed, suites.sum().failed), (7, 1));
+        assert!(!suites.have_passed());
+        suites.forgive(&failures[1], 3);
+        assert_eq!((suites.sum().passed, suites.sum().failed), (8, 0));
     }
 
     #[test]
