@@ -3,11 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{
-    World,
-    scripted::{Manners, Scripted},
-    write,
-};
+use crate::common::{FakeServerExt as _, World, write};
+use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     job::Job,
     names::join,
@@ -19,13 +16,13 @@ const OLD: &str = "20200102030405";
 /// A file `a` and one below `b`, whose parts an earlier run has left at a server.
 struct Left {
     world: World,
-    server: Scripted,
+    server: FakeServer,
     job: Job,
 }
 
 impl Left {
-    fn new(manners: Manners, modified: &str) -> Self {
-        let (world, server) = (World::new(), Scripted::start(manners));
+    fn new(behaviour: Behaviour, modified: &str) -> Self {
+        let (world, server) = (World::new(), FakeServer::start(behaviour));
         for name in ["a", "b/c"] {
             write(&world.here("from").join(name), b"whole");
         }
@@ -62,7 +59,7 @@ impl Left {
 
 #[test]
 fn old_parts_at_a_server_are_removed() {
-    let left = Left::new(Manners::default(), OLD);
+    let left = Left::new(Behaviour::default(), OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept, cleaned.failed), (2, 0, 0));
     assert!(!left.is_there("a") && !left.is_there("b/c"));
@@ -70,7 +67,7 @@ fn old_parts_at_a_server_are_removed() {
 
 #[test]
 fn young_parts_at_a_server_stay() {
-    let left = Left::new(Manners::default(), "20990102030405");
+    let left = Left::new(Behaviour::default(), "20990102030405");
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept, cleaned.failed), (0, 2, 0));
     assert!(left.is_there("a") && left.is_there("b/c"));
@@ -78,7 +75,7 @@ fn young_parts_at_a_server_stay() {
 
 #[test]
 fn a_part_at_a_server_that_grows_stays() {
-    let left = Left::new(Manners::default(), OLD);
+    let left = Left::new(Behaviour::default(), OLD);
     let (server, part) = (left.server.clone(), left.part("a"));
     let grower = std::thread::spawn(move || {
         for _ in 0..80 {
@@ -96,11 +93,11 @@ fn a_part_at_a_server_that_grows_stays() {
 
 #[test]
 fn a_part_whose_size_a_server_does_not_tell_stays() {
-    let manners = Manners {
-        refuses: BTreeMap::from([("SIZE", "502 no")]),
-        ..Manners::default()
+    let behaviour = Behaviour {
+        replies: BTreeMap::from([("SIZE", "502 no")]),
+        ..Behaviour::default()
     };
-    let left = Left::new(manners, OLD);
+    let left = Left::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept), (0, 2));
     assert!(left.is_there("a") && left.is_there("b/c"));
@@ -108,12 +105,12 @@ fn a_part_whose_size_a_server_does_not_tell_stays() {
 
 #[test]
 fn parts_stay_where_a_server_lists_no_precise_times() {
-    let manners = Manners {
+    let behaviour = Behaviour {
         hides: Some("nothing"),
-        refuses: BTreeMap::from([("MDTM", "502 no"), ("MLSD", "502 no"), ("MLST", "502 no")]),
-        ..Manners::default()
+        replies: BTreeMap::from([("MDTM", "502 no"), ("MLSD", "502 no"), ("MLST", "502 no")]),
+        ..Behaviour::default()
     };
-    let left = Left::new(manners, OLD);
+    let left = Left::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.kept), (0, 2));
     assert!(cleaned.failures[0].contains("precise times"), "{cleaned:?}");
@@ -122,11 +119,11 @@ fn parts_stay_where_a_server_lists_no_precise_times() {
 
 #[test]
 fn a_part_that_a_server_does_not_delete_is_named() {
-    let manners = Manners {
-        refuses: BTreeMap::from([("DELE", "550 not you")]),
-        ..Manners::default()
+    let behaviour = Behaviour {
+        replies: BTreeMap::from([("DELE", "550 not you")]),
+        ..Behaviour::default()
     };
-    let left = Left::new(manners, OLD);
+    let left = Left::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.failed), (0, 2));
     assert!(cleaned.failures[0].contains(&left.part("a")), "{cleaned:?}");
@@ -134,11 +131,11 @@ fn a_part_that_a_server_does_not_delete_is_named() {
 
 #[test]
 fn a_directory_that_cannot_be_read_keeps_no_other_from_being_cleaned() {
-    let manners = Manners {
+    let behaviour = Behaviour {
         unreadable: Some("to/b"),
-        ..Manners::default()
+        ..Behaviour::default()
     };
-    let left = Left::new(manners, OLD);
+    let left = Left::new(behaviour, OLD);
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.failed), (1, 1));
     assert!(cleaned.failures[0].contains("to/b"), "{cleaned:?}");
@@ -147,11 +144,11 @@ fn a_directory_that_cannot_be_read_keeps_no_other_from_being_cleaned() {
 
 #[test]
 fn a_directory_that_lists_itself_is_followed_to_a_bound() {
-    let manners = Manners {
+    let behaviour = Behaviour {
         has_loops: true,
-        ..Manners::default()
+        ..Behaviour::default()
     };
-    let left = Left::new(manners, OLD);
+    let left = Left::new(behaviour, OLD);
     // With `b`, the directories would be as many as the numbers of a binary tree.
     left.server.state().directories.remove("to/b");
     let cleaned = left.clean();

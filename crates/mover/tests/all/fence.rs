@@ -9,16 +9,13 @@ use std::{
     },
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     fence::Fence,
     job::{Job, Site, Target},
 };
 
-use crate::common::{
-    World, content,
-    scripted::{Manners, Scripted},
-    tree, write,
-};
+use crate::common::{FakeServerExt as _, World, content, tree, write};
 
 /// A way from one end to another: files are at `from` and go to `to`.
 struct Way {
@@ -183,9 +180,9 @@ fn one_question_serves_all_small_files_that_are_complete() {
     const FILES: usize = 120;
     let world = World::new();
     // A gateway takes the commands of many files ahead.
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         is_gateway: true,
-        ..Manners::default()
+        ..Behaviour::default()
     });
     for number in 0..FILES {
         write(
@@ -220,9 +217,9 @@ fn files_that_wait_for_the_fence_leave_threads_to_others() {
     const FILES: usize = 60;
     const THREADS: usize = 4;
     let world = World::with_blocking_threads(THREADS);
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         is_gateway: true,
-        ..Manners::default()
+        ..Behaviour::default()
     });
     server.state().directories.insert("many".to_owned());
     for number in 0..FILES {

@@ -2,20 +2,18 @@
 
 use std::fs;
 
+use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     job::Verify,
     plan::{Proof, Result as Became},
 };
 
-use crate::common::{
-    Copied, World, content,
-    scripted::{Manners, Scripted},
-};
+use crate::common::{Copied, FakeServerExt as _, World, content};
 
 /// Copies a file to a server, or from there, and compares its content. Returns what was said, and the server's verbs.
-fn copy(manners: Manners, is_upload: bool) -> (Copied, Vec<String>) {
+fn copy(behaviour: Behaviour, is_upload: bool) -> (Copied, Vec<String>) {
     let world = World::new();
-    let server = Scripted::start(manners);
+    let server = FakeServer::start(behaviour);
     let film = content(100_000);
     let mut job = if is_upload {
         fs::write(world.here("film"), &film).expect("room");
@@ -45,11 +43,11 @@ fn count(verbs: &[String], verb: &str) -> usize {
 #[test]
 fn a_hash_of_the_server_proves_what_it_has() {
     for is_upload in [true, false] {
-        let manners = Manners {
-            hashes: Some(b""),
-            ..Manners::default()
+        let behaviour = Behaviour {
+            hash_suffix: Some(b""),
+            ..Behaviour::default()
         };
-        let (copied, verbs) = copy(manners, is_upload);
+        let (copied, verbs) = copy(behaviour, is_upload);
         assert_eq!(proof(&copied), Some(Proof::Hash), "{:?}", copied.notes);
         assert_eq!(count(&verbs, "XMD5"), 1, "{verbs:?}");
         let reads = if is_upload { 0 } else { 1 };
@@ -60,11 +58,11 @@ fn a_hash_of_the_server_proves_what_it_has() {
 #[test]
 fn another_hash_is_no_copy() {
     for is_upload in [true, false] {
-        let manners = Manners {
-            hashes: Some(b"x"),
-            ..Manners::default()
+        let behaviour = Behaviour {
+            hash_suffix: Some(b"x"),
+            ..Behaviour::default()
         };
-        let (copied, _) = copy(manners, is_upload);
+        let (copied, _) = copy(behaviour, is_upload);
         assert_eq!(proof(&copied), None);
         let said = copied.failures().concat();
         assert!(said.contains("reads back other bytes"), "{said}");
@@ -73,7 +71,7 @@ fn another_hash_is_no_copy() {
 
 #[test]
 fn without_hashes_the_content_is_read_back() {
-    let (copied, verbs) = copy(Manners::default(), true);
+    let (copied, verbs) = copy(Behaviour::default(), true);
     assert_eq!(proof(&copied), Some(Proof::Content));
     assert_eq!(count(&verbs, "RETR"), 1);
 }

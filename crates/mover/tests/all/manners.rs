@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use fake_ftp::{Behaviour, FakeServer, Overwrites};
 use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
@@ -28,18 +29,14 @@ use mover::{
     server::{Door, Route},
 };
 
-use crate::common::{
-    World, content,
-    scripted::{Manners, Overwrites, Scripted},
-    write,
-};
+use crate::common::{FakeServerExt as _, World, content, write};
 
 const LARGE: usize = 3_000_000;
 
-fn refusing(verb: &'static str, reply: &'static str) -> Manners {
-    Manners {
-        refuses: BTreeMap::from([(verb, reply)]),
-        ..Manners::default()
+fn refusing(verb: &'static str, reply: &'static str) -> Behaviour {
+    Behaviour {
+        replies: BTreeMap::from([(verb, reply)]),
+        ..Behaviour::default()
     }
 }
 
@@ -51,7 +48,7 @@ fn small_files(world: &World, count: usize) {
 }
 
 /// An upload that is interrupted after a megabyte, and then goes on. Returns the verbs of the second run.
-fn interrupted_upload(server: &Scripted) -> Vec<String> {
+fn interrupted_upload(server: &FakeServer) -> Vec<String> {
     let world = World::new();
     let large = content(LARGE);
     write(&world.here("large"), &large);
@@ -80,7 +77,7 @@ fn interrupted_upload(server: &Scripted) -> Vec<String> {
 
 #[test]
 fn a_server_that_resumes_gets_the_rest() {
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     let verbs = interrupted_upload(&server);
     assert_eq!(
         verbs.iter().filter(|it| *it == "REST").count(),
@@ -89,14 +86,14 @@ fn a_server_that_resumes_gets_the_rest() {
     );
 }
 
-fn upload(world: &World, server: &Scripted, retries: u32) -> Job {
+fn upload(world: &World, server: &FakeServer, retries: u32) -> Job {
     let mut job = world.upload_by(server.dial(), &world.here("large"), "large");
     job.plan.retries = retries;
     job
 }
 
 /// The server has a part of another content that ends like the file, or like its half.
-fn put_old_part(world: &World, server: &Scripted, bytes: usize) {
+fn put_old_part(world: &World, server: &FakeServer, bytes: usize) {
     let source = world.here("large").into_os_string().into_encoded_bytes();
     let part = upload(world, server, 0).moving.partial(&source, b"large");
     let mut old = content(LARGE)[..bytes].to_vec();
@@ -119,10 +116,10 @@ fn an_old_part_never_becomes_the_file() {
             (true, LARGE / 2, Some(2_000_000)),
         ] {
             let world = World::new();
-            let server = Scripted::start(Manners {
+            let server = FakeServer::start(Behaviour {
                 overwrites,
                 is_gateway,
-                ..Manners::default()
+                ..Behaviour::default()
             });
             write(&world.here("large"), &content(LARGE));
             put_old_part(&world, &server, bytes);
@@ -142,9 +139,9 @@ fn an_old_part_never_becomes_the_file() {
 fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
     for old_part_bytes in [LARGE / 2, 0] {
         let world = World::new();
-        let server = Scripted::start(Manners {
-            no_early_data: true,
-            ..Manners::default()
+        let server = FakeServer::start(Behaviour {
+            rejects_early_data: true,
+            ..Behaviour::default()
         });
         write(&world.here("large"), &content(LARGE));
         if old_part_bytes > 0 {
@@ -160,7 +157,7 @@ fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
 fn a_part_that_cannot_be_gone_on_with_is_removed() {
     for overwrites in [Overwrites::Aside, Overwrites::Never] {
         let world = World::new();
-        let server = Scripted::start(Manners {
+        let server = FakeServer::start(Behaviour {
             overwrites,
             ..refusing("RETR", "550 you may put, and not get")
         });
@@ -179,12 +176,12 @@ fn a_part_that_cannot_be_gone_on_with_is_removed() {
 /// A disk that is full is no reason to begin anew.
 #[test]
 fn a_part_outlives_a_server_that_breaks_off_at_once() {
-    for begins_late in [false, true] {
+    for announces_late in [false, true] {
         let world = World::new();
-        let server = Scripted::start(Manners {
-            begins_late,
+        let server = FakeServer::start(Behaviour {
+            announces_late,
             is_gateway: true,
-            ..Manners::default()
+            ..Behaviour::default()
         });
         write(&world.here("large"), &content(LARGE));
         server.state().breaks_after = [2_900_000, 50_000].into();
@@ -194,14 +191,14 @@ fn a_part_outlives_a_server_that_breaks_off_at_once() {
             let left = state.files.values().map(|(it, _)| it.len()).max();
             assert!(
                 left >= Some(2_900_000),
-                "late: {begins_late}, {left:?} are left"
+                "late: {announces_late}, {left:?} are left"
             );
         }
         server.state().verbs.clear();
         assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
         assert!(
             server.state().verbs.contains(&"REST".to_owned()),
-            "late: {begins_late}"
+            "late: {announces_late}"
         );
         assert!(server.content("large") == Some(content(LARGE)));
     }
@@ -210,10 +207,10 @@ fn a_part_outlives_a_server_that_breaks_off_at_once() {
 /// The end of a part of another content may be the same.
 #[test]
 fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {
-    let (world, server) = (World::new(), Scripted::start(Manners::default()));
+    let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
     write(&world.here("large"), &content(LARGE));
     put_old_part(&world, &server, LARGE / 2);
-    server.state().refuses_uploads = 1;
+    server.state().refused_uploads = 1;
     assert!(!world.run(upload(&world, &server, 0)).failures().is_empty());
     assert_eq!(world.run(upload(&world, &server, 0)).failures(), [""; 0]);
     assert!(
@@ -224,16 +221,16 @@ fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {
 
 #[test]
 fn a_server_that_cannot_resume_gets_the_whole_file() {
-    let manners = [
+    let behaviour = [
         refusing("REST", "502 what?"),
         refusing("RETR", "550 you may put, and not get"),
-        Manners {
+        Behaviour {
             refuses_to_append: true,
-            ..Manners::default()
+            ..Behaviour::default()
         },
     ];
-    for manners in manners {
-        let server = Scripted::start(manners);
+    for behaviour in behaviour {
+        let server = FakeServer::start(behaviour);
         interrupted_upload(&server);
     }
 }
@@ -241,7 +238,7 @@ fn a_server_that_cannot_resume_gets_the_whole_file() {
 #[test]
 fn small_files_are_commanded_ahead_and_all_arrive() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     let files: Vec<(String, Vec<u8>)> = (0..200)
         .map(|it| (format!("f{it}"), content(it * 7)))
         .collect();
@@ -279,9 +276,9 @@ fn small_files_are_commanded_ahead_and_all_arrive() {
 fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_itself_do_not() {
     for is_gateway in [true, false] {
         let world = World::new();
-        let server = Scripted::start(Manners {
+        let server = FakeServer::start(Behaviour {
             is_gateway,
-            ..Manners::default()
+            ..Behaviour::default()
         });
         small_files(&world, 500);
         let mut dial = server.dial();
@@ -303,10 +300,10 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
 #[test]
 fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         is_gateway: true,
-        connects_late: Duration::from_millis(3),
-        ..Manners::default()
+        connect_delay: Duration::from_millis(3),
+        ..Behaviour::default()
     });
     let is_over = Arc::new(AtomicBool::new(false));
     let stranger = thread::spawn({
@@ -347,9 +344,9 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
 #[test]
 fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         is_pure: true,
-        ..Manners::default()
+        ..Behaviour::default()
     });
     small_files(&world, 20);
     let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
@@ -362,7 +359,7 @@ fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
 /// Behind transfers that wait for their ports a rename would wait as long, and with it the next file.
 #[test]
 fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
-    let (world, server) = (World::new(), Scripted::start(Manners::default()));
+    let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
     small_files(&world, 20);
     let mut job = world.upload_by(server.dial(), &world.here("tree"), "tree");
     job.plan.lanes_max = 1;
@@ -383,7 +380,7 @@ fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
 #[test]
 fn a_refused_epsv_has_no_transfer_behind_it() {
     let world = World::new();
-    let server = Scripted::start(refusing("EPSV", "500 what?"));
+    let server = FakeServer::start(refusing("EPSV", "500 what?"));
     for it in 0..20 {
         write(&world.here("tree").join(format!("f{it}")), b"x");
     }
@@ -398,7 +395,7 @@ fn a_file_that_is_refused_leaves_no_part() {
     for is_gateway in [true, false] {
         for bytes in [10, LARGE] {
             let world = World::new();
-            let server = Scripted::start(Manners {
+            let server = FakeServer::start(Behaviour {
                 is_gateway,
                 ..refusing("RETR", "550 you may not")
             });
@@ -416,7 +413,7 @@ fn a_file_that_is_refused_leaves_no_part() {
 fn a_rename_that_is_refused_costs_neither_file() {
     let world = World::new();
     for bytes in [10, LARGE] {
-        let server = Scripted::start(refusing("RNFR", "553 no"));
+        let server = FakeServer::start(refusing("RNFR", "553 no"));
         server.put("file", b"the old one");
         write(&world.here("file"), &content(bytes));
         let up = world.run(world.upload_by(server.dial(), &world.here("file"), "file"));
@@ -428,9 +425,9 @@ fn a_rename_that_is_refused_costs_neither_file() {
 #[test]
 fn a_success_that_comes_too_early_is_none() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        is_hasty: true,
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        confirms_early: true,
+        ..Behaviour::default()
     });
     for (name, bytes) in [("small", 10_000), ("large", LARGE)] {
         write(&world.here(name), &content(bytes));
@@ -445,9 +442,9 @@ fn a_success_that_comes_too_early_is_none() {
 #[test]
 fn a_directory_that_cannot_be_read_is_named() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         hides: Some("tree/secret"),
-        ..Manners::default()
+        ..Behaviour::default()
     });
     server
         .state()
@@ -464,9 +461,9 @@ fn a_directory_that_cannot_be_read_is_named() {
 #[test]
 fn a_server_that_leaves_after_each_log_in_ends_the_job() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        leaves_at_once: true,
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        ends_after_login: true,
+        ..Behaviour::default()
     });
     let mut job = world.download_by(server.dial(), "tree", &world.here("back"));
     job.plan.retries = 1;
@@ -478,9 +475,9 @@ fn a_server_that_leaves_after_each_log_in_ends_the_job() {
 #[test]
 fn a_reply_that_nothing_asked_for_ends_the_connection_and_not_the_job() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        babbles: true,
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        confirms_twice: true,
+        ..Behaviour::default()
     });
     for it in 0..3 {
         write(
@@ -502,9 +499,9 @@ fn a_reply_that_nothing_asked_for_ends_the_connection_and_not_the_job() {
 fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
     let world = World::new();
     write(&world.here("a"), b"x");
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         refuses_password: Some("530 Login incorrect"),
-        ..Manners::default()
+        ..Behaviour::default()
     });
     let mut dial = server.dial();
     let listener = format!("{}:{}", dial.server.host, dial.server.port);
@@ -534,9 +531,9 @@ fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
 #[test]
 fn a_source_that_changes_while_it_is_read_is_read_again() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        changes: Some("tree/file"),
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        replaces_after_download: Some("tree/file"),
+        ..Behaviour::default()
     });
     server.state().directories.insert("tree".to_owned());
     server.put("tree/file", &content(5_000));
@@ -551,7 +548,7 @@ fn a_source_that_changes_while_it_is_read_is_read_again() {
 /// The file of a list may have grown since, as a log does.
 #[test]
 fn a_small_upload_that_has_become_large_is_moved_alone() {
-    let (world, server) = (World::new(), Scripted::start(Manners::default()));
+    let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
     write(&world.here("tree").join("first"), b"small");
     write(&world.here("tree").join("log"), &content(LARGE));
     let file = |name: &[u8]| File {
@@ -576,7 +573,10 @@ fn a_small_upload_that_has_become_large_is_moved_alone() {
 /// The bytes that come now are not those that were synced before a restart of the machine.
 #[test]
 fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
-    let (world, server) = (World::new(), Scripted::start(refusing("REST", "502 what?")));
+    let (world, server) = (
+        World::new(),
+        FakeServer::start(refusing("REST", "502 what?")),
+    );
     server.put("large", &content(LARGE));
     let back = world.here("back");
     let mut job = world.download_by(server.dial(), "large", &back);

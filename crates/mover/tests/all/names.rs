@@ -2,22 +2,19 @@
 
 use std::fs;
 
+use fake_ftp::{Behaviour, FakeServer};
 use mover::job::{Job, Verify};
 use mover::plan::{Deletion, DeletionMax, Purpose};
 
-use crate::common::{
-    World, content,
-    scripted::{Manners, Scripted},
-    write,
-};
+use crate::common::{FakeServerExt as _, World, content, write};
 
-fn upload(world: &World, server: &Scripted) -> Job {
+fn upload(world: &World, server: &FakeServer) -> Job {
     let mut job = world.upload_by(server.dial(), &world.here("from"), "to");
     job.plan.retries = 1;
     job
 }
 
-fn names(server: &Scripted) -> Vec<String> {
+fn names(server: &FakeServer) -> Vec<String> {
     server.state().files.keys().cloned().collect()
 }
 
@@ -25,9 +22,9 @@ fn names(server: &Scripted) -> Vec<String> {
 fn a_server_that_replaces_nothing_gets_the_new_file_and_keeps_the_users_old_one() {
     let world = World::new();
     for (name, bytes) in [("small", 10), ("large", 2_000_000)] {
-        let server = Scripted::start(Manners {
-            keeps_names: true,
-            ..Manners::default()
+        let server = FakeServer::start(Behaviour {
+            refuses_replacing_rename: true,
+            ..Behaviour::default()
         });
         let new = content(bytes);
         let _ = fs::remove_dir_all(world.here("from"));
@@ -53,41 +50,41 @@ fn a_file_arrives_where_the_name_of_its_part_would_be_too_long_or_no_text() {
     let world = World::new();
     let kanji = "漢".repeat(84);
     let long = "n".repeat(140);
-    for (name, bytes, manners) in [
+    for (name, bytes, behaviour) in [
         (
             &kanji,
             10,
-            Manners {
-                wants_text: true,
-                ..Manners::default()
+            Behaviour {
+                requires_utf8: true,
+                ..Behaviour::default()
             },
         ),
         (
             &kanji,
             2_000_000,
-            Manners {
+            Behaviour {
                 name_bytes_max: Some(252),
-                ..Manners::default()
+                ..Behaviour::default()
             },
         ),
         (
             &long,
             10,
-            Manners {
+            Behaviour {
                 name_bytes_max: Some(143),
-                ..Manners::default()
+                ..Behaviour::default()
             },
         ),
         (
             &long,
             2_000_000,
-            Manners {
+            Behaviour {
                 name_bytes_max: Some(143),
-                ..Manners::default()
+                ..Behaviour::default()
             },
         ),
     ] {
-        let server = Scripted::start(manners);
+        let server = FakeServer::start(behaviour);
         let _ = fs::remove_dir_all(world.here("from"));
         write(&world.here("from").join(name), &content(bytes));
         let copied = world.run(upload(&world, &server));
@@ -101,9 +98,9 @@ fn a_file_without_end_fails_and_is_not_taken() {
     let world = World::new();
     for verify in [Verify::Size, Verify::None] {
         for bytes in [10, 2_000_000] {
-            let server = Scripted::start(Manners {
-                is_endless: true,
-                ..Manners::default()
+            let server = FakeServer::start(Behaviour {
+                has_endless_downloads: true,
+                ..Behaviour::default()
             });
             server.state().directories.insert("d".to_owned());
             server.put("d/a", &content(bytes));
@@ -123,9 +120,9 @@ fn a_file_without_end_fails_and_is_not_taken() {
 #[test]
 fn a_server_that_replaces_blanks_is_told_of_and_loses_nothing() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        blank: Some('_'),
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        trailing_blank: Some('_'),
+        ..Behaviour::default()
     });
     write(&world.here("from/take 1 "), b"take");
     write(&world.here("from/plain"), b"plain");
@@ -148,7 +145,7 @@ fn a_server_that_replaces_blanks_is_told_of_and_loses_nothing() {
 #[test]
 fn a_name_without_end_in_a_listing_fails_its_directory() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     server.state().directories.insert("d".to_owned());
     server.put(&format!("d/{}", "x".repeat(2_000)), b"x");
     let copied = world.run(world.download_by(server.dial(), "d", &world.here("got")));

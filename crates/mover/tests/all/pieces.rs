@@ -2,12 +2,10 @@
 
 use std::{fs, time::Duration};
 
+use fake_ftp::{Behaviour, FakeServer};
 use mover::job::Job;
 
-use crate::common::{
-    World, content,
-    scripted::{Manners, Scripted},
-};
+use crate::common::{FakeServerExt as _, World, content};
 
 const SIZE: usize = 72 << 20;
 
@@ -17,11 +15,11 @@ const SLOW_STEP: Duration = Duration::from_millis(60);
 /// Half of the file takes so long on a slow connection.
 const SLOW_HALF: Duration = Duration::from_secs(16);
 
-fn download(world: &World, server: &Scripted) -> Job {
+fn download(world: &World, server: &FakeServer) -> Job {
     world.download_by(server.dial(), "film", &world.here("film"))
 }
 
-fn rests(server: &Scripted) -> usize {
+fn rests(server: &FakeServer) -> usize {
     let state = server.state();
     state.verbs.iter().filter(|it| *it == "REST").count()
 }
@@ -38,9 +36,9 @@ const ATTEMPTS_MAX: usize = 8;
 fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     until_one_joins(|| {
         let world = World::new();
-        let server = Scripted::start(Manners {
-            slows_downloads: SLOW_STEP,
-            ..Manners::default()
+        let server = FakeServer::start(Behaviour {
+            download_step_delay: SLOW_STEP,
+            ..Behaviour::default()
         });
         let film = content(SIZE);
         server.put("film", &film);
@@ -61,10 +59,10 @@ fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
     for reply in ["451 one at a time", "550 one at a time", "421 full"] {
         until_one_joins(|| {
             let world = World::new();
-            let server = Scripted::start(Manners {
-                slows_downloads: SLOW_STEP,
-                refuses_second_download: Some(reply),
-                ..Manners::default()
+            let server = FakeServer::start(Behaviour {
+                download_step_delay: SLOW_STEP,
+                refuses_parallel_download: Some(reply),
+                ..Behaviour::default()
             });
             server.put("film", &film);
             let copied = world.run(download(&world, &server));
@@ -86,10 +84,10 @@ fn a_download_that_breaks_off_is_gone_on_with_beside_the_others() {
     for (number, steps) in [(1, 40), (2, 2)] {
         until_one_joins(|| {
             let world = World::new();
-            let server = Scripted::start(Manners {
-                slows_downloads: SLOW_STEP,
+            let server = FakeServer::start(Behaviour {
+                download_step_delay: SLOW_STEP,
                 breaks_download: Some((number, steps)),
-                ..Manners::default()
+                ..Behaviour::default()
             });
             let film = content(SIZE);
             server.put("film", &film);
@@ -109,9 +107,9 @@ fn a_download_that_breaks_off_is_gone_on_with_beside_the_others() {
 #[test]
 fn an_interrupted_run_of_several_connections_is_gone_on_with_by_its_gaps() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        slows_downloads: SLOW_STEP * 3,
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        download_step_delay: SLOW_STEP * 3,
+        ..Behaviour::default()
     });
     let film = content(SIZE);
     server.put("film", &film);
@@ -131,10 +129,10 @@ fn an_interrupted_run_of_several_connections_is_gone_on_with_by_its_gaps() {
 #[test]
 fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        slows_downloads: SLOW_STEP,
-        refuses: [("REST", "502 not here")].into(),
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        download_step_delay: SLOW_STEP,
+        replies: [("REST", "502 not here")].into(),
+        ..Behaviour::default()
     });
     let film = content(SIZE);
     server.put("film", &film);
@@ -149,10 +147,10 @@ fn a_server_that_refuses_offsets_gives_the_file_by_one() {
 fn a_server_that_ignores_offsets_gives_the_file_by_one() {
     until_one_joins(|| {
         let world = World::new();
-        let server = Scripted::start(Manners {
-            slows_downloads: SLOW_STEP,
+        let server = FakeServer::start(Behaviour {
+            download_step_delay: SLOW_STEP,
             ignores_offsets: true,
-            ..Manners::default()
+            ..Behaviour::default()
         });
         let film = content(SIZE);
         server.put("film", &film);
@@ -168,10 +166,10 @@ fn a_server_that_ignores_offsets_gives_the_file_by_one() {
 #[test]
 fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         // Those behind the download, and those of two further attempts.
-        refuses_facts: 6,
-        ..Manners::default()
+        refused_questions: 6,
+        ..Behaviour::default()
     });
     let film = content(SIZE);
     server.put("film", &film);
@@ -179,7 +177,11 @@ fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
     assert_eq!(copied.summary.tally.moved, 1, "{:?}", copied.notes);
     assert!(fs::read(world.here("film")).expect("it is there") == film);
     assert_eq!(copied.moved_bytes, SIZE as u64, "nothing came twice");
-    assert_eq!(server.state().refuses_facts, 0, "the server has refused");
+    assert_eq!(
+        server.state().refused_questions,
+        0,
+        "the server has refused"
+    );
 }
 
 /// One of two connections is slow: it fetches less than its half.
@@ -187,11 +189,11 @@ fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
 fn a_lane_that_is_done_takes_from_a_slow_one() {
     until_one_joins(|| {
         let world = World::new();
-        let server = Scripted::start(Manners {
-            slows_downloads: SLOW_STEP,
+        let server = FakeServer::start(Behaviour {
+            download_step_delay: SLOW_STEP,
             // 36 MB in steps of half a megabyte.
-            slows_second_download: SLOW_HALF / 72,
-            ..Manners::default()
+            second_download_step_delay: SLOW_HALF / 72,
+            ..Behaviour::default()
         });
         let film = content(SIZE);
         server.put("film", &film);
@@ -212,7 +214,7 @@ fn a_lane_that_is_done_takes_from_a_slow_one() {
 #[test]
 fn an_interrupted_run_is_gone_on_with_by_what_is_missing() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     let film = content(SIZE);
     server.put("film", &film);
     let mut job = download(&world, &server);
@@ -232,7 +234,7 @@ fn an_interrupted_run_is_gone_on_with_by_what_is_missing() {
 #[test]
 fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     server.put("film", &content(SIZE));
     let mut job = download(&world, &server);
     job.moving.rate_max = Some("400 Mbit/s".parse().expect("a limit"));
@@ -252,11 +254,11 @@ fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
 #[test]
 fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        slows_downloads: SLOW_STEP,
-        slows_second_download: SLOW_HALF / 72,
-        changes: Some("film"),
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        download_step_delay: SLOW_STEP,
+        second_download_step_delay: SLOW_HALF / 72,
+        replaces_after_download: Some("film"),
+        ..Behaviour::default()
     });
     server.put("film", &content(SIZE));
     let mut job = download(&world, &server);
@@ -274,7 +276,7 @@ fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
 #[allow(clippy::disallowed_methods, reason = "waits for a part beside the run")]
 fn a_part_that_is_removed_while_its_pieces_come_is_fetched_anew() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     let film = content(SIZE);
     server.put("film", &film);
     let mut job = download(&world, &server);
@@ -303,7 +305,7 @@ fn a_part_that_is_removed_while_its_pieces_come_is_fetched_anew() {
 #[test]
 fn a_small_file_and_one_of_a_single_lane_come_as_one() {
     let world = World::new();
-    let server = Scripted::start(Manners::default());
+    let server = FakeServer::start(Behaviour::default());
     server.put("film", &content(SIZE));
     server.put("short", &content(8 << 20));
     let mut job = download(&world, &server);

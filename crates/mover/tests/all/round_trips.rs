@@ -3,24 +3,21 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use fake_ftp::{Behaviour, FakeServer};
 use mover::server::{Kept, Password};
 
-use crate::common::{
-    World, content,
-    scripted::{Manners, Scripted},
-    write,
-};
+use crate::common::{FakeServerExt as _, World, content, write};
 
 const LARGE: usize = 3_000_000;
 
-fn gateway() -> Scripted {
-    Scripted::start(Manners {
+fn gateway() -> FakeServer {
+    FakeServer::start(Behaviour {
         is_gateway: true,
-        ..Manners::default()
+        ..Behaviour::default()
     })
 }
 
-fn batches(server: &Scripted) -> Vec<String> {
+fn batches(server: &FakeServer) -> Vec<String> {
     let state = server.state();
     let batches = state.batches.iter().map(|it| it.join(" "));
     // Nobody waits for the answer to a goodbye.
@@ -71,9 +68,9 @@ fn a_download_takes_four_round_trips() {
 #[test]
 fn a_download_without_a_gateway_takes_five_round_trips() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        notes_batches: true,
-        ..Manners::default()
+    let server = FakeServer::start(Behaviour {
+        records_batches: true,
+        ..Behaviour::default()
     });
     server.put("large", &content(LARGE));
     let copied = world.run(world.download_by(server.dial(), "large", &world.here("large")));
@@ -92,10 +89,10 @@ fn a_download_without_a_gateway_takes_five_round_trips() {
 #[test]
 fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         is_gateway: true,
-        refuses: [("USER", "530 not without TLS")].into(),
-        ..Manners::default()
+        replies: [("USER", "530 not without TLS")].into(),
+        ..Behaviour::default()
     });
     write(&world.here("large"), b"content");
     let copied = world.run(world.upload_by(server.dial(), &world.here("large"), "large"));
@@ -108,10 +105,10 @@ fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
 fn a_wrong_password_is_told_to_the_server_once() {
     for reply in ["530 wrong", "530 wrong\r\n421 gateway: the server closed"] {
         let world = World::new();
-        let server = Scripted::start(Manners {
+        let server = FakeServer::start(Behaviour {
             is_gateway: true,
             refuses_password: Some(reply),
-            ..Manners::default()
+            ..Behaviour::default()
         });
         write(&world.here("a"), b"a");
         let copied = world.run(world.upload_by(server.dial(), &world.here("a"), "a"));
@@ -126,10 +123,10 @@ fn a_wrong_password_is_told_to_the_server_once() {
 #[test]
 fn a_guest_whom_the_name_lets_in_is_in() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         is_gateway: true,
-        refuses: [("USER", "230 in"), ("PASS", "503 you are in")].into(),
-        ..Manners::default()
+        replies: [("USER", "230 in"), ("PASS", "503 you are in")].into(),
+        ..Behaviour::default()
     });
     write(&world.here("a"), b"a");
     let mut dial = server.dial();
@@ -142,11 +139,11 @@ fn a_guest_whom_the_name_lets_in_is_in() {
 #[test]
 fn a_lane_that_fails_makes_room_for_its_successor() {
     let world = World::new();
-    let server = Scripted::start(Manners {
-        stalls_before: Duration::from_secs(1),
+    let server = FakeServer::start(Behaviour {
+        port_delay: Duration::from_secs(1),
         connections_max: Some(1),
-        ends_late: Duration::from_millis(50),
-        ..Manners::default()
+        close_delay: Duration::from_millis(50),
+        ..Behaviour::default()
     });
     for name in ["a", "b", "c"] {
         write(&world.here("tree").join(name), &content(LARGE / 2));
@@ -169,9 +166,9 @@ fn a_lane_that_fails_makes_room_for_its_successor() {
 #[test]
 fn a_kept_session_of_another_account_makes_room() {
     let world = World::new();
-    let server = Scripted::start(Manners {
+    let server = FakeServer::start(Behaviour {
         connections_max: Some(1),
-        ..Manners::default()
+        ..Behaviour::default()
     });
     let kept = Arc::new(Kept::default());
     write(&world.here("a"), b"a");
@@ -192,9 +189,9 @@ fn a_kept_session_of_another_account_makes_room() {
 fn a_kept_session_is_used_again() {
     for (leaves, connections) in [(false, 1), (true, 2)] {
         let world = World::new();
-        let server = Scripted::start(Manners {
-            leaves_after_naming: leaves,
-            ..Manners::default()
+        let server = FakeServer::start(Behaviour {
+            ends_after_rename: leaves,
+            ..Behaviour::default()
         });
         let kept = Arc::new(Kept::default());
         for name in ["a", "b"] {

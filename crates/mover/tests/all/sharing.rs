@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use link::{Identity, Link, PeerConfig};
 use mover::{
     job::Job,
@@ -27,10 +28,7 @@ use relay::{Relay, Sessions, far, settings::Settings, spool};
 use tokio::sync::watch;
 use units::ByteCount;
 
-use crate::common::{
-    World, content,
-    scripted::{Manners, Scripted},
-};
+use crate::common::{FakeServerExt as _, World, content};
 
 /// A far gateway, and the mover's own near one. Both end with the runtime.
 struct Gateways {
@@ -81,7 +79,7 @@ impl Gateways {
     }
 
     /// Jobs that upload `from` to each server, through the gateways.
-    fn jobs(&self, world: &World, from: &Path, servers: &[&Scripted]) -> Vec<Job> {
+    fn jobs(&self, world: &World, from: &Path, servers: &[&FakeServer]) -> Vec<Job> {
         let sharing = Arc::new(Sharing::new(servers.len() as u32));
         let jobs = servers.iter().map(|server| {
             let mut dial = server.dial();
@@ -139,15 +137,15 @@ fn spool(folder: &Path) -> Option<spool::Settings> {
 
 const SIZE: usize = 12 << 20;
 
-/// Uploads a file to three servers, of which the first has these manners. Returns how long each took, and how often the
+/// Uploads a file to three servers, of which the first has these behaviour. Returns how long each took, and how often the
 /// file has crossed the link.
-async fn to_three(manners: Manners) -> (Vec<Duration>, f64) {
+async fn to_three(behaviour: Behaviour) -> (Vec<Duration>, f64) {
     let world = World::new();
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
     let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
-    let first = Scripted::start(manners);
-    let others = [(); 2].map(|()| Scripted::start(Manners::default()));
+    let first = FakeServer::start(behaviour);
+    let others = [(); 2].map(|()| FakeServer::start(Behaviour::default()));
     let servers = [&first, &others[0], &others[1]];
     let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
     for (server, (summary, _)) in servers.iter().zip(&ended) {
@@ -163,12 +161,12 @@ async fn to_three(manners: Manners) -> (Vec<Duration>, f64) {
 async fn a_file_for_three_servers_crosses_once_and_a_stalled_one_delays_nobody() {
     for is_before in [true, false] {
         let stall = Duration::from_secs(8);
-        let manners = Manners {
-            stalls: if is_before { Duration::ZERO } else { stall },
-            stalls_before: if is_before { stall } else { Duration::ZERO },
-            ..Manners::default()
+        let behaviour = Behaviour {
+            upload_delay: if is_before { Duration::ZERO } else { stall },
+            port_delay: if is_before { stall } else { Duration::ZERO },
+            ..Behaviour::default()
         };
-        let (took, crossed) = to_three(manners).await;
+        let (took, crossed) = to_three(behaviour).await;
         assert!(took[0] >= stall, "{took:?}");
         assert!(took[1].max(took[2]) < stall * 3 / 4, "{took:?}");
         assert!((1.0..1.05).contains(&crossed), "{crossed} times the file");
@@ -181,12 +179,12 @@ async fn where_the_sending_job_breaks_off_another_one_goes_on() {
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
     let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
-    let servers = [(); 3].map(|()| Scripted::start(Manners::default()));
+    let servers = [(); 3].map(|()| FakeServer::start(Behaviour::default()));
     // Whichever sends: it is one of these.
     for server in &servers {
         server.state().breaks_after = [SIZE / 2].into();
     }
-    let servers: Vec<&Scripted> = servers.iter().collect();
+    let servers: Vec<&FakeServer> = servers.iter().collect();
     let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
     for (server, (summary, _)) in servers.iter().zip(&ended) {
         assert_eq!(summary.tally.moved, 1, "{summary:?}");
@@ -203,11 +201,11 @@ async fn a_part_that_was_gone_on_with_is_not_thrown_away_by_the_next_break() {
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
     let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
-    let servers = [(); 2].map(|()| Scripted::start(Manners::default()));
+    let servers = [(); 2].map(|()| FakeServer::start(Behaviour::default()));
     for server in &servers {
         server.state().breaks_after = [SIZE / 2, SIZE / 4].into();
     }
-    let servers: Vec<&Scripted> = servers.iter().collect();
+    let servers: Vec<&FakeServer> = servers.iter().collect();
     let jobs = gateways.jobs(&world, &world.here("film"), &servers);
     let folder = world.here("journals");
     let journal = |number: usize| Journal::open(&folder, &number.to_string()).ok();
@@ -229,8 +227,8 @@ async fn without_a_spool_each_job_sends_by_itself() {
     let film = content(SIZE);
     fs::write(world.here("film"), &film).expect("room");
     let gateways = Gateways::start(&world.here(""), None);
-    let servers = [(); 2].map(|()| Scripted::start(Manners::default()));
-    let servers: Vec<&Scripted> = servers.iter().collect();
+    let servers = [(); 2].map(|()| FakeServer::start(Behaviour::default()));
+    let servers: Vec<&FakeServer> = servers.iter().collect();
     let ended = run_all(gateways.jobs(&world, &world.here("film"), &servers)).await;
     for (server, (summary, _)) in servers.iter().zip(&ended) {
         assert_eq!(summary.tally.moved, 1, "{summary:?}");

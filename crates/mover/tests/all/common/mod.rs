@@ -5,8 +5,10 @@
     reason = "each test file uses a part; tests own sockets"
 )]
 
-pub(crate) mod scripted;
+mod fake;
 pub(crate) mod web;
+
+pub(crate) use fake::FakeServerExt;
 
 use std::{
     collections::BTreeMap,

@@ -1,0 +1,247 @@
+//! The control connection of a client: commands in, replies out.
+
+mod data;
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use md5::{Digest as _, Md5};
+
+use crate::{Behaviour, State};
+
+/// The server's end of a control session.
+pub(crate) struct Session {
+    control: BufReader<TcpStream>,
+    state: Arc<Mutex<State>>,
+    behaviour: Behaviour,
+    /// Port of the next data connection, after `PASV` or `EPSV`.
+    passive: Option<TcpListener>,
+    /// The client's port for the next data connection, after `PORT`.
+    active: Option<SocketAddr>,
+    /// Offset of the next transfer.
+    rest: usize,
+    /// Path of `RNFR`.
+    from: Option<String>,
+    /// Whether nothing more had arrived when the last command was answered.
+    client_waits: bool,
+}
+
+impl Session {
+    /// Serves a client until one of both ends the session.
+    pub(crate) fn serve(client: TcpStream, state: Arc<Mutex<State>>, behaviour: Behaviour) {
+        let open = {
+            let mut state = state.lock().expect("whole");
+            state.connections += 1;
+            state.open += 1;
+            state.open
+        };
+        let mut session = Self {
+            control: BufReader::new(client),
+            state,
+            behaviour,
+            passive: None,
+            active: None,
+            rest: 0,
+            from: None,
+            client_waits: false,
+        };
+        let connections_max = session.behaviour.connections_max;
+        if connections_max.is_some_and(|it| open > it) {
+            return session.say("421 too many connections");
+        }
+        let is_pure = session.behaviour.is_pure;
+        session.say(match session.behaviour.is_gateway {
+            _ if is_pure => "220---------- Welcome to Pure-FTPd ----------\r\n220 in",
+            true => "220 Longhaul gateway: who to where?",
+            false => "220 (vsFTPd 3.0.3)",
+        });
+        let mut line = Vec::new();
+        session.await_batch();
+        while session
+            .control
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|it| it > 0)
+        {
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\r', '\n']).to_owned();
+            line.clear();
+            if !session.obey(&text) {
+                return;
+            }
+            session.await_batch();
+        }
+    }
+
+    /// Begins a batch where the client waits for a reply: the commands that it sends next belong together.
+    fn await_batch(&mut self) {
+        if self.client_waits {
+            // The client may have gone.
+            let _ = self.control.get_ref().peek(&mut [0]);
+            thread::sleep(BATCH_GAP);
+            self.state().batches.push(Vec::new());
+        }
+    }
+
+    fn has_nothing_more(&self) -> bool {
+        let client = self.control.get_ref();
+        client.set_nonblocking(true).expect("a socket");
+        let is_empty = client.peek(&mut [0]).is_err();
+        client.set_nonblocking(false).expect("a socket");
+        is_empty && self.control.buffer().is_empty()
+    }
+
+    fn say(&mut self, line: &str) {
+        let is_final = !line.starts_with('1');
+        let records_batches = self.behaviour.is_gateway || self.behaviour.records_batches;
+        self.client_waits = records_batches && is_final && self.has_nothing_more();
+        // The client may have gone.
+        let _ = self
+            .control
+            .get_mut()
+            .write_all(format!("{line}\r\n").as_bytes());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("whole")
+    }
+
+    /// Executes a command. Returns whether the connection goes on.
+    fn obey(&mut self, line: &str) -> bool {
+        let (verb, argument) = line.split_once(' ').unwrap_or((line, ""));
+        let path = argument
+            .trim_start_matches("-a ")
+            .trim_matches('/')
+            .to_owned();
+        let path = match (self.behaviour.trailing_blank, path.strip_suffix(' ')) {
+            (Some(trailing_blank), Some(rest)) => format!("{rest}{trailing_blank}"),
+            _ => path,
+        };
+        let mut state = self.state();
+        state.verbs.push(verb.to_owned());
+        if let Some(batch) = state.batches.last_mut() {
+            batch.push(verb.to_owned());
+        }
+        drop(state);
+        if let Some(reply) = self.behaviour.replies.get(verb) {
+            self.say(reply);
+            return true;
+        }
+        match verb {
+            "USER" => self.say("331 password"),
+            "PASS" if self.behaviour.refuses_password.is_some() => {
+                self.say(self.behaviour.refuses_password.expect("it is some"));
+                return false;
+            }
+            "PASS" => {
+                self.say("230 in");
+                return !self.behaviour.ends_after_login;
+            }
+            "FEAT" => self.features(),
+            "PWD" => self.say("257 \"/\""),
+            "CWD" => {
+                let is_there = path.is_empty() || self.state().directories.contains(&path);
+                self.say(if is_there { "250 there" } else { "550 no" });
+            }
+            "MKD" => {
+                self.state().directories.insert(path);
+                self.say("257 \"made\"");
+            }
+            "EPSV" | "PASV" => self.listen(verb),
+            "PORT" => self.take_port(argument),
+            "REST" => {
+                self.rest = argument.parse().expect("a number");
+                self.say("350 go on");
+            }
+            "STOR" => self.store(path),
+            "RETR" => self.retrieve(&path),
+            "LIST" | "MLSD" => self.list(verb, &path),
+            "XMD5" => self.hash(&path),
+            "SIZE" => self.fact(&path, |(content, _)| content.len().to_string()),
+            "MDTM" if !argument.starts_with("20") => self.fact(&path, |(_, time)| time.clone()),
+            "MFMT" => {
+                let (time, path) = argument.split_once(' ').expect("a time and a path");
+                if let Some(file) = self.state().files.get_mut(path) {
+                    file.1 = time.to_owned();
+                }
+                self.say("213 set");
+            }
+            "RNFR" => {
+                self.from = Some(path);
+                self.say("350 to what?");
+            }
+            "RNTO" => {
+                let from = self.from.take().unwrap_or_default();
+                if self.behaviour.refuses_replacing_rename && self.state().files.contains_key(&path)
+                {
+                    self.say("553 it is there");
+                    return true;
+                }
+                let file = self.state().files.remove(&from);
+                let is_there = file.is_some();
+                self.state().files.extend(file.map(|it| (path, it)));
+                self.say(if is_there { "250 renamed" } else { "550 no" });
+                return !self.behaviour.ends_after_rename;
+            }
+            "DELE" => {
+                let is_there = self.state().files.remove(&path).is_some();
+                self.say(if is_there { "250 gone" } else { "550 no" });
+            }
+            "QUIT" => {
+                self.say("221 bye");
+                return false;
+            }
+            "TYPE" | "OPTS" | "STAT" => self.say("200 fine"),
+            _ => self.say("502 what?"),
+        }
+        true
+    }
+
+    fn features(&mut self) {
+        let listing = match self.behaviour.hides {
+            Some(_) => "",
+            None => " MLST type*;size*;modify*;\r\n",
+        };
+        let hashes = match self.behaviour.hash_suffix {
+            Some(_) => " XMD5\r\n",
+            None => "",
+        };
+        self.say(&format!(
+            "211-can\r\n{listing}{hashes} SIZE\r\n MDTM\r\n MFMT\r\n REST STREAM\r\n EPSV\r\n211 end"
+        ));
+    }
+
+    fn fact(&mut self, path: &str, fact: impl Fn(&(Vec<u8>, String)) -> String) {
+        let refused = self.state().refused_questions;
+        if refused > 0 {
+            self.state().refused_questions = refused - 1;
+            return self.say("450 not now");
+        }
+        let found = self.state().files.get(path).map(fact);
+        self.say(&found.map_or("550 no such file".to_owned(), |it| format!("213 {it}")));
+    }
+
+    fn hash(&mut self, path: &str) {
+        let behind = self.behaviour.hash_suffix;
+        let hash = self
+            .state()
+            .files
+            .get(path)
+            .zip(behind)
+            .map(|(file, behind)| {
+                let digest = Md5::digest([&file.0[..], behind].concat());
+                digest
+                    .iter()
+                    .map(|it| format!("{it:02X}"))
+                    .collect::<String>()
+            });
+        self.say(&hash.map_or("550 no hash".to_owned(), |it| format!("250 {it}")));
+    }
+}
+
+/// Longest time between the arrivals of commands that were sent together.
+const BATCH_GAP: Duration = Duration::from_millis(10);

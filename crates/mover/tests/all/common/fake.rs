@@ -1,0 +1,47 @@
+//! Log-in data of a fake server.
+
+use std::time::Duration;
+
+use fake_ftp::FakeServer;
+use mover::{
+    location::{Scheme, Server},
+    server::{Dial, Door, Password, Route},
+};
+use net::tls::Verify;
+
+/// What the mover needs of a fake server.
+pub(crate) trait FakeServerExt {
+    /// Returns the log-in data. A server that behaves as a gateway is reached as one.
+    fn dial(&self) -> Dial;
+}
+
+impl FakeServerExt for FakeServer {
+    fn dial(&self) -> Dial {
+        let (host, port) = (self.address().ip().to_string(), self.address().port());
+        let route = match self.is_gateway() {
+            true => Route::Gateway(Door {
+                host: host.clone(),
+                port,
+                has_tls: true,
+                is_ours: false,
+                network: None,
+            }),
+            false => Route::Direct,
+        };
+        Dial {
+            server: Server {
+                scheme: Scheme::Ftp,
+                user: None,
+                host,
+                port,
+            },
+            route,
+            user: "me".to_owned(),
+            password: Password(b"x".to_vec()),
+            verify: Verify::Roots(None),
+            is_active: false,
+            patience: Duration::from_secs(5),
+            stall_max: Duration::from_secs(5),
+        }
+    }
+}
