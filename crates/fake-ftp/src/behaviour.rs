@@ -5,7 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 /// Faults and peculiarities of a server. The default has none.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// Fixed replies to verbs, which then have no effect.
+    /// Replies in a fixed order, in place of everything else.
+    pub script: Option<Script>,
+    /// Greeting. The default is that of vsftpd, or that of a gateway.
+    pub greeting: Option<&'static str>,
+    /// Greets with `220 client` and the client's address.
+    pub greets_with_address: bool,
+    /// Fixed replies to verbs, which then have no effect. An empty reply stands for silence.
     pub replies: BTreeMap<&'static str, &'static str>,
     /// Refuses `STOR` after `REST`.
     pub refuses_to_append: bool,
@@ -29,11 +35,15 @@ pub struct Behaviour {
     pub upload_delay: Duration,
     /// Delay before the reply to `PASV` and `EPSV`.
     pub port_delay: Duration,
-    /// Delay before each half megabyte of a download.
+    /// Final reply to each upload, whether it succeeded or not.
+    pub upload_reply: Option<&'static str>,
+    /// Bytes of a step of a download. The default is half a megabyte.
+    pub download_step_bytes: Option<usize>,
+    /// Delay before each step of a download.
     pub download_step_delay: Duration,
-    /// Additional delay before each half megabyte of the second download.
+    /// Additional delay before each step of the second download.
     pub second_download_step_delay: Duration,
-    /// Number of a download, from 1, and the half megabytes after which it breaks off.
+    /// Number of a download, from 1, and the steps after which it breaks off.
     pub breaks_download: Option<(usize, usize)>,
     /// Reply to a download while another one is in progress.
     pub refuses_parallel_download: Option<&'static str>,
@@ -57,8 +67,6 @@ pub struct Behaviour {
     pub refuses_password: Option<&'static str>,
     /// Delay before the server connects to the client's port.
     pub connect_delay: Duration,
-    /// Greets as Pure-FTPd.
-    pub is_pure: bool,
     /// Refuses a rename that would replace a file.
     pub refuses_replacing_rename: bool,
     /// Longest name that the server accepts, in bytes.
@@ -87,4 +95,46 @@ pub enum Overwrites {
     Aside,
     /// The file stays, and the upload is refused.
     Never,
+}
+
+/// Replies that do not depend on the commands.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// The greeting, and then the reply to each command in turn. Without a greeting the server is silent.
+    replies: Vec<String>,
+    end: ScriptEnd,
+}
+
+/// Reaction to commands after the last reply of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScriptEnd {
+    /// The server closes the connection after the last reply.
+    Close,
+    /// The server reads further commands and does not reply.
+    Silence,
+}
+
+impl Script {
+    /// Script after which the server closes the connection.
+    pub fn then_close(replies: &[&str]) -> Self {
+        Self::new(replies, ScriptEnd::Close)
+    }
+
+    /// Script after which the server is silent.
+    pub fn then_silence(replies: &[&str]) -> Self {
+        Self::new(replies, ScriptEnd::Silence)
+    }
+
+    fn new(replies: &[&str], end: ScriptEnd) -> Self {
+        let replies = replies.iter().map(|&it| it.to_owned()).collect();
+        Self { replies, end }
+    }
+
+    pub(crate) fn replies(&self) -> &[String] {
+        &self.replies
+    }
+
+    pub(crate) fn end(&self) -> ScriptEnd {
+        self.end
+    }
 }

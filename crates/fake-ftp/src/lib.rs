@@ -14,12 +14,14 @@ mod session;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
     net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex, MutexGuard},
     thread,
+    time::{Duration, Instant},
 };
 
-pub use behaviour::{Behaviour, Overwrites};
+pub use behaviour::{Behaviour, Overwrites, Script};
 use session::Session;
 
 /// A running server. Clones share its state; it runs until the process ends.
@@ -48,7 +50,11 @@ pub struct State {
     pub connections: usize,
     /// Number of connections that have not ended.
     pub open: usize,
-    /// Ports of `PORT` commands, in order of arrival.
+    /// Numbers of the connections that have ended, in order of their ends. The first connection is 0.
+    pub ended: Vec<usize>,
+    /// Uploads, in order of their begin.
+    pub uploads: Vec<Upload>,
+    /// Ports of `PORT` and `EPRT` commands, in order of arrival.
     pub ports: Vec<u16>,
     /// Number of downloads since the start.
     pub downloads: usize,
@@ -66,10 +72,24 @@ pub struct State {
     pub breaks_after: VecDeque<usize>,
 }
 
+/// Progress of an upload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Upload {
+    /// Bytes that the server has read.
+    pub bytes: usize,
+    /// End of the data connection: orderly, or by an error. `None` while the upload goes on.
+    pub end: Option<Result<(), io::ErrorKind>>,
+}
+
 impl FakeServer {
     /// Starts a server at a free port of loopback.
     pub fn start(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::start_at(listener, behaviour)
+    }
+
+    /// Starts a server that accepts connections of `listener`, in the network namespace of the calling thread.
+    pub fn start_at(listener: TcpListener, behaviour: Behaviour) -> Self {
         let address = listener.local_addr().expect("bound");
         let state = Arc::new(Mutex::new(State::default()));
         let server = Self {
@@ -78,7 +98,7 @@ impl FakeServer {
             is_gateway: behaviour.is_gateway,
         };
         thread::spawn(move || {
-            for client in listener.incoming() {
+            for (number, client) in listener.incoming().enumerate() {
                 let (state, behaviour) = (state.clone(), behaviour.clone());
                 let client = client.expect("a connection");
                 thread::spawn(move || {
@@ -86,7 +106,10 @@ impl FakeServer {
                     let close_delay = behaviour.close_delay;
                     Session::serve(client, state.clone(), behaviour);
                     thread::sleep(close_delay);
-                    state.lock().expect("whole").open -= 1;
+                    let mut state = state.lock().expect("whole");
+                    state.open -= 1;
+                    state.ended.push(number);
+                    drop(state);
                     // The client sees the end once there is room.
                     drop(open);
                 });
@@ -110,6 +133,28 @@ impl FakeServer {
         self.state.lock().expect("no test panics with it")
     }
 
+    /// Waits until `condition` holds, and returns the state.
+    ///
+    /// # Panics
+    /// After 30 s.
+    #[track_caller]
+    pub fn wait_for(
+        &self,
+        what: &str,
+        condition: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'_, State> {
+        let begun = Instant::now();
+        while begun.elapsed() < WAIT_TIMEOUT {
+            let state = self.state();
+            if condition(&state) {
+                return state;
+            }
+            drop(state);
+            thread::sleep(Duration::from_millis(2));
+        }
+        panic!("{what} in {WAIT_TIMEOUT:?}");
+    }
+
     /// Adds a file, or replaces it.
     pub fn put(&self, path: &str, content: &[u8]) {
         let file = (content.to_vec(), "20260102030405".to_owned());
@@ -119,5 +164,151 @@ impl FakeServer {
     /// Returns the content of a file, if it exists.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         self.state().files.get(path).map(|it| it.0.clone())
+    }
+}
+
+/// Longest wait of a test for a state. It never decides a test that passes.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Read as _, Write as _},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    fn connect(server: &FakeServer) -> BufReader<TcpStream> {
+        BufReader::new(TcpStream::connect(server.address()).expect("the server listens"))
+    }
+
+    fn reply(client: &mut BufReader<TcpStream>) -> String {
+        let mut line = String::new();
+        client.read_line(&mut line).expect("a reply");
+        line.trim_end().to_owned()
+    }
+
+    fn ask(client: &mut BufReader<TcpStream>, command: &str) -> String {
+        write!(client.get_mut(), "{command}\r\n").expect("the server reads");
+        reply(client)
+    }
+
+    /// A data connection by `PASV` or `EPSV`.
+    fn passive(client: &mut BufReader<TcpStream>, verb: &str) -> TcpStream {
+        let reply = ask(client, verb);
+        let digits = reply[4..].split(|it: char| !it.is_ascii_digit());
+        let numbers: Vec<u16> = digits.flat_map(str::parse).collect();
+        let port = match numbers[..] {
+            [port] => port,
+            [127, 0, 0, 1, high, low] => high << 8 | low,
+            _ => panic!("{reply}"),
+        };
+        TcpStream::connect(("127.0.0.1", port)).expect("the server listens")
+    }
+
+    #[test]
+    fn fixed_replies_replace_commands_and_leave_the_connection_open() {
+        let server = FakeServer::start(Behaviour {
+            greeting: Some("220 hello"),
+            replies: [("PASS", "530 no"), ("NOOP", ""), ("QUIT", "221 bye")].into(),
+            ..Behaviour::default()
+        });
+        let mut client = connect(&server);
+        assert_eq!(reply(&mut client), "220 hello");
+        assert_eq!(ask(&mut client, "PASS x"), "530 no");
+        client.get_mut().write_all(b"NOOP\r\n").expect("it reads");
+        assert_eq!(ask(&mut client, "QUIT"), "221 bye");
+        assert_eq!(ask(&mut client, "PWD"), "257 \"/\"");
+        assert_eq!(server.state().verbs, ["PASS", "NOOP", "QUIT", "PWD"]);
+        assert!(server.state().ended.is_empty());
+        drop(client);
+        drop(server.wait_for("an end", |it| it.ended == [0]));
+    }
+
+    #[test]
+    fn a_script_ends_in_a_close_or_in_silence() {
+        let script = ["220 a", "550 b"];
+        for (script, is_silent) in [
+            (Script::then_close(&script), false),
+            (Script::then_silence(&script), true),
+        ] {
+            let server = FakeServer::start(Behaviour {
+                script: Some(script),
+                ..Behaviour::default()
+            });
+            let mut client = connect(&server);
+            assert_eq!(reply(&mut client), "220 a");
+            assert_eq!(ask(&mut client, "USER me"), "550 b");
+            client.get_mut().write_all(b"QUIT\r\n").expect("it reads");
+            if is_silent {
+                drop(server.wait_for("the command", |it| it.verbs.len() == 2));
+                assert!(server.state().ended.is_empty());
+            } else {
+                assert_eq!(reply(&mut client), "", "an orderly end");
+            }
+        }
+    }
+
+    #[test]
+    fn an_upload_is_recorded_while_it_goes_on_and_when_it_is_reset() {
+        for is_reset in [false, true] {
+            let server = FakeServer::start(Behaviour {
+                upload_reply: Some("226 fine"),
+                ..Behaviour::default()
+            });
+            let mut client = connect(&server);
+            reply(&mut client);
+            let mut data = passive(&mut client, "PASV");
+            assert!(ask(&mut client, "STOR a").starts_with("150"));
+            data.write_all(b"half").expect("it reads");
+            let begun = |it: &State| it.uploads.first().is_some_and(|it| it.bytes == 4);
+            drop(server.wait_for("four bytes", begun));
+            assert_eq!(server.state().uploads[0].end, None);
+            let end = match is_reset {
+                true => {
+                    let socket = socket2::SockRef::from(&data);
+                    socket.set_linger(Some(Duration::ZERO)).expect("a socket");
+                    Err(io::ErrorKind::ConnectionReset)
+                }
+                false => Ok(()),
+            };
+            drop(data);
+            assert_eq!(reply(&mut client), "226 fine");
+            assert_eq!(server.state().uploads[0].end, Some(end));
+            assert_eq!(server.content("a"), Some(b"half".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_download_comes_to_a_passive_port_and_to_a_port_of_the_client() {
+        let server = FakeServer::start(Behaviour {
+            download_step_bytes: Some(2),
+            ..Behaviour::default()
+        });
+        server.put("a", b"bytes");
+        let mut client = connect(&server);
+        reply(&mut client);
+        for command in ["EPSV", "PASV", "PORT", "EPRT"] {
+            let mut data = if command.ends_with('V') {
+                let data = passive(&mut client, command);
+                assert!(ask(&mut client, "RETR a").starts_with("150"));
+                data
+            } else {
+                let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+                let port = listener.local_addr().expect("bound").port();
+                let named = match command {
+                    "PORT" => format!("PORT 127,0,0,1,{},{}", port >> 8, port & 255),
+                    _ => format!("EPRT |1|127.0.0.1|{port}|"),
+                };
+                assert!(ask(&mut client, &named).starts_with("200"));
+                assert!(ask(&mut client, "RETR a").starts_with("150"));
+                listener.accept().expect("the server connects").0
+            };
+            let mut bytes = Vec::new();
+            data.read_to_end(&mut bytes).expect("an orderly end");
+            assert_eq!(bytes, b"bytes", "{command}");
+            assert_eq!(reply(&mut client), "226 done");
+        }
     }
 }

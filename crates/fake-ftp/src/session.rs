@@ -4,7 +4,7 @@ mod data;
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, MutexGuard},
     thread,
     time::Duration,
@@ -12,7 +12,10 @@ use std::{
 
 use md5::{Digest as _, Md5};
 
-use crate::{Behaviour, State};
+use crate::{
+    Behaviour, State,
+    behaviour::{Script, ScriptEnd},
+};
 
 /// The server's end of a control session.
 pub(crate) struct Session {
@@ -21,7 +24,7 @@ pub(crate) struct Session {
     behaviour: Behaviour,
     /// Port of the next data connection, after `PASV` or `EPSV`.
     passive: Option<TcpListener>,
-    /// The client's port for the next data connection, after `PORT`.
+    /// The client's port for the next data connection, after `PORT` or `EPRT`.
     active: Option<SocketAddr>,
     /// Offset of the next transfer.
     rest: usize,
@@ -54,27 +57,63 @@ impl Session {
         if connections_max.is_some_and(|it| open > it) {
             return session.say("421 too many connections");
         }
-        let is_pure = session.behaviour.is_pure;
-        session.say(match session.behaviour.is_gateway {
-            _ if is_pure => "220---------- Welcome to Pure-FTPd ----------\r\n220 in",
-            true => "220 Longhaul gateway: who to where?",
-            false => "220 (vsFTPd 3.0.3)",
-        });
-        let mut line = Vec::new();
+        if let Some(script) = session.behaviour.script.take() {
+            return session.follow(&script);
+        }
+        session.greet();
         session.await_batch();
-        while session
-            .control
-            .read_until(b'\n', &mut line)
-            .is_ok_and(|it| it > 0)
-        {
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end_matches(['\r', '\n']).to_owned();
-            line.clear();
-            if !session.obey(&text) {
+        while let Some(line) = session.next_line() {
+            if !session.obey(&line) {
                 return;
             }
             session.await_batch();
         }
+    }
+
+    /// Sends the replies of a script, and waits for the client to leave.
+    fn follow(&mut self, script: &Script) {
+        for (index, reply) in script.replies().iter().enumerate() {
+            let is_greeting = index == 0;
+            if !is_greeting && self.next_verb().is_none() {
+                return;
+            }
+            self.say(reply);
+        }
+        if script.end() == ScriptEnd::Close {
+            // Closing with commands unread would reset the connection. The client may have gone.
+            let _ = self.control.get_ref().shutdown(Shutdown::Write);
+        }
+        while self.next_verb().is_some() {}
+    }
+
+    /// Reads a command and records its verb.
+    fn next_verb(&mut self) -> Option<()> {
+        let line = self.next_line()?;
+        let verb = line.split(' ').next().unwrap_or_default().to_owned();
+        self.state().verbs.push(verb);
+        Some(())
+    }
+
+    fn greet(&mut self) {
+        let address = self.control.get_ref().peer_addr();
+        let greeting = match (self.behaviour.greeting, self.behaviour.is_gateway) {
+            (Some(greeting), _) => greeting.to_owned(),
+            (None, true) => "220 Longhaul gateway: who to where?".to_owned(),
+            (None, false) => match (self.behaviour.greets_with_address, address) {
+                (true, Ok(address)) => format!("220 client {}", address.ip()),
+                _ => "220 (vsFTPd 3.0.3)".to_owned(),
+            },
+        };
+        self.say(&greeting);
+    }
+
+    /// Returns the next command, or `None` when the client has gone.
+    fn next_line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        let read = self.control.read_until(b'\n', &mut line);
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches(['\r', '\n']).to_owned();
+        read.is_ok_and(|it| it > 0).then_some(line)
     }
 
     /// Begins a batch where the client waits for a reply: the commands that it sends next belong together.
@@ -127,9 +166,13 @@ impl Session {
             batch.push(verb.to_owned());
         }
         drop(state);
-        if let Some(reply) = self.behaviour.replies.get(verb) {
-            self.say(reply);
-            return true;
+        match self.behaviour.replies.get(verb) {
+            Some(&"") => return true,
+            Some(reply) => {
+                self.say(reply);
+                return true;
+            }
+            None => {}
         }
         match verb {
             "USER" => self.say("331 password"),
@@ -152,7 +195,7 @@ impl Session {
                 self.say("257 \"made\"");
             }
             "EPSV" | "PASV" => self.listen(verb),
-            "PORT" => self.take_port(argument),
+            "PORT" | "EPRT" => self.take_port(argument),
             "REST" => {
                 self.rest = argument.parse().expect("a number");
                 self.say("350 go on");

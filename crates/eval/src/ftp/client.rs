@@ -206,44 +206,27 @@ impl Stopwatch {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{BufRead, BufReader},
-        net::TcpListener,
-        thread,
-    };
+    use fake_ftp::{Behaviour, FakeServer, Script};
 
     use super::*;
 
     /// Downloads from a server that sends these replies and nothing else.
-    fn download(answers: &'static [&'static str], limit: Duration) -> anyhow::Result<Outcome> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let server = thread::spawn(move || {
-            let (connection, _) = listener.accept().expect("a client");
-            let mut commands = BufReader::new(&connection).lines();
-            for answer in answers {
-                let mut connection = &connection;
-                // The client has left because its time limit is over.
-                if connection.write_all(answer.as_bytes()).is_err() {
-                    return;
-                }
-                let _ = commands.next();
-            }
-            while let Some(Ok(_)) = commands.next() {}
+    fn download(replies: &[&str], limit: Duration) -> anyhow::Result<Outcome> {
+        let server = FakeServer::start(Behaviour {
+            script: Some(Script::then_silence(replies)),
+            ..Behaviour::default()
         });
         let transfer = Transfer {
-            address,
+            address: server.address(),
             direction: Direction::Down,
             name: "file".to_owned(),
             size: ByteCount::new(1),
             limit,
         };
-        let outcome = run(&transfer, &Content::generate(), |_| {});
-        server.join().expect("no panic");
-        outcome
+        run(&transfer, &Content::generate(), |_| {})
     }
 
-    const LOGGED_IN: [&str; 4] = ["220 here\r\n", "331 who\r\n", "230 in\r\n", "200 type\r\n"];
+    const LOGGED_IN: [&str; 4] = ["220 here", "331 who", "230 in", "200 type"];
 
     #[test]
     fn a_server_that_says_nothing_is_cut_off() {
@@ -259,7 +242,7 @@ mod tests {
     #[test]
     fn a_server_that_refuses_is_a_failure() {
         let limit = Duration::from_secs(30);
-        let error = download(&["220 here\r\n", "530 no\r\n"], limit).expect_err("no login");
+        let error = download(&["220 here", "530 no"], limit).expect_err("no login");
         assert!(format!("{error:#}").contains("login"), "{error:#}");
     }
 }

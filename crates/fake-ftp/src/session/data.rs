@@ -1,39 +1,36 @@
 //! Data connections: uploads, downloads and listings.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
 
 use super::Session;
-use crate::Overwrites;
+use crate::{Overwrites, Upload};
 
 impl Session {
     pub(super) fn listen(&mut self, verb: &str) {
         thread::sleep(self.behaviour.port_delay);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let own = self.control.get_ref().local_addr().expect("connected").ip();
+        let listener = TcpListener::bind((own, 0)).expect("a port");
         let port = listener.local_addr().expect("bound").port();
         self.passive = Some(listener);
-        match verb {
-            "EPSV" => self.say(&format!("229 here (|||{port}|)")),
-            _ => self.say(&format!(
-                "227 here (127,0,0,1,{},{})",
-                port >> 8,
-                port & 255
-            )),
+        match (verb, own) {
+            ("EPSV", _) => self.say(&format!("229 here (|||{port}|)")),
+            (_, IpAddr::V4(own)) => {
+                let own = own.to_string().replace('.', ",");
+                self.say(&format!("227 here ({own},{},{})", port >> 8, port & 255));
+            }
+            _ => self.say("522 use EPSV"),
         }
     }
 
     pub(super) fn take_port(&mut self, argument: &str) {
-        let numbers: Vec<u16> = argument
-            .split(',')
-            .map(|it| it.parse().expect("a number"))
-            .collect();
-        let port = numbers[4] << 8 | numbers[5];
-        self.state().ports.push(port);
-        self.active = Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        let at = port_of_client(argument).expect("an address");
+        self.state().ports.push(at.port());
+        self.active = Some(at);
         self.say("200 fine");
     }
 
@@ -129,8 +126,8 @@ impl Session {
         }
         thread::sleep(self.behaviour.upload_delay);
         let breaks_after = self.state().breaks_after.pop_front();
-        let mut taken = (&data).take(breaks_after.unwrap_or(usize::MAX) as u64);
-        let is_whole = taken.read_to_end(&mut content).is_ok() && breaks_after.is_none();
+        let end = self.read_upload(&data, breaks_after.unwrap_or(usize::MAX), &mut content);
+        let is_whole = end.is_ok() && breaks_after.is_none();
         drop(data);
         if is_whole || rest > 0 || self.behaviour.overwrites != Overwrites::AtEnd {
             let file = (content, "20200101000000".to_owned());
@@ -138,10 +135,41 @@ impl Session {
         }
         self.note_ahead();
         // As Pure-FTPd has it, and ProFTPD.
-        self.say(if is_whole { "226 done" } else { "451 broken" });
+        let reply = if is_whole { "226 done" } else { "451 broken" };
+        self.say(self.behaviour.upload_reply.unwrap_or(reply));
         if self.behaviour.confirms_twice {
             self.say("226 done, really");
         }
+    }
+
+    /// Appends the bytes of an upload to `content`, `most` at most, and records its progress.
+    fn read_upload(
+        &self,
+        mut data: &TcpStream,
+        most: usize,
+        content: &mut Vec<u8>,
+    ) -> Result<(), io::ErrorKind> {
+        let number = {
+            let mut state = self.state();
+            state.uploads.push(Upload::default());
+            state.uploads.len() - 1
+        };
+        let mut buffer = vec![0; 64 * 1024];
+        let mut left = most;
+        let end = loop {
+            let size = left.min(buffer.len());
+            match data.read(&mut buffer[..size]) {
+                Ok(0) => break Ok(()),
+                Ok(count) => {
+                    content.extend_from_slice(&buffer[..count]);
+                    left -= count;
+                    self.state().uploads[number].bytes += count;
+                }
+                Err(error) => break Err(error.kind()),
+            }
+        };
+        self.state().uploads[number].end = Some(end);
+        end
     }
 
     pub(super) fn retrieve(&mut self, path: &str) {
@@ -170,7 +198,8 @@ impl Session {
         if number == 2 {
             pause += self.behaviour.second_download_step_delay;
         }
-        let mut chunks = content[rest.min(content.len())..].chunks(1 << 19);
+        let step_bytes = self.behaviour.download_step_bytes.unwrap_or(1 << 19);
+        let mut chunks = content[rest.min(content.len())..].chunks(step_bytes);
         let breaks = self.behaviour.breaks_download.filter(|it| it.0 == number);
         let mut steps = 0;
         let is_whole = chunks.all(|chunk| {
@@ -253,4 +282,17 @@ impl Session {
         drop(data);
         self.say("226 done");
     }
+}
+
+/// Parses the argument of `PORT` or `EPRT`.
+fn port_of_client(argument: &str) -> Option<SocketAddr> {
+    if let Some(extended) = argument.strip_prefix('|') {
+        let mut parts = extended.split('|').skip(1);
+        let ip: IpAddr = parts.next()?.parse().ok()?;
+        return Some(SocketAddr::new(ip, parts.next()?.parse().ok()?));
+    }
+    let numbers: Vec<u8> = argument.split(',').flat_map(str::parse).collect();
+    let [a, b, c, d, high, low] = numbers.try_into().ok()?;
+    let port = u16::from_be_bytes([high, low]);
+    Some(SocketAddr::from(([a, b, c, d], port)))
 }

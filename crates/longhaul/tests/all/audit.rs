@@ -7,12 +7,13 @@
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use regex::Regex;
 
 use crate::common::{
@@ -23,29 +24,13 @@ use crate::common::{
 /// A user whose name would be a log line of its own, if the log let it.
 const FORGER: &str = "x\" WARN audit: failed log-in from 192.0.2.9 port=1 server=";
 
-/// An FTP server that lets nobody in.
+/// An FTP server that refuses all passwords.
 fn refusing_server() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut writer = stream.try_clone().expect("a handle");
-                let _ = writer.write_all(b"220 ready\r\n");
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    let reply: &[u8] = match line.split(' ').next() {
-                        Some("USER") => b"331 and now\r\n",
-                        Some("PASS") => b"530 Login incorrect.\r\n",
-                        _ => b"500 what\r\n",
-                    };
-                    if writer.write_all(reply).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
+    let server = FakeServer::start(Behaviour {
+        replies: [("PASS", "530 Login incorrect.")].into(),
+        ..Behaviour::default()
     });
-    address
+    server.address()
 }
 
 /// A log-in that the server refuses.

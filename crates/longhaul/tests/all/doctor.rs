@@ -6,13 +6,12 @@
 
 use std::{
     fs::{self, File, Permissions},
-    io::Write as _,
     net::{TcpListener, UdpSocket},
     os::unix::fs::PermissionsExt as _,
-    thread,
     time::{Duration, SystemTime},
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use link::Identity;
 
 use crate::common::side::{Running, Side, free, is_up, printed};
@@ -26,15 +25,9 @@ struct Pair {
 
 impl Pair {
     fn new(name: &str) -> Self {
-        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let target = server.local_addr().expect("bound").to_string();
-        thread::spawn(move || {
-            for client in server.incoming() {
-                let mut client = client.expect("a connection");
-                // A doctor leaves without a word.
-                let _ = client.write_all(b"220 hello\r\n");
-            }
-        });
+        let target = FakeServer::start(Behaviour::default())
+            .address()
+            .to_string();
         let far = Side::new(&format!("{name}-far"));
         let near = Side::new(&format!("{name}-near"));
         let invite = printed(&far.far(&["--allow", &target]));

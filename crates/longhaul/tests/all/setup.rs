@@ -6,12 +6,13 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
-    net::{TcpListener, TcpStream},
+    io::{BufRead as _, BufReader},
+    net::TcpStream,
     thread,
     time::Duration,
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use serde_json::Value;
 
 use crate::common::{
@@ -36,8 +37,8 @@ fn a_configuration_without_a_folder_is_written_to_the_present_one() {
 #[test]
 fn two_gateways_join_by_an_invite_and_carry_a_session() {
     let (far, near) = (Side::new("far"), Side::new("near"));
-    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let target = server.local_addr().expect("bound").to_string();
+    let server = FakeServer::start(Behaviour::default());
+    let target = server.address().to_string();
     let invite = printed(&far.far(&["--allow", &target]));
     assert_eq!(invite.lines().count(), 1, "{invite}");
     let written = fs::read_to_string(far.config()).expect("written");
@@ -58,8 +59,6 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     far.wait("a link", |it| is_up(it, "oslo"));
     let client = TcpStream::connect(near.ftp).expect("the door");
     client.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    let (mut of_server, _) = server.accept().expect("the far gateway");
-    of_server.write_all(b"220 hello\r\n").expect("a connection");
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).expect("a line");
     assert!(line.starts_with("220"), "{line}");

@@ -1,19 +1,20 @@
 //! `longhaul store`: the chunk stores of a gateway are listed, verified and cleared, with the gateway and without it.
 #![allow(
     clippy::disallowed_methods,
-    reason = "runs programs, and plays an FTP server"
+    reason = "runs programs and waits for them"
 )]
 
 use std::{
     fs::{self, OpenOptions},
-    io::{BufRead as _, BufReader, Write as _},
-    net::{TcpListener, TcpStream},
+    io::{BufRead as _, BufReader},
+    net::TcpStream,
     os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Output,
     time::Duration,
 };
 
+use fake_ftp::{Behaviour, FakeServer};
 use optimiser::{
     chunk::Name,
     store::{Fresh, Settings, Store},
@@ -193,14 +194,13 @@ struct Open {
     near_runs: Running,
     _far: (Side, Running),
     _client: TcpStream,
-    _of_server: TcpStream,
 }
 
 /// `token`: of the near gateway's admin address.
 fn open(name: &str, token: Option<&str>) -> Open {
     let far = Side::new(&format!("{name}-far"));
-    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let target = server.local_addr().expect("bound").to_string();
+    let server = FakeServer::start(Behaviour::default());
+    let target = server.address().to_string();
     let invite = printed(&far.far(&["--allow", &target]));
     let far_runs = far.start();
     let (near, stores) = side(&format!("{name}-near"));
@@ -216,13 +216,11 @@ fn open(name: &str, token: Option<&str>) -> Open {
     let come = || {
         let client = TcpStream::connect(near.ftp).expect("the door");
         client.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        let (mut of_server, _) = server.accept().expect("the far gateway");
-        of_server.write_all(b"220 hello\r\n").expect("a connection");
         let mut line = String::new();
         let mut reader = BufReader::new(client.try_clone().expect("a socket"));
         reader.read_line(&mut line).expect("a line");
         assert!(line.starts_with("220"), "{line}");
-        (client, of_server)
+        client
     };
     // Once, so that the store is there; then it is filled.
     let runs = near.start();
@@ -233,7 +231,7 @@ fn open(name: &str, token: Option<&str>) -> Open {
     fill(&made.next().expect("a store").path(), 100);
     let near_runs = near.start();
     near.wait("a link", |it| is_up(it, "far"));
-    let (client, of_server) = come();
+    let client = come();
     near.wait("its chunks", |it| it["stores"][0]["chunks"] == 100);
     Open {
         near,
@@ -241,7 +239,6 @@ fn open(name: &str, token: Option<&str>) -> Open {
         near_runs,
         _far: (far, far_runs),
         _client: client,
-        _of_server: of_server,
     }
 }
 

@@ -1,77 +1,24 @@
-//! A server that says who connects, and a client, both just good enough.
+//! A server that names its client in the greeting, and a client that is just good enough.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    thread,
     time::Duration,
 };
 
-/// Serves `content` at every name, tells in its greeting who has connected, and counts what it gets.
-pub(crate) fn serve(at: &str, content: &'static [u8]) {
-    let listener = TcpListener::bind((at, 21)).expect("nobody else listens there");
-    while let Ok((stream, client)) = listener.accept() {
-        // In the namespace of this thread. Clients come and go as they like.
-        thread::spawn(move || drop(session(stream, client, content)));
-    }
-}
+use fake_ftp::{Behaviour, FakeServer};
 
-fn session(stream: TcpStream, client: SocketAddr, content: &[u8]) -> io::Result<()> {
-    let local = stream.local_addr()?.ip();
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let mut out = stream;
-    let mut passive: Option<TcpListener> = None;
-    let mut active: Option<SocketAddr> = None;
-    let mut stored = 0;
-    write!(out, "220 client {}\r\n", client.ip())?;
-    while let Some(line) = lines.next().transpose()? {
-        let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        match verb {
-            "PASV" | "EPSV" => {
-                let listener = TcpListener::bind((local, 0))?;
-                let at = listener.local_addr()?;
-                passive = Some(listener);
-                match at.ip() {
-                    IpAddr::V4(ip) if verb == "PASV" => {
-                        let [a, b, c, d] = ip.octets();
-                        let [high, low] = at.port().to_be_bytes();
-                        write!(out, "227 ({a},{b},{c},{d},{high},{low})\r\n")?;
-                    }
-                    _ => write!(out, "229 (|||{}|)\r\n", at.port())?,
-                }
-            }
-            "PORT" | "EPRT" => {
-                active = parse_port(rest);
-                write!(out, "200 ok\r\n")?;
-            }
-            "RETR" | "STOR" => {
-                write!(out, "150 here\r\n")?;
-                let mut data = match (&passive, active) {
-                    (Some(listener), _) => listener.accept()?.0,
-                    (None, Some(at)) => TcpStream::connect(at)?,
-                    (None, None) => return Ok(()),
-                };
-                passive = None;
-                if verb == "RETR" {
-                    data.write_all(content)?;
-                } else {
-                    stored = data.read_to_end(&mut Vec::new())?;
-                }
-                drop(data);
-                write!(out, "226 done\r\n")?;
-            }
-            "SIZE" => write!(out, "213 {stored}\r\n")?,
-            "USER" => write!(out, "331 password\r\n")?,
-            "PASS" => write!(out, "230 in\r\n")?,
-            "QUIT" => {
-                write!(out, "221 bye\r\n")?;
-                return Ok(());
-            }
-            "TYPE" => write!(out, "200 ok\r\n")?,
-            _ => write!(out, "502 no\r\n")?,
-        }
-    }
-    Ok(())
+/// Starts a server of the file `x` that greets with the address of its client.
+pub(crate) fn serve(at: &str, content: &[u8]) {
+    let listener = TcpListener::bind((at, 21)).expect("nobody else listens there");
+    let server = FakeServer::start_at(
+        listener,
+        Behaviour {
+            greets_with_address: true,
+            ..Behaviour::default()
+        },
+    );
+    server.put("x", content);
 }
 
 fn parse_port(text: &str) -> Option<SocketAddr> {

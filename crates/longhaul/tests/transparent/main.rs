@@ -111,9 +111,9 @@ fn an_unmodified_client_is_accelerated() {
                     .unwrap_or_else(|error| panic!("{way:?}: {error}"));
                 assert!(received == CONTENT, "{way:?}");
                 client
-                    .transfer(way, "STOR x", |mut data| data.write_all(&CONTENT[1..]))
+                    .transfer(way, "STOR y", |mut data| data.write_all(&CONTENT[1..]))
                     .unwrap_or_else(|error| panic!("{way:?}: {error}"));
-                let size = client.ask("SIZE x", "213").expect("a size");
+                let size = client.ask("SIZE y", "213").expect("a size");
                 assert_eq!(size, format!("213 {}", CONTENT.len() - 1), "{way:?}");
             });
             count += 2;

@@ -499,24 +499,12 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{BufRead as _, BufReader, Write as _},
-        net::{TcpListener, TcpStream},
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering},
-        },
-        thread,
-        time::Duration,
-    };
+    use std::{collections::BTreeMap, time::Duration};
 
-    use net::tls::Verify;
+    use fake_ftp::{Behaviour, FakeServer};
 
     use super::*;
-    use crate::{
-        location::{Scheme, Server},
-        server::{Dial, Password, Route},
-    };
+    use crate::server::Dial;
 
     /// Reaction of a server to `QUIT`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -529,63 +517,21 @@ mod tests {
         Ignores,
     }
 
-    /// Answers all commands except `NOOP`, until the client leaves. The end of a connection takes a while.
-    fn serve(client: TcpStream, at_quit: AtQuit, is_taken: &AtomicBool) {
-        let mut lines = BufReader::new(client.try_clone().expect("a socket"));
-        let say = |reply: &str| (&client).write_all(reply.as_bytes());
-        if is_taken.swap(true, Ordering::SeqCst) {
-            let _ = say("421 one connection each\r\n");
-            return;
-        }
-        let _ = say("220 here\r\n");
-        let mut line = String::new();
-        while lines.read_line(&mut line).is_ok_and(|it| it > 0) {
-            let is_quit = line.starts_with("QUIT");
-            let reply = match line.get(..4) {
-                Some("USER") => "331 go on\r\n",
-                Some("PASS") => "230 in\r\n",
-                Some("PWD\r") => "257 \"/\"\r\n",
-                Some("NOOP") => "",
-                Some("QUIT") if at_quit == AtQuit::Ignores => "",
-                Some("QUIT") => "221 bye\r\n",
-                _ => "200 fine\r\n",
-            };
-            let _ = say(reply);
-            line.clear();
-            if is_quit && at_quit == AtQuit::Leaves {
-                break;
-            }
-        }
-        thread::sleep(Duration::from_millis(50));
-        is_taken.store(false, Ordering::SeqCst);
-    }
-
-    /// A server that takes one connection at a time.
+    /// A server that takes one connection at a time and does not answer `NOOP`. The end of a connection takes a while.
     fn site_of_one_connection(at_quit: AtQuit) -> Site {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("bound");
-        let is_taken = Arc::new(AtomicBool::new(false));
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (client, is_taken) = (client.expect("a client"), is_taken.clone());
-                thread::spawn(move || serve(client, at_quit, &is_taken));
-            }
+        let mut replies = BTreeMap::from([("NOOP", "")]);
+        match at_quit {
+            AtQuit::Leaves => {}
+            AtQuit::WaitsForEnd => drop(replies.insert("QUIT", "221 bye")),
+            AtQuit::Ignores => drop(replies.insert("QUIT", "")),
+        }
+        let server = FakeServer::start(Behaviour {
+            replies,
+            connections_max: Some(1),
+            close_delay: Duration::from_millis(50),
+            ..Behaviour::default()
         });
-        Site::Server(Box::new(Dial {
-            server: Server {
-                scheme: Scheme::Ftp,
-                user: None,
-                host: address.ip().to_string(),
-                port: address.port(),
-            },
-            route: Route::Direct,
-            user: "joe".to_owned(),
-            password: Password(b"secret".to_vec()),
-            verify: Verify::Off,
-            is_active: false,
-            patience: Duration::from_secs(10),
-            stall_max: Duration::from_secs(10),
-        }))
+        Site::Server(Box::new(Dial::for_tests(server.address())))
     }
 
     #[tokio::test]

@@ -235,14 +235,11 @@ const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use net::{pipe::PipeNetwork, tls::Verify};
+    use net::pipe::PipeNetwork;
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
-    use crate::{
-        location::{Scheme, Server},
-        server::{Door, Password, Route},
-    };
+    use crate::server::{Door, Route};
 
     /// A session with a gateway in this process that says yes to everything.
     async fn session(network: &PipeNetwork) -> Session {
@@ -259,12 +256,6 @@ mod tests {
             }
         });
         let dial = Dial {
-            server: Server {
-                scheme: Scheme::Ftp,
-                user: None,
-                host: "server.example".to_owned(),
-                port: 21,
-            },
             route: Route::Gateway(Door {
                 host: at.ip().to_string(),
                 port: at.port(),
@@ -272,12 +263,7 @@ mod tests {
                 is_ours: true,
                 network: Some(network.clone()),
             }),
-            user: "joe".to_owned(),
-            password: Password(b"secret".to_vec()),
-            verify: Verify::Off,
-            is_active: false,
-            patience: Duration::from_secs(10),
-            stall_max: Duration::from_secs(10),
+            ..Dial::for_tests(at)
         };
         Session::open(&dial).await.expect("a session")
     }

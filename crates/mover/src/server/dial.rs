@@ -90,6 +90,26 @@ impl fmt::Debug for Password {
 }
 
 impl Dial {
+    /// Log-in data for tests, of a server at `address`.
+    #[cfg(test)]
+    pub(crate) fn for_tests(address: SocketAddr) -> Self {
+        Self {
+            server: Server {
+                scheme: Scheme::Ftp,
+                user: None,
+                host: address.ip().to_string(),
+                port: address.port(),
+            },
+            route: Route::Direct,
+            user: "joe".to_owned(),
+            password: Password(b"secret".to_vec()),
+            verify: Verify::Off,
+            is_active: false,
+            patience: Duration::from_secs(10),
+            stall_max: Duration::from_secs(10),
+        }
+    }
+
     /// What the log-in says after `USER`.
     pub(super) fn logon(&self) -> Vec<u8> {
         let Server { host, port, .. } = &self.server;

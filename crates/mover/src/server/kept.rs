@@ -116,80 +116,32 @@ const KEPT_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{BufRead as _, BufReader, Write as _},
-        net::TcpListener,
-        sync::mpsc,
-        thread,
-    };
-
-    use net::tls::Verify;
+    use fake_ftp::{Behaviour, FakeServer};
 
     use super::*;
-    use crate::{
-        location::{Scheme, Server},
-        server::{Password, Route},
-    };
 
-    /// A server that says yes to everything. Tells the number of each connection that has ended.
-    fn server() -> (Dial, mpsc::Receiver<usize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("bound");
-        let (tell, told) = mpsc::channel();
-        thread::spawn(move || {
-            for (number, client) in listener.incoming().enumerate() {
-                let (mut client, tell) = (client.expect("a connection"), tell.clone());
-                thread::spawn(move || {
-                    let lines = BufReader::new(client.try_clone().expect("a socket")).lines();
-                    let _ = client.write_all(b"220 hello\r\n");
-                    for _ in lines.map_while(Result::ok) {
-                        let _ = client.write_all(b"230 yes\r\n");
-                    }
-                    let _ = tell.send(number);
-                });
-            }
-        });
-        let dial = Dial {
-            server: Server {
-                scheme: Scheme::Ftp,
-                user: None,
-                host: address.ip().to_string(),
-                port: address.port(),
-            },
-            route: Route::Direct,
-            user: "joe".to_owned(),
-            password: Password(b"secret".to_vec()),
-            verify: Verify::Off,
-            is_active: false,
-            patience: Duration::from_secs(10),
-            stall_max: Duration::from_secs(10),
-        };
-        (dial, told)
-    }
-
-    fn next(told: &mpsc::Receiver<usize>) -> usize {
-        let told = told.recv_timeout(Duration::from_secs(10));
-        told.expect("an end")
+    fn start() -> (Dial, FakeServer) {
+        let server = FakeServer::start(Behaviour::default());
+        (Dial::for_tests(server.address()), server)
     }
 
     #[tokio::test]
     async fn of_too_many_sessions_the_oldest_ones_are_left() {
-        let (dial, told) = server();
+        let (dial, server) = start();
         let kept = Kept::default();
         for _ in 0..KEPT_MAX + 2 {
             kept.keep(Session::open(&dial).await.expect("a session"))
                 .await;
         }
         assert_eq!(kept.idle().len(), KEPT_MAX);
-        let mut left = [next(&told), next(&told)];
-        left.sort_unstable();
-        assert_eq!(left, [0, 1]);
-        assert!(told.try_recv().is_err());
+        let mut ended = server.wait_for("two ends", |it| it.ended.len() >= 2);
+        ended.ended.sort_unstable();
+        assert_eq!(ended.ended, [0, 1]);
     }
 
     #[tokio::test]
     async fn a_session_without_work_for_long_is_left() {
-        let (dial, told) = server();
+        let (dial, server) = start();
         let kept = Kept::default();
         for _ in 0..2 {
             kept.keep(Session::open(&dial).await.expect("a session"))
@@ -198,16 +150,18 @@ mod tests {
         let long_ago = Instant::now().checked_sub(IDLE_MAX + Duration::from_secs(1));
         kept.idle()[0].since = long_ago.expect("the machine is up for longer");
         kept.leave_old().await;
-        assert_eq!((kept.idle().len(), next(&told)), (1, 0));
+        let ended = server.wait_for("an end", |it| !it.ended.is_empty());
+        assert_eq!((kept.idle().len(), &ended.ended[..]), (1, &[0][..]));
     }
 
     #[tokio::test]
     async fn a_session_with_a_command_under_way_is_not_kept() {
-        let (dial, told) = server();
+        let (dial, server) = start();
         let kept = Kept::default();
         let mut busy = Session::open(&dial).await.expect("a session");
         busy.control.send("NOOP", b"").expect("room");
         kept.keep(busy).await;
-        assert_eq!((kept.idle().len(), next(&told)), (0, 0));
+        let ended = server.wait_for("an end", |it| !it.ended.is_empty());
+        assert_eq!((kept.idle().len(), &ended.ended[..]), (0, &[0][..]));
     }
 }

@@ -345,7 +345,7 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
 fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
     let world = World::new();
     let server = FakeServer::start(Behaviour {
-        is_pure: true,
+        greeting: Some("220---------- Welcome to Pure-FTPd ----------\r\n220 in"),
         ..Behaviour::default()
     });
     small_files(&world, 20);

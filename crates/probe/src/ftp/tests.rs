@@ -1,37 +1,18 @@
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Write},
-    net::{Shutdown, TcpListener},
-    thread,
-};
+use std::{collections::BTreeMap, net::TcpListener, thread};
+
+use fake_ftp::{Behaviour, FakeServer};
 
 use super::*;
 use crate::FailureKind;
 
-/// A server that sends a greeting, answers each command with the next of `answers`, and then
+/// A server that greets with the first of `replies`, replies to each command with the next one, and then
 /// closes.
-fn server(answers: &[&str]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    let answers: Vec<String> = answers.iter().map(|&line| format!("{line}\r\n")).collect();
-    thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            let mut lines = BufReader::new(stream.try_clone().expect("a clone"));
-            for (index, answer) in answers.iter().enumerate() {
-                let mut line = String::new();
-                if index > 0 && lines.read_line(&mut line).unwrap_or(0) == 0 {
-                    break;
-                }
-                if stream.write_all(answer.as_bytes()).is_err() {
-                    break;
-                }
-            }
-            // To close with commands unread would reset the connection.
-            let _ = stream.shutdown(Shutdown::Write);
-            let _ = std::io::copy(&mut lines, &mut std::io::sink());
-        }
+fn server(replies: &[&str]) -> SocketAddr {
+    let server = FakeServer::start(Behaviour {
+        script: Some(fake_ftp::Script::then_close(replies)),
+        ..Behaviour::default()
     });
-    address
+    server.address()
 }
 
 fn probe(server: SocketAddr, script: &str) -> FtpProbe {
@@ -246,31 +227,13 @@ mod real_time {
     fn a_transfer_may_last_longer_than_silence() {
         const BYTES: usize = 10;
         let step = Duration::from_millis(150);
-        let data = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = data.local_addr().expect("bound").port();
-        let passive = format!("227 (127,0,0,1,{},{})", port / 256, port % 256);
-        let sender = thread::spawn(move || {
-            let (mut stream, _) = data.accept().expect("a client");
-            for _ in 0..BYTES {
-                thread::sleep(step);
-                stream.write_all(b"x").expect("a client");
-            }
+        let server = FakeServer::start(Behaviour {
+            download_step_bytes: Some(1),
+            download_step_delay: step,
+            ..Behaviour::default()
         });
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("bound");
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a client");
-            let mut lines = BufReader::new(stream.try_clone().expect("a clone"));
-            for answer in ["220 a", &passive, "150 b"] {
-                stream.write_all(format!("{answer}\r\n").as_bytes())?;
-                if answer != "150 b" {
-                    lines.read_line(&mut String::new())?;
-                }
-            }
-            sender.join().expect("no panic");
-            stream.write_all(b"226 c\r\n")
-        });
-        let mut probe = probe(address, "PASV\nRETR x");
+        server.put("x", &[b'x'; BYTES]);
+        let mut probe = probe(server.address(), "PASV\nRETR x");
         probe.timeout = 5 * step;
         let session = only(&probe);
         assert_eq!(session.failure, None);

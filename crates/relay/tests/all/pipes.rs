@@ -1,12 +1,8 @@
-//! A session whose client is in this process: the control connection and all data connections are pipes. The server is a
-//! scripted one.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "plays the server behind two relays, and waits for it"
-)]
+//! A session whose client is in this process: the control connection and all data connections are pipes.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use fake_ftp::{Behaviour, FakeServer, State};
 use net::{
     pipe::{Pipe, PipeListener, PipeNetwork},
     target::AllowList,
@@ -17,8 +13,6 @@ use relay::{
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
     time::timeout,
 };
 
@@ -61,7 +55,7 @@ async fn the_226_of_a_download_waits_until_the_client_has_read_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_to_a_port_of_the_client_arrives_whole() {
-    let mut world = World::start().await;
+    let world = World::start().await;
     let mut client = world.logged_in().await;
     let listener = client.active(&world.network).await;
     client.send("STOR a").await;
@@ -69,29 +63,28 @@ async fn an_upload_to_a_port_of_the_client_arrives_whole() {
     let mut data = soon(listener.accept()).await;
     soon(data.write_all(&pattern())).await.expect("read");
     drop(data);
-    let first = soon(world.stored.recv()).await.expect("an upload");
-    let rest = soon(world.stored.recv()).await.expect("an upload");
-    let stored = [first.expect("a byte"), rest.expect("orderly")].concat();
-    assert!(stored == pattern(), "the file arrived changed");
     client.expect("226").await;
+    assert_eq!(world.server.state().uploads[0].end, Some(Ok(())));
+    let stored = world.server.content("a").expect("an upload");
+    assert!(stored == pattern(), "the file arrived changed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_that_the_client_resets_is_reset_at_the_server() {
-    let mut world = World::start().await;
+    let world = World::start().await;
     let mut client = world.logged_in().await;
     let listener = client.active(&world.network).await;
     client.send("STOR a").await;
     client.expect("150").await;
     let mut data = soon(listener.accept()).await;
     soon(data.write_all(b"a part")).await.expect("read");
-    let begun = soon(world.stored.recv()).await.expect("an upload");
-    assert_eq!(begun.expect("a byte"), b"a");
+    let begun = |it: &State| it.uploads.first().is_some_and(|it| it.bytes > 0);
+    drop(world.server.wait_for("the upload", begun));
     data.mark_abort();
     drop(data);
-    let stored = soon(world.stored.recv()).await.expect("an upload");
-    let error = stored.expect_err("a part is not the whole");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    let ended = |it: &State| it.uploads[0].end.is_some();
+    let end = world.server.wait_for("its end", ended).uploads[0].end;
+    assert_eq!(end, Some(Err(std::io::ErrorKind::ConnectionReset)));
     client.expect("4").await;
 }
 
@@ -99,9 +92,7 @@ async fn an_upload_that_the_client_resets_is_reset_at_the_server() {
 struct World {
     network: PipeNetwork,
     door: SocketAddr,
-    /// The first byte of each upload that the server receives, and then the others.
-    stored: mpsc::UnboundedReceiver<std::io::Result<Vec<u8>>>,
-    server: SocketAddr,
+    server: FakeServer,
     _pair: Pair,
 }
 
@@ -110,8 +101,14 @@ struct Client(BufReader<Pipe>);
 
 impl World {
     async fn start() -> Self {
-        let (server, stored) = serve_files().await;
-        let allow = server.to_string().parse().expect("an entry");
+        // The success that it reports of a part must not reach the client.
+        let server = FakeServer::start(Behaviour {
+            upload_reply: Some("226 done"),
+            ..Behaviour::default()
+        });
+        server.put("a", &pattern());
+        server.put("short", b"short");
+        let allow = server.address().to_string().parse().expect("an entry");
         let pair = common::pair(AllowList(vec![allow]), None);
         let network = PipeNetwork::new();
         let listener = network.listen().expect("a port");
@@ -122,7 +119,6 @@ impl World {
         Self {
             network,
             door,
-            stored,
             server,
             _pair: pair,
         }
@@ -132,7 +128,7 @@ impl World {
         let control = self.network.connect(self.door).expect("a door");
         let mut client = Client(BufReader::new(control));
         client.expect("220").await;
-        let user = format!("USER joe@{}", self.server);
+        let user = format!("USER joe@{}", self.server.address());
         for (command, reply) in [(&*user, "331"), ("PASS x", "230"), ("TYPE I", "200")] {
             client.send(command).await;
             client.expect(reply).await;
@@ -177,68 +173,6 @@ impl Client {
         self.send(&format!("PORT 127,0,0,1,{high},{low}")).await;
         self.expect("200").await;
         listener
-    }
-}
-
-/// An FTP server that sends and takes files. Returns its address, and what it takes.
-async fn serve_files() -> (
-    SocketAddr,
-    mpsc::UnboundedReceiver<std::io::Result<Vec<u8>>>,
-) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let at = listener.local_addr().expect("bound");
-    let (store, stored) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((control, _)) = listener.accept().await {
-            tokio::spawn(serve_session(control, store.clone()));
-        }
-    });
-    (at, stored)
-}
-
-async fn serve_session(
-    control: TcpStream,
-    store: mpsc::UnboundedSender<std::io::Result<Vec<u8>>>,
-) -> std::io::Result<()> {
-    let mut control = BufReader::new(control);
-    control.write_all(b"220 ready\r\n").await?;
-    let mut port = None;
-    loop {
-        let mut line = String::new();
-        if control.read_line(&mut line).await? == 0 {
-            return Ok(());
-        }
-        let reply = match line.trim_end() {
-            "USER joe" => "331 password".to_owned(),
-            "PASS x" => "230 in".to_owned(),
-            "QUIT" => return control.write_all(b"221 bye\r\n").await,
-            "PASV" => {
-                let listener = TcpListener::bind("127.0.0.1:0").await?;
-                let [high, low] = listener.local_addr()?.port().to_be_bytes();
-                port = Some(listener);
-                format!("227 Entering Passive Mode (127,0,0,1,{high},{low}).")
-            }
-            line if line.starts_with("TYPE") => "200 as you wish".to_owned(),
-            line if line.starts_with("RETR") || line.starts_with("STOR") => {
-                let listener = port.take().ok_or(std::io::ErrorKind::NotConnected)?;
-                control.write_all(b"150 go\r\n").await?;
-                let (mut data, _) = listener.accept().await?;
-                match line {
-                    "RETR short" => data.write_all(b"short").await?,
-                    "RETR a" => data.write_all(&pattern()).await?,
-                    _ => {
-                        let first = data.read_u8().await;
-                        let _ = store.send(first.map(|first| vec![first]));
-                        let mut bytes = Vec::new();
-                        let read = data.read_to_end(&mut bytes).await;
-                        let _ = store.send(read.map(|_| bytes));
-                    }
-                }
-                "226 done".to_owned()
-            }
-            _ => "502 unknown".to_owned(),
-        };
-        control.write_all(format!("{reply}\r\n").as_bytes()).await?;
     }
 }
 
