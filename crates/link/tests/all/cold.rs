@@ -124,15 +124,12 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
                  {took_s:.2} s in place of 3, {dropped:.3} dropped"
             );
             println!("{line}");
-            // The worst is a line that holds two packets: 81 % were dropped before a train was believed against the
-            // first window, 13 % now. At 2 Mbit/s and 20 ms it is 17 %, all in the first quarter of a second: losses
-            // that were none had ended that start sooner.
-            let dropped_max = if (mbit, rtt_ms) == (2, 20) {
-                0.18
-            } else {
-                0.15
-            };
-            assert!(took_s < 4.2 && dropped < dropped_max, "{line}");
+            // 0.001 are dropped at most, in 3.4 s, except at 2 Mbit/s and 20 ms. There the base delay rises with the
+            // queue of the first train, from 33 to 51 ms. So the queue shows only after 250 ms, when 109 of 391
+            // packets have been dropped: 0.149 of all.
+            let is_worst = (mbit, rtt_ms, is_both_ways, up_for_ms) == (2, 20, false, 1000);
+            let dropped_max = if is_worst { 0.15 } else { 0.12 };
+            assert!(took_s < 3.8 && dropped < dropped_max, "{line}");
         }
     }
 }

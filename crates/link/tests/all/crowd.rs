@@ -178,6 +178,7 @@ fn links_over_a_radio_share_it_between_the_directions() {
 /// path's loss.
 #[test]
 fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
+    let mut above = 0;
     for seed in 1..=8_u32 {
         let mut crowd = crowd(0.5, u64::from(seed));
         crowd.add(FlowKind::cubic().flow());
@@ -192,6 +193,11 @@ fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
         let lost = crowd.record().caused_loss(&(begins..6 * S));
         let rate = crowd.record().rate(1, &(2 * S..6 * S)) / 50e6;
         assert!(rate > 0.1, "begins after {begins:?}: {rate:.3}");
+        println!("begins after {begins:?}: {rate:.3} of the line, {lost:.4} lost");
         assert!(lost < 0.1, "begins after {begins:?}: {lost:.3}");
+        above += u32::from(lost >= 0.08);
     }
+    // 0.059 at most, except at 850 ms: 0.097. There start-up lasts for 0.4 s with losses. It takes the queue of CUBIC for
+    // part of the path, its cleanest round loses a fifth already, and only a round that loses a quarter more ends it.
+    assert!(above <= 1, "{above} of 8 above 0.08");
 }

@@ -145,14 +145,14 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
         judge(&mut world, id)
     };
-    // In use 0.92 on average and 0.84 at least; idle 0.91 and 0.80. At two moments of 16 the route still counts as a queue.
+    // In use 0.91 on average and 0.85 at least; idle 0.93 and 0.81. At two moments of 16 the route still counts as a queue.
     // Idle the worst was 0.70, and 0.34 with another start-up, where a test waited for room: its train came late, and counted as
     // a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");
         let mean = judged.iter().map(|(used, _)| used).sum::<f64>() / judged.len() as f64;
-        assert!(mean >= 0.85, "{judged:.3?}");
+        assert!(mean >= 0.9, "{judged:.3?}");
         assert!(judged.iter().all(|(used, _)| *used >= 0.7), "{judged:.3?}");
     }
     let found = judged.iter().flatten().filter(|(_, is_found)| *is_found);

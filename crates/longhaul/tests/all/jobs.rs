@@ -191,6 +191,8 @@ fn a_job_that_was_cancelled_while_files_move_is_listed_anew() {
     world.write("from", 150);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
+    // After this silence of its worker, work is another worker's: a minute otherwise.
+    world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--slots", "1", "--bwlimit", "10k"]);
     wait("something has moved", || world.path("to").exists());
     world.printed(&["cancel", &job]);

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than a lost worker keeps its work.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+/// Longest wait for a state of a job.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server of NATS, workers, and a folder.
 pub(crate) struct World {
