@@ -102,6 +102,11 @@ pub fn payloads() -> Vec<Vec<u8>> {
         Frame::Reset { stream, code: 1 },
         Frame::Stop { stream, code: 1 },
         Frame::Credit { stream, limit: 99 },
+        Frame::PacedCredit {
+            stream,
+            limit: 99,
+            window: 50,
+        },
         Frame::Done { stream },
         Frame::InitialWindow {
             from: 3,

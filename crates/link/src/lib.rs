@@ -44,6 +44,7 @@ mod time;
 mod turns;
 #[cfg(test)]
 mod vectors;
+mod version;
 mod wire;
 
 /// To an address that has not proved to be the peer's go at most this many times the bytes that came from

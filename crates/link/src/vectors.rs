@@ -11,6 +11,7 @@ use crate::{
     },
     stream::StreamNumber,
     time::Time,
+    version::Version,
     wire::{
         frame::{self, Frame, Half},
         packet::{self, ConnectionId},
@@ -79,6 +80,7 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
 
 fn parameters() -> Vec<u8> {
     let parameters = Parameters {
+        version: Version::LATEST,
         instance: 0x0102_0304_0506_0708,
         initial_window: 4096,
         stream_limit: 4096,
@@ -113,6 +115,14 @@ fn frames() -> Vec<(String, Vec<u8>)> {
             Frame::Credit {
                 stream,
                 limit: 5000,
+            },
+        ),
+        (
+            "PACED_CREDIT",
+            Frame::PacedCredit {
+                stream,
+                limit: 5000,
+                window: 181,
             },
         ),
         ("DONE", Frame::Done { stream }),

@@ -7,7 +7,8 @@ use super::Connection;
 use crate::{
     control_frame::{Control, ECHOES_PER_REPORT},
     recovery::{Contents, Item},
-    stream::{credit_pool::Announcement, recv::RecvState, send::SendState},
+    stream::{Class, credit_pool::Announcement, recv::RecvState, send::SendState},
+    version::Version,
     wire::frame::{CONTROL_SIZE_MAX, Frame},
 };
 
@@ -87,13 +88,7 @@ impl Connection {
                     stream: number,
                     code,
                 }),
-            Control::Credit(number) => self.streams.get(number).map(|stream| {
-                stream.credit_queued = false;
-                Frame::Credit {
-                    stream: number,
-                    limit: stream.recv.take_credit(),
-                }
-            }),
+            Control::Credit(number) => self.credit_frame(number),
             Control::Done(number) => Some(Frame::Done { stream: number }),
             Control::InitialWindow => {
                 let Announcement { from, free } = self.streams.memory.announced();
@@ -114,6 +109,27 @@ impl Connection {
             Control::Retire => Some(Frame::Retire),
             Control::MtuProbe(_) => None,
         }
+    }
+
+    /// The frame that grants slots of a stream. An upload of a peer of version 2 stops after its first bytes until
+    /// PACED_CREDIT comes, so such a peer gets that frame on each bulk stream that it opens.
+    fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
+        let is_paced = self.version == Version::V2 && self.streams.is_by_peer(number);
+        let stream = self.streams.get(number)?;
+        stream.credit_queued = false;
+        let limit = stream.recv.take_credit();
+        Some(if is_paced && stream.class == Class::Bulk {
+            Frame::PacedCredit {
+                stream: number,
+                limit,
+                window: stream.recv.window(),
+            }
+        } else {
+            Frame::Credit {
+                stream: number,
+                limit,
+            }
+        })
     }
 
     /// A control frame was lost: sends it again with what is true now, if it still matters.

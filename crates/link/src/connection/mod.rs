@@ -55,6 +55,7 @@ use crate::{
         table::{Limits, StreamEvent, Streams},
     },
     time::Time,
+    version::Version,
     wire::packet::ConnectionId,
 };
 
@@ -69,6 +70,8 @@ pub(crate) struct Connection {
     /// Of the two public keys that the handshake was made with, ours is the smaller one.
     pub(crate) we_have_smaller_key: bool,
     pub(crate) peer_instance: u64,
+    /// Version of the frames.
+    pub(crate) version: Version,
     pub(crate) established: Time,
     keys: KeyRing,
     secret: Secret,
@@ -273,6 +276,7 @@ impl Connection {
             we_initiated: setup.we_initiated,
             we_have_smaller_key: setup.we_have_smaller_key,
             peer_instance: setup.theirs.instance,
+            version: setup.theirs.version,
             established: now,
             keys: KeyRing::new(setup.keys, setup.secrets),
             unconfirmed: setup.flight.map(|flight| Unconfirmed {

@@ -19,6 +19,7 @@ use crate::{
         table::{Stream, StreamEvent},
     },
     time::Time,
+    version::Version,
     wire::report::Report,
     wire::{
         Malformed,
@@ -186,6 +187,7 @@ impl Connection {
             Frame::Reset { stream, code } => self.on_reset(stream, code, now)?,
             Frame::Stop { stream, code } => self.on_stop(stream, code, now)?,
             Frame::Credit { stream, limit } => self.on_credit(stream, limit, now)?,
+            Frame::PacedCredit { stream, limit, .. } => self.on_paced_credit(stream, limit, now)?,
             Frame::Done { stream } => self.on_done(stream, now)?,
             Frame::InitialWindow { from, free } => {
                 let announcement = Announcement { from, free };
@@ -264,6 +266,18 @@ impl Connection {
     fn on_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
         if let Some(stream) = self.peer_stream(number, now)? {
             stream.send.set_credit(limit);
+            self.streams.make_ready(number);
+        }
+        Ok(())
+    }
+
+    /// The same by the pace of a reader at a peer of version 2.
+    fn on_paced_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
+        if self.version != Version::V2 {
+            return Err(Malformed);
+        }
+        if let Some(stream) = self.peer_stream(number, now)? {
+            stream.send.set_paced_credit(limit);
             self.streams.make_ready(number);
         }
         Ok(())

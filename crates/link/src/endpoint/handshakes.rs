@@ -18,6 +18,7 @@ use crate::{
     },
     stream::memory::{first_initial_window, streams_at_first},
     time::Time,
+    version::Version,
     wire::packet::ConnectionId,
 };
 
@@ -380,6 +381,7 @@ impl Endpoint {
     fn parameters(&self, peer: usize, now: Time) -> Parameters {
         let memory_max = self.memory_of(peer).bytes();
         Parameters {
+            version: Version::LATEST,
             instance: self.config.instance,
             initial_window: first_initial_window(memory_max),
             stream_limit: streams_at_first(memory_max),

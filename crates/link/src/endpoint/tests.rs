@@ -6,6 +6,7 @@ mod hostile_peer;
 mod joined;
 mod moves;
 mod shared_cap;
+mod versions;
 mod wake_ups;
 #[cfg(feature = "sim")]
 mod wake_ups_in_vain;

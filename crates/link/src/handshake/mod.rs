@@ -9,7 +9,8 @@ pub(crate) mod envelope;
 pub(crate) mod tls;
 
 use rustls::quic::{
-    ClientConnection, Connection as Tls, KeyChange, Keys, Secrets, ServerConnection, Version,
+    ClientConnection, Connection as Tls, KeyChange, Keys, Secrets, ServerConnection,
+    Version as Quic,
 };
 
 use self::tls::{Parameters, TlsConfig};
@@ -55,14 +56,14 @@ impl Handshake {
         let name = tls::SERVER_NAME
             .try_into()
             .expect("the name is a valid DNS name");
-        let tls = ClientConnection::new(tls.client.clone(), Version::V1, name, ours.encode())?;
+        let tls = ClientConnection::new(tls.client.clone(), Quic::V1, name, ours.encode())?;
         let mut handshake = Self::new(Tls::Client(tls));
         handshake.write();
         Ok(handshake)
     }
 
     pub(crate) fn server(tls: &TlsConfig, ours: &Parameters) -> Result<Self, HandshakeError> {
-        let tls = ServerConnection::new(tls.server.clone(), Version::V1, ours.encode())?;
+        let tls = ServerConnection::new(tls.server.clone(), Quic::V1, ours.encode())?;
         Ok(Self::new(Tls::Server(tls)))
     }
 
@@ -236,21 +237,27 @@ const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::Identity;
+    use crate::{Identity, version::Version};
 
     /// The result of a handshake at either end.
     pub(crate) fn complete() -> [(Keys, Secrets, Parameters); 2] {
+        complete_with([parameters(1), parameters(2)])
+    }
+
+    /// The same where client and server send these parameters.
+    fn complete_with([client, server]: [Parameters; 2]) -> [(Keys, Secrets, Parameters); 2] {
         let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
         let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
         let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
-        let mut client = Handshake::client(&at_a, &parameters(1)).expect("TLS starts");
-        let mut server = Handshake::server(&at_b, &parameters(2)).expect("TLS starts");
+        let mut client = Handshake::client(&at_a, &client).expect("TLS starts");
+        let mut server = Handshake::server(&at_b, &server).expect("TLS starts");
         exchange(&mut client, &mut server).expect("they know each other");
         [client, server].map(|mut side| side.take_result().expect("it is complete"))
     }
 
     fn parameters(instance: u64) -> Parameters {
         Parameters {
+            version: Version::LATEST,
             instance,
             initial_window: 1024,
             stream_limit: 100,
@@ -280,6 +287,20 @@ pub(crate) mod tests {
     fn two_pinned_identities_agree_on_keys_and_parameters() {
         let [(.., seen_by_client), (.., seen_by_server)] = complete();
         assert_eq!((seen_by_client.instance, seen_by_server.instance), (2, 1));
+        assert_eq!(seen_by_client.version, Version::LATEST);
+        assert_eq!(seen_by_server.version, Version::LATEST);
+    }
+
+    #[test]
+    fn a_peer_of_the_previous_version_is_met_in_that_version_in_either_role() {
+        let previous = Parameters {
+            version: Version::V2,
+            ..parameters(1)
+        };
+        let [(.., seen_by_client), _] = complete_with([parameters(2), previous]);
+        assert_eq!(seen_by_client, previous);
+        let [_, (.., seen_by_server)] = complete_with([previous, parameters(2)]);
+        assert_eq!(seen_by_server, previous);
     }
 
     #[test]

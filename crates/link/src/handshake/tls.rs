@@ -23,6 +23,7 @@ use rustls::{
 
 use crate::{
     Identity, PublicKey,
+    version::Version,
     wire::varint::{self, Malformed, Reader},
 };
 
@@ -74,6 +75,9 @@ impl TlsConfig {
 /// The TLS transport parameters that each end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameters {
+    /// The latest version that the sender speaks. In parameters of a peer it is at most our own latest, and so the
+    /// version of the connection.
+    pub(crate) version: Version,
     /// Drawn anew at each start of the program: tells a restarted peer from a silent one.
     pub(crate) instance: u64,
     /// Slots that each bulk stream may use before it gets credit of its own.
@@ -87,25 +91,36 @@ pub(crate) struct Parameters {
 
 impl Parameters {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut out = vec![Version::OLDEST.byte()];
         out.extend_from_slice(&self.instance.to_be_bytes());
         varint::put(&mut out, self.initial_window);
         varint::put(&mut out, u64::from(self.stream_limit));
         out.extend_from_slice(&self.began_unix_ns.to_be_bytes());
+        if self.version > Version::OLDEST {
+            out.push(self.version.byte());
+        }
         out
     }
 
     /// Reads the peer's parameters. Bytes after the known fields belong to later versions.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are no parameters or the peer speaks none of our versions.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
-        if reader.byte()? != VERSION {
-            return Err(Malformed);
-        }
+        let oldest = reader.byte()?;
+        let instance = u64::from_be_bytes(reader.array()?);
+        let initial_window = reader.varint()?;
+        let stream_limit = reader.varint_u32()?;
+        let began_unix_ns = u64::from_be_bytes(reader.array()?);
+        // A peer that speaks one version alone does not name it twice.
+        let latest = reader.byte().unwrap_or(oldest);
         Ok(Self {
-            instance: u64::from_be_bytes(reader.array()?),
-            initial_window: reader.varint()?,
-            stream_limit: reader.varint_u32()?,
-            began_unix_ns: u64::from_be_bytes(reader.array()?),
+            version: Version::common(oldest, latest).ok_or(Malformed)?,
+            instance,
+            initial_window,
+            stream_limit,
+            began_unix_ns,
         })
     }
 }
@@ -245,4 +260,54 @@ fn has_aes_hardware() -> bool {
 /// The name in the TLS handshake; identities are keys, so it distinguishes nothing.
 pub(crate) const SERVER_NAME: &str = "longhaul";
 const ALPN: &[u8] = b"longhaul/1";
-const VERSION: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test vector of version 2.
+    const OF_VERSION_2: [u8; 21] = [
+        0x02, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x50, 0x00, 0x50, 0x00, 0x17, 0x97,
+        0x9c, 0xfe, 0x36, 0x2a, 0x00, 0x00,
+    ];
+
+    fn parameters(version: Version) -> Parameters {
+        Parameters {
+            version,
+            instance: 0x0102_0304_0506_0708,
+            initial_window: 4096,
+            stream_limit: 4096,
+            began_unix_ns: 1_700_000_000_000_000_000,
+        }
+    }
+
+    #[test]
+    fn parameters_of_version_2_have_the_bytes_of_that_release() {
+        let parameters = parameters(Version::V2);
+        assert_eq!(parameters.encode(), OF_VERSION_2);
+        assert_eq!(Parameters::decode(&OF_VERSION_2), Ok(parameters));
+    }
+
+    #[test]
+    fn version_2_reads_later_parameters_as_its_own_with_bytes_behind() {
+        let bytes = parameters(Version::LATEST).encode();
+        assert_eq!(bytes.split_at(OF_VERSION_2.len()).0, OF_VERSION_2);
+        let read = Parameters::decode(&bytes);
+        assert_eq!(read, Ok(parameters(Version::LATEST)));
+    }
+
+    #[test]
+    fn both_ends_speak_the_latest_version_that_they_have_in_common() {
+        let read = |oldest: u8, behind: &[u8]| {
+            let bytes = [&[oldest], &OF_VERSION_2[1..], behind].concat();
+            Parameters::decode(&bytes).map(|it| it.version)
+        };
+        assert_eq!(read(2, &[]), Ok(Version::V2));
+        assert_eq!(read(3, &[]), Ok(Version::V3));
+        assert_eq!(read(1, &[2]), Ok(Version::V2));
+        assert_eq!(read(3, &[4, 7]), Ok(Version::V3));
+        for (oldest, behind) in [(1, &[][..]), (4, &[]), (4, &[5]), (3, &[2])] {
+            assert_eq!(read(oldest, behind), Err(Malformed), "{oldest} {behind:?}");
+        }
+    }
+}

@@ -31,6 +31,8 @@ pub(crate) struct SendHalf {
     base: u64,
     /// Slots below this index may be sent.
     credit: u64,
+    /// The receiver has granted slots by PACED_CREDIT, which alone counts from then on.
+    is_paced: bool,
     bytes_written: u64,
     bytes_arrived: u64,
     hash: Xxh3,
@@ -93,6 +95,7 @@ impl SendHalf {
             slots: VecDeque::new(),
             base: 0,
             credit,
+            is_paced: false,
             bytes_written: 0,
             bytes_arrived: 0,
             hash: Xxh3::new(),
@@ -166,8 +169,19 @@ impl SendHalf {
     /// Raises the number of slots that may be sent. Returns whether that unblocks anything.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
-        self.credit = self.credit.max(credit);
+        if !self.is_paced {
+            self.credit = self.credit.max(credit);
+        }
         was_blocked && !self.is_blocked()
+    }
+
+    /// Sets the number of slots that may be sent, as a receiver of version 2 grants them. The first call may lower the
+    /// number, later ones only raise it. Slots that were sent stay sent.
+    pub(crate) fn set_paced_credit(&mut self, credit: u64) {
+        if !self.is_paced || credit > self.credit {
+            self.credit = credit;
+            self.is_paced = true;
+        }
     }
 
     /// Whether there are bytes that only the lack of credit holds back.

@@ -153,7 +153,8 @@ impl Streams {
         }
     }
 
-    fn is_by_peer(&self, number: u32) -> bool {
+    /// Whether the peer has opened, or would open, the stream.
+    pub(crate) fn is_by_peer(&self, number: u32) -> bool {
         StreamNumber::decode(number).by_initiator != self.we_initiated
     }
 

@@ -41,6 +41,12 @@ pub(crate) enum Frame<'a> {
     Stop { stream: u32, code: u32 },
     /// The sender of a stream may use slots below `limit`.
     Credit { stream: u32, limit: u64 },
+    /// The same in version 2, from a receiver that aims at a window of `window` slots.
+    PacedCredit {
+        stream: u32,
+        limit: u64,
+        window: u64,
+    },
     /// The application has read a stream to its end.
     Done { stream: u32 },
     /// The pool that bulk streams opened by its receiver share has `free` slots left before stream `from`, a
@@ -97,6 +103,7 @@ const STREAM_LIMIT: u8 = 0x0b;
 const PATH_HINT: u8 = 0x0c;
 const RATE_MAX: u8 = 0x10;
 const TELL_FROM: u8 = 0x11;
+const PACED_CREDIT: u8 = 0x13;
 const HALF: u8 = 0x14;
 const RETIRE: u8 = 0x15;
 const CHALLENGE: u8 = 0x0d;
@@ -164,6 +171,11 @@ impl Frame<'_> {
             Frame::Reset { stream, code } => fields(RESET, &[stream.into(), code.into()]),
             Frame::Stop { stream, code } => fields(STOP, &[stream.into(), code.into()]),
             Frame::Credit { stream, limit } => fields(CREDIT, &[stream.into(), limit]),
+            Frame::PacedCredit {
+                stream,
+                limit,
+                window,
+            } => fields(PACED_CREDIT, &[stream.into(), limit, window]),
             Frame::Done { stream } => fields(DONE, &[stream.into()]),
             Frame::InitialWindow { from, free } => fields(INITIAL_WINDOW, &[from.into(), free]),
             Frame::StreamLimit { streams } => fields(STREAM_LIMIT, &[streams.into()]),
@@ -256,6 +268,11 @@ impl<'a> Frames<'a> {
                     stream: reader.varint_u32()?,
                     limit: reader.varint()?,
                 },
+                PACED_CREDIT => Frame::PacedCredit {
+                    stream: reader.varint_u32()?,
+                    limit: reader.varint()?,
+                    window: reader.varint()?,
+                },
                 DONE => Frame::Done {
                     stream: reader.varint_u32()?,
                 },
@@ -329,6 +346,13 @@ mod tests {
             (id.clone(), any::<u32>()).prop_map(|(stream, code)| Frame::Stop { stream, code }),
             (id.clone(), 0..varint::MAX)
                 .prop_map(|(stream, limit)| Frame::Credit { stream, limit }),
+            (id.clone(), 0..varint::MAX, 0..varint::MAX).prop_map(|(stream, limit, window)| {
+                Frame::PacedCredit {
+                    stream,
+                    limit,
+                    window,
+                }
+            }),
             id.clone().prop_map(|stream| Frame::Done { stream }),
             (any::<u32>(), 0..varint::MAX)
                 .prop_map(|(from, free)| Frame::InitialWindow { from, free }),

@@ -1,0 +1,102 @@
+//! Connections to a peer of the previous release of the link.
+
+use super::{
+    hostile_peer::{connection_of_a, payload, sealed_by_b},
+    *,
+};
+use crate::{Read, StreamKey, version::Version, wire::frame::Frame};
+
+const UPLOAD_BYTES: usize = 300_000;
+
+/// A and B, which are up. Each takes the other one for a peer of this version.
+fn connected(of_a: Version, of_b: Version) -> Two {
+    let mut two = Two::new();
+    two.exchange(50);
+    connection_of_a(&mut two).version = of_a;
+    let connection = two.b.connections.values_mut().next();
+    connection.expect("B is up").version = of_b;
+    two
+}
+
+/// B sends an upload to A. Returns the bytes that A has read after two seconds.
+fn upload_of_b(two: &mut Two) -> usize {
+    let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
+    two.b.write(key, Bytes::from(vec![1; UPLOAD_BYTES]));
+    let mut read_bytes = 0;
+    for _ in 0..200 {
+        two.exchange(1);
+        let Some(&id) = two.a.connections.keys().next() else {
+            break;
+        };
+        let at_a = StreamKey {
+            connection: id,
+            ..key
+        };
+        while let Read::Data(data) = two.a.read(at_a, 1 << 16, two.now) {
+            read_bytes += data.len();
+        }
+    }
+    read_bytes
+}
+
+#[test]
+fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
+    let mut two = connected(Version::V2, Version::V2);
+    assert_eq!(upload_of_b(&mut two), UPLOAD_BYTES);
+
+    let mut two = connected(Version::V2, Version::V3);
+    upload_of_b(&mut two);
+    assert!(two.b.connections.is_empty(), "version 3 has no such frame");
+}
+
+#[test]
+fn an_upload_of_a_peer_of_the_latest_version_is_granted_by_credit() {
+    let mut two = connected(Version::LATEST, Version::LATEST);
+    assert_eq!(upload_of_b(&mut two), UPLOAD_BYTES);
+    assert!(!two.b.connections.is_empty());
+}
+
+#[test]
+fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
+    let mut two = connected(Version::V2, Version::V2);
+    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    let paced = |limit| Frame::PacedCredit {
+        stream: key.stream,
+        limit,
+        window: 5,
+    };
+    for (frame, slots) in [
+        (paced(5), 5),
+        (paced(4), 5),
+        (
+            Frame::Credit {
+                stream: key.stream,
+                limit: 90,
+            },
+            5,
+        ),
+        (paced(7), 7),
+    ] {
+        let datagram = sealed_by_b(&mut two, &payload(&frame));
+        two.hand_a(&datagram);
+        let streams = &mut connection_of_a(&mut two).streams;
+        let stream = streams.get(key.stream).expect("it is open");
+        let granted = stream.send.credit_bytes() / crate::stream::SLOT_SIZE;
+        assert_eq!(granted, slots, "{frame:?}");
+    }
+}
+
+#[test]
+fn paced_credit_ends_a_connection_of_the_latest_version() {
+    let mut two = connected(Version::LATEST, Version::LATEST);
+    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    let paced = payload(&Frame::PacedCredit {
+        stream: key.stream,
+        limit: 5,
+        window: 5,
+    });
+    let datagram = sealed_by_b(&mut two, &paced);
+    two.hand_a(&datagram);
+    while two.a.poll_event().is_some() {}
+    assert!(two.a.connections.is_empty());
+}
