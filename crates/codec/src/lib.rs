@@ -10,7 +10,7 @@
 /// the latest version and the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
-    /// Reports of delivered bytes instead of grants; no word of commands that a server leaves unanswered.
+    /// Reports of delivered bytes in place of grants. No first budgets of uploads.
     V5,
     /// The latest version.
     #[default]

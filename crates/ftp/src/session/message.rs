@@ -1,6 +1,6 @@
 //! Messages between the two halves of a session, and their bytes.
 
-use codec::{BodyError, Reader, Version, put_flags, put_text};
+use codec::{BodyError, Reader, put_flags, put_text};
 
 use super::{CommandId, Stage, Subject, Tag, TransferId};
 
@@ -149,17 +149,8 @@ impl ToFar {
 }
 
 impl ToNear {
-    /// Whether `version` has the message. A half that speaks a version without it does without.
-    pub fn is_in(&self, version: Version) -> bool {
-        match self {
-            Self::LeftUnanswered(_) => version >= Version::V6,
-            _ => true,
-        }
-    }
-
-    /// Appends the message's body in the form of `version`, which must have the message. Returns its type.
-    pub fn encode(&self, version: Version, body: &mut Vec<u8>) -> u8 {
-        debug_assert!(self.is_in(version), "{self:?} in {version:?}");
+    /// Appends the message's body, which is the same in all versions. Returns its type.
+    pub fn encode(&self, body: &mut Vec<u8>) -> u8 {
         match self {
             Self::Reply { tag, line } => {
                 put_tag(body, *tag);
@@ -203,11 +194,11 @@ impl ToNear {
         }
     }
 
-    /// Reads the body of a message of type `kind` in the form of `version`.
+    /// Reads the body of a message of type `kind`.
     ///
     /// # Errors
     /// [`BodyError`] if no message has this type or the body does not fit it.
-    pub fn decode(version: Version, kind: u8, body: &[u8]) -> Result<Self, BodyError> {
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Self, BodyError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
             REPLY => Self::Reply {
@@ -226,9 +217,7 @@ impl ToNear {
                 transfer: TransferId(reader.u32()?),
                 is_whole: reader.flag()?,
             },
-            LEFT_UNANSWERED if version >= Version::V6 => {
-                Self::LeftUnanswered(CommandId(reader.u32()?))
-            }
+            LEFT_UNANSWERED => Self::LeftUnanswered(CommandId(reader.u32()?)),
             other => return Err(BodyError::UnknownType(other)),
         };
         reader.end(message)

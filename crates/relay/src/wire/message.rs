@@ -318,13 +318,6 @@ impl Wire for EnrolReply {
 }
 
 impl Wire for NearMessage {
-    fn is_in(&self, version: Version) -> bool {
-        match self {
-            Self::Session(_) => true,
-            Self::Waiting(..) => version >= Version::V6,
-        }
-    }
-
     fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         match self {
             Self::Session(message) => message.encode(body),
@@ -336,12 +329,10 @@ impl Wire for NearMessage {
         }
     }
 
-    fn decode_body(version: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
+    fn decode_body(_: Version, kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(kind, body);
         let message = match kind {
-            4 if version >= Version::V6 => {
-                Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?)
-            }
+            4 => Self::Waiting(TransferId(reader.u32()?), limit(&mut reader)?),
             _ => return Ok(Self::Session(ToFar::decode(kind, body)?)),
         };
         Ok(reader.end(message)?)
@@ -351,16 +342,15 @@ impl Wire for NearMessage {
 impl Wire for FarMessage {
     fn is_in(&self, version: Version) -> bool {
         match self {
-            Self::Session(message) => message.is_in(version),
-            Self::Waiting(..) | Self::Store(_) => true,
+            Self::Session(_) | Self::Waiting(..) | Self::Store(_) => true,
             Self::Granted(..) | Self::FirstBudget(_) => version >= Version::V6,
             Self::Delivered(..) => version == Version::V5,
         }
     }
 
-    fn encode_body(&self, version: Version, body: &mut Vec<u8>) -> u8 {
+    fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
         match self {
-            Self::Session(message) => message.encode(version, body),
+            Self::Session(message) => message.encode(body),
             Self::Waiting(transfer, limit) => {
                 body.extend_from_slice(&transfer.0.to_be_bytes());
                 put_limit(body, *limit);
@@ -397,7 +387,7 @@ impl Wire for FarMessage {
             }
             10 => Self::Granted(TransferId(reader.u32()?), grant(&mut reader)?),
             12 if version >= Version::V6 => Self::FirstBudget(reader.u64()?),
-            _ => return Ok(Self::Session(ToNear::decode(version, kind, body)?)),
+            _ => return Ok(Self::Session(ToNear::decode(kind, body)?)),
         };
         Ok(reader.end(message)?)
     }

@@ -6,9 +6,9 @@ fn far_body(message: &ToFar) -> (u8, Vec<u8>) {
     (message.encode(&mut body), body)
 }
 
-fn near_body(version: Version, message: &ToNear) -> (u8, Vec<u8>) {
+fn near_body(message: &ToNear) -> (u8, Vec<u8>) {
     let mut body = Vec::new();
-    (message.encode(version, &mut body), body)
+    (message.encode(&mut body), body)
 }
 
 #[test]
@@ -71,18 +71,8 @@ fn every_message_for_the_near_half_reads_back() {
         },
         ToNear::ServerClosed,
     ] {
-        let (kind, body) = near_body(Version::V6, &message);
-        assert_eq!(
-            ToNear::decode(Version::V6, kind, &body),
-            Ok(message.clone())
-        );
-        let read = ToNear::decode(Version::V5, kind, &body);
-        if message.is_in(Version::V5) {
-            assert_eq!(near_body(Version::V5, &message), (kind, body));
-            assert_eq!(read, Ok(message));
-        } else {
-            assert_eq!(read, Err(BodyError::UnknownType(kind)));
-        }
+        let (kind, body) = near_body(&message);
+        assert_eq!(ToNear::decode(kind, &body), Ok(message));
     }
 }
 
@@ -100,25 +90,21 @@ fn a_newline_cannot_be_smuggled_into_a_line() {
         code: 421,
         text: "no\r\n230 in".to_owned(),
     };
-    let (kind, body) = near_body(Version::V6, &refused);
-    assert_eq!(
-        ToNear::decode(Version::V6, kind, &body),
-        Err(BodyError::Malformed(kind))
-    );
+    let (kind, body) = near_body(&refused);
+    assert_eq!(ToNear::decode(kind, &body), Err(BodyError::Malformed(kind)));
 }
 
 proptest! {
     #[test]
     fn what_decodes_encodes_to_the_same_body(
         kind in any::<u8>().prop_map(|kind| kind % 14),
-        body in proptest::collection::vec(any::<u8>(), 0..60),
-        version in prop_oneof![Just(Version::V5), Just(Version::V6)]
+        body in proptest::collection::vec(any::<u8>(), 0..60)
     ) {
         if let Ok(message) = ToFar::decode(kind, &body) {
             prop_assert_eq!(far_body(&message), (kind, body.clone()));
         }
-        if let Ok(message) = ToNear::decode(version, kind, &body) {
-            prop_assert_eq!(near_body(version, &message), (kind, body));
+        if let Ok(message) = ToNear::decode(kind, &body) {
+            prop_assert_eq!(near_body(&message), (kind, body));
         }
     }
 }
