@@ -6,7 +6,7 @@ use std::{
 };
 
 use ftp::session::ToNear;
-use relay::wire::{FarMessage, Service, Version, encode};
+use relay::wire::{FarMessage, NearMessage, Service, Version, encode};
 
 use crate::{
     common::{Control, noise},
@@ -65,6 +65,21 @@ fn a_session_begins_again_in_the_version_of_an_older_far_gateway() {
         }
     };
     assert_eq!(version(&service), Version::V5);
+}
+
+#[test]
+fn commands_sent_before_a_refused_version_reach_the_session_that_begins_again() {
+    let victim = Victim::start();
+    let mut client = Control::connect(victim.near.ftp[0]);
+    let (_, mut refused) = victim.peer.accept();
+    client.send("USER joe");
+    client.send("PASS secret");
+    let sent: [NearMessage; 2] = [refused.next(), refused.next()];
+    refused.say(refusal());
+    refused.send.finish();
+    let (service, mut session) = victim.peer.accept();
+    assert_eq!(version(&service), Version::V5);
+    assert_eq!(sent, [session.next(), session.next()]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ftp::{
     logon::Logon,
-    session::{CommandId, ToNear, near::Input},
+    session::{CommandId, Request, ToFar, ToNear, near::Input},
 };
 use link::{Class, PeerId, RecvStream, SendStream, StreamError};
 use tokio::time::{Instant, Interval, interval_at, timeout};
@@ -31,8 +31,8 @@ pub(super) struct Far {
     pub(super) version: Version,
     /// `USER name` of the hello.
     logon: Option<(CommandId, Vec<u8>)>,
-    /// The far half has been sent more than the hello.
-    has_requests: bool,
+    /// Commands sent before the far half's first message. `None` once the session cannot begin again with them.
+    early_commands: Option<Vec<ToFar>>,
     pub(super) coding: Option<Agreement>,
     pub(super) session: u64,
     pub(super) target: Endpoint,
@@ -51,6 +51,23 @@ pub(super) enum FarEnd {
     Protocol { peer: String, error: WireError },
     #[error("ended")]
     Orderly,
+}
+
+impl Far {
+    /// Keeps a command that may have to be sent again.
+    fn note_early(&mut self, message: &NearMessage) {
+        let Some(commands) = &mut self.early_commands else {
+            return;
+        };
+        match message {
+            NearMessage::Session(command @ ToFar::Request(Request::Command { .. }))
+                if commands.len() < EARLY_COMMANDS_MAX =>
+            {
+                commands.push(command.clone());
+            }
+            _ => self.early_commands = None,
+        }
+    }
 }
 
 impl Session {
@@ -83,12 +100,16 @@ impl Session {
 
     pub(super) async fn far_said(&mut self, message: Result<FarMessage, FarEnd>) {
         self.unheard = None;
+        if let Ok(FarMessage::Session(message)) = &message
+            && self.begins_again(message).await
+        {
+            return;
+        }
+        if let Some(far) = &mut self.far {
+            far.early_commands = None;
+        }
         match message {
-            Ok(FarMessage::Session(message)) => {
-                if !self.begins_again(&message).await {
-                    self.session_said(message);
-                }
-            }
+            Ok(FarMessage::Session(message)) => self.session_said(message),
             Err(FarEnd::Orderly) => self.session_said(ToNear::ServerClosed),
             Ok(FarMessage::Store(cutting)) => {
                 let far = self.far.as_mut();
@@ -118,8 +139,8 @@ impl Session {
         }
     }
 
-    /// Opens the session again, in the version of a far gateway that has refused a later one. A session whose client has
-    /// said more meanwhile is not opened again; the next one begins with that version.
+    /// Opens the session again, in the version of a far gateway that has refused a later one, and repeats the commands
+    /// that it has been sent. A session with a data connection is not opened again; the next one begins with that version.
     async fn begins_again(&mut self, message: &ToNear) -> bool {
         let (ToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
@@ -130,13 +151,17 @@ impl Session {
         info!(?version, "the far gateway speaks an older version");
         let versions = &self.shared.peer_versions;
         versions.learn(far.peer, version, Instant::now());
-        if far.has_requests {
+        let Some(commands) = far.early_commands.take() else {
             return false;
-        }
+        };
         let (target, logon) = (far.target.clone(), far.logon.take());
         self.far = None;
         if let Err(error) = self.connect(target, logon).await {
             self.not_reached(&error);
+            return true;
+        }
+        for command in commands {
+            self.tell_far(&NearMessage::Session(command)).await;
         }
         true
     }
@@ -256,7 +281,7 @@ impl Session {
             peer,
             version,
             logon,
-            has_requests: false,
+            early_commands: Some(Vec::new()),
             coding,
             session,
             target,
@@ -281,7 +306,7 @@ impl Session {
 
     pub(super) async fn tell_far(&mut self, message: &NearMessage) {
         let Some(far) = &mut self.far else { return };
-        far.has_requests = true;
+        far.note_early(message);
         let Some(bytes) = encode_in(far.version, message) else {
             return;
         };
@@ -358,6 +383,9 @@ pub(super) async fn next_message(
 
 /// Interval of reports of a transfer's bottleneck to the far gateway.
 pub(super) const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Commands that a session keeps to begin again with: more than clients send before the greeting.
+const EARLY_COMMANDS_MAX: usize = 64;
 
 /// Time for the far half's first word, after which a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
