@@ -113,6 +113,11 @@ impl Joining {
         }
     }
 
+    /// About one round trip; `None` until the first bytes have come.
+    pub(super) fn round(&self) -> Option<Duration> {
+        self.round
+    }
+
     /// Whether a connection may join. Permits end some time after they were given.
     pub(super) fn has_permit(&mut self, now: Instant) -> bool {
         let life = self.round.unwrap_or_default() * PERMIT_ROUNDS;
@@ -201,22 +206,35 @@ impl Joining {
         if !may_join || rest_s < REST_LEAST_S || rest_rounds < REST_LEAST_ROUNDS {
             return;
         }
+        let is_long = rest_s >= LONG_REST_S && self.failed_trials == 0;
+        let more = if is_long {
+            connections.max(LONG_REST_CONNECTIONS)
+        } else {
+            connections
+        };
         if self.evidence >= EVIDENCE_LEAST {
-            self.permits = connections;
+            self.permits = more;
             self.joined();
             return;
         }
-        self.try_more(connections, now);
+        self.try_more(more, is_long, now);
     }
 
-    /// Connections join because the path may have room, and stay the last ones if the rate does not grow.
-    fn try_more(&mut self, connections: usize, now: Instant) {
+    /// Lets connections join for a trial, and judges the trial before: the last ones if the rate has not grown. The longer
+    /// the rest would take, the less a trial costs beside what it may save, so it begins earlier and with more.
+    fn try_more(&mut self, more: usize, is_long: bool, now: Instant) {
         let (windows, sum) = self.steady;
-        if windows < TRIAL_WINDOWS || self.no_trial_before.is_some_and(|it| now < it) {
+        let windows_least = if is_long {
+            LONG_REST_WINDOWS
+        } else {
+            TRIAL_WINDOWS
+        };
+        if windows < windows_least || self.no_trial_before.is_some_and(|it| now < it) {
             return;
         }
         let rate = sum / f64::from(windows);
-        self.permits = match self.trial.replace(rate) {
+        self.permits = match self.trial {
+            Some(before) if rate < before * GAIN_LEAST && windows < TRIAL_WINDOWS => return,
             Some(before) if rate < before * GAIN_LEAST => {
                 self.trial = None;
                 self.failed_trials += 1;
@@ -225,9 +243,11 @@ impl Joining {
                 self.steady = (0, 0.0);
                 return;
             }
-            Some(_) => connections,
+            Some(_) => more,
+            None if is_long => LONG_REST_CONNECTIONS,
             None => 1,
         };
+        self.trial = Some(rate);
         self.joined();
     }
 
@@ -235,6 +255,7 @@ impl Joining {
     fn joined(&mut self) {
         tracing::debug!(
             permits = self.permits,
+            round_ms = self.round.map(|it| it.as_millis()),
             steady_windows = self.steady.0,
             evidence = self.evidence,
             best_bytes_per_s = self.best_bytes_per_s,
@@ -288,6 +309,13 @@ const REST_LEAST_ROUNDS: f64 = 16.0;
 
 /// Windows over which the rate is averaged before and after connections join for a trial.
 const TRIAL_WINDOWS: u32 = 5;
+
+/// A rest that would take longer is worth an early trial with several connections.
+const LONG_REST_S: f64 = 30.0;
+
+const LONG_REST_WINDOWS: u32 = 1;
+
+const LONG_REST_CONNECTIONS: usize = 3;
 
 /// A trial that makes the transfer faster by this factor is followed by another one.
 const GAIN_LEAST: f64 = 1.25;
@@ -416,7 +444,7 @@ mod tests {
 
     #[test]
     fn connections_join_one_that_fills_half_of_the_path() {
-        let mut path = Path::new(1 << 30);
+        let mut path = Path::new(500_000_000);
         for _ in 0..16 {
             path.round(FULL / 2, ROUND / 2);
         }
@@ -430,6 +458,33 @@ mod tests {
             path.round(50_000, Duration::ZERO);
         }
         assert_eq!(path.connections, 8);
+    }
+
+    /// As where the send buffer of the server bounds each connection, and its congestion control paces the packets.
+    #[test]
+    fn several_join_at_once_where_the_rest_would_take_minutes() {
+        let mut path = Path::new(4 << 30);
+        for _ in 0..4 {
+            path.round(500_000, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 1 + LONG_REST_CONNECTIONS);
+        for _ in 0..4 {
+            path.round(500_000, Duration::ZERO);
+        }
+        assert_eq!(path.connections, 8);
+    }
+
+    #[test]
+    fn on_a_full_path_a_single_one_joins_after_a_failed_trial_with_several() {
+        let mut path = Path::new(40 << 30);
+        path.slow_start();
+        let mut counts = vec![path.connections];
+        for _ in 0..200 {
+            path.round(FULL / path.connections as u64, Duration::ZERO);
+            counts.push(path.connections);
+        }
+        counts.dedup();
+        assert_eq!(counts[..3], [1, 4, 5]);
     }
 
     #[test]

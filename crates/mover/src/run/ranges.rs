@@ -142,7 +142,7 @@ impl Ranges {
             None if !may_join => return None,
             None if pace.is_some() => state.split(part, pace, now)?,
             None => {
-                let range = state.halve(part)?;
+                let range = state.halve(part, now)?;
                 if let Some(fetching) = state.files.get_mut(part) {
                     fetching.joining.take_permit(now);
                 }
@@ -351,12 +351,16 @@ impl State {
         count > 0
     }
 
-    /// Takes half of the longest rest from the lane that has it.
-    fn halve(&mut self, part: &[u8]) -> Option<Piece> {
+    /// Takes half of the longest rest from the lane that has it, less what this lane fetches while the other one begins.
+    fn halve(&mut self, part: &[u8], now: Instant) -> Option<Piece> {
+        let round = self.files.get(part).and_then(|it| it.joining.round());
         let running = self.running.iter_mut().filter(|it| it.part == part);
         let longest = running.max_by_key(|it| it.range.end.saturating_sub(it.at))?;
+        let pace = longest.pace(now);
+        let start_s = pace.start_s(round.unwrap_or_default());
+        let meanwhile = (pace.bytes_per_s * start_s) as u64;
         let end = longest.range.end;
-        let taken = end.saturating_sub(longest.at) / 2;
+        let taken = end.saturating_sub(longest.at).saturating_sub(meanwhile) / 2;
         if taken < TAKEN_LEAST_BYTES {
             return None;
         }
@@ -374,6 +378,8 @@ impl State {
         }
         // A range that is much younger than that of the lane counts as equally fast: how fast it is does not show yet.
         let age_least = pace.map_or(AGE_LEAST, |it| it.span / 2);
+        let round = self.files.get(part).and_then(|it| it.joining.round());
+        let start_s = pace.map_or(0.0, |it| it.start_s(round.unwrap_or_default()));
         let running = self.running.iter_mut().filter(|it| it.part == part);
         let (_, taken, last) = running
             .filter_map(|it| {
@@ -386,7 +392,7 @@ impl State {
                     (Some(ours), Some(theirs)) => ours.share_beside(theirs),
                     _ => 0.5,
                 };
-                let taken = (rest * share).round() as u64;
+                let taken = (rest * share * (1.0 - start_s / rest_s).max(0.0)).round() as u64;
                 let is_worth_it = rest_s >= REST_LEAST_S && taken >= TAKEN_LEAST_BYTES;
                 is_worth_it.then_some((rest_s, taken, it))
             })
@@ -425,6 +431,13 @@ impl Pace {
         let both = self.bytes_per_s + other.bytes_per_s;
         (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
     }
+
+    /// The time that a lane of this pace loses by the beginning of another range: a request, and slow start.
+    fn start_s(self, round: Duration) -> f64 {
+        let round_s = round.as_secs_f64();
+        let doublings = (self.bytes_per_s * round_s / INITIAL_WINDOW_BYTES).log2();
+        round_s * (REQUEST_ROUNDS + doublings.max(0.0))
+    }
 }
 
 /// A lane without a pace judges no younger range.
@@ -434,6 +447,12 @@ const AGE_LEAST: Duration = Duration::from_secs(2);
 const REST_LEAST_S: f64 = 2.0;
 
 const TAKEN_LEAST_BYTES: u64 = 1 << 20;
+
+/// The initial congestion window of TCP: ten segments.
+const INITIAL_WINDOW_BYTES: f64 = 14_600.0;
+
+/// Round trips from the end of a range to the first bytes of the next one, about.
+const REQUEST_ROUNDS: f64 = 2.0;
 
 /// How often a lane that waits for others looks whether it may take from them.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -573,7 +592,7 @@ mod tests {
         while ranges.state().wanted.is_empty() {
             now += round;
             assert!(now < after(begun, 5), "none is wanted");
-            own.received(50_000, round * 9 / 10, now);
+            own.received(400_000, round * 9 / 10, now);
         }
         now
     }
@@ -610,6 +629,26 @@ mod tests {
         let endless = Pace::of(u64::MAX, begun, now);
         assert!(take(&ranges, PART, Some(endless), now).is_some());
         assert!(slow.now().end > MIB, "the slow one goes on");
+    }
+
+    /// The other lane goes on meanwhile.
+    #[test]
+    fn a_lane_takes_less_where_the_beginning_of_a_range_takes_long() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        let now = after(begun, 10);
+        ranges.expect(PART, &film(), 1, 4, begun);
+        ranges.begin_piece(PART, begun);
+        let slow = ranges.begin(PART, piece(0, 96 * MIB), begun);
+        let opening = Duration::from_millis(400);
+        slow.received(1, opening, begun + opening);
+        assert_eq!(slow.room(0, 64 << 20), 64 << 20);
+        let equal = Pace::of(64 * MIB, begun, now);
+        let taken = take(&ranges, PART, Some(equal), now).expect("enough");
+        let (theirs, ours) = (slow.now().end - 64 * MIB, 96 * MIB - taken.now().begin);
+        let [theirs_s, ours_s] = [theirs, ours].map(|it| it as f64 / equal.bytes_per_s);
+        // Two round trips, and six and a half doublings.
+        let start_s = theirs_s - ours_s;
+        assert!((1.6..1.9).contains(&start_s), "{start_s}");
     }
 
     /// It may be the one that has taken last.
@@ -701,6 +740,22 @@ mod tests {
         let joined = ranges.join(PART, None, now).expect("it is wanted");
         assert_eq!(joined.now(), piece(50 * MIB, 100 * MIB));
         assert!(ranges.join(PART, None, now).is_none(), "one is enough");
+    }
+
+    /// The lane in front goes on meanwhile.
+    #[test]
+    fn a_lane_that_joins_takes_less_where_the_beginning_of_a_range_takes_long() {
+        let (ranges, begun) = (Ranges::default(), Instant::now());
+        ranges.expect(PART, &film(), 1, 4, begun);
+        ranges.begin_piece(PART, begun);
+        let own = ranges.begin(PART, piece(0, 112 * MIB), begun);
+        let now = fetch_in_bursts(&ranges, &own, begun);
+        assert_eq!(own.room(0, 12 << 20), 12 << 20);
+        let pace = Pace::of(12 * MIB, begun, now);
+        let joined = ranges.join(PART, None, now).expect("it is wanted");
+        let more = (own.now().end - 12 * MIB) - (112 * MIB - joined.now().begin);
+        let start_s = more as f64 / pace.bytes_per_s;
+        assert!((0.6..1.2).contains(&start_s), "{start_s}");
     }
 
     #[test]
