@@ -20,6 +20,7 @@ LOG_LINES = 25
 def pytest_addoption(parser):
     group = parser.getgroup("longhaul")
     group.addoption("--longhaul", default=PROGRAM, help="the program to be tested")
+    group.addoption("--previous", help="the program of the previous release")
     group.addoption("--quick", action="store_true", help="files a tenth as large")
     group.addoption("--write", action="store_true", help="write the tables into docs/")
     group.addoption("--keep", action="store_true", help="leave the folders of worlds behind")

@@ -57,6 +57,8 @@ class World:
 
     def __init__(self, longhaul, path, keep=False):
         self.longhaul, self.path_settings, self.keep = os.path.abspath(longhaul), path, keep
+        # The program of the gateway of each site.
+        self.programs = dict.fromkeys("ab", self.longhaul)
         self.name = f"lhc{os.getpid()}n{next(NUMBERS)}"
         self.sites = {site: f"{self.name}-{site}" for site in "ab"}
         self.added = []
@@ -220,7 +222,7 @@ class World:
 
     def start_gateway(self, site):
         """As `gateway`, by the configuration that is there."""
-        process = self.start(f"gateway-{site}", site, self.longhaul, "gateway", "--config",
+        process = self.start(f"gateway-{site}", site, self.programs[site], "gateway", "--config",
                              self.path(f"{site}.toml"))
         self.wait(lambda: self.status(site) is not None, f"gateway {site} up")
         return process
@@ -246,7 +248,7 @@ class World:
         return status is not None and status["peers"][0]["state"] == "up"
 
     def status(self, site, *arguments):
-        done = self.run(self.longhaul, "status", "--json", *arguments, site=site, capture_output=True)
+        done = self.run(self.programs[site], "status", "--json", *arguments, site=site, capture_output=True)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def memory_kib(self, site):
