@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{self, Command},
+    process::{self, Command, Stdio},
 };
 
 use anyhow::{Context, Result};
@@ -45,6 +45,13 @@ const MEASURE: [(&str, bench::Script); 7] = [
 /// Tests that a browser runs.
 const DASHBOARD: &str = "dashboard";
 
+/// Tests of a pair of gateways of different releases.
+const RELEASES: &str = "releases";
+
+/// The last commit whose gateways have version 5 of the gateway protocol as their latest. It stands for the previous
+/// release until that has a tag. A change of the latest version moves it.
+const PREVIOUS: &str = "eafbd92452dc89db43e96414970edad63f8b7783";
+
 /// Debian's, which has Debian's pytest.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
@@ -70,13 +77,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         Ok(program) => program,
         Err(failure) => return Ok(Err(failure)),
     };
-    if arguments
-        .name
-        .as_deref()
-        .is_none_or(|name| name == DASHBOARD)
-    {
+    let runs = |name| arguments.name.as_deref().is_none_or(|it| it == name);
+    if runs(DASHBOARD) {
         browser::prepare()?;
     }
+    let previous = if runs(RELEASES) {
+        build_previous()?
+    } else {
+        None
+    };
     let report = target_folder().join(format!("conformance-{}.xml", process::id()));
     let mut pytest = python();
     pytest
@@ -85,8 +94,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         .arg("--longhaul")
         .arg(program)
         .arg("--junit-xml")
-        .arg(&report)
-        .args(&arguments.arguments);
+        .arg(&report);
+    if let Some(previous) = previous {
+        pytest.arg("--previous").arg(previous);
+    }
+    pytest.args(&arguments.arguments);
     let succeeded = succeeds(&mut pytest)?;
     // Pytest writes none where it was used wrongly, and for `--help`.
     let Ok(text) = fs::read_to_string(&report) else {
@@ -115,6 +127,54 @@ pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
         "longhaul does not build"
     );
     Ok(Ok(target_folder().join("release/longhaul")))
+}
+
+/// Builds the program of the previous release from the history of the repository, once. `None` if that commit is not
+/// there, as in an archive of the sources.
+fn build_previous() -> Result<Option<PathBuf>> {
+    let folder = target_folder().join("previous");
+    let program = folder.join(format!("longhaul-{PREVIOUS}"));
+    if program.exists() {
+        return Ok(Some(program));
+    }
+    let commit = format!("{PREVIOUS}^{{commit}}");
+    if !succeeds(git(["cat-file", "-e", &commit]).stderr(Stdio::null())).unwrap_or(false) {
+        eprintln!("no commit {PREVIOUS} here: tests of a pair of releases are skipped");
+        return Ok(None);
+    }
+    // Runs that overlap build their own.
+    let work = folder.join(process::id().to_string());
+    let (source, build) = (work.join("source"), work.join("build"));
+    let mut clone = git(["clone", "--quiet", "--shared", "--no-checkout"]);
+    let mut checkout = git(["checkout", "--quiet", PREVIOUS]);
+    anyhow::ensure!(
+        succeeds(clone.arg(root()).arg(&source))? && succeeds(checkout.current_dir(&source))?,
+        "commit {PREVIOUS} cannot be checked out"
+    );
+    let mut cargo = cargo([
+        "build",
+        "--locked",
+        "--release",
+        "-p",
+        "longhaul",
+        "--manifest-path",
+    ]);
+    cargo.arg(source.join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(&build);
+    anyhow::ensure!(
+        succeeds(&mut cargo)?,
+        "longhaul of commit {PREVIOUS} does not build"
+    );
+    fs::rename(build.join("release/longhaul"), &program)
+        .with_context(|| program.display().to_string())?;
+    fs::remove_dir_all(&work).with_context(|| work.display().to_string())?;
+    Ok(Some(program))
+}
+
+fn git<const N: usize>(arguments: [&str; N]) -> Command {
+    let mut command = Command::new("git");
+    command.args(arguments).current_dir(root());
+    command
 }
 
 /// Python in the root of the workspace, where it leaves nothing behind.
