@@ -1,6 +1,7 @@
 //! Hosts with ports, as text.
 
-/// Splits `host`, `host:port`, `host port`, `[v6]` and `[v6]:port`. A bare IPv6 address is read as a host.
+/// Splits `host`, `host:port`, `host port`, `[v6]` and `[v6]:port`. A bare IPv6 address is a host
+/// without a port.
 pub fn split_port(server: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = if let Some(bracketed) = server.strip_prefix('[') {
         let (host, rest) = bracketed.split_once(']')?;

@@ -9,7 +9,7 @@ use crate::{
     text::{self, ParseUnitError, short},
 };
 
-/// A rate in bits per second. Wire overhead is in or out as the user of the value says.
+/// A rate in bits per second. The user of the value states whether it includes wire overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BitRate(u64);
 
@@ -34,7 +34,7 @@ impl BitRate {
         Self(n * 1_000_000_000)
     }
 
-    /// The rate at which `bytes` bytes take `elapsed`; zero when no time has passed.
+    /// Returns the rate at which `bytes` bytes take `elapsed`. Zero if no time has passed.
     pub fn from_transfer(bytes: ByteCount, elapsed: Duration) -> Self {
         if elapsed.is_zero() {
             return Self(0);
@@ -52,7 +52,8 @@ impl BitRate {
         self.0 as f64 / 8.0
     }
 
-    /// How long `bytes` bytes occupy a line of this rate; `Duration::MAX` at rate zero.
+    /// Returns the time that `bytes` bytes occupy a line of this rate. `Duration::MAX` at rate
+    /// zero.
     pub fn time_to_send(self, bytes: ByteCount) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -61,7 +62,7 @@ impl BitRate {
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// How many bytes fit on a line of this rate in `time`, rounded down.
+    /// Returns the bytes that fit on a line of this rate in `time`, rounded down.
     pub fn bytes_in(self, time: Duration) -> ByteCount {
         let bytes = u128::from(self.0) * time.as_nanos() / 8_000_000_000;
         ByteCount::new(u64::try_from(bytes).unwrap_or(u64::MAX))
@@ -82,10 +83,11 @@ impl fmt::Display for BitRate {
 impl FromStr for BitRate {
     type Err = ParseUnitError;
 
-    /// Reads `"1 Gbit/s"`, `"100mbit"`, `"100M"`, `"2.5 Mbps"` or `"9600 bit/s"`. Prefixes are powers of 1000.
+    /// Parses `"1 Gbit/s"`, `"100mbit"`, `"100M"`, `"2.5 Mbps"` or `"9600 bit/s"`. Prefixes are
+    /// powers of 1000.
     ///
-    /// A bare number is refused, since nobody can see whether it counts bits, kilobits or megabits; so are
-    /// bytes per second.
+    /// A bare number is an error, since it may count bits, kilobits or megabits. Bytes per second
+    /// are an error, too.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         const EXPECTED: &str = "a rate such as \"300 Mbit/s\" or \"300M\"";
         text::quantity(text, scale)
@@ -95,7 +97,7 @@ impl FromStr for BitRate {
     }
 }
 
-/// Bits per second that a unit stands for: a prefix, a word for bits per second, or both.
+/// Returns the bits per second of a unit: a prefix, a word for bits per second, or both.
 fn scale(unit: &str) -> Option<f64> {
     let (scale, word) = match unit.chars().next()? {
         'k' | 'K' => (1e3, &unit[1..]),
@@ -105,7 +107,7 @@ fn scale(unit: &str) -> Option<f64> {
         _ => (1.0, unit),
     };
     let has_prefix = word.len() < unit.len();
-    // A capital B is a byte wherever it stands alone for its unit.
+    // A capital B alone means a byte.
     let is_bits = matches!(word, "b" | "b/s" | "bps")
         || ["bit", "bits", "bit/s", "bits/s"].contains(&word.to_ascii_lowercase().as_str());
     (is_bits || word.is_empty() && has_prefix).then_some(scale)

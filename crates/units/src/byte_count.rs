@@ -11,7 +11,7 @@ use crate::text::{self, ParseUnitError, short};
 pub struct ByteCount(u64);
 
 impl ByteCount {
-    /// No bytes.
+    /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
     /// `bytes` bytes.
@@ -44,14 +44,16 @@ impl ByteCount {
         self.0
     }
 
-    /// Text for a measured amount, in powers of 1000 alone. `Display` writes what a person has set as it was set, so that
-    /// 65,536 bytes are `64 KiB`; among amounts such as `66 MB` that would be a second family of units.
+    /// Returns the text form of a measured amount, in powers of 1000 alone.
+    ///
+    /// `Display` keeps the form of a configured size: 65,536 bytes are `64 KiB`. Among measured
+    /// amounts such as `66 MB` binary units would confuse.
     pub const fn measured(self) -> Measured {
         Measured(self)
     }
 }
 
-/// Text for a measured amount of bytes.
+/// Text form of a measured amount of bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured(ByteCount);
 
@@ -104,16 +106,19 @@ impl fmt::Display for ByteCount {
     }
 }
 
-/// A larger number of binary units is no easier to read than a rounded one: 10 GB are 9765625 KiB.
+/// Number of binary units from which the text form is decimal and rounded.
+///
+/// A larger number is no easier to read: 10 GB are 9765625 KiB.
 const SHORT_MAX: u64 = 10_000;
 
 impl FromStr for ByteCount {
     type Err = ParseUnitError;
 
-    /// Reads `"64 KiB"`, `"1.5 GB"`, `"1000 B"`, or a bare number of bytes.
+    /// Parses `"64 KiB"`, `"1.5 GB"`, `"1000 B"`, or a bare number of bytes.
     ///
-    /// A prefix alone is a power of 1024, as in iperf3, `dd` and `truncate`: `"64K"` is 64 KiB. As in iperf3,
-    /// such a prefix may be a small letter. A size above zero that rounds to no byte is refused.
+    /// A prefix alone is a power of 1024, as in iperf3, `dd` and `truncate`: `"64K"` is 64 KiB.
+    /// Such a prefix may be a small letter, as in iperf3. A size above zero that rounds to zero
+    /// bytes is an error.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         const EXPECTED: &str = "a size such as \"64 KiB\" or \"1 GB\"";
         let scale = |unit: &str| {

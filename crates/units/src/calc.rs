@@ -1,26 +1,26 @@
-//! Formulas for transfers over long paths, in seconds, bytes and bits per second. Nothing here
-//! measures.
+//! Formulas for transfers over long paths, in seconds, bytes and bits per second. They measure
+//! nothing.
 
 use std::time::Duration;
 
 use crate::{BitRate, ByteCount};
 
-/// Bits of a megabit, by definition: the same line has another figure with each.
+/// Number of bits in a megabit. A line's rate has a different figure under each definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mega {
-    /// 1000 x 1000: the standard (IEC 80000-13), and the unit in which rates are sold.
+    /// 1000 x 1000: the standard (IEC 80000-13), and the unit of rates on sale.
     Decimal,
     /// 1024 x 1024.
     Binary,
-    /// 1000 x 1024, as some calculators have it.
+    /// 1000 x 1024, as in some calculators.
     Mixed,
 }
 
 impl Mega {
-    /// All of them, in this order.
+    /// All definitions, in this order.
     pub const ALL: [Self; 3] = [Self::Decimal, Self::Binary, Self::Mixed];
 
-    /// Bits of one megabit.
+    /// Number of bits in one megabit.
     pub const fn value(self) -> f64 {
         match self {
             Self::Decimal => 1_000_000.0,
@@ -30,18 +30,17 @@ impl Mega {
     }
 }
 
-/// Bandwidth-delay product: the bytes in flight on a full path, and the smallest window that fills
-/// the path.
+/// Bandwidth-delay product: the bytes in flight on a full path. No smaller window fills the path.
 pub fn bandwidth_delay_product_bytes(rate_bits_per_s: f64, rtt: Duration) -> f64 {
     rate_bits_per_s / 8.0 * rtt.as_secs_f64()
 }
 
-/// Rate of a sender that sends one window each round trip; infinite if `rtt` is zero.
+/// Rate of a sender that sends one window in each round trip. Infinite if `rtt` is zero.
 pub fn window_rate_bits_per_s(window: ByteCount, rtt: Duration) -> f64 {
     window.bytes() as f64 * 8.0 / rtt.as_secs_f64()
 }
 
-/// Smallest shift of the TCP window scale option (RFC 7323 section 2.3) that can announce a window;
+/// Smallest shift of the TCP window scale option (RFC 7323 section 2.3) that can announce a window.
 /// `None` above the largest window of TCP.
 pub fn window_scale_shift(window_bytes: f64) -> Option<u32> {
     (0..=WINDOW_SHIFT_MAX).find(|shift| f64::from(WINDOW_MAX << shift) >= window_bytes)
@@ -91,7 +90,7 @@ pub enum Limit {
     Loss,
 }
 
-/// A plain transfer as the formulas predict it.
+/// A plain transfer as predicted by the formulas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plain {
     /// Goodput after slow start, in bits per second.
@@ -103,13 +102,15 @@ pub struct Plain {
 }
 
 impl Transfer {
-    /// Goodput of the line: its rate less headers and lost packets.
+    /// Goodput of the line: its rate without headers and lost packets.
     pub fn line_goodput_bits_per_s(&self) -> f64 {
         self.rate.as_bits_per_s() as f64 * PAYLOAD_SHARE * (1.0 - self.loss)
     }
 
-    /// FTP over one CUBIC connection: three round trips of set-up, slow start from ten segments,
-    /// then the lowest of the rates that line, window and loss allow.
+    /// Predicts FTP over one CUBIC connection.
+    ///
+    /// Set-up takes three round trips, and slow start begins with ten segments. The lowest of the
+    /// limits by line, window and loss then sets the rate.
     pub fn plain(&self) -> Plain {
         let rtt_s = self.rtt.as_secs_f64();
         let mut candidates = vec![(self.line_goodput_bits_per_s(), Limit::Rate)];
@@ -144,16 +145,19 @@ impl Transfer {
         }
     }
 
-    /// The ideal time of `docs/measuring.md`, which a warm link approaches: the whole line, and one
-    /// round trip until the end is acknowledged, or two on a path with loss.
+    /// Returns the ideal time of `docs/measuring.md`, which a warm link approaches.
+    ///
+    /// It is the time of the line, and one round trip until the end is acknowledged. A path with
+    /// loss adds another round trip.
     pub fn ideal_time(&self) -> Duration {
         let trips = if self.loss > 0.0 { 2.0 } else { 1.0 };
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
         seconds(line_s + trips * self.rtt.as_secs_f64())
     }
 
-    /// The ideal time where the optimiser leaves the `shrink`th part of the bytes, 3 for a third, and the gateways' processors
-    /// keep up: that of a file of so many bytes.
+    /// Returns the ideal time if the optimiser reduces the bytes to the fraction `1 / shrink`.
+    ///
+    /// The gateways' processors must keep up with the line.
     pub fn optimised_time(&self, shrink: f64) -> Duration {
         let whole = self.ideal_time().as_secs_f64();
         let line_s = self.size.bytes() as f64 * 8.0 / self.line_goodput_bits_per_s();
@@ -161,7 +165,7 @@ impl Transfer {
     }
 }
 
-/// A duration from seconds, bounded for rates near zero.
+/// Converts seconds to a duration. Saturates for rates near zero.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -232,7 +236,7 @@ mod tests {
     fn loss_limits_follow_their_laws() {
         let at = |loss| mathis_bits_per_s(SEGMENT, Duration::from_millis(100), loss);
         assert_eq!(rounded(at(0.0001) / at(0.01), 3), 10.0);
-        // 1448 bytes, 100 ms, 1 %: 115,840 bit/s a segment and round trip, of which 12.247.
+        // 1448 bytes, 100 ms, 1 %: 115,840 bit/s for one segment in each round trip, times 12.247.
         assert_eq!(rounded(at(0.01), 0), 1_418_744.0);
         // RFC 9438, table 2 (RTT 0.1 s, C = 0.4): windows of 12, 187 and 1054 segments.
         for (loss, segments) in [(1e-2, 12.0), (1e-4, 187.0), (1e-5, 1054.0)] {

@@ -1,4 +1,4 @@
-//! The text form of a duration: flags and files take it through these functions.
+//! Text form of a duration, for flags and files.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use serde::{Deserialize, Deserializer};
 
 use crate::text::{self, ParseUnitError};
 
-/// Reads `"250ms"`, `"1.5 s"`, `"10 min"`, `"2 h"`, `"1 d"` or `"300us"`. Only a zero needs no unit.
+/// Parses `"250ms"`, `"1.5 s"`, `"10 min"`, `"2 h"`, `"1 d"` or `"300us"`. Only zero may lack a
+/// unit.
 ///
 /// # Errors
-/// [`ParseUnitError`] for anything else; also for more than a [`Duration`] holds.
+/// [`ParseUnitError`] for any other text, and for a duration that exceeds [`Duration::MAX`].
 pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
     const EXPECTED: &str = "a duration such as \"250 ms\", \"90 s\" or \"10 min\"";
     let seconds = if text.trim() == "0" {
@@ -22,10 +23,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
         .ok_or_else(|| ParseUnitError::new(text, EXPECTED))
 }
 
-/// For `#[serde(deserialize_with)]`: a string as [`parse_duration`] reads it.
+/// Deserializes a string by [`parse_duration`], for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// What is no string, or no duration.
+/// The deserializer's error if the value is not a string or not a duration.
 pub fn deserialize_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     parse_duration(&String::deserialize(from)?).map_err(serde::de::Error::custom)
 }

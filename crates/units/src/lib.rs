@@ -1,8 +1,9 @@
 //! Quantities that travel between the crates of Longhaul, and their text forms.
 //!
-//! [`BitRate`] and [`ByteCount`] are types of their own. Durations are [`std::time::Duration`] and shares are
-//! fractions in an `f64`; this crate reads their text forms, so that every flag and every file takes the same
-//! spellings. [`calc`] has formulas over them that the program, its plans and the gateway share, and [`split_port`] reads hosts with ports. Nothing else belongs here.
+//! [`BitRate`] and [`ByteCount`] are types. A duration is a [`std::time::Duration`], and a share is
+//! a fraction in an `f64`. The crate parses the text forms of all four, and every flag and file
+//! accepts the same spellings. [`calc`] has formulas that the program, its plans and the gateway
+//! share. [`split_port`] parses hosts with ports.
 #![warn(missing_docs)]
 
 mod address;

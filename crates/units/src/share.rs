@@ -2,11 +2,12 @@
 
 use crate::text::ParseUnitError;
 
-/// Reads a share such as `"0.1%"` as a fraction of one. The percent sign is needed, since `0.1` alone could
-/// mean 0.1 % and 10 %; only a zero goes without.
+/// Parses a share such as `"0.1%"` as a fraction of one.
+///
+/// The percent sign is required, since `0.1` alone could mean 0.1 % or 10 %. Only zero may lack it.
 ///
 /// # Errors
-/// [`ParseUnitError`] for anything else, and beyond 100 %.
+/// [`ParseUnitError`] for any other text, and above 100 %.
 pub fn parse_share(text: &str) -> Result<f64, ParseUnitError> {
     let trimmed = text.trim();
     let number = trimmed

@@ -17,8 +17,8 @@ impl ParseUnitError {
     }
 }
 
-/// Splits `text` into a non-negative number and a unit, and multiplies the number by the unit's scale.
-/// `None` if the number or the unit is none.
+/// Splits `text` into a non-negative number and a unit, and multiplies the number by the unit's
+/// scale. `None` if the number or the unit is invalid.
 pub(crate) fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     let trimmed = text.trim();
     let split = trimmed
@@ -29,14 +29,15 @@ pub(crate) fn quantity(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Optio
     Some(number * scale(unit.trim())?)
 }
 
-/// The nearest whole number; `None` if it does not fit, or if nothing is left of a number above zero.
+/// Returns the nearest whole number. `None` if it does not fit, or if a value above zero rounds to
+/// zero.
 pub(crate) fn whole(value: f64) -> Option<u64> {
     let rounded = value.round();
     let vanishes = rounded == 0.0 && value > 0.0;
     (value.is_finite() && value < u64::MAX as f64 && !vanishes).then_some(rounded as u64)
 }
 
-/// At most three significant decimals, without trailing zeros: `1`, `1.5`, `12.3`, `941`.
+/// Formats at most three significant digits without trailing zeros: `1`, `1.5`, `12.3`, `941`.
 pub(crate) fn short(value: f64) -> String {
     let text = if value >= 100.0 {
         format!("{value:.0}")
