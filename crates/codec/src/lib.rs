@@ -1,13 +1,14 @@
 //! Bodies of the messages between two gateways: fields as bytes.
 //!
-//! A message has the form of a [`Version`]. Fields are big-endian integers, flags, and bytes after a two-byte length. Each service declares its own messages and
-//! encodes them with these fields: an FTP session in `ftp`, everything else in `gateway`.
+//! A message has the form of a [`Version`]. Fields are big-endian integers, flags, and bytes after
+//! a two-byte length. Each service declares its own messages and encodes them with these fields: an
+//! FTP session in `ftp`, every other service in `relay`.
 #![warn(missing_docs)]
 
 /// Version of the messages between two gateways.
 ///
-/// The gateway that opens the stream of a session names the version in the hello, and both speak it. A gateway speaks
-/// the latest version and the one before.
+/// The gateway that opens the stream of a session names the version in the hello message. Both
+/// gateways then use that version. A gateway supports the latest version and the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     /// Reports of delivered bytes in place of grants. No first budgets of uploads.
@@ -21,10 +22,10 @@ impl Version {
     /// The latest version.
     pub const LATEST: Self = Self::V6;
 
-    /// The oldest version that this gateway speaks.
+    /// The oldest supported version.
     pub const OLDEST: Self = Self::V5;
 
-    /// The version that a byte stands for; `None` if this gateway does not speak it.
+    /// Returns the version that a byte denotes. `None` if this gateway does not support it.
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             5 => Some(Self::V5),
@@ -33,7 +34,7 @@ impl Version {
         }
     }
 
-    /// The byte that stands for the version.
+    /// Returns the byte that denotes the version.
     pub fn byte(self) -> u8 {
         match self {
             Self::V5 => 5,
@@ -42,7 +43,7 @@ impl Version {
     }
 }
 
-/// Why a body is no message.
+/// Reason why a body is not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// No message has this type.
@@ -61,12 +62,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `body`, the body of a message of type `kind`.
+    /// Creates a reader of `body`, the body of a message of type `kind`.
     pub fn new(kind: u8, body: &'a [u8]) -> Self {
         Self { kind, rest: body }
     }
 
-    /// The error of a field with an impossible value.
+    /// Returns the error for a field with an impossible value.
     pub fn malformed(&self) -> BodyError {
         BodyError::Malformed(self.kind)
     }
