@@ -1,4 +1,4 @@
-//! Prints what the model costs per packet: send, wait in both stages, poll.
+//! Prints the cost of the model per packet: send, wait in both stages, poll.
 //!
 //! `cargo run --release -p wansim --example speed`
 #![allow(clippy::disallowed_methods, reason = "measures in real time")]
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use units::{BitRate, ByteCount};
 use wansim::{Jitter, Packet, Path, PathConfig};
 
-/// As large as the emulator's packets: a descriptor, not the bytes.
+/// A packet as large as the emulator's packets: a descriptor, not the bytes.
 #[derive(Clone)]
 struct Descriptor {
     ip_bytes: usize,
@@ -52,7 +52,8 @@ fn main() {
     }
 }
 
-/// Steady state at 1 Gbit/s: about 8,000 packets on their way, one in and one out per round.
+/// Measures the steady state at 1 Gbit/s: about 8,000 packets in flight, one in and one out per
+/// round.
 fn measure(config: PathConfig) -> f64 {
     const PACKETS: u32 = 2_000_000;
     let gap = Duration::from_nanos(12_304);

@@ -1,7 +1,8 @@
-//! The bottleneck: a line of a given rate behind a byte-bounded FIFO queue.
+//! The bottleneck: a line with a rate, behind a byte-bounded FIFO queue.
 //!
-//! When a packet is accepted, the end of its transmission is already known, so the queue needs no
-//! timer: packets carry their departure time, and a change of rate moves those of the waiting ones.
+//! The end of a packet's transmission is known when the packet is accepted, so the queue needs no
+//! timer. Packets carry their departure time. A change of the rate moves the departures of waiting
+//! packets.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use units::{BitRate, ByteCount};
 
 #[derive(Debug)]
 pub(crate) struct Bottleneck<P> {
-    /// Packets waiting or in transmission; departures ascend.
+    /// Packets that wait or are in transmission, with ascending departures.
     queue: VecDeque<Waiting<P>>,
     queue_bytes: u64,
     line: Line,
@@ -25,7 +26,9 @@ struct Waiting<P> {
     departure: Instant,
 }
 
-/// The transmitter: when it is free, to a fraction of a nanosecond, so that rounding does not add up.
+/// The transmitter, and the time at which it becomes free.
+///
+/// The time is exact to a fraction of a nanosecond, so rounding errors do not accumulate.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     rate_bits_per_s: u64,
@@ -43,13 +46,13 @@ impl<P> Bottleneck<P> {
         }
     }
 
-    /// Bytes in the queue as of the last [`Self::pop`].
+    /// Returns the bytes in the queue as of the last [`Self::pop`].
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.queue_bytes
     }
 
-    /// Takes a packet, or gives it back if the queue would then hold more than `limit`. Packets
-    /// that have left by `now` must have been popped before.
+    /// Adds a packet, or returns it if the queue would then exceed `limit`. Packets that have left
+    /// by `now` must have been removed before.
     pub(crate) fn push(
         &mut self,
         packet: P,
@@ -71,7 +74,7 @@ impl<P> Bottleneck<P> {
         Ok(())
     }
 
-    /// The next packet that has left by `now`, and when it did.
+    /// Removes the next packet that has left by `now`, with its departure.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(P, Instant)> {
         if self.queue.front()?.departure > now {
             return None;
@@ -85,12 +88,12 @@ impl<P> Bottleneck<P> {
         Some((packet, departure))
     }
 
-    /// When the next packet leaves.
+    /// Returns the departure of the next packet.
     pub(crate) fn next_departure(&self) -> Option<Instant> {
         self.queue.front().map(|waiting| waiting.departure)
     }
 
-    /// Changes the rate. What has been transmitted of the first packet stays transmitted.
+    /// Changes the rate. The transmitted part of the first packet stays transmitted.
     pub(crate) fn set_rate(&mut self, rate: BitRate, now: Instant) {
         let mut line = Line::new(rate);
         let mut first_left_bytes = self.queue.front().map(|first| {
@@ -105,7 +108,7 @@ impl<P> Bottleneck<P> {
         self.line = line;
     }
 
-    /// Takes everything out, in order.
+    /// Removes all packets, in order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = P> {
         self.queue_bytes = 0;
         self.line.free_at = None;
@@ -122,7 +125,7 @@ impl Line {
         }
     }
 
-    /// Puts `bytes` on the line as soon as it is free and returns when the last one has left.
+    /// Transmits `bytes` as soon as the line is free, and returns the departure of the last one.
     fn transmit(&mut self, bytes: u64, now: Instant) -> Instant {
         let start = match self.free_at {
             Some(free_at) if free_at > now => free_at,
@@ -139,12 +142,12 @@ impl Line {
             }
             None => NEVER,
         };
-        // A line of rate zero is never free again; the sum must not overflow the clock.
+        // A line of rate zero never becomes free. The sum must not overflow the clock.
         let end = (start + time).min(now + NEVER);
         self.free_at = Some(end);
         end
     }
 }
 
-/// Longer than any run, and short enough to be added to any instant.
+/// Longer than any run, and short enough for addition to any instant.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::config::Policer;
 
-/// What is in the bucket, as of the last packet.
+/// Content of the bucket after the last packet.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     filled: Option<Filled>,
@@ -13,12 +13,12 @@ pub(crate) struct Bucket {
 #[derive(Debug, Clone, Copy)]
 struct Filled {
     at: Instant,
-    /// Bytes times [`SCALE`], so that rounding does not add up.
+    /// Bytes times [`SCALE`], so that rounding errors do not accumulate.
     tokens: u128,
 }
 
 impl Bucket {
-    /// Whether a packet that comes at `now` passes. The bucket is full before the first.
+    /// Whether a packet that arrives at `now` passes. The bucket is full before the first packet.
     pub(crate) fn passes(&mut self, policer: &Policer, wire_bytes: usize, now: Instant) -> bool {
         let burst = u128::from(policer.burst.bytes()) * SCALE;
         let tokens = match self.filled {
@@ -39,5 +39,5 @@ impl Bucket {
     }
 }
 
-/// Nanosecond-bits in a second's byte.
+/// Nanosecond-bits of one byte in one second.
 const SCALE: u128 = 8_000_000_000;

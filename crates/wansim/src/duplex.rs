@@ -12,12 +12,14 @@ use crate::{
     way::Way,
 };
 
-/// Both directions of a WAN path. Without a radio they are two [`Path`]s that know nothing of each
-/// other. With one, packets pass the shared medium first, and then the path of their direction,
-/// whose counters and MTU hold for the medium, too.
+/// Both directions of a WAN path.
 ///
-/// Time must not run backwards, and what happens to a packet does not depend on how often
-/// [`Duplex::poll`] is called.
+/// Without a radio they are two independent [`Path`]s. With a radio, packets pass the shared medium
+/// first, and then the path of their direction. The counters and the MTU of the path then apply to
+/// the medium, too.
+///
+/// Time must not run backwards. The fate of a packet does not depend on the calls of
+/// [`Duplex::poll`].
 #[derive(Debug)]
 pub struct Duplex<P> {
     paths: [Path<P>; 2],
@@ -25,7 +27,7 @@ pub struct Duplex<P> {
 }
 
 impl<P: Packet> Duplex<P> {
-    /// Empty paths, forward and backward, each with its settings and its seed.
+    /// Creates empty paths, forward and backward, each with its settings and its seed.
     pub fn new(paths: [(PathConfig, u64); 2], radio: Option<Radio>) -> Self {
         Self {
             paths: paths.map(|(config, seed)| Path::new(config, seed)),
@@ -33,24 +35,24 @@ impl<P: Packet> Duplex<P> {
         }
     }
 
-    /// The medium, if the directions share one.
+    /// Returns the medium, if the directions share one.
     pub fn radio(&self) -> Option<&Radio> {
         self.medium.as_ref().map(Medium::radio)
     }
 
-    /// One direction.
+    /// Returns the path of one direction.
     pub fn path(&self, way: Way) -> &Path<P> {
         &self.paths[way.index()]
     }
 
-    /// Changes the settings of one direction while traffic flows ([`Path::configure`]). The medium
-    /// stays as it is.
+    /// Changes the settings of one direction while traffic flows ([`Path::configure`]). The
+    /// settings of the medium stay.
     pub fn configure(&mut self, way: Way, config: PathConfig, now: Instant) {
         self.catch_up(now);
         self.paths[way.index()].configure(config, now);
     }
 
-    /// Hands a packet to one direction.
+    /// Sends a packet in one direction.
     pub fn send(&mut self, way: Way, packet: P, now: Instant) {
         self.leave_medium(now);
         let path = &mut self.paths[way.index()];
@@ -64,14 +66,16 @@ impl<P: Packet> Duplex<P> {
         }
     }
 
-    /// The next packet that has arrived by `now` over one direction.
+    /// Returns the next packet that has arrived by `now` in one direction.
     pub fn poll(&mut self, way: Way, now: Instant) -> Option<P> {
         self.leave_medium(now);
         self.paths[way.index()].poll(now)
     }
 
-    /// When to call [`Duplex::poll`] next, for either direction; `None` while both are empty. It may
-    /// be early, and is never late.
+    /// Returns the time of the next [`Duplex::poll`], for either direction. `None` while both are
+    /// empty.
+    ///
+    /// The time may be early, and is never late.
     pub fn next_arrival(&self) -> Option<Instant> {
         let ways = [Way::Forward, Way::Backward];
         ways.into_iter()
@@ -79,7 +83,7 @@ impl<P: Packet> Duplex<P> {
             .min()
     }
 
-    /// When to call [`Duplex::poll`] next for one direction; may be early.
+    /// Returns the time of the next [`Duplex::poll`] for one direction. It may be early.
     pub fn next_arrival_of(&self, way: Way) -> Option<Instant> {
         let path = self.path(way);
         let medium = self.medium.as_ref();
@@ -89,14 +93,16 @@ impl<P: Packet> Duplex<P> {
         path.next_arrival().into_iter().chain(sent).min()
     }
 
-    /// Brings the counters up to date.
+    /// Updates the counters to the time `now`.
     pub fn catch_up(&mut self, now: Instant) {
         self.leave_medium(now);
         self.paths.iter_mut().for_each(|path| path.catch_up(now));
     }
 
-    /// How long a packet would wait that were sent one way now: the time on the line of all that
-    /// waits to go the same way. As of the last call with a time.
+    /// Returns the time that a packet would wait if it were sent now.
+    ///
+    /// This is the transmission time of all packets that wait for the same direction, as of the
+    /// last call with a time.
     pub fn queue_delay(&self, way: Way) -> Duration {
         let path = self.path(way);
         match (&self.medium, path.config().rate) {
@@ -106,12 +112,12 @@ impl<P: Packet> Duplex<P> {
         }
     }
 
-    /// What happened so far to the packets of one direction.
+    /// Returns the counters of one direction.
     pub fn counters(&self, way: Way) -> &Counters {
         self.path(way).counters()
     }
 
-    /// Hands what the medium has sent by `now` to the paths behind.
+    /// Passes the frames that the medium has sent by `now` to the paths.
     fn leave_medium(&mut self, now: Instant) {
         let Some(medium) = &mut self.medium else {
             return;

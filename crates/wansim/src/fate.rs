@@ -1,7 +1,7 @@
-//! The fate of a packet behind the bottleneck, drawn from the settings and the seed.
+//! Fate of a packet after the bottleneck, drawn from the settings and the seed.
 //!
-//! Each impairment draws from a generator of its own, so switching one on leaves the choices of the
-//! others as they were, and two runs that differ in one setting can be compared packet by packet.
+//! Each impairment draws from its own generator, so switching one on leaves the draws of the others
+//! unchanged. Two runs that differ in one setting can then be compared packet by packet.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ pub(crate) struct Dice {
     reordered_last: bool,
 }
 
-/// When a packet arrives after it left the bottleneck.
+/// Arrival of a packet after it left the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transit {
-    /// With the others, after this delay.
+    /// In order with the other packets, after this delay.
     InOrder(Duration),
-    /// After this delay, but not before the packets sent earlier.
+    /// After this delay, and not before packets that were sent earlier.
     Held(Duration),
-    /// Apart from the others, after this delay.
+    /// Independent of the other packets, after this delay.
     OutOfOrder(Duration),
 }
 
@@ -69,7 +69,7 @@ impl Dice {
         chance(&mut self.bursts, loss)
     }
 
-    /// The bit to flip in a packet of `bytes` bytes, if any.
+    /// Returns the bit to flip in a packet of `bytes` bytes, if any.
     pub(crate) fn corrupts(&mut self, probability: f64, bytes: usize) -> Option<usize> {
         if bytes == 0 || !chance(&mut self.corruption, probability) {
             return None;
@@ -91,7 +91,7 @@ impl Dice {
         self.reordered_last
     }
 
-    /// The way of a packet that [`Self::reorders`] left alone, or not.
+    /// Returns the transit of a packet. `straggler` is set if [`Self::reorders`] chose the packet.
     pub(crate) fn transit(
         &mut self,
         delay: Duration,
@@ -119,8 +119,8 @@ impl Dice {
     }
 }
 
-/// True with `probability`; certain at 1 and beyond, impossible at 0 and below. What is switched
-/// off draws nothing.
+/// Returns true with a probability: always from 1 on, never at 0 and below. A probability of zero
+/// draws no number.
 fn chance(rng: &mut Pcg32, probability: f64) -> bool {
     probability > 0.0 && rng.random::<f64>() < probability
 }

@@ -1,6 +1,6 @@
-//! Packets on their way: what has left the bottleneck and has not arrived yet.
+//! Packets in flight: they have left the bottleneck and have not arrived yet.
 //!
-//! Packets that keep their order, which is nearly all, lie in a ring; a heap holds the others.
+//! Nearly all packets keep their order and lie in a ring. A heap holds the others.
 
 use std::{
     cmp::Ordering,
@@ -10,7 +10,7 @@ use std::{
 
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
-    /// Arrivals ascend.
+    /// Packets with ascending arrivals.
     ring: VecDeque<Arrival<P>>,
     heap: BinaryHeap<Arrival<P>>,
     departures: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Flight<P> {
 #[derive(Debug)]
 struct Arrival<P> {
     at: Instant,
-    /// Number of the departure: packets that arrive together keep the order they left in.
+    /// Number of the departure. Packets that arrive together keep the order of their departures.
     number: u64,
     packet: P,
 }
@@ -33,8 +33,8 @@ impl<P> Flight<P> {
         }
     }
 
-    /// A packet that arrives after all that were pushed this way, unless the path has meanwhile
-    /// become shorter.
+    /// Adds a packet that arrives after all packets added in this way. If the path has become
+    /// shorter since, the packet goes to the heap.
     pub(crate) fn push_in_order(&mut self, packet: P, at: Instant) {
         if self.latest_in_order().is_some_and(|latest| at < latest) {
             return self.push_apart(packet, at);
@@ -43,13 +43,13 @@ impl<P> Flight<P> {
         self.ring.push_back(arrival);
     }
 
-    /// A packet that arrives before or after its neighbours.
+    /// Adds a packet that arrives before or after its neighbours.
     pub(crate) fn push_apart(&mut self, packet: P, at: Instant) {
         let arrival = self.arrival(packet, at);
         self.heap.push(arrival);
     }
 
-    /// Arrival of the last packet pushed in order, if it is still on its way.
+    /// Returns the arrival of the last packet added in order, if it is still in flight.
     pub(crate) fn latest_in_order(&self) -> Option<Instant> {
         self.ring.back().map(|arrival| arrival.at)
     }
@@ -61,7 +61,7 @@ impl<P> Flight<P> {
         }
     }
 
-    /// The next packet that has arrived by `now`.
+    /// Removes the next packet that has arrived by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<P> {
         let ring = self.ring.front().filter(|arrival| arrival.at <= now);
         let heap = self.heap.peek().filter(|arrival| arrival.at <= now);
@@ -90,7 +90,7 @@ impl<P> Arrival<P> {
     }
 }
 
-// The heap gives its greatest element first, and the earliest arrival is the greatest.
+// The heap returns its greatest element first, so the earliest arrival is the greatest.
 impl<P> Ord for Arrival<P> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())

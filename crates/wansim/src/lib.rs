@@ -3,17 +3,17 @@
 //!
 //! One [`Path`] is one direction. A packet passes three stages, in this order:
 //!
-//! 1. the bottleneck: a line of a given rate with a byte-bounded FIFO queue (tail drop), and a policer
-//!    behind it,
+//! 1. the bottleneck: a line with a rate and a byte-bounded FIFO queue (tail drop), and a policer
+//!    after it,
 //! 2. its fate, drawn as it leaves the bottleneck: outage, loss, corruption, duplication,
 //! 3. propagation: a fixed delay, jitter, reordering.
 //!
-//! A [`Duplex`] is both directions, which may share a half-duplex radio medium ([`Radio`]): packets
-//! pass that first.
+//! A [`Duplex`] is both directions. They may share a half-duplex radio medium ([`Radio`]), which
+//! packets pass first.
 //!
-//! The model owns no socket, reads no clock and takes its seed as an argument, so one
-//! implementation serves simulation (virtual time) and emulation (real time). Congestion control
-//! and retransmission are the senders' business.
+//! The model owns no socket, reads no clock and takes its seed as an argument. One implementation
+//! therefore serves simulation (virtual time) and emulation (real time). Senders do congestion
+//! control and retransmission.
 #![warn(missing_docs)]
 
 mod bottleneck;

@@ -1,9 +1,9 @@
 //! A half-duplex radio medium: two stations send frames to each other over one channel.
 //!
-//! Each frame takes a fixed airtime plus its bytes by the rate, and takes it again for each further
-//! hop. A station keeps its own byte-bounded FIFO queue. The channel serves the stations in turn, frame
-//! by frame, which is what contention comes to on average. There is no chance in it: collisions
-//! and fading are left to the loss of the paths behind.
+//! Each frame takes a fixed airtime and its bytes by the rate, and takes both again for each
+//! further hop. A station keeps its own byte-bounded FIFO queue. The channel serves the stations in
+//! turn, frame by frame, as contention does on average. The medium is deterministic: collisions and
+//! fading are part of the paths' loss.
 
 use std::{
     collections::VecDeque,
@@ -19,15 +19,15 @@ use crate::{
 pub(crate) struct Medium<P> {
     radio: Radio,
     stations: [Station<P>; 2],
-    /// The frame being sent, and when it has been.
+    /// Station of the present frame, and the end of its transmission.
     on_air: Option<(Way, Instant)>,
     last_served: Way,
 }
 
-/// What one station has to send.
+/// Queue of one station.
 #[derive(Debug)]
 struct Station<P> {
-    /// The frame on the air is its first.
+    /// Frames with their lengths. A frame on the air stays the first one.
     queue: VecDeque<(P, usize)>,
     queue_bytes: u64,
     queue_airtime: Duration,
@@ -52,18 +52,19 @@ impl<P> Medium<P> {
         &self.radio
     }
 
-    /// Bytes that wait to go one way as of the last [`Self::pop`], the frame on the air included.
+    /// Returns the bytes that wait for one direction as of the last [`Self::pop`], including the
+    /// frame on the air.
     pub(crate) fn queue_bytes(&self, way: Way) -> u64 {
         self.stations[way.index()].queue_bytes
     }
 
-    /// The airtime of what waits to go one way.
+    /// Returns the airtime of all frames that wait for one direction.
     pub(crate) fn queue_airtime(&self, way: Way) -> Duration {
         self.stations[way.index()].queue_airtime
     }
 
-    /// Takes a packet of `ip_bytes`, or gives it back if the station's queue would then hold too much.
-    /// Frames that have been sent by `now` must have been popped before.
+    /// Adds a packet of `ip_bytes`, or returns it if it does not fit the station's queue. Frames
+    /// whose transmission has ended by `now` must have been removed before.
     pub(crate) fn push(
         &mut self,
         way: Way,
@@ -86,7 +87,7 @@ impl<P> Medium<P> {
         Ok(())
     }
 
-    /// The next frame that has been sent by `now`, and when it was.
+    /// Removes the next frame whose transmission has ended by `now`, with the time of that end.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Way, P, Instant)> {
         let (way, end) = self.on_air.filter(|(_, end)| *end <= now)?;
         let station = &mut self.stations[way.index()];
@@ -98,15 +99,15 @@ impl<P> Medium<P> {
         Some((way, packet, end))
     }
 
-    /// When a frame that goes this way can have been sent at the earliest: exact for the one on the
-    /// air, else the end of that one.
+    /// Returns the earliest time at which a frame of this direction can leave. The time is exact
+    /// for the frame on the air; for other frames it is the end of that one.
     pub(crate) fn next_departure(&self, way: Way) -> Option<Instant> {
         let (on_air, end) = self.on_air?;
         let waits = !self.stations[way.index()].queue.is_empty();
         (on_air == way || waits).then_some(end)
     }
 
-    /// Puts a frame on the air: of the station that was not served last, if it has one.
+    /// Starts the transmission of a frame. The station that was not served last goes first.
     fn serve(&mut self, now: Instant) {
         let turn = [self.last_served.other(), self.last_served];
         for way in turn {

@@ -11,18 +11,18 @@ use crate::{
     flight::Flight,
 };
 
-/// What a path carries.
+/// A packet that a path carries.
 pub trait Packet: Clone {
     /// Length of the IP packet, in bytes.
     fn ip_bytes(&self) -> usize;
-    /// Flips one bit of the IP packet, counted from its first; `bit` is below `8 * ip_bytes()`.
+    /// Flips one bit of the IP packet, counted from its first bit. `bit` is below `8 * ip_bytes()`.
     fn flip_bit(&mut self, bit: usize);
 }
 
 /// One direction of a WAN path.
 ///
-/// Time is an argument and must not run backwards. What happens to a packet depends on the
-/// settings, the seed and the packets before it, and not on how often [`Path::poll`] is called.
+/// Time is an argument and must not run backwards. The fate of a packet depends on the settings,
+/// the seed and the packets before it. It does not depend on the calls of [`Path::poll`].
 #[derive(Debug)]
 pub struct Path<P> {
     config: PathConfig,
@@ -34,7 +34,7 @@ pub struct Path<P> {
 }
 
 impl<P: Packet> Path<P> {
-    /// An empty path. Equal seeds give packets equal fates.
+    /// Creates an empty path. Equal seeds give packets equal fates.
     pub fn new(config: PathConfig, seed: u64) -> Self {
         Self {
             bottleneck: Bottleneck::new(config.rate.unwrap_or_default()),
@@ -46,9 +46,11 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// Changes the settings while traffic flows. Packets in the bottleneck's queue leave it at the
-    /// new rate and meet the new settings; those on their way arrive as they would have. A smaller
-    /// queue drops nothing that it already holds.
+    /// Changes the settings while traffic flows.
+    ///
+    /// Packets in the bottleneck's queue leave it at the new rate and meet the new settings.
+    /// Packets after the bottleneck arrive as before. A smaller queue drops no packet that it
+    /// already holds.
     pub fn configure(&mut self, config: PathConfig, now: Instant) {
         self.let_depart(now);
         if config.rate != self.config.rate {
@@ -65,19 +67,19 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// The settings in force.
+    /// Returns the present settings.
     pub fn config(&self) -> &PathConfig {
         &self.config
     }
 
-    /// Hands a packet to the path.
+    /// Sends a packet over the path.
     pub fn send(&mut self, packet: P, now: Instant) {
         if self.admit(&packet) {
             self.carry(packet, now);
         }
     }
 
-    /// Counts a packet as sent, and says whether it is short enough to pass.
+    /// Counts a packet as sent, and returns whether it fits the MTU.
     pub(crate) fn admit(&mut self, packet: &P) -> bool {
         let ip_bytes = packet.ip_bytes();
         self.counters.sent += 1;
@@ -87,7 +89,7 @@ impl<P: Packet> Path<P> {
         passes
     }
 
-    /// Takes an admitted packet.
+    /// Carries an admitted packet.
     pub(crate) fn carry(&mut self, packet: P, now: Instant) {
         if self.config.rate.is_none() {
             return self.depart(packet, now);
@@ -100,7 +102,8 @@ impl<P: Packet> Path<P> {
         self.count_queue(self.bottleneck.queue_bytes(), pushed.is_err());
     }
 
-    /// Notes what the queue in front of the path holds, and whether it has just dropped a packet.
+    /// Records the bytes in the queue before the path, and whether the queue has just dropped a
+    /// packet.
     pub(crate) fn count_queue(&mut self, queue_bytes: u64, dropped: bool) {
         let counters = &mut self.counters;
         counters.queue_drops += u64::from(dropped);
@@ -108,7 +111,7 @@ impl<P: Packet> Path<P> {
         counters.queue_bytes_max = counters.queue_bytes_max.max(queue_bytes);
     }
 
-    /// The next packet that has arrived by `now`, in the order of arrival.
+    /// Returns the next packet that has arrived by `now`, in the order of arrival.
     pub fn poll(&mut self, now: Instant) -> Option<P> {
         self.let_depart(now);
         let packet = self.flight.pop(now)?;
@@ -117,8 +120,10 @@ impl<P: Packet> Path<P> {
         Some(packet)
     }
 
-    /// When to call [`Path::poll`] next; `None` while the path is empty. It may be early, since a
-    /// packet still in the queue may yet be lost or delayed, but never late.
+    /// Returns the time of the next [`Path::poll`]. `None` while the path is empty.
+    ///
+    /// The time may be early, since a packet in the queue may still be lost or delayed. It is never
+    /// late.
     pub fn next_arrival(&self) -> Option<Instant> {
         let queued = self
             .bottleneck
@@ -130,18 +135,18 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// Brings the counters up to date: otherwise what leaves the bottleneck is counted when the path
-    /// is next used.
+    /// Updates the counters to the time `now`. Otherwise departures from the bottleneck are counted
+    /// at the next use of the path.
     pub fn catch_up(&mut self, now: Instant) {
         self.let_depart(now);
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Lets go what has left the bottleneck by `now`.
+    /// Processes the packets that have left the bottleneck by `now`.
     fn let_depart(&mut self, now: Instant) {
         while let Some((packet, departure)) = self.bottleneck.pop(now) {
             self.counters.queue_bytes = self.bottleneck.queue_bytes();
@@ -214,7 +219,7 @@ impl<P: Packet> Path<P> {
         }
     }
 
-    /// Shortest time that a packet can take after it left the bottleneck.
+    /// Returns the shortest time between a packet's departure from the bottleneck and its arrival.
     pub(crate) fn shortest_delay(&self) -> Duration {
         let reordering = &self.config.reordering;
         if reordering.probability > 0.0 && reordering.straggler == Straggler::Early {

@@ -6,31 +6,33 @@ use units::{BitRate, ByteCount};
 
 use crate::config::{GilbertElliott, PathConfig, Radio};
 
-/// A path by name. `forward` leads from the site that mostly sends (site A, an uplink where the two
-/// differ) to the other, `backward` back.
+/// A path with a name.
+///
+/// `forward` leads away from the site that mostly sends (site A). Site A has the uplink if the two
+/// directions differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// How the commands call it.
+    /// Name in commands.
     pub name: &'static str,
-    /// What it stands for, in a line.
+    /// Description in a line.
     pub summary: &'static str,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub source: &'static str,
-    /// From site A to site B.
+    /// Direction from site A to site B.
     pub forward: PathConfig,
-    /// From site B to site A.
+    /// Direction from site B to site A.
     pub backward: PathConfig,
-    /// The medium that both share.
+    /// Medium that both directions share.
     pub radio: Option<Radio>,
 }
 
 impl Profile {
-    /// The profile called `name`.
+    /// Returns the profile with a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|profile| profile.name == name)
     }
 
-    /// All profiles.
+    /// Returns all profiles.
     pub fn all() -> Vec<Self> {
         vec![
             Self::perfect(),
@@ -44,7 +46,7 @@ impl Profile {
         ]
     }
 
-    /// A wire without impairments: what remains is what the machine itself does.
+    /// A wire without impairments. Only the machine itself then limits the traffic.
     pub fn perfect() -> Self {
         Self::symmetric(
             "perfect",
@@ -145,11 +147,13 @@ impl Profile {
 
     /// Two stations on one access point of IEEE 802.11b.
     ///
-    /// The fixed airtime follows from the standard, with long preambles, in microseconds: DIFS 50, the
-    /// mean backoff of 15.5 slots of 20, preamble and header 192, SIFS 10, and 248 for the
-    /// acknowledgement at 2 Mbit/s, 810 together. 800 fits what was measured: 38.8 s by FTP (segments of
-    /// 1,448 bytes, an acknowledgement for every second), 31.6 s by UDP paced at 375 kB/s (what
-    /// the medium carries at 1,400 bytes a packet), and 3.6 ms for a ping.
+    /// The fixed airtime follows from the standard with long preambles. In microseconds it is DIFS
+    /// 50, a mean backoff of 15.5 slots of 20, and preamble and header 192. SIFS of 10 and 248 for
+    /// the acknowledgement at 2 Mbit/s make 810 together.
+    ///
+    /// A value of 800 fits three measurements. FTP took 38.8 s, with segments of 1,448 bytes and an
+    /// acknowledgement for every second segment. UDP paced at 375 kB/s, the limit of the medium at
+    /// 1,400 bytes a packet, took 31.6 s. A ping took 3.6 ms.
     pub fn wifi_11b() -> Self {
         let radio = Radio {
             rate: BitRate::mbit(11),
@@ -188,7 +192,7 @@ impl Profile {
     }
 }
 
-/// One direction of a path of this rate and round-trip time, with the default queue.
+/// Creates one direction of a path with this rate and round-trip time, and the default queue.
 fn line(rate: BitRate, rtt: Duration) -> PathConfig {
     PathConfig {
         rate: Some(rate),

@@ -1,6 +1,6 @@
-//! Which of the two ways over a path.
+//! Direction of travel over a path.
 
-/// One of the two ways over a path.
+/// One of the two directions over a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// From site A to site B.
@@ -10,7 +10,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// The opposite way.
+    /// Returns the opposite direction.
     pub fn other(self) -> Self {
         match self {
             Self::Forward => Self::Backward,

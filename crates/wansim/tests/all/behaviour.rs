@@ -1,4 +1,4 @@
-//! What holds for every setting, and what happens when settings change while traffic flows.
+//! Properties of every setting, and changes of settings while traffic flows.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn origin() -> Instant {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Everything that arrives from now on, with the time since `start`.
+/// Returns all further arrivals, with the time since `start`.
 fn rest(path: &mut Path<Sized>, start: Instant) -> Vec<(Duration, u64)> {
     let mut arrivals = Vec::new();
     while let Some(at) = path.next_arrival() {
@@ -281,7 +281,7 @@ fn any_config() -> impl Strategy<Value = PathConfig> {
         )
 }
 
-/// Packet sizes, gaps in microseconds, and where among them the second setting takes over.
+/// Packet sizes and gaps in microseconds, and the index from which the second setting applies.
 type Traffic = (Vec<(usize, u64)>, usize);
 
 fn any_traffic() -> impl Strategy<Value = Traffic> {
@@ -291,7 +291,7 @@ fn any_traffic() -> impl Strategy<Value = Traffic> {
     )
 }
 
-/// Runs the traffic, polling every `tick`, and returns each arrival's packet.
+/// Runs the traffic, polling every `tick`, and returns the packet of each arrival.
 fn carry(
     first: &PathConfig,
     second: &PathConfig,

@@ -59,7 +59,8 @@ fn run(config: PathConfig, count: u64, gap: Duration) -> Run {
 }
 
 impl Run {
-    /// Takes what arrives until `end`, or all of it, polling exactly when the path says.
+    /// Collects arrivals until `end`, or all of them. Polls exactly at the times that the path
+    /// returns.
     fn collect(&mut self, end: Option<Instant>) {
         while let Some(at) = self.path.next_arrival()
             && end.is_none_or(|end| at <= end)
@@ -123,7 +124,7 @@ fn rounding_does_not_add_up_at_an_odd_rate() {
 
 #[test]
 fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
-    // 300 Mbit/s come in; 100 Mbit/s and 1 MB at once pass.
+    // 300 Mbit/s arrive. The policer passes 100 Mbit/s, and 1 MB at once.
     let config = PathConfig {
         policer: Some(Policer {
             rate: BitRate::mbit(100),
@@ -138,7 +139,7 @@ fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
         .arrivals
         .windows(2)
         .position(|pair| pair[1].1.number > pair[0].1.number + 1);
-    // While the burst lasts, 1500 bytes cost 1000: 500 are earned meanwhile.
+    // During the burst a packet of 1500 bytes costs 1000, since 500 are earned between two packets.
     let burst = first_drop.expect("more is sent than passes") + 1;
     assert!((999..=1001).contains(&burst), "{burst}");
     let passed_bits = run.arrivals.len() as f64 * 12_000.0 - 8e6;
@@ -156,7 +157,7 @@ fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
 
 #[test]
 fn a_full_queue_holds_its_bytes_and_drops_the_rest() {
-    // 10 packets of 1500 bytes fit; 25 come at once; the line is at 12 Mbit/s, 1 ms a packet.
+    // 10 packets of 1500 bytes fit, and 25 arrive at once. The line has 12 Mbit/s, 1 ms a packet.
     let config = PathConfig {
         rate: Some(BitRate::mbit(12)),
         queue: ByteCount::new(15_999),
@@ -180,7 +181,7 @@ fn a_full_queue_holds_its_bytes_and_drops_the_rest() {
 
 #[test]
 fn bytes_in_flight_do_not_count_against_the_queue() {
-    // 12 Mbit/s for 600 ms is 900 kB in flight; a queue of 3 kB must still pass the full rate.
+    // 12 Mbit/s for 600 ms is 900 kB in flight. A queue of 3 kB must still pass the full rate.
     let config = PathConfig {
         rate: Some(BitRate::mbit(12)),
         queue: ByteCount::new(3_000),
@@ -262,7 +263,8 @@ fn bursts_have_the_share_and_the_length_they_are_set_to() {
         (mean - 8.0).abs() < 3.0 * 56f64.sqrt() / n.sqrt(),
         "bursts of {mean} on average"
     );
-    // Losses come in n independent groups: their share has the error of n groups, not of N packets.
+    // Losses occur in n independent groups: their share has the error of n groups, not of N
+    // packets.
     let share = run.path.counters().burst_losses as f64 / N as f64;
     assert!(
         (share - 0.02).abs() < 3.0 * 0.02 * (2.0 / n).sqrt(),

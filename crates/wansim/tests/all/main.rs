@@ -1,6 +1,7 @@
-//! The model of a path: what it does, and that it keeps its settings.
+//! The model of a path: its behaviour, and the calibration of its settings.
 //!
-//! One program with a module for each subject: what the tests share is compiled and linked once.
+//! The tests are one program with a module for each subject, so that common code is compiled and
+//! linked once.
 
 mod behaviour;
 mod calibration;

@@ -1,4 +1,4 @@
-//! The medium that both directions share: airtime, turns, and the study that `wifi-11b` is fitted to.
+//! The medium that both directions share: airtime, turns, and the study behind `wifi-11b`.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rivals::{Ack, Cubic, Receiver, Segment, Sender};
 use units::{BitRate, ByteCount};
 use wansim::{Duplex, Packet, PathConfig, Radio, Way, profile::Profile};
 
-/// What travels: its size, and what it is to the test.
+/// A packet: its size, and its content for the test.
 #[derive(Clone, Debug, PartialEq)]
 struct Frame<T> {
     ip_bytes: usize,
@@ -34,7 +34,7 @@ fn origin() -> Instant {
     Instant::now()
 }
 
-/// 12 Mbit/s and 1 ms a frame, so that 1,462 bytes take 2 ms.
+/// A radio of 12 Mbit/s with 1 ms for each frame, so that 1,462 bytes take 2 ms.
 fn round_radio() -> Radio {
     Radio {
         rate: BitRate::mbit(12),
@@ -55,7 +55,7 @@ fn frame(load: u64) -> Frame<u64> {
     }
 }
 
-/// All that arrives from now on: when, which way and what.
+/// Returns all further arrivals: time, direction and content.
 fn rest(duplex: &mut Duplex<Frame<u64>>, start: Instant) -> Vec<(Duration, Way, u64)> {
     let mut arrivals = Vec::new();
     while let Some(at) = duplex.next_arrival() {
@@ -158,7 +158,7 @@ fn settings_of_a_direction_hold_behind_the_medium() {
     assert_eq!(duplex.counters(Way::Forward).outage_drops, 2);
 }
 
-/// Packets to send: to the back or not, IP bytes, and microseconds until the next.
+/// Packets to send: whether backward, IP bytes, and microseconds until the next packet.
 fn any_traffic() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
     let packet = (
         any::<bool>(),
@@ -168,8 +168,7 @@ fn any_traffic() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
     proptest::collection::vec(packet, 1..120)
 }
 
-/// Carries traffic, polling every `tick`, and returns what arrived each way, and when with exact
-/// polls.
+/// Carries traffic, polling every `tick`. Returns the arrivals in each direction.
 fn carry(traffic: &[(bool, usize, u64)], tick: Duration) -> (Duplex<Frame<u64>>, [Vec<u64>; 2]) {
     let start = origin();
     let mut duplex = duplex(round_radio(), &PathConfig::default());
@@ -269,8 +268,8 @@ enum Tcp {
     Ack(Ack),
 }
 
-/// The study's 38.8 s: a window of 64 KB, as systems of that time had, and an acknowledgement for
-/// every second segment.
+/// The study's 38.8 s by FTP: a window of 64 KB, as systems of that time had, and an
+/// acknowledgement for every second segment.
 #[test]
 fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
     let start = origin();
@@ -325,8 +324,10 @@ fn the_file_of_the_study_takes_as_long_by_tcp_as_it_took_by_ftp() {
     assert_within(now - start, 38.8);
 }
 
-/// The study's 31.6 s: 375 kB of data a second, which is what the medium carries with 1,400 bytes a
-/// packet; faster is not possible, and only a few packets wait at any time.
+/// The study's 31.6 s by UDP: 375 kB of data a second, the limit of the medium with 1,400 bytes a
+/// packet.
+///
+/// A faster sender gains nothing, and only a few packets wait at any time.
 #[test]
 fn the_file_of_the_study_takes_as_long_by_paced_udp() {
     let start = origin();
@@ -347,7 +348,7 @@ fn the_file_of_the_study_takes_as_long_by_paced_udp() {
     assert_within(last, 31.6);
 }
 
-/// The study's 3.6 ms, of two frames with 64 bytes of data each.
+/// The study's 3.6 ms for two frames with 64 bytes of data each.
 #[test]
 fn a_ping_takes_as_long_as_in_the_study() {
     let radio = Profile::wifi_11b().radio.expect("it is one of a radio");
@@ -355,7 +356,7 @@ fn a_ping_takes_as_long_as_in_the_study() {
     assert_within(ping, 0.0036);
 }
 
-/// Asserts that a time is that of the study within 1.5 %.
+/// Asserts that a time equals the study's within 1.5 %.
 fn assert_within(time: Duration, study_s: f64) {
     let time_s = time.as_secs_f64();
     println!("{time_s:.4} s instead of {study_s}");
