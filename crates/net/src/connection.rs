@@ -1,7 +1,7 @@
 //! Connections and listeners of sessions: TCP, or pipes within this process.
 //!
-//! The kind is an enum, so bytes of TCP take no dynamic call. Options of sockets, and what a session
-//! does to one, are in [`socket`](crate::socket).
+//! The kind is an enum, so bytes over TCP need no dynamic call. [`socket`](crate::socket) has the
+//! options and closing operations of TCP sockets.
 
 use std::{
     io::{self, IoSlice},
@@ -21,26 +21,26 @@ use crate::pipe::{Pipe, PipeListener, PipeNetwork};
 /// A connection of a session.
 #[derive(Debug)]
 pub enum Connection {
-    /// With another program.
+    /// TCP connection to another program.
     Tcp(TcpStream),
-    /// Within this process.
+    /// Pipe within this process.
     Pipe(Pipe),
 }
 
 /// A listener of a session.
 #[derive(Debug)]
 pub enum Listener {
-    /// For other programs.
+    /// TCP listener for other programs.
     Tcp(Arc<TcpListener>),
-    /// For this process alone.
+    /// Pipe listener for this process alone.
     Pipe(PipeListener),
 }
 
 impl Connection {
-    /// Address of this end.
+    /// Returns the address of this end.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(tcp) => tcp.local_addr(),
@@ -48,10 +48,10 @@ impl Connection {
         }
     }
 
-    /// Address of the other end.
+    /// Returns the address of the other end.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(tcp) => tcp.peer_addr(),
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// The network of a pipe. Further connections of its session belong there.
+    /// Returns the network of a pipe. Further connections of its session belong there.
     pub fn network(&self) -> Option<&PipeNetwork> {
         match self {
             Self::Tcp(_) => None,
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// The TCP connection, unless it is a pipe.
+    /// Returns the TCP connection. `None` for a pipe.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(tcp) => Some(tcp),
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// The TCP connection, unless it is a pipe.
+    /// Returns the TCP connection. `None` for a pipe.
     pub fn into_tcp(self) -> Option<TcpStream> {
         match self {
             Self::Tcp(tcp) => Some(tcp),
@@ -86,7 +86,7 @@ impl Connection {
     /// Waits for bytes and copies some without reading them. Returns 0 at the end.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The error of the connection.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(tcp) => tcp.peek(bytes).await,
@@ -94,8 +94,8 @@ impl Connection {
         }
     }
 
-    /// Reads what is there. A read continues until the kernel has no more bytes, even after a short
-    /// read: urgent data ends a read early.
+    /// Reads the available bytes. Urgent data ends a read early, so reading continues until the
+    /// kernel has no more bytes.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Writes what fits.
+    /// Writes the bytes that fit.
     pub(crate) fn poll_write(
         &self,
         cx: &mut Context<'_>,
@@ -146,7 +146,7 @@ impl Listener {
     /// Accepts the next connection. Cancel safe.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call.
     pub async fn accept(&self) -> io::Result<(Connection, SocketAddr)> {
         match self {
             Self::Tcp(listener) => {
@@ -161,10 +161,10 @@ impl Listener {
         }
     }
 
-    /// The address.
+    /// Returns the address of the listener.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),

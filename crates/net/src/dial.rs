@@ -1,5 +1,7 @@
-//! Connections to servers that an allow list has: the name is resolved once, each address is checked, and exactly the
-//! allowed ones are dialled, until one of them is connected.
+//! Connections to the servers of an allow list.
+//!
+//! The name is resolved once, and each address is checked. The allowed addresses are dialled until
+//! one connection succeeds.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets: asks which addresses are local"
@@ -19,11 +21,11 @@ use tokio::{
 
 use crate::target::{AllowList, Denied, Endpoint, Host};
 
-/// Why there is no connection. The text is fit for users.
+/// Reason of a failed connection. The text is fit for users.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialError {
-    /// The allow list does not have the target.
+    /// The allow list does not contain the target.
     #[error("{target} is {denied}")]
     Denied {
         /// The target.
@@ -39,7 +41,7 @@ pub enum DialError {
         /// Error of the resolver.
         source: io::Error,
     },
-    /// No address accepts a connection in time.
+    /// No address has accepted a connection in time.
     #[error("server {target} cannot be reached: {source}")]
     Unreachable {
         /// The target.
@@ -56,8 +58,10 @@ impl DialError {
     }
 }
 
-/// Connects to `target` if `allow` has it. Addresses in `own`, the listeners of this program, are refused unless an entry
-/// of the list names them.
+/// Connects to `target` if `allow` contains it.
+///
+/// Addresses in `own`, the listeners of this program, are refused unless an entry of the list names
+/// them.
 ///
 /// # Errors
 /// [`DialError`], after at most 20 s.
@@ -87,10 +91,10 @@ pub async fn dial(
     })
 }
 
-/// Of the addresses of `target` those that may be dialled, in the same order.
+/// Returns the addresses of `target` that may be dialled, in the same order.
 ///
 /// # Errors
-/// [`Denied`] if there is none.
+/// [`Denied`] if no address may be dialled.
 fn allowed(
     allow: &AllowList,
     target: &Endpoint,
@@ -112,7 +116,8 @@ fn allowed(
     Ok(allowed)
 }
 
-/// The families by turns, the first one's first (RFC 8305 section 4). Within a family the resolver's order stays.
+/// Alternates the address families, starting with the first address (RFC 8305 section 4). Within a
+/// family the resolver's order stays.
 fn in_turns(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
         return addresses;
@@ -133,11 +138,13 @@ fn in_turns(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     turns
 }
 
-/// The first connection that stands (RFC 8305 section 5): a further address is tried when an attempt has failed, or
-/// has taken [`ATTEMPT_DELAY`]. The other attempts are given up.
+/// Returns the first successful connection (RFC 8305 section 5).
+///
+/// The next address is tried when an attempt has failed, or has taken [`ATTEMPT_DELAY`]. A success
+/// aborts the other attempts.
 ///
 /// # Errors
-/// That of the last attempt that failed; [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
+/// The error of the last failed attempt. [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
 async fn first_to_connect<T, F>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
@@ -148,7 +155,7 @@ where
 {
     let race = async {
         let mut waiting = addresses.into_iter();
-        // Dropped, it ends the attempts that are under way.
+        // Aborts the remaining attempts when it is dropped.
         let mut attempts = JoinSet::new();
         let mut reason = io::ErrorKind::NotFound.into();
         loop {
@@ -182,7 +189,7 @@ async fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
 /// Connects to an address that was allowed before.
 ///
 /// # Errors
-/// That of the connection; [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
+/// The error of the connection. [`io::ErrorKind::TimedOut`] after [`CONNECT_PATIENCE`].
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     timeout(CONNECT_PATIENCE, TcpStream::connect(address))
         .await
@@ -199,19 +206,19 @@ fn is_own(own: &[SocketAddr], address: SocketAddr) -> bool {
     })
 }
 
-/// Only addresses of this machine can be bound.
+/// Whether an address belongs to this machine. Only such addresses can be bound.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Most addresses of one name that are tried: the last one begins 1.75 s after the first.
+/// Most addresses tried for one name. The last attempt starts 1.75 s after the first.
 const ADDRESSES_MAX: usize = 8;
 
-/// How long an attempt is alone before the next address is tried beside it (RFC 8305 section 8).
+/// Delay before the next address is tried in parallel (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Time for a server to accept a connection, at whichever of its addresses; shorter than the 20 s that FileZilla waits for a
-/// greeting.
+/// Timeout of a connection attempt over all addresses of a server. FileZilla waits 20 s for a
+/// greeting, so the timeout is shorter.
 pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -292,7 +299,7 @@ mod tests {
                 *open.lock().expect("no panic") += 1;
                 let socket = Open(open.clone());
                 async move {
-                    // The first one takes a second, and the second one less.
+                    // The first attempt takes a second, and the second one less.
                     let first = address.is_ipv6();
                     sleep(Duration::from_millis(if first { 1_000 } else { 600 })).await;
                     Ok((address, socket))

@@ -1,6 +1,7 @@
-//! TCP, pipes within the process, TLS, and the rules for what may be connected: what the gateways and the mover share.
+//! TCP, pipes within the process, TLS, and the allow lists: common parts of the gateways and the
+//! mover.
 //!
-//! The crate knows nothing of gateways, of the link, or of FTP.
+//! The crate contains no code for gateways, the link or FTP.
 
 #![warn(missing_docs)]
 

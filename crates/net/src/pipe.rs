@@ -1,9 +1,9 @@
 //! Connections within this process, with the semantics of TCP that sessions rely on.
 //!
-//! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the other, whole and
-//! in order. Each direction holds at most [`CAPACITY_BYTES`]. A direction ends in order or by a
-//! reset, as a TCP connection does. A [`PipeNetwork`] gives pipes addresses. No socket is involved, so
-//! no other process can connect.
+//! A [`Pipe`] is one end of a connection. Bytes written at one end are read at the other, complete
+//! and in order. Each direction holds at most [`CAPACITY_BYTES`]. A direction ends in order or by a
+//! reset, as a TCP connection does. A [`PipeNetwork`] assigns addresses to pipes. No socket is
+//! involved, so no other process can connect.
 
 mod direction;
 mod network;
@@ -34,7 +34,6 @@ pub use self::{
 };
 
 /// One end of a connection within this process.
-///
 /// Dropping it ends the connection in order, unless [`mark_abort`](Self::mark_abort) was called.
 #[derive(Debug)]
 pub struct Pipe {
@@ -78,23 +77,25 @@ impl Pipe {
         (near, far)
     }
 
-    /// Address of this end.
+    /// Returns the address of this end.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Address of the other end.
+    /// Returns the address of the other end.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The network of these addresses. Ends of [`Pipe::pair`] have none.
+    /// Returns the network of these addresses. `None` for the ends of [`Pipe::pair`].
     pub fn network(&self) -> Option<&PipeNetwork> {
         self.network.as_ref()
     }
 
-    /// Makes the drop of this end a reset: the other end's reads and writes then fail with
-    /// [`io::ErrorKind::ConnectionReset`], and unread bytes are lost.
+    /// Makes the drop of this end a reset.
+    ///
+    /// Reads and writes at the other end then fail with [`io::ErrorKind::ConnectionReset`], and
+    /// unread bytes are lost.
     pub fn mark_abort(&self) {
         self.is_abort.store(true, Ordering::Relaxed);
     }
@@ -104,7 +105,7 @@ impl Pipe {
         self.is_abort.store(false, Ordering::Relaxed);
     }
 
-    /// Ends the outbound direction. The other end reads the rest, and then the end.
+    /// Ends the outbound direction. The other end reads the remaining bytes, and then the end.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -133,7 +134,7 @@ impl Pipe {
         self.inbound.ended().await
     }
 
-    /// Waits for a reset. An orderly end is none.
+    /// Waits for a reset. An orderly end does not count.
     pub async fn until_error(&self) -> io::Error {
         self.inbound.reset().await
     }
@@ -141,18 +142,19 @@ impl Pipe {
     /// Waits until the other end has read all bytes written here, and the end if there is one.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionReset`] after a reset, [`io::ErrorKind::BrokenPipe`] after a close,
-    /// if bytes were unread then.
+    /// [`io::ErrorKind::ConnectionReset`] after a reset. [`io::ErrorKind::BrokenPipe`] after a
+    /// close with unread bytes.
     pub async fn acknowledged(&self) -> io::Result<()> {
         self.outbound.acknowledged().await
     }
 
-    /// Written bytes that the other end has not read.
+    /// Returns the number of written bytes that the other end has not read.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.outbound.unread_bytes()
     }
 
-    /// Reads what is there, as [`AsyncRead::poll_read`] does. Remembers one task.
+    /// Reads the available bytes, as [`AsyncRead::poll_read`] does. Wakes the last task that
+    /// polled.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -163,10 +165,11 @@ impl Pipe {
         Poll::Ready(read)
     }
 
-    /// Writes what fits, as [`AsyncWrite::poll_write_vectored`] does. Remembers one task.
+    /// Writes the bytes that fit, as [`AsyncWrite::poll_write_vectored`] does. Wakes the last task
+    /// that polled.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionReset`] after a reset; [`io::ErrorKind::BrokenPipe`] after
+    /// [`io::ErrorKind::ConnectionReset`] after a reset. [`io::ErrorKind::BrokenPipe`] after
     /// [`finish`](Self::finish), and after the drop of the other end.
     pub fn poll_write(
         &self,
@@ -186,7 +189,7 @@ impl Drop for Pipe {
             self.outbound.abort();
             self.inbound.abort();
         } else {
-            // After a reset there is nothing left to end.
+            // A connection that was reset has no direction to end.
             let _ = self.outbound.finish();
             self.inbound.close_reader();
         }

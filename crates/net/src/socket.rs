@@ -1,4 +1,4 @@
-//! Options of the connections that a gateway relays, with the reason for each. Pipes have no kernel options.
+//! Options of relayed connections, with the reason for each. Pipes have no kernel options.
 #![allow(clippy::disallowed_methods, reason = "drives sockets: bounds a wait")]
 
 use std::{
@@ -22,7 +22,7 @@ use tracing::info;
 
 use crate::{Connection, Listener, pipe::Pipe, tls::Writer};
 
-/// The call that counts bytes that the other end has not acknowledged.
+/// The system call that counts bytes that the other end has not acknowledged.
 mod queue {
     #![allow(
         missing_docs,
@@ -31,9 +31,11 @@ mod queue {
     nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
 }
 
-/// Options of a control connection: no delay, since a line is one write; keep-alive, since it
-/// idles while data moves and NATs forget it. With `client`, urgent bytes stay in the stream: some
-/// clients send the whole of `ABOR` as urgent data.
+/// Sets the options of a control connection: no delay, and keep-alive.
+///
+/// A line is one write. The connection idles during transfers, and NATs forget idle connections.
+/// With `client`, urgent bytes stay in the stream: some clients send the whole of `ABOR` as urgent
+/// data.
 pub fn tune_control(connection: &Connection, client: bool) -> io::Result<()> {
     let Some(tcp) = connection.tcp() else {
         return Ok(());
@@ -47,10 +49,11 @@ pub fn tune_control(connection: &Connection, client: bool) -> io::Result<()> {
     }
 }
 
-/// Options of a connection that carries bulk data: what is queued unsent in the kernel stays small,
-/// so that what the link counts as accepted is close to what the other end has. Until an orderly
-/// end is known ([`end_orderly`]), closing it in whatever way is a reset: also when this process is
-/// killed.
+/// Sets the options of a connection that carries bulk data.
+///
+/// The kernel's queue of unsent bytes stays small, so that the link's count of accepted bytes is
+/// close to the other end's. Every close is a reset until [`end_orderly`] is called, including a
+/// close by the death of this process.
 pub fn tune_data(connection: &Connection) -> io::Result<()> {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
@@ -66,8 +69,11 @@ pub fn tune_data(connection: &Connection) -> io::Result<()> {
     socket.set_linger(Some(Duration::ZERO))
 }
 
-/// Options of a connection that is forwarded: those of bulk data, and urgent bytes stay in the stream. Without that, the
-/// kernel takes an urgent byte out of the stream, and it is lost: Telnet and Oracle's clients send some.
+/// Sets the options of a forwarded connection: those for bulk data, and urgent bytes stay in the
+/// stream.
+///
+/// Otherwise the kernel takes an urgent byte out of the stream, and it is lost. Telnet and Oracle's
+/// clients send such bytes.
 pub fn tune_forward(connection: &Connection) -> io::Result<()> {
     if let Some(tcp) = connection.tcp() {
         keep_urgent_bytes(tcp)?;
@@ -75,15 +81,15 @@ pub fn tune_forward(connection: &Connection) -> io::Result<()> {
     tune_data(connection)
 }
 
-/// Has urgent bytes read where they stand in the stream.
+/// Keeps urgent bytes at their position in the stream.
 pub fn keep_urgent_bytes(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_out_of_band_inline(true)
 }
 
-/// A listener for one data connection; port 0 is any.
+/// Listens for one data connection. Port 0 means any port.
 ///
-/// A port on which earlier connections still end (TIME_WAIT, one minute) can be had again; one on which somebody
-/// listens cannot: the kernel refuses the second `listen`, or `bind` if the first one listens already.
+/// A port with connections in TIME_WAIT (one minute) is available. A port with another listener is
+/// not: the kernel then refuses `bind` or the second `listen`.
 ///
 /// # Errors
 /// The error of the system call.
@@ -94,15 +100,17 @@ pub fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
         socket2::Type::STREAM.nonblocking(),
         None,
     )?;
-    // Among all its ports the system finds one that nobody has.
+    // For port 0 the system finds an unused port.
     socket.set_reuse_address(port != 0)?;
     socket.bind(&address.into())?;
     socket.listen(1)?;
     TcpListener::from_std(socket.into())
 }
 
-/// Connects for data from `local`, which the other end compares with the control connection's address. A connection that is
-/// given up while it comes about is reset: the other end would take an orderly end for an empty file.
+/// Connects a data connection from `local`, which the other end compares with the control
+/// connection's address.
+///
+/// A cancelled attempt is reset, since the other end would take an orderly end for an empty file.
 ///
 /// # Errors
 /// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
@@ -115,7 +123,7 @@ pub async fn connect_from(
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // A listener for both families gives IPv4 clients as mapped addresses.
+    // A listener for both families reports IPv4 clients as mapped addresses.
     let local = match to {
         SocketAddr::V4(_) => local.to_canonical(),
         SocketAddr::V6(_) => local,
@@ -128,11 +136,13 @@ pub async fn connect_from(
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Has the kernel choose the port when the socket connects. A port is free then that no connection *to the same address*
-/// has. A bind looks for one that nothing has: after tens of thousands of connections, which keep their ports for a minute,
-/// the search takes longer than a small file.
+/// Delays the choice of a port until the socket connects. Any port without a connection *to the
+/// same address* is then available.
+///
+/// A bind instead searches for a port without any connection. Each connection keeps its port for a
+/// minute. After tens of thousands of connections the search takes longer than a small file.
 pub fn choose_port_late(socket: &TcpSocket) {
-    // Without it, all is only slower.
+    // A failure only makes connections slower.
     let _ = setsockopt(socket, sockopt::IpBindAddressNoPort, &true);
 }
 
@@ -152,8 +162,9 @@ pub async fn accept_from(listener: &Listener, peer: IpAddr) -> Connection {
     }
 }
 
-/// Bounds what the kernel takes from a client ahead of the gateway: it counts against the time in
-/// which an upload must drain. A grant changes it ([`KernelBuffer`]).
+/// Bounds the bytes that the kernel receives from a client ahead of the gateway.
+///
+/// They count against the drain budget of an upload. A grant changes the bound ([`KernelBuffer`]).
 pub fn bound_receive_buffer(connection: &Connection) -> io::Result<()> {
     match connection.tcp() {
         Some(tcp) => SockRef::from(tcp).set_recv_buffer_size(CLIENT_RECEIVE_BYTES),
@@ -161,23 +172,24 @@ pub fn bound_receive_buffer(connection: &Connection) -> io::Result<()> {
     }
 }
 
-/// A buffer of the kernel's at one end of an upload, in proportion to the upload's drain budget.
+/// A kernel buffer at one end of an upload, in proportion to the upload's drain budget.
 #[derive(Debug)]
 pub struct KernelBuffer {
     bytes: usize,
 }
 
 impl KernelBuffer {
-    /// For what the kernel takes ahead of the gateway, as [`bound_receive_buffer`] has left it. Made smaller at
-    /// the start, only to grow soon after, it teaches a client on the same machine segments that do not fill it,
-    /// and its kernel then waits for 200 ms again and again.
+    /// Returns the receive buffer, in the state that [`bound_receive_buffer`] has set.
+    ///
+    /// A buffer that starts smaller and grows soon makes a client on the same machine send short
+    /// segments. The client's kernel then waits for 200 ms repeatedly.
     pub fn unread() -> Self {
         Self {
             bytes: CLIENT_RECEIVE_BYTES,
         }
     }
 
-    /// For what the kernel has not sent, as [`tune_data`] has left it.
+    /// Returns the buffer of unsent bytes, in the state that [`tune_data`] has set.
     pub fn unsent() -> Self {
         Self {
             bytes: UNSENT_MAX_BYTES as usize,
@@ -193,7 +205,7 @@ impl KernelBuffer {
         }
     }
 
-    /// Bounds the bytes that the kernel has from the gateway and has not sent.
+    /// Bounds the bytes that the kernel has accepted from the gateway and not sent.
     pub fn bound_unsent(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, UNSENT_MAX_BYTES as usize);
         match size.zip(connection.tcp()) {
@@ -202,7 +214,8 @@ impl KernelBuffer {
         }
     }
 
-    /// The new size, if it is another: a system call for each small change would cost more than it gains.
+    /// Returns the new size if it differs enough. A system call for each small change would cost
+    /// more than it gains.
     fn fit(&mut self, queue_bytes: usize, bytes_max: usize) -> Option<usize> {
         let bytes = (2 * queue_bytes).clamp(PACED_BYTES_MIN, bytes_max);
         let is_near = bytes < 2 * self.bytes && 2 * bytes > self.bytes;
@@ -221,20 +234,21 @@ fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Closes with a reset, so that the other end never takes a part for the whole.
+/// Closes with a reset, so that the other end never takes a part of a file for the whole.
 pub fn abort(connection: impl Into<Connection>) {
     let connection = connection.into();
     mark_abort(&connection);
     drop(connection);
 }
 
-/// Everything has been written and may be said to be complete: sends the FIN.
+/// Sends the FIN after all bytes have been written and are complete.
 pub async fn end_orderly(writer: &mut Writer) -> io::Result<()> {
     mark_orderly(writer.leg().connection())?;
     writer.shutdown().await
 }
 
-/// Sends the FIN without the close_notify that TLS has for a complete end; all is flushed.
+/// Sends the FIN without the close_notify that marks a complete end under TLS. All bytes must be
+/// flushed.
 pub fn end_without_notify(writer: &Writer) -> io::Result<()> {
     let connection = writer.leg().connection();
     mark_orderly(connection)?;
@@ -245,7 +259,7 @@ pub fn end_without_notify(writer: &Writer) -> io::Result<()> {
 pub fn mark_abort(connection: &Connection) {
     match connection {
         Connection::Tcp(tcp) => {
-            // Fails only on a socket that is gone already.
+            // The call fails only if the connection is already closed.
             let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
         }
         Connection::Pipe(pipe) => pipe.mark_abort(),
@@ -263,20 +277,22 @@ fn mark_orderly(connection: &Connection) -> io::Result<()> {
     }
 }
 
-/// Acknowledges what has been read, once: a server that sends two small replies without TCP_NODELAY keeps
-/// the second until the first is acknowledged, which the kernel puts off for 40 ms.
+/// Acknowledges the received bytes once, without delay.
+///
+/// A server that sends two small replies without TCP_NODELAY keeps the second until the first is
+/// acknowledged. The kernel delays acknowledgements by 40 ms.
 pub fn acknowledge_now(connection: &Connection) {
     if let Some(tcp) = connection.tcp() {
-        // Without it, all is only slower.
+        // A failure only makes replies slower.
         let _ = SockRef::from(tcp).set_tcp_quickack(true);
     }
 }
 
-/// Waits until the other end's kernel has acknowledged everything written, the FIN included. The other end of a pipe
-/// acknowledges by reading.
+/// Waits until the other end's kernel has acknowledged all written bytes and the FIN. The other end
+/// of a pipe acknowledges by reading.
 ///
 /// # Errors
-/// The connection's error if it broke with data unacknowledged; [`io::ErrorKind::TimedOut`] after
+/// The connection's error if it broke with unacknowledged bytes. [`io::ErrorKind::TimedOut`] after
 /// 30 s without progress.
 pub async fn acknowledged(connection: &Connection) -> io::Result<()> {
     match connection {
@@ -299,8 +315,9 @@ async fn pipe_acknowledged(pipe: &Pipe) -> io::Result<()> {
     }
 }
 
-/// No event tells of that, so it is asked for now and then; but most clients close when they have read the
-/// end, and the FIN that comes then acknowledges it.
+/// Polls for acknowledgements, since no event reports them.
+///
+/// Most clients close the connection when they have read the end. Their FIN then acknowledges it.
 async fn tcp_acknowledged(stream: &TcpStream) -> io::Result<()> {
     let begun = Instant::now();
     let mut least = i32::MAX;
@@ -312,7 +329,7 @@ async fn tcp_acknowledged(stream: &TcpStream) -> io::Result<()> {
             return Ok(());
         }
         if let Some(error) = stream.take_error()? {
-            // Only the FIN is open: the other end had everything when it closed.
+            // Only the FIN is unacknowledged: the other end had all bytes when it closed.
             return if unacknowledged <= 1 {
                 Ok(())
             } else {
@@ -333,12 +350,12 @@ async fn tcp_acknowledged(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Resolves when the other end has said that it sends no more.
+/// Resolves when the other end has ended its direction.
 async fn closed(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {
-                // The bytes before it are read elsewhere.
+                // Another task reads the bytes before the end.
                 tokio::time::sleep(PAUSE_MIN).await;
             }
             _ => return,
@@ -357,8 +374,9 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     Ok(bytes)
 }
 
-/// Resolves when the other end has ended the connection, also with bytes left to read, because of which the runtime
-/// says at once that there is something.
+/// Resolves when the other end has ended the connection, even if unread bytes precede the end.
+///
+/// The runtime reports readability at once because of such bytes.
 pub async fn ended(connection: &Connection) -> io::Result<()> {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
@@ -370,7 +388,7 @@ pub async fn ended(connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for an error of the connection, which is a reset in most cases. An orderly end is none.
+/// Waits for an error of the connection, in most cases a reset. An orderly end does not count.
 pub async fn until_error(connection: &Connection) -> io::Error {
     match connection {
         Connection::Tcp(tcp) => match tcp.ready(Interest::ERROR).await {
@@ -381,7 +399,7 @@ pub async fn until_error(connection: &Connection) -> io::Error {
     }
 }
 
-/// Whether the connection has bytes to read, or has got the other end's end.
+/// Whether the connection has unread bytes or an unread end.
 pub fn has_unread(connection: &Connection) -> bool {
     let tcp = match connection {
         Connection::Tcp(tcp) => tcp,
@@ -394,11 +412,11 @@ pub fn has_unread(connection: &Connection) -> bool {
         })
 }
 
-/// Sends Telnet's interrupt and Synch, as tnftp and lftp do: interrupt process, then the data mark as urgent data. A pipe
-/// has no urgent data, and gets nothing.
+/// Sends Telnet's interrupt and Synch, as tnftp and lftp do: interrupt process, then the data mark
+/// as urgent data. A pipe has no urgent data, so this does nothing there.
 ///
 /// # Errors
-/// Those of the socket.
+/// The error of the socket.
 pub fn send_synch(connection: &Connection) -> io::Result<()> {
     let Some(tcp) = connection.tcp() else {
         return Ok(());
@@ -409,33 +427,34 @@ pub fn send_synch(connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Interval of checks for acknowledgements.
+/// Intervals between checks for acknowledgements.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// How soon an end behind unread bytes is noticed.
+/// Interval between checks for an end after unread bytes.
 const END_CHECK: Duration = Duration::from_millis(100);
 
 /// Time without progress after which a final reply no longer waits for acknowledgements.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Out of descriptors, most likely: others may close some.
+/// Pause after a failed accept. The process most likely has no free descriptor, and another task
+/// may close one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Unsent bytes that the kernel takes from the gateway: a few milliseconds at 1 Gbit/s.
+/// Most unsent bytes that the kernel accepts from the gateway: a few milliseconds at 1 Gbit/s.
 const UNSENT_MAX_BYTES: u32 = 512 * 1024;
 
-/// A client's upload ahead of the gateway, until more is known; the kernel doubles it. 1 s at 1 Mbit/s.
+/// First receive buffer for an upload. The kernel doubles the size. It fills in 1 s at 1 Mbit/s.
 const CLIENT_RECEIVE_BYTES: usize = 64 * 1024;
 
-/// As much as an unprivileged process gets by default: 1 Gbit/s over 1.7 ms.
+/// Largest receive buffer that an unprivileged process gets by default: 1 Gbit/s over 1.7 ms.
 const CLIENT_RECEIVE_BYTES_MAX: usize = 208 * 1024;
 
-/// What a kernel buffer holds however slow its stream is: some segments, one of the loopback interface
-/// less than a whole.
+/// Least size of a kernel buffer, for any stream: some segments, or less than one segment of the
+/// loopback interface.
 const PACED_BYTES_MIN: usize = 16 * 1024;
 
-/// NATs forget idle connections after 300 s and more.
+/// Idle time before a keep-alive. NATs forget idle connections after 300 s and more.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(45);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -450,7 +469,7 @@ mod tests {
     use super::*;
     use crate::{pipe::PipeNetwork, tls::Leg};
 
-    /// An upload that is reset while the gateway connects to the server is no empty file.
+    /// A reset while the gateway connects must not appear as an empty upload.
     #[tokio::test]
     async fn a_data_connection_that_is_given_up_while_it_comes_about_is_reset() {
         use std::io::Read as _;
@@ -458,7 +477,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("bound");
         let connecting = connect_from(at.ip(), at, Duration::from_secs(10));
-        // The kernel connects; nobody hears of it.
+        // The kernel connects, and the result is never polled.
         let given_up = tokio::select! {
             biased;
             connected = connecting => connected.is_err(),
@@ -560,7 +579,7 @@ mod tests {
         assert_eq!(peer, connected.local_addr());
     }
 
-    /// Both ends of a connection.
+    /// Returns both ends of a connection.
     async fn connected(is_pipe: bool) -> (Connection, Connection) {
         if is_pipe {
             let (one, other) = Pipe::pair();
@@ -601,7 +620,7 @@ mod tests {
                     .collect()
             });
             let won = listeners.iter().filter(|listener| listener.is_ok()).count();
-            // Two that listen at the same moment may refuse each other.
+            // Two sockets that listen at the same moment may refuse each other.
             assert!(won <= 1, "{won} listen on port {port}");
             listening += won;
         }

@@ -1,8 +1,8 @@
-//! The servers that may be reached, and the peers that reach them: the syntax of hosts, the
-//! `serves` patterns of peers, and the `allow` list of the far gateway.
+//! Servers that may be reached, and the peers in front of them.
 //!
-//! Nothing here resolves names or opens sockets. The far gateway resolves a name once, asks
-//! [`AllowList::check`] about each address, and dials exactly an allowed one.
+//! The module has the syntax of hosts, the `serves` patterns of peers, and the `allow` list of the
+//! far gateway. It resolves no names and opens no sockets. The far gateway resolves a name once,
+//! checks each address by [`AllowList::check`], and dials an allowed address.
 
 use std::{
     fmt,
@@ -13,8 +13,8 @@ use std::{
 
 use serde::{Deserialize, Deserializer};
 
-/// The address or network that counts as one client: a client can have any address of its IPv6
-/// network.
+/// Returns the address or network that counts as one client. A client can have any address of its
+/// IPv6 network.
 pub fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
@@ -22,13 +22,13 @@ pub fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// A host in one of the two spellings that mean the same to everybody: an IP address in its
-/// standard form, or a DNS name (kept in lower case).
+/// A host in one of two unambiguous spellings: an IP address in its standard form, or a DNS name in
+/// lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// An address. May be an IPv4-mapped IPv6 address, which only an explicit entry allows.
+    /// An address. Only an explicit entry allows an IPv4-mapped IPv6 address.
     Ip(IpAddr),
-    /// A name that is no number in disguise.
+    /// A name that no resolver takes for a number.
     Name(String),
 }
 
@@ -41,7 +41,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// A network in CIDR notation, without host bits; a single address is a full-length prefix.
+/// A network in CIDR notation, without host bits. A single address is a full-length prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     base: IpAddr,
@@ -67,10 +67,10 @@ pub enum ServesPattern {
     Network(Network),
 }
 
-/// How well a pattern fits: later variants beat earlier ones.
+/// Closeness of a match. Later variants take precedence over earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// The peer serves everything.
+    /// The peer serves every host.
     Everything,
     /// The address lies in a network of this prefix length.
     Prefix(u8),
@@ -93,21 +93,21 @@ enum AllowHost {
     Network(Network),
 }
 
-/// The servers that a gateway dials for its peers. An empty list allows none.
+/// The servers that a gateway dials for its peers. An empty list allows no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList(pub Vec<AllowEntry>);
 
-/// Why an address is not dialled.
+/// Reason of a refusal to dial an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// No entry of the list covers it.
+    /// No entry of the list covers the address.
     #[error("not allowed")]
     NotListed,
     /// A loopback, link-local, multicast, unspecified or IPv4-mapped address that no entry lists.
     #[error("not allowed: {0} addresses must be listed explicitly")]
     Special(&'static str),
-    /// A name of the list leads to an address of an internal network, which no address or network of the list has:
-    /// whoever answers for the name must not choose among the servers in there.
+    /// A name of the list resolves to an address of an internal network that no network of the list
+    /// contains. The owner of the name must not choose among the servers in that network.
     #[error(
         "not allowed: the name leads to {address}, a {kind} address; a name does not open such addresses, \
          add \"{}\" to allow", Endpoint { host: Host::Ip(*address), port: *port }
@@ -120,17 +120,19 @@ pub enum Denied {
         /// The port of the target.
         port: u16,
     },
-    /// The gateway's own listener, which no entry lists by its very address.
+    /// The gateway's own listener, whose exact address no entry lists.
     #[error("not allowed: that is the gateway itself")]
     Own,
 }
 
 impl Host {
-    /// Reads a host. Spellings that resolvers take for addresses (`0x7f.1`, `2130706433`, `127.1`,
-    /// octal digits), zone identifiers and trailing dots are refused.
+    /// Parses a host.
+    ///
+    /// Zone identifiers, trailing dots, and spellings that resolvers take for addresses are errors.
+    /// Such spellings are `0x7f.1`, `2130706433`, `127.1` and octal digits.
     ///
     /// # Errors
-    /// [`TargetSyntaxError`] for everything that is neither an address nor a name.
+    /// [`TargetSyntaxError`] for every text that is neither an address nor a name.
     pub fn parse(text: &str) -> Result<Self, TargetSyntaxError> {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
@@ -164,7 +166,7 @@ impl fmt::Display for Endpoint {
 impl FromStr for Endpoint {
     type Err = TargetSyntaxError;
 
-    /// Reads `host`, `host:port` and `[v6]:port`; without a port it is 21.
+    /// Parses `host`, `host:port` and `[v6]:port`. The default port is 21.
     fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
         let error = || TargetSyntaxError {
             text: text.to_owned(),
@@ -183,7 +185,7 @@ impl FromStr for Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a host with its port, which the text of an endpoint may leave out elsewhere.
+    /// Parses a host with its port, which is optional in [`from_str`](FromStr::from_str).
     pub fn with_port(text: &str) -> Option<Self> {
         let (_, port) = text.rsplit_once(':')?;
         port.parse::<u16>().ok()?;
@@ -192,7 +194,7 @@ impl Endpoint {
 }
 
 impl Network {
-    /// The network of one address.
+    /// Creates the network of one address.
     fn single(ip: IpAddr) -> Self {
         Self {
             base: ip,
@@ -200,7 +202,7 @@ impl Network {
         }
     }
 
-    /// The address, if it is of one alone.
+    /// Returns the address of a network that has only one.
     fn only(&self) -> Option<IpAddr> {
         (*self == Self::single(self.base)).then_some(self.base)
     }
@@ -220,17 +222,18 @@ impl Network {
         }
     }
 
-    /// Whether it is a network of IPv4.
+    /// Whether the network is one of IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.base.is_ipv4()
     }
 
-    /// Length of the prefix; the longest that contains an address is the closest to it.
+    /// Returns the length of the prefix. The longest prefix that contains an address is the closest
+    /// match.
     pub fn prefix_bits(&self) -> u8 {
         self.prefix_bits
     }
 
-    /// Whether all of `other` lies in this network.
+    /// Whether all addresses of `other` lie in this network.
     pub fn covers(&self, other: &Self) -> bool {
         self.prefix_bits <= other.prefix_bits && self.contains(other.base)
     }
@@ -310,7 +313,8 @@ impl FromStr for ServesPattern {
 }
 
 impl ServesPattern {
-    /// How well the pattern fits `host`, if it does. Names are not resolved.
+    /// Returns the closeness of the pattern to `host`. `None` if it does not match. Names are not
+    /// resolved.
     fn fit(&self, host: &Host) -> Option<Fit> {
         match (self, host) {
             (Self::Name(name), Host::Name(host)) => (name == host).then_some(Fit::Exact),
@@ -329,8 +333,9 @@ impl ServesPattern {
     }
 }
 
-/// The indices of the peers that serve `host`, best fit first and equals in the given order. A peer
-/// without patterns serves everything, with the poorest fit.
+/// Returns the indices of the peers with the closest match for `host`, in the given order.
+///
+/// A peer without patterns serves every host, with the least close match.
 pub fn choose<'a>(
     host: &Host,
     peers: impl IntoIterator<Item = Option<&'a [ServesPattern]>>,
@@ -354,7 +359,7 @@ pub fn choose<'a>(
 }
 
 impl AllowEntry {
-    /// The server that the entry names, unless it is of several.
+    /// Returns the server that the entry names. `None` if the entry covers several.
     pub fn server(&self) -> Option<Endpoint> {
         let host = match &self.what {
             AllowHost::Name(name) => Host::Name(name.clone()),
@@ -368,8 +373,9 @@ impl AllowEntry {
 impl FromStr for AllowEntry {
     type Err = TargetSyntaxError;
 
-    /// Reads `name:port`, `address:port`, `network:port`, `[v6]:port` and `[v6/64]:port`; without a
-    /// port it is 21, and in its place may stand a range such as `50000-50099`.
+    /// Parses `name:port`, `address:port`, `network:port`, `[v6]:port` and `[v6/64]:port`.
+    ///
+    /// The default port is 21. A range such as `50000-50099` may replace the port.
     fn from_str(text: &str) -> Result<Self, TargetSyntaxError> {
         let error = || TargetSyntaxError {
             text: text.to_owned(),
@@ -400,7 +406,8 @@ impl FromStr for AllowEntry {
     }
 }
 
-/// Whether a port stands at the end, as before the second half of a range: in `fd00::1` it is none.
+/// Whether a text ends in a port, as before the second half of a range. The text `fd00::1` has no
+/// port.
 fn ends_in_a_port(text: &str) -> bool {
     match text.strip_prefix('[') {
         Some(rest) => rest.contains("]:"),
@@ -409,8 +416,8 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Whether some entry permits `asked` by name, so that resolving it is of any use; an address
-    /// is always worth a check.
+    /// Whether the name in `asked` is worth resolving, since some entry may then permit it. An
+    /// address is always worth a check.
     pub fn may_resolve(&self, asked: &Endpoint) -> bool {
         match &asked.host {
             Host::Ip(_) => true,
@@ -421,7 +428,7 @@ impl AllowList {
         }
     }
 
-    /// Whether `asked` itself is listed, a name by an entry with that name. Nothing is resolved.
+    /// Whether `asked` itself is listed. A name needs an entry with that name, and is not resolved.
     pub fn lists(&self, asked: &Endpoint) -> bool {
         match asked.host {
             Host::Ip(ip) => self.check(asked, ip, false).is_ok(),
@@ -429,8 +436,8 @@ impl AllowList {
         }
     }
 
-    /// Whether `address`, which is `asked` or what it resolved to, may be dialled. `own` says that
-    /// the gateway itself listens there.
+    /// Checks whether `address` may be dialled for `asked`. `address` is `asked` itself, or its
+    /// name resolves to it. `own` is true if the gateway itself listens there.
     ///
     /// # Errors
     /// [`Denied`] with the reason.
@@ -476,8 +483,10 @@ impl AllowList {
     }
 }
 
-/// The special range that `ip` lies in. An entry lists such an address only when the entry lies in
-/// the range itself: `0.0.0.0/0` does not open loopback.
+/// Returns the special range that contains `ip`.
+///
+/// An entry lists such an address only if the entry lies in the range itself: `0.0.0.0/0` does not
+/// open loopback.
 fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
     SPECIAL.iter().find_map(|(kind, range)| {
         let range: Network = range.parse().expect("the table holds networks");
@@ -485,8 +494,9 @@ fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
     })
 }
 
-/// The kind of network inside of which `ip` leads, if it does: by itself, or through a translator that may stand on the
-/// way (NAT64, 6to4, Teredo).
+/// Returns the kind of the internal network that `ip` leads to. `None` for a public address.
+///
+/// The path may pass a translator (NAT64, 6to4, Teredo).
 fn internal(ip: IpAddr) -> Option<&'static str> {
     let of = |ip: IpAddr| {
         INTERNAL.iter().find_map(|(kind, range)| {
@@ -496,7 +506,7 @@ fn internal(ip: IpAddr) -> Option<&'static str> {
     };
     match ip {
         IpAddr::V6(v6) if v6.segments()[0] == SIX_TO_FOUR => {
-            // RFC 3056 section 2: the IPv4 address of its router stands behind the first 16 bits.
+            // RFC 3056 section 2: the IPv4 address of its router follows the first 16 bits.
             let embedded = ((u128::from(v6) >> 80) as u32).to_be_bytes().into();
             (special(embedded).is_some() || of(embedded).is_some()).then_some("6to4")
         }
@@ -504,8 +514,10 @@ fn internal(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Letters, digits, hyphens and underscores in labels of 1 to 63, and a last label that no resolver
-/// takes for a number.
+/// Whether a text is a DNS name.
+///
+/// Its labels have 1 to 63 letters, digits, hyphens and underscores. No resolver takes the last
+/// label for a number.
 fn is_name(text: &str) -> bool {
     let label_ok = |label: &str| {
         (1..=63).contains(&label.len())
@@ -574,7 +586,7 @@ const SIX_TO_FOUR: u16 = 0x2002;
 /// Longest DNS name in text form (RFC 1035 section 2.3.4, less the root's dot and lengths).
 const NAME_MAX: usize = 253;
 
-/// The port of a target that names none: FTP's.
+/// Default port of a target: FTP's.
 const PORT_DEFAULT: u16 = 21;
 
 #[cfg(test)]

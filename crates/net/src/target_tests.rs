@@ -185,7 +185,7 @@ fn a_name_does_not_open_internal_networks() {
         "64:ff9b:1::1",
         "2001:0:1::1",
         "::c0a8:101",
-        // 6to4 by 10.0.0.1, 127.0.0.1, 169.254.0.1, 192.168.0.1.
+        // Addresses of 6to4 for 10.0.0.1, 127.0.0.1, 169.254.0.1, 192.168.0.1.
         "2002:a00:1::1",
         "2002:7f00:1::",
         "2002:a9fe:1::",
@@ -203,7 +203,7 @@ fn a_name_does_not_open_internal_networks() {
             text.ends_with(&format!("add \"{entry}\" to allow")),
             "{text}"
         );
-        // What the text says to add is what opens it.
+        // The entry that the text recommends opens the address.
         let both = allow(&["ftp.example.com:21", &entry.to_string()]);
         assert_eq!(at(&both, address), Ok(()), "{address}");
     }

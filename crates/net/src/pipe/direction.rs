@@ -1,4 +1,4 @@
-//! One direction of a pipe: a bounded buffer with a writer, a reader, and an end.
+//! One direction of a pipe: a bounded buffer with a writer, a reader and an end.
 
 use std::{
     collections::VecDeque,
@@ -13,23 +13,23 @@ use tokio::{io::ReadBuf, sync::Notify};
 #[derive(Debug, Default)]
 pub(super) struct Direction {
     state: Mutex<State>,
-    /// Signals the end, a reset, the reader's close, and that all is read.
+    /// Signals the end, a reset, the close of the reading end, and an empty buffer.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes written and not read.
+    /// Written bytes that have not been read.
     unread: VecDeque<u8>,
-    /// The writer has written the last byte.
+    /// Whether the writer has written the last byte.
     is_finished: bool,
-    /// The reader has read the end.
+    /// Whether the reader has read the end.
     is_end_read: bool,
-    /// The reading end is closed.
+    /// Whether the reading end is closed.
     is_reader_closed: bool,
-    /// One of the ends has reset the connection.
+    /// Whether one of the ends has reset the connection.
     is_reset: bool,
-    /// Bytes were unread when the connection was closed or reset.
+    /// Whether bytes were unread when the connection was closed or reset.
     is_lossy: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -131,7 +131,7 @@ impl Direction {
         Poll::Ready(Ok(count))
     }
 
-    /// Ends the direction behind the bytes that are written.
+    /// Ends the direction after the written bytes.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] after a reset.
@@ -209,7 +209,7 @@ impl Direction {
     /// Waits until `find` returns a value.
     async fn when<T>(&self, find: impl Fn(&State) -> Option<T>) -> T {
         loop {
-            // It hears of changes from its creation on.
+            // The subscription covers all changes after its creation.
             let changed = self.changed.notified();
             if let Some(found) = find(&self.lock()) {
                 return found;
@@ -226,24 +226,24 @@ impl Direction {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change leaves the state whole.
+        // Each change keeps the state consistent, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Appends bytes for which there is room.
+    /// Appends the bytes that fit.
     fn push(&mut self, bytes: &[u8]) {
         let needed = self.unread.len() + bytes.len();
         if needed > self.unread.capacity() {
-            // It grows with what waits, up to the capacity, and keeps that size.
+            // The buffer grows with the unread bytes up to the capacity, and keeps its size.
             let capacity = needed.next_power_of_two().min(CAPACITY_BYTES);
             self.unread.reserve_exact(capacity - self.unread.len());
         }
         self.unread.extend(bytes);
     }
 
-    /// Drops what nobody will read.
+    /// Discards bytes that will never be read.
     fn discard(&mut self) {
         self.is_lossy |= !self.unread.is_empty();
         self.unread = VecDeque::new();
@@ -257,5 +257,5 @@ fn remember(slot: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Most unread bytes of one direction: one read of a data connection.
+/// Most unread bytes of one direction: the size of one read of a data connection.
 pub const CAPACITY_BYTES: usize = 256 * 1024;

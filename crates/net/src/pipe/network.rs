@@ -13,26 +13,26 @@ use super::Pipe;
 
 /// A loopback network within this process. Clones are the same network.
 ///
-/// Its addresses are 127.0.0.1 with ports of its own, which have nothing to do with those of the
-/// system.
+/// Its addresses are 127.0.0.1 with their own ports, which are independent of the system's ports.
 #[derive(Clone, Default)]
 pub struct PipeNetwork(Arc<Mutex<Ports>>);
 
 #[derive(Default)]
 struct Ports {
     listening: HashMap<u16, Arc<Queue>>,
-    /// Ports given so far; the next one follows from it.
+    /// Number of assigned ports, which determines the next port.
     given: u32,
 }
 
-/// Connections that a listener has not accepted. Locked only while the ports are.
+/// Connections that a listener has not accepted. Locked only while `ports` is locked.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<VecDeque<Pipe>>,
     arrived: Notify,
 }
 
-/// A listener in a [`PipeNetwork`]. Dropping it frees its address and resets what it has not accepted.
+/// A listener in a [`PipeNetwork`]. Dropping it frees its address and resets the connections that
+/// it has not accepted.
 pub struct PipeListener {
     network: PipeNetwork,
     at: SocketAddr,
@@ -40,7 +40,7 @@ pub struct PipeListener {
 }
 
 impl PipeNetwork {
-    /// Returns a network without listeners.
+    /// Creates a network without listeners.
     pub fn new() -> Self {
         Self::default()
     }
@@ -48,7 +48,7 @@ impl PipeNetwork {
     /// Listens at an unused port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if there is none.
+    /// [`io::ErrorKind::AddrInUse`] if no port is unused.
     pub fn listen(&self) -> io::Result<PipeListener> {
         let queue = Arc::<Queue>::default();
         let mut ports = self.lock();
@@ -71,7 +71,7 @@ impl PipeNetwork {
         if at.ip().to_canonical() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
             return Err(refused());
         }
-        // Held until the pipe is queued, so that no listener goes meanwhile.
+        // The lock is held until the pipe is queued, so that the listener stays.
         let mut ports = self.lock();
         let queue = ports.listening.get(&at.port()).ok_or_else(refused)?.clone();
         let mut waiting = queue.lock();
@@ -92,13 +92,13 @@ impl PipeNetwork {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ports> {
-        // Each change leaves the table whole.
+        // Each change keeps the table consistent, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ports {
-    /// Returns a port at which nothing listens, another one each time.
+    /// Returns a port without a listener, a different one each time.
     fn unused(&mut self) -> Option<u16> {
         let count = u32::from(u16::MAX - PORT_MIN) + 1;
         (0..count).find_map(|_| {
@@ -116,7 +116,7 @@ impl Queue {
 }
 
 impl PipeListener {
-    /// The next connection. Cancel safe.
+    /// Accepts the next connection. Cancel safe.
     pub async fn accept(&self) -> Pipe {
         loop {
             let next = self.queue.lock().pop_front();
@@ -127,17 +127,17 @@ impl PipeListener {
         }
     }
 
-    /// Whether a connection waits.
+    /// Whether a connection waits for acceptance.
     pub fn has_waiting(&self) -> bool {
         !self.queue.lock().is_empty()
     }
 
-    /// The address.
+    /// Returns the address of the listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.at
     }
 
-    /// The network of that address.
+    /// Returns the network of the listener.
     pub fn network(&self) -> &PipeNetwork {
         &self.network
     }
@@ -146,7 +146,7 @@ impl PipeListener {
 impl Drop for PipeListener {
     fn drop(&mut self) {
         self.network.lock().listening.remove(&self.at.port());
-        // None follows, since nothing finds the queue any more.
+        // No further connection follows, since the queue is out of the table.
         let waiting = std::mem::take(&mut *self.queue.lock());
         for pipe in waiting {
             pipe.mark_abort();
@@ -178,8 +178,8 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Most connections that wait at one listener: as many as a kernel's listener usually has.
+/// Most connections that wait at one listener, as for a usual kernel listener.
 const BACKLOG_MAX: usize = 128;
 
-/// FTP sessions refuse to connect to privileged ports.
+/// First port of pipes. FTP sessions refuse to connect to privileged ports.
 const PORT_MIN: u16 = 1024;

@@ -312,13 +312,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// The byte at an offset of what each end writes.
+/// Returns the byte at an offset of the data that each end writes.
 fn byte(offset: usize) -> u8 {
     (offset.wrapping_mul(2_654_435_761) >> 16) as u8
 }
 
-/// Takes the steps, then ends its direction and reads to the other's end. Returns the bytes written
-/// and read.
+/// Performs the steps, then ends its direction and reads to the other's end. Returns the bytes
+/// written and read.
 async fn play(pipe: Pipe, steps: Vec<Step>) -> (usize, Vec<u8>) {
     let (mut reader, mut writer) = tokio::io::split(pipe);
     let (reads, writes): (Vec<_>, Vec<_>) = steps

@@ -1,12 +1,13 @@
 //! TLS towards clients: the gateway's certificate, and sessions that data connections resume.
 //!
 //! A client offers the ticket of its control connection on each data connection. Some clients take
-//! a full handshake there for an attack (FileZilla). The tickets are therefore stateless, and a
-//! ticket can be used any number of times. Each FTP session has tickets of its own, so a data connection that
-//! resumes is known to be that of the session's client, whatever address it comes from: others behind the
-//! same address translation cannot take it. The gateway sends no tickets on data connections: a
-//! client that only writes never reads them, and a socket that is closed with unread bytes destroys
-//! what it wrote before.
+//! a full handshake there for an attack (FileZilla). The tickets are therefore stateless, and can
+//! be used any number of times.
+//!
+//! Each FTP session has its own tickets, so a data connection that resumes belongs to the session's
+//! client, from any address. Other clients behind the same address translation cannot take the
+//! connection over. The gateway sends no tickets on data connections. A client that only writes
+//! never reads them, and closing a socket with unread bytes destroys the bytes written before.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -37,7 +38,8 @@ use super::{
 };
 use crate::Connection;
 
-/// Takes TLS handshakes from clients, for one front door or, made by [`Acceptor::for_session`], for one session.
+/// Acceptor of TLS handshakes from clients, for one listener. [`Acceptor::for_session`] makes one
+/// for a session.
 #[derive(Debug)]
 pub struct Acceptor {
     current: Arc<Current>,
@@ -46,29 +48,32 @@ pub struct Acceptor {
     must_resume: bool,
 }
 
-/// A front door whose TLS cannot work.
+/// Reason why the TLS of a listener cannot work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptorError {
-    /// There is no usable certificate.
+    /// The certificate is unusable.
     #[error(transparent)]
     Certificate(#[from] CertError),
-    /// The certificates by which clients are verified cannot be used.
+    /// The certificates that verify clients are unusable.
     #[error("client_roots_file: {0}")]
     ClientRoots(#[from] RootsError),
 }
 
-/// For one kind of connection.
+/// Configurations for one kind of connection.
 #[derive(Debug)]
 struct Configs {
     versions: Alpn,
-    /// For clients that can do with TLS 1.2, where data connections must resume: its session can be resumed any
-    /// number of times. OpenSSL's clients use a ticket of TLS 1.3 once, and can be given no further ones on data
-    /// connections; curl would stop after as many files as it has tickets.
+    /// Configuration for clients that support TLS 1.2, if data connections must resume. A TLS 1.2
+    /// session can be resumed any number of times.
+    ///
+    /// OpenSSL's clients use a ticket of TLS 1.3 once, and data connections cannot supply new ones.
+    /// The number of tickets would bound the files that curl can fetch.
     tls12: Option<Alpn>,
 }
 
-/// Clients that offer `ftp` get it, others must not be refused for what they offer.
+/// Configurations with and without ALPN. A client that offers `ftp` gets it. A client with other
+/// offers must not be refused.
 #[derive(Debug)]
 struct Alpn {
     ftp: Arc<ServerConfig>,
@@ -76,10 +81,10 @@ struct Alpn {
 }
 
 impl Acceptor {
-    /// Reads the certificate, or makes it, if it is self-signed and missing.
+    /// Loads the certificate, or creates it if it is self-signed and missing.
     ///
     /// # Errors
-    /// [`AcceptorError`] if there is no usable certificate, or nothing to verify clients by.
+    /// [`AcceptorError`] if the certificate or the roots for clients are unusable.
     pub fn new(source: CertSource, rules: &Rules) -> Result<Self, AcceptorError> {
         let current = Arc::new(Current::new(source)?);
         let clients = match &rules.client_roots {
@@ -96,7 +101,8 @@ impl Acceptor {
         Ok(acceptor.for_session())
     }
 
-    /// The same with tickets of its own: what it takes resumes nothing of before, and nothing else resumes it.
+    /// Returns an acceptor with its own tickets. Sessions of other acceptors cannot be resumed
+    /// there, and the reverse.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let tickets: Arc<dyn ProducesTickets> = Arc::new(SessionTickets::new());
@@ -104,7 +110,8 @@ impl Acceptor {
         let with_own = |config: &Arc<ServerConfig>| {
             let mut config = ServerConfig::clone(config);
             config.ticketer = tickets.clone();
-            // For TLS 1.2 clients that know no tickets; sessions stay in it when they are resumed.
+            // TLS 1.2 clients without tickets use this cache. Sessions stay in it when they are
+            // resumed.
             config.session_storage = sessions.clone();
             Arc::new(config)
         };
@@ -124,13 +131,18 @@ impl Acceptor {
         }
     }
 
-    /// Takes the handshake of a client from which nothing has been read yet. On a data connection
-    /// the client may take its time to begin: it often waits for the server's first reply.
+    /// Performs the handshake with a client. No byte may have been read from it before.
+    ///
+    /// A client may begin late on a data connection, since it often waits for the server's first
+    /// reply.
     ///
     /// # Errors
-    /// Those of the connection; `TimedOut` if the client is too slow; `InvalidData` if what it sends
-    /// is no TLS, or it does not want the certificate; `PermissionDenied` if a data connection does not resume the
-    /// session of the control connection, and must.
+    /// The error of the connection, or one of these:
+    ///
+    /// - `TimedOut` if the client is too slow,
+    /// - `InvalidData` if the client sends other bytes than TLS, or rejects the certificate,
+    /// - `PermissionDenied` if a data connection must resume the control connection's session, and
+    ///   does not.
     pub async fn accept(&self, connection: impl Into<Connection>, kind: Kind) -> io::Result<Leg> {
         let connection = connection.into();
         let configs = match kind {
@@ -160,13 +172,15 @@ impl Acceptor {
         Ok(leg)
     }
 
-    /// Reads the certificate again, whether or not its files seem to have changed; each control
-    /// connection looks for that by itself. A broken one is warned of, and the old one stays.
+    /// Loads the certificate again, even if its files seem unchanged. An unusable one is logged,
+    /// and the old one stays in use.
+    ///
+    /// Each control connection checks for changed files by itself.
     pub fn reload(&self) {
         self.current.reload();
     }
 
-    /// The fingerprint of the certificate in use.
+    /// Returns the fingerprint of the certificate in use.
     pub fn fingerprint(&self) -> Fingerprint {
         self.current.fingerprint()
     }
@@ -256,15 +270,15 @@ fn explained(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{message}: {error}"))
 }
 
-/// Tickets after a full handshake: one, and one more for clients that use each only once.
+/// Tickets after a full handshake: one, and another for clients that use each only once.
 const CONTROL_TICKETS: usize = 2;
 
-/// Sessions of one TLS 1.2 client that knows no tickets: its control connection has one.
+/// Most sessions of one TLS 1.2 client without tickets. Its control connection has one.
 const SESSIONS_MAX: usize = 4;
 
-/// Time for a client to begin TLS on a data connection: that of a server to fetch a file from tape.
-/// Whoever waits for the session ends it earlier.
+/// Timeout for a client to begin TLS on a data connection: as long as a server may need to fetch a
+/// file from tape. The owner of the session may end it earlier.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(600);
 
-/// ALPN of FTP (RFC 7301 registry). `x-filezilla-ftp` would promise FileZilla's own rules.
+/// ALPN of FTP (RFC 7301 registry). `x-filezilla-ftp` would imply FileZilla's own rules.
 const ALPN_FTP: &[u8] = b"ftp";

@@ -15,14 +15,14 @@ use rustls::{
 
 use super::provider;
 
-/// Where a certificate and its key are.
+/// Location of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertSource {
-    /// The certificate, and behind it those that lead to a root.
+    /// File with the certificate, followed by the chain to a root.
     pub cert_file: PathBuf,
-    /// The unencrypted private key, which nobody but its owner may read.
+    /// File with the unencrypted private key, which only its owner may read.
     pub key_file: PathBuf,
-    /// The gateway makes both files itself if there are none.
+    /// Whether the gateway creates both files if they are missing.
     pub self_signed: bool,
 }
 
@@ -38,7 +38,7 @@ pub enum CertError {
         /// Error of the system call.
         source: io::Error,
     },
-    /// The file holds no certificate, or a broken one.
+    /// The file contains no valid certificate.
     #[error("{path}: expected certificates in PEM: {why}")]
     NotACertificate {
         /// The file.
@@ -46,7 +46,7 @@ pub enum CertError {
         /// The reason.
         why: String,
     },
-    /// The file holds no private key, or one of no use.
+    /// The file contains no usable private key.
     #[error("{path}: expected an unencrypted private key in PEM: {why}")]
     NotAKey {
         /// The file.
@@ -54,7 +54,7 @@ pub enum CertError {
         /// The reason.
         why: String,
     },
-    /// Others can read the key, or the group can write it.
+    /// Other users can read the key, or the group can write it.
     #[error(
         "{path}: others can use this key (mode {mode:04o}), expected at most 0640: chmod 640 {path}"
     )]
@@ -64,7 +64,7 @@ pub enum CertError {
         /// Its permissions.
         mode: u32,
     },
-    /// Each is well, but not with the other.
+    /// The certificate and the key do not match.
     #[error("{key_file}: this key does not fit the certificate in {cert_file}")]
     Mismatch {
         /// The file with the certificate.
@@ -75,7 +75,7 @@ pub enum CertError {
 }
 
 impl CertSource {
-    /// Checks that both files can be used.
+    /// Checks that both files are usable.
     ///
     /// # Errors
     /// [`CertError`] names the unusable file.
@@ -83,11 +83,11 @@ impl CertSource {
         self.load().map(drop)
     }
 
-    /// Reads both files.
+    /// Loads both files.
     ///
     /// # Errors
-    /// [`CertError`] names the unusable file. An expired certificate is no error: clients judge
-    /// that.
+    /// [`CertError`] names the unusable file. An expired certificate is not an error, since clients
+    /// check the expiry.
     pub(super) fn load(&self) -> Result<Arc<CertifiedKey>, CertError> {
         let chain = certificates(&self.cert_file)?;
         let not_a_key = |why: String| CertError::NotAKey {
@@ -115,7 +115,7 @@ impl CertSource {
 }
 
 impl CertSource {
-    /// Refuses a key that others can read. A group may, as Debian's `ssl-cert` does.
+    /// Refuses a key that other users can read. A group may read it, as with Debian's `ssl-cert`.
     fn check_mode(&self) -> Result<(), CertError> {
         let path = &self.key_file;
         let metadata = fs::metadata(path).map_err(|source| CertError::Io {
@@ -132,7 +132,7 @@ impl CertSource {
 }
 
 impl CertError {
-    /// The unusable file.
+    /// Returns the unusable file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Io { path, .. }
@@ -144,7 +144,7 @@ impl CertError {
     }
 }
 
-/// The certificates in a PEM file, at least one.
+/// Loads the certificates in a PEM file, at least one.
 ///
 /// # Errors
 /// [`CertError::Io`] or [`CertError::NotACertificate`].

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::Connection;
 
-/// Makes TLS handshakes with one server, for one FTP session. Data connections offer the session of
-/// the control connection.
+/// Maker of TLS handshakes with one server, for one FTP session. Data connections offer the session
+/// of the control connection.
 #[derive(Debug, Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
@@ -39,7 +39,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// For TLS 1.3 and 1.2. The first for the system's roots reads them from files.
+    /// Creates a connector for TLS 1.3 and 1.2. The first use of the system's roots reads them from
+    /// files.
     ///
     /// # Errors
     /// [`RootsError`] if there are no roots to verify the server by.
@@ -47,11 +48,13 @@ impl Connector {
         Self::for_versions(tls, BOTH)
     }
 
-    /// For TLS 1.2 only, whose session can be offered any number of times. A TLS 1.3 ticket can be
-    /// offered once, and ProFTPD, which insists on resumption, sends none to follow the first two.
+    /// Creates a connector for TLS 1.2 only, whose session can be offered any number of times.
+    ///
+    /// A TLS 1.3 ticket can be offered once. ProFTPD insists on resumption, and sends no tickets
+    /// after the first two.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn new_tls12(tls: &ServerTls) -> Result<Self, RootsError> {
         Self::for_versions(tls, ONLY_TLS12)
     }
@@ -62,8 +65,9 @@ impl Connector {
         Ok(Self::with_versions(verifier, by_roots, versions))
     }
 
-    /// One for TLS 1.3 too, if this one has offered only TLS 1.2 and `error` may mean that the server has nothing
-    /// to do with that: no such version, or no suite in it, or no answer but the end of the connection.
+    /// Returns a connector for TLS 1.3, too, if `error` may result from an offer of TLS 1.2 alone.
+    ///
+    /// The server may lack the version or its suites, or end the connection without an answer.
     pub fn in_place_of_tls12(&self, error: &io::Error) -> Option<Self> {
         let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
         let lacks_version = matches!(
@@ -97,14 +101,18 @@ impl Connector {
         }
     }
 
-    /// Makes the handshake with the server that the target names `server_name`, an IP address in
-    /// brackets or without. All connections of a session are given the same name. On a data
-    /// connection servers answer only once they have announced the transfer.
+    /// Performs the handshake with the server. `server_name` is the server in the target, an IP
+    /// address with or without brackets.
+    ///
+    /// All connections of a session must use the same name. On a data connection servers answer
+    /// only after they have announced the transfer.
     ///
     /// # Errors
-    /// Those of the connection; `TimedOut` if the server is too slow; `InvalidData` with a
-    /// [`Distrust`] if its certificate is not accepted; `InvalidInput` if no certificate can be for
-    /// such a name.
+    /// The error of the connection, or one of these:
+    ///
+    /// - `TimedOut` if the server is too slow,
+    /// - `InvalidData` with a [`Distrust`] if the server's certificate is not accepted,
+    /// - `InvalidInput` if a certificate cannot contain such a name.
     pub async fn connect(
         &self,
         connection: impl Into<Connection>,
@@ -132,7 +140,8 @@ impl Connector {
         Ok(leg)
     }
 
-    /// Without roots the name decides nothing, so one that fits in no certificate is left out.
+    /// Converts a server name. Verification without roots ignores the name, so an invalid one is
+    /// left out.
     fn name(&self, text: &str) -> io::Result<ServerName<'static>> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         match ServerName::try_from(bare.unwrap_or(text)) {
@@ -147,13 +156,13 @@ impl Connector {
     }
 }
 
-/// The server has ended the connection where its first word was due.
+/// Error for a server that ends the connection instead of sending its first message.
 #[derive(Debug, thiserror::Error)]
 #[error("the server closes the connection instead of answering: {0}")]
 struct Unanswered(io::Error);
 
-/// Unwraps a [`Distrust`] from the TLS library's error, and recognises a connection that ended
-/// without an answer.
+/// Unwraps a [`Distrust`] from the TLS library's error, and detects a connection that ended without
+/// an answer.
 fn explained(error: io::Error, has_answered: bool) -> io::Error {
     let is_end = matches!(
         error.kind(),

@@ -1,5 +1,5 @@
-//! The certificate in use. It is read again after its files have changed; unusable new files leave
-//! the old certificate in use.
+//! The certificate in use. Changed files are loaded again. If new files are unusable, the old
+//! certificate stays in use.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{
     self_signed,
 };
 
-/// The certificate that clients get now.
+/// The certificate that clients get at present.
 #[derive(Debug)]
 pub(super) struct Current {
     source: CertSource,
@@ -33,7 +33,7 @@ struct State {
     stamps: [Stamp; 2],
 }
 
-/// Tells one state of a file from another.
+/// Stamp that distinguishes two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -43,7 +43,7 @@ struct Stamp {
 }
 
 impl Current {
-    /// Reads the files of `source`, which are made if it is self-signed and they are missing.
+    /// Loads the files of `source`. Missing files of a self-signed certificate are created.
     ///
     /// # Errors
     /// [`CertError`] if the first certificate is unusable.
@@ -59,16 +59,16 @@ impl Current {
         Ok(Self { source, state })
     }
 
-    /// Reads the files again if they have changed since the last time.
+    /// Loads the files again if they have changed since the last time.
     pub(super) fn refresh(&self) {
         if stamps(&self.source) != self.read(|state| state.stamps) {
             self.reload();
         }
     }
 
-    /// Reads the files again.
+    /// Loads the files again.
     pub(super) fn reload(&self) {
-        // Before the contents: a change in between leads to another read.
+        // The stamps are read before the contents: a change in between leads to another load.
         let stamps = stamps(&self.source);
         let loaded = self.source.load();
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +110,7 @@ fn stamps(source: &CertSource) -> [Stamp; 2] {
     [stamp(&source.cert_file), stamp(&source.key_file)]
 }
 
-/// Zeros for a file that is not there.
+/// Returns the stamp of a file. Zeros for a missing file.
 fn stamp(path: &Path) -> Stamp {
     let metadata = fs::metadata(path).ok();
     let of = |what: fn(&fs::Metadata) -> i64| metadata.as_ref().map_or(0, what);

@@ -1,11 +1,12 @@
-//! Why a server's certificate is not accepted, in text that tells an operator what to do.
+//! Reasons why a server's certificate is not accepted, in text that states the next step of an
+//! operator.
 
 use jiff::Timestamp;
 use rustls::{CertificateError, Error};
 
 use super::fingerprint::Fingerprint;
 
-/// Seconds since 1970 as `2024-02-29T12:00:00Z`.
+/// Formats seconds since 1970 as `2024-02-29T12:00:00Z`.
 fn utc(unix_s: u64) -> String {
     let time = i64::try_from(unix_s)
         .ok()
@@ -13,16 +14,16 @@ fn utc(unix_s: u64) -> String {
     format!("{:.0}", time.unwrap_or(Timestamp::MAX))
 }
 
-/// Why a server's certificate is not accepted.
+/// Reason why a server's certificate is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// No root vouches for the certificate.
+    /// No root has issued the certificate.
     #[error("the server's certificate is not trusted: {why}; its fingerprint is {fingerprint}")]
     Untrusted {
         /// The verifier's reason.
         why: String,
-        /// A pin for the configuration, once somebody has compared it with the server's
+        /// A pin for the configuration, once an operator has compared it with the server's
         /// fingerprint.
         fingerprint: Fingerprint,
     },
@@ -32,10 +33,10 @@ pub enum Distrust {
         /// End of its validity, in UTC.
         not_after: String,
     },
-    /// It is of the future, or our clock is of the past.
+    /// The certificate is not valid yet, or our clock is slow.
     #[error("the server's certificate is not trusted: it is valid only from {not_before}")]
     NotYetValid {
-        /// Begin of its validity, in UTC.
+        /// Start of its validity, in UTC.
         not_before: String,
     },
     /// The certificate has other names.
@@ -46,10 +47,10 @@ pub enum Distrust {
     Name {
         /// The names in the certificate.
         presented: String,
-        /// The server as the target names it.
+        /// The server's name in the target.
         expected: String,
     },
-    /// It is another one than the configuration says.
+    /// The certificate differs from the configured pin.
     #[error("the server's certificate is not trusted: pin differs: got {got}, expected {expected}")]
     Pin {
         /// The fingerprint of the server's certificate.
@@ -60,7 +61,7 @@ pub enum Distrust {
 }
 
 impl Distrust {
-    /// The result of a failed verification by roots, for the certificate of `fingerprint`.
+    /// Converts a failed verification by roots, for the certificate with `fingerprint`.
     pub(super) fn of(error: &Error, fingerprint: Fingerprint) -> Self {
         let why = match error {
             Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
@@ -95,12 +96,12 @@ impl Distrust {
         Self::Untrusted { why, fingerprint }
     }
 
-    /// Through the TLS library, which carries it as an error of its own.
+    /// Wraps the reason in an error of the TLS library.
     pub(super) fn carried(self) -> Error {
         CertificateError::Other(rustls::OtherError(std::sync::Arc::new(self))).into()
     }
 
-    /// Reads the form that [`carried`](Self::carried) wrote.
+    /// Unwraps the reason that [`carried`](Self::carried) wrapped.
     pub(super) fn delivered(error: &Error) -> Option<&Self> {
         match error {
             Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(inner))) => {
@@ -111,7 +112,7 @@ impl Distrust {
     }
 }
 
-/// A name in a certificate without its type, which the TLS library writes around it: `DnsName("a.b")`.
+/// Returns a name in a certificate without the type that the TLS library adds: `DnsName("a.b")`.
 fn bare(presented: &str) -> &str {
     let inner = presented
         .split_once('(')

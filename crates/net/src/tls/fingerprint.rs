@@ -5,17 +5,18 @@ use std::{fmt, str::FromStr};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 
-/// SHA-256 of a certificate's DER. Its text form is hex in pairs: `AB:01:…`; read without colons, too.
+/// SHA-256 of a certificate's DER. The text form is hex in pairs: `AB:01:…`. The parser also
+/// accepts it without colons.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// A text that is no fingerprint.
+/// A text that is not a fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected the SHA-256 fingerprint of a certificate: 64 hex digits, with or without colons")]
 pub struct FingerprintError;
 
 impl Fingerprint {
-    /// The fingerprint of `certificate`.
+    /// Computes the fingerprint of `certificate`.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let digest = digest(&SHA256, certificate);
         Self(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))

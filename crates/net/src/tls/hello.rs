@@ -1,4 +1,4 @@
-//! The versions in a client's first message, which the TLS library does not tell.
+//! The versions in a client's first message, which the TLS library does not report.
 
 use std::{io, time::Duration};
 
@@ -6,10 +6,11 @@ use tokio::time::sleep;
 
 use crate::Connection;
 
-/// Whether a client that has begun TLS would take TLS 1.2. Nothing is read: the bytes stay for the handshake.
+/// Whether a client that has begun TLS would accept TLS 1.2. The bytes stay unread for the
+/// handshake.
 ///
 /// # Errors
-/// Those of the connection.
+/// The error of the connection.
 pub(super) async fn offers_tls12(connection: &Connection) -> io::Result<bool> {
     let mut bytes = vec![0; RECORD_MAX_BYTES];
     for _ in 0..PAUSES_MAX {
@@ -20,7 +21,7 @@ pub(super) async fn offers_tls12(connection: &Connection) -> io::Result<bool> {
         }
         sleep(PAUSE).await;
     }
-    // What does not come is for the handshake to judge.
+    // The handshake reports an incomplete message.
     Ok(false)
 }
 
@@ -34,7 +35,7 @@ fn is_whole(record: &[u8]) -> bool {
     }
 }
 
-/// The versions in a whole first message (RFC 8446 section 4.1.2).
+/// Returns the versions in a complete first message (RFC 8446 section 4.1.2).
 fn versions(record: &[u8]) -> Option<Vec<u16>> {
     let [HANDSHAKE, _, _, _, _, CLIENT_HELLO, _, _, _, body @ ..] = record else {
         return None;
@@ -56,11 +57,11 @@ fn versions(record: &[u8]) -> Option<Vec<u16>> {
         }
         extensions = rest;
     }
-    // Without the list it is TLS 1.2 at most.
+    // A client without the list supports TLS 1.2 at most.
     Some(vec![TLS12])
 }
 
-/// Content behind a length of so many bytes, and what follows.
+/// Splits content after a length of `length_bytes` bytes from the bytes that follow.
 fn vector(bytes: &[u8], length_bytes: usize) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_at_checked(length_bytes)?;
     let length = length
@@ -75,11 +76,11 @@ const VERSION_AND_RANDOM_BYTES: usize = 34;
 const SUPPORTED_VERSIONS: u16 = 43;
 const TLS12: u16 = 0x0303;
 
-/// The longest record of TLS, with its header.
+/// Longest record of TLS, with its header.
 const RECORD_MAX_BYTES: usize = 5 + (1 << 14);
 
-/// How soon the rest of a first message is seen that came in parts, and how often it is looked for: 5 s, which a few
-/// lost packets take.
+/// Pause between checks for the rest of a partial first message, and number of checks. Together
+/// they take 5 s, enough for a few lost packets.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 250;
 

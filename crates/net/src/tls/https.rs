@@ -1,8 +1,9 @@
-//! TLS with browsers: with the gateway's certificate, and asking for theirs.
+//! TLS with browsers: with the gateway's certificate, and a request for the client's.
 //!
-//! Nobody has to have a certificate, and any is taken whose key the client has: of a handshake that fails, a browser tells
-//! its user next to nothing. Whether it is a good one says [`judge`], and whoever lets somebody in for it asks again at each
-//! request, since certificates expire and roots change. For the same reason no session is resumed.
+//! A client certificate is optional, and any certificate is accepted in the handshake if the client
+//! has its key. A browser shows its user next to no reason for a failed handshake. [`judge`] checks
+//! the certificate at each request, since certificates expire and roots change. Sessions are not
+//! resumed for the same reason.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -26,26 +27,27 @@ use super::{
     too_slow,
 };
 
-/// Takes TLS handshakes from browsers.
+/// Acceptor of TLS handshakes from browsers.
 #[derive(Debug)]
 pub struct HttpsAcceptor {
     current: Arc<Current>,
 }
 
 impl HttpsAcceptor {
-    /// Reads the certificate, or makes it, if it is self-signed and missing.
+    /// Loads the certificate, or creates it if it is self-signed and missing.
     ///
     /// # Errors
-    /// [`CertError`] if there is no usable certificate.
+    /// [`CertError`] if the certificate is unusable.
     pub fn new(source: CertSource) -> Result<Self, CertError> {
         let current = Arc::new(Current::new(source)?);
         Ok(Self { current })
     }
 
-    /// Takes the handshake of a client, which is asked for a certificate if there are `roots` to judge it by.
+    /// Performs the handshake with a client. Requests a certificate if `roots` is not empty.
     ///
     /// # Errors
-    /// Those of the connection; `TimedOut` if the client is too slow; `InvalidData` if what it sends is no TLS.
+    /// The error of the connection. `TimedOut` if the client is too slow. `InvalidData` if the
+    /// client sends other bytes than TLS.
     pub async fn accept(
         &self,
         tcp: TcpStream,
@@ -59,7 +61,7 @@ impl HttpsAcceptor {
         let config = self.config(roots).map_err(io::Error::other)?;
         let handshake = async {
             let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp.into()));
-            // Nobody is asked anything before the first message.
+            // The browser asks its user only after the first message.
             let start = timeout(HANDSHAKE_PATIENCE, start).await;
             start.map_err(|_| too_slow())??.into_stream(config).await
         };
@@ -84,10 +86,10 @@ impl HttpsAcceptor {
     }
 }
 
-/// Judges what a client has shown, its own certificate first, by these roots.
+/// Verifies a client's certificates by these roots, its own certificate first.
 ///
 /// # Errors
-/// Why it is not good now.
+/// The reason why the certificate is not valid now.
 pub fn judge(
     shown: &[CertificateDer<'static>],
     roots: &[CertificateDer<'static>],
@@ -98,7 +100,7 @@ pub fn judge(
         .map(drop)
 }
 
-/// Time for a handshake in which a browser asks its user which certificate to show.
+/// Timeout of a handshake in which a browser asks its user for a certificate.
 const CHOICE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// ALPN of HTTP/1.1 (RFC 7301 section 6).
@@ -126,7 +128,7 @@ mod tests {
         let acceptor = acceptor.expect("a certificate");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("a bound socket");
-        // Nothing, and the head of a ClientHello of 512 bytes.
+        // No bytes, and the start of a ClientHello of 512 bytes.
         for said in [&[][..], &[22, 3, 1, 2, 0, 1]] {
             let (client, served) = tokio::join!(TcpStream::connect(at), listener.accept());
             let mut client = client.expect("the listener accepts");

@@ -1,8 +1,8 @@
 //! One leg of a relayed connection: TCP or a pipe, plain or under TLS.
 //!
-//! TCP has one kind of end; TLS has two. Only the peer can send a close_notify, but anybody on the
-//! path can send a FIN without one. Both read as the end of the data; [`Leg`] remembers which one
-//! it was. A leg ends its own direction with close_notify, unless it is dropped.
+//! TCP has one kind of end, and TLS has two. Only the peer can send a close_notify, but any host on
+//! the path can send a FIN without one. Both read as the end of the data, and [`Leg`] records the
+//! kind. A leg ends its own direction with close_notify, unless it is dropped.
 
 use std::{
     io::{self, IoSlice},
@@ -23,8 +23,8 @@ use crate::Connection;
 
 /// A connection, plain or under TLS.
 ///
-/// Under TLS, written bytes are on their way only after a flush. `shutdown` sends close_notify, if
-/// there is TLS, and the FIN. Dropping a leg closes the socket and sends no close_notify.
+/// Under TLS, written bytes are sent only by a flush. `shutdown` sends close_notify under TLS, and
+/// the FIN. Dropping a leg closes the socket without close_notify.
 #[derive(Debug)]
 pub struct Leg(Arc<Shared>);
 
@@ -44,12 +44,12 @@ struct Shared {
 }
 
 impl Leg {
-    /// A connection without TLS.
+    /// Creates a leg without TLS.
     pub fn plain(connection: impl Into<Connection>) -> Self {
         Self::new(Tcp::new(connection.into()), None)
     }
 
-    /// A connection whose handshake is complete.
+    /// Creates a leg with a complete handshake.
     pub(super) fn tls(stream: impl Into<TlsStream<Tcp>>) -> Self {
         let stream = stream.into();
         Self::new(stream.get_ref().0.clone(), Some(stream))
@@ -63,30 +63,31 @@ impl Leg {
         }))
     }
 
-    /// The connection, for its options and addresses. Under TLS its bytes are not to be touched.
+    /// Returns the connection, for its options and addresses. Under TLS its bytes must not be read
+    /// or written.
     pub fn connection(&self) -> &Connection {
         self.0.tcp.connection()
     }
 
-    /// The connection of a leg that has no TLS and no halves.
+    /// Returns the connection of a leg without TLS and without halves.
     pub fn into_plain(self) -> Option<Connection> {
         Arc::into_inner(self.0)
             .filter(|shared| shared.tls.is_none())
             .and_then(|shared| shared.tcp.into_connection())
     }
 
-    /// Whether there is TLS.
+    /// Whether the leg has TLS.
     pub fn is_tls(&self) -> bool {
         self.0.tls.is_some()
     }
 
-    /// Whether the TLS session is that of an earlier connection.
+    /// Whether the TLS session is resumed from an earlier connection.
     pub fn is_resumed(&self) -> bool {
         let kind = self.lock().and_then(|tls| tls.get_ref().1.handshake_kind());
         kind == Some(HandshakeKind::Resumed)
     }
 
-    /// Whether there is TLS 1.3.
+    /// Whether the leg has TLS 1.3.
     pub fn is_tls13(&self) -> bool {
         let version = self
             .lock()
@@ -94,7 +95,7 @@ impl Leg {
         version == Some(ProtocolVersion::TLSv1_3)
     }
 
-    /// The certificates that the peer has shown, its own first.
+    /// Returns the certificates that the peer has presented, its own first.
     pub fn shown(&self) -> Vec<CertificateDer<'static>> {
         let tls = self.lock();
         let shown = tls
@@ -103,19 +104,21 @@ impl Leg {
         shown.unwrap_or_default().to_vec()
     }
 
-    /// Whether the data has ended with a FIN that no close_notify went ahead of: what came may be
-    /// less than what the peer sent. Never true of a plain connection.
+    /// Whether the data has ended with a FIN without a close_notify. Data of the peer may then be
+    /// missing.
+    ///
+    /// Always false without TLS.
     pub fn closed_without_notify(&self) -> bool {
         self.0.closed_without_notify.load(Ordering::Relaxed)
     }
 
-    /// Two halves for two tasks. The socket is closed when both are dropped.
+    /// Splits the leg into two halves for two tasks. The socket is closed when both are dropped.
     pub fn into_split(self) -> (Reader, Writer) {
         (Reader(Self(self.0.clone())), Writer(self))
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, TlsStream<Tcp>>> {
-        // A panic elsewhere leaves the TLS state whole.
+        // A panic in another task keeps the TLS state consistent.
         let tls = self.0.tls.as_ref()?;
         Some(tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -156,19 +159,19 @@ impl Leg {
 }
 
 impl Reader {
-    /// The whole leg.
+    /// Returns the leg of both halves.
     pub fn leg(&self) -> &Leg {
         &self.0
     }
 }
 
 impl Writer {
-    /// The whole leg.
+    /// Returns the leg of both halves.
     pub fn leg(&self) -> &Leg {
         &self.0
     }
 
-    /// The whole leg again, once the reading half is gone.
+    /// Returns the leg, after the reading half was dropped.
     pub fn into_leg(self) -> Leg {
         self.0
     }

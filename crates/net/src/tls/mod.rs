@@ -1,9 +1,9 @@
-//! TLS on the legs of FTP: with the gateway's certificate towards clients, with verification
-//! towards servers. And TLS with the browsers of the dashboard.
+//! TLS on the legs of FTP, and with browsers of the dashboard.
 //!
-//! A connection goes in and a [`Leg`] comes out. A leg is read and written like the connection
-//! itself, and distinguishes the two ends of TLS. The session decides when TLS begins, and what
-//! follows from its end. The link has its own TLS: `link::handshake`.
+//! The gateway presents its certificate to clients, and verifies the certificates of servers. In: a
+//! connection. Out: a [`Leg`], which is read and written like the connection itself. It
+//! distinguishes the two ends of TLS. The session decides when TLS begins, and handles its end. The
+//! link has its own TLS: `link::handshake`.
 
 mod acceptor;
 mod certificate;
@@ -40,7 +40,7 @@ pub use roots::{read as read_roots, read_cas};
 pub use rules::{Rules, Version};
 pub use server_tls::{ENCODED_MAX, Mode, ServerTls, Verify};
 
-/// The purpose of a connection.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Commands and replies. Data connections resume its TLS session.
@@ -58,6 +58,6 @@ fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Time for a handshake: a dozen round trips of a bad path and a busy peer, and shorter than
-/// FileZilla's and curl's patience with a connection.
+/// Timeout of a handshake: a dozen round trips of a bad path and a busy peer. FileZilla and curl
+/// wait longer for a connection.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(20);

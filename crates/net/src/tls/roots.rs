@@ -1,4 +1,4 @@
-//! Root certificates, by which certificates of servers and clients are verified.
+//! Root certificates that verify the certificates of servers and clients.
 
 use std::{
     path::Path,
@@ -17,14 +17,14 @@ use super::{
     short_chain::ShortChains,
 };
 
-/// There is nothing to judge a certificate by.
+/// Reason why roots are unusable.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootsError {
-    /// There are no roots at all.
+    /// No roots exist.
     #[error("there are no root certificates to verify the server by")]
     None,
-    /// The system has none that can be read.
+    /// The system's roots cannot be read.
     #[error("the system's root certificates cannot be read: {0}")]
     System(String),
     /// A given certificate cannot be a root.
@@ -32,7 +32,7 @@ pub enum RootsError {
     Unusable(rustls::Error),
 }
 
-/// The roots in a PEM file: at least one, and each of use.
+/// Loads the roots in a PEM file: at least one, and each usable.
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
@@ -47,8 +47,10 @@ pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> {
     }
 }
 
-/// The same, for clients: each is that of a CA. By one that is of somebody, that somebody could let in others, and would not
-/// be let in.
+/// Loads the roots in a PEM file for verifying clients. Each must be a CA.
+///
+/// The owner of another certificate could sign certificates for other people, and could not log in
+/// with it.
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.
@@ -67,7 +69,7 @@ pub fn read_cas(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError> 
     Ok(roots)
 }
 
-/// The given certificates as roots.
+/// Converts certificates to roots.
 pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, RootsError> {
     let mut store = RootCertStore::empty();
     for root in given {
@@ -76,7 +78,8 @@ pub(super) fn store(given: &[CertificateDer<'static>]) -> Result<RootCertStore, 
     Ok(store)
 }
 
-/// Verifies clients' certificates by these roots, and lets nobody in without one.
+/// Creates a verifier of clients' certificates by these roots. It refuses clients without a
+/// certificate.
 pub(super) fn client_verifier(
     given: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
@@ -85,7 +88,8 @@ pub(super) fn client_verifier(
     Ok(Arc::new(ShortChains { by, asks_only }))
 }
 
-/// Asks clients for a certificate that one of these roots has signed, and takes any or none.
+/// Creates a verifier that requests a certificate issued by one of these roots. It accepts any
+/// certificate, and none.
 pub(super) fn client_asker(
     given: &[CertificateDer<'static>],
 ) -> Result<Arc<dyn ClientCertVerifier>, RootsError> {
@@ -100,7 +104,7 @@ fn by_roots(given: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerif
     verifier.build().map_err(|_| RootsError::None)
 }
 
-/// The system's roots, read from its files once.
+/// Returns the system's roots, read from its files once.
 pub(super) fn of_system() -> Result<Arc<RootCertStore>, RootsError> {
     static READ: OnceLock<Result<Arc<RootCertStore>, RootsError>> = OnceLock::new();
     READ.get_or_init(|| {

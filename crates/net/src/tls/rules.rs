@@ -1,17 +1,19 @@
-//! What a front door asks of its clients' TLS.
+//! Requirements of a listener on its clients' TLS.
 
 use rustls::pki_types::CertificateDer;
 
-/// The rules of a front door with TLS.
+/// The TLS rules of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Clients without TLS get no further than `AUTH TLS`, and no data moves in clear.
+    /// Whether TLS is required: clients without it get no further than `AUTH TLS`, and data is
+    /// always encrypted.
     pub is_required: bool,
-    /// The lowest version of TLS.
+    /// Lowest version of TLS.
     pub version_min: Version,
-    /// By what clients' certificates are verified, without which no client is let in; `None`: none is asked for.
+    /// Roots that verify clients' certificates. A client without a valid certificate is refused.
+    /// `None`: no certificate is requested.
     pub client_roots: Option<Vec<CertificateDer<'static>>>,
-    /// Data connections must resume the TLS session of their control connection.
+    /// Whether data connections must resume the TLS session of their control connection.
     pub must_resume: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The certificate of a gateway without a configured one: self-signed, made once, and kept beside
-//! the identity key.
+//! The certificate of a gateway without a configured one: self-signed, created once, and kept
+//! beside the identity key.
 //!
-//! Clients ask their user once whether to trust the certificate, so it must stay the same as long
-//! as its file exists.
+//! Clients ask their user once whether to trust the certificate. It must therefore stay the same
+//! while its file exists.
 
 use std::{
     fs::{self, OpenOptions},
@@ -19,7 +19,7 @@ use tracing::info;
 
 use super::certificate::{CertError, CertSource};
 
-/// Makes the missing ones of `source`'s two files. A certificate without its key is replaced.
+/// Creates the missing files of `source`. A certificate without its key is replaced.
 ///
 /// # Errors
 /// [`CertError`] if a file cannot be written, or the existing key is unusable.
@@ -46,21 +46,22 @@ pub(super) fn ensure(source: &CertSource) -> Result<(), CertError> {
     Ok(())
 }
 
-/// A certificate for `key`, in PEM.
+/// Creates a certificate for `key`, in PEM.
 fn certificate(key: &KeyPair) -> String {
     let mut params =
         CertificateParams::new([NAME.to_owned()]).expect("the name is a well-formed DNS name");
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, NAME);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Whatever the clock of a machine says: users trust this certificate by itself.
+    // Users trust this certificate directly, so its validity does not depend on the clock of a
+    // machine.
     params.not_before = date_time_ymd(2000, 1, 1);
     params.not_after = date_time_ymd(2100, 1, 1);
     let certificate = params.self_signed(key).expect("the key can sign");
     certificate.pem()
 }
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically: it is complete, or missing.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), CertError> {
     let part = path.with_added_extension("new");
     let written = || {
@@ -91,5 +92,5 @@ fn io_error(path: &Path, source: io::Error) -> CertError {
     }
 }
 
-/// The name in the certificate. It is nobody's: names of the gateway are its users' affair.
+/// Name in the certificate. It is a constant, since users choose the names of their gateways.
 const NAME: &str = "longhaul";

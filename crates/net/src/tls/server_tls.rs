@@ -1,9 +1,8 @@
-//! The settings of TLS towards a server. The near gateway has them in its configuration, the far
-//! gateway applies them, and this module defines their form on the wire between both.
+//! Settings of TLS towards a server, and their form on the wire.
 //!
-//! One byte says when TLS begins, and one byte how the server is verified. The parameters follow to
-//! the end: for a pin its 32 bytes, for given roots the DER of each one after its length in two
-//! bytes.
+//! The near gateway has them in its configuration, and the far gateway applies them. One byte
+//! states when TLS begins, and one byte how the server is verified. The parameters follow to the
+//! end. A pin is 32 bytes. Each given root is its length in two bytes, and its DER.
 
 use rustls::pki_types::CertificateDer;
 
@@ -14,33 +13,33 @@ use super::fingerprint::Fingerprint;
 pub struct ServerTls {
     /// Begin of TLS.
     pub mode: Mode,
-    /// How the server's certificate is verified.
+    /// Verification of the server's certificate.
     pub verify: Verify,
 }
 
-/// When TLS begins on a control connection.
+/// Start of TLS on a control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// With `AUTH TLS` (RFC 4217).
+    /// After `AUTH TLS` (RFC 4217).
     Explicit,
-    /// With the connection; by custom on port 990.
+    /// From the first byte, by custom on port 990.
     Implicit,
 }
 
-/// How a server's certificate is verified.
+/// Verification of a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verify {
-    /// One of these roots has issued it, in the server's name; `None`: one of the system's, where
-    /// the server is connected.
+    /// One of these roots has issued the certificate, in the server's name. `None`: one of the
+    /// roots of the system that connects to the server.
     Roots(Option<Vec<CertificateDer<'static>>>),
-    /// It is the one with this fingerprint, whatever its name and date.
+    /// The certificate has this fingerprint. Its name and dates are ignored.
     Pin(Fingerprint),
     /// No verification.
     Off,
 }
 
 impl ServerTls {
-    /// Bytes that [`encode`](Self::encode) appends.
+    /// Returns the number of bytes that [`encode`](Self::encode) appends.
     pub fn encoded_bytes(&self) -> usize {
         2 + match &self.verify {
             Verify::Roots(Some(roots)) => roots.iter().map(|r| LENGTH_BYTES + r.len()).sum(),
@@ -49,7 +48,7 @@ impl ServerTls {
         }
     }
 
-    /// Appends the encoded form. The maker of the value keeps it within [`ENCODED_MAX`].
+    /// Appends the encoded form. The caller keeps it within [`ENCODED_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         assert!(
             self.encoded_bytes() <= ENCODED_MAX,
@@ -76,8 +75,8 @@ impl ServerTls {
         }
     }
 
-    /// Reads the encoded form; `None` if these bytes are none. Whether roots are certificates is
-    /// seen when they are used.
+    /// Decodes the encoded form. `None` if it is invalid. Invalid roots are reported when they are
+    /// used.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > ENCODED_MAX {
             return None;
@@ -109,8 +108,10 @@ impl ServerTls {
     }
 }
 
-/// Longest encoded form: it travels in one message with the target, and roots of one's own are few.
-/// A whole bundle of public ones, 200 KB, is the system's.
+/// Longest encoded form. It travels in one message with the target, and operators have few roots of
+/// their own.
+///
+/// A bundle of public roots, 200 KB, is usually the system's.
 pub const ENCODED_MAX: usize = 48 * 1024;
 
 const LENGTH_BYTES: usize = 2;

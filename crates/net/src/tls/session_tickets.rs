@@ -1,7 +1,9 @@
-//! Tickets of one FTP session: a key of its own, so that only connections of this session resume by them.
+//! Tickets of one FTP session, with their own key: only connections of this session can resume by
+//! them.
 //!
-//! The TLS library's own tickets change their key every six hours. Here the key lives as long as the session, since a
-//! session of days must still know its first ticket; and nobody else's data is under it.
+//! The TLS library's own tickets change their key every six hours. This key lives as long as the
+//! session, since a session of days must still accept its first ticket. No other session uses the
+//! key.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
@@ -9,7 +11,7 @@ use aws_lc_rs::{
 };
 use rustls::server::ProducesTickets;
 
-/// The tickets of one session.
+/// Tickets of one session.
 #[derive(Debug)]
 pub(super) struct SessionTickets {
     key: RandomizedNonceKey,
@@ -54,7 +56,7 @@ impl ProducesTickets for SessionTickets {
     }
 }
 
-/// The longest that TLS 1.3 has (RFC 8446 section 4.6.1): a week.
+/// Longest lifetime of a ticket in TLS 1.3 (RFC 8446 section 4.6.1): a week.
 const LIFETIME_S: u32 = 604_800;
 
 const KEY_BYTES: usize = 32;

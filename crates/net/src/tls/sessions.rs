@@ -1,10 +1,11 @@
-//! The TLS sessions with one server, for one FTP session.
+//! TLS sessions with one server, for one FTP session.
 //!
 //! Servers refuse a data connection that does not resume the control connection's TLS session
-//! (vsftpd, ProFTPD, FileZilla Server), since otherwise anybody could have opened it. A TLS 1.2
-//! session is offered on every data connection. A TLS 1.3 ticket is offered once, as the TLS
-//! library requires. A server sends new tickets on each resumed connection, or on the control
-//! connection. Whoever reads these connections to their end collects the tickets here.
+//! (vsftpd, ProFTPD, FileZilla Server). Any host could have opened such a connection.
+//!
+//! A TLS 1.2 session is offered on every data connection. A TLS 1.3 ticket is offered once, as the
+//! TLS library requires. A server sends new tickets on each resumed connection, or on the control
+//! connection. Reading these connections to their end adds the tickets here.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +25,7 @@ pub(super) struct Sessions(Mutex<Held>);
 
 #[derive(Default)]
 struct Held {
-    /// Oldest first.
+    /// Tickets, oldest first.
     tickets: VecDeque<Tls13ClientSessionValue>,
     tls12: Option<Tls12ClientSessionValue>,
     group: Option<NamedGroup>,
@@ -38,7 +39,7 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Nothing here panics halfway.
+        // No code panics between two changes, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,14 +73,14 @@ impl ClientSessionStore for Sessions {
         held.tickets.push_back(ticket);
     }
 
-    /// The newest ticket, which expires last.
+    /// Takes the newest ticket, which expires last.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.lock().tickets.pop_back()
     }
 }
 
 impl fmt::Debug for Sessions {
-    /// Prints no secrets.
+    /// Formats the sessions without secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.lock();
         f.debug_struct("Sessions")
@@ -89,6 +90,6 @@ impl fmt::Debug for Sessions {
     }
 }
 
-/// Tickets kept. A session has one data connection at a time; what a server sends beyond that are
-/// replacements.
+/// Most tickets. A session has one data connection at a time, and further tickets replace older
+/// ones.
 const TICKETS_MAX: usize = 16;

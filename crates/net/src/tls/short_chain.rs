@@ -1,7 +1,7 @@
-//! Chains of certificates that are short enough to judge.
+//! A bound on the length of certificate chains.
 //!
-//! For a chain of a dozen certificates that all have one name, webpki tries 200,000 ways to a root, which takes 0.1 s. Anybody
-//! can make such a chain.
+//! For a chain of a dozen certificates with one name, webpki tries 200,000 paths to a root, which
+//! takes 0.1 s. Any client can make such a chain.
 
 use std::sync::Arc;
 
@@ -12,8 +12,10 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
+/// Checks the number of certificates that a client presents beside its own.
+///
 /// # Errors
-/// If these certificates, which somebody shows beside their own, are too many.
+/// [`Error::General`] if they exceed [`OTHERS_MAX`].
 pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
     let count = others.len();
     match count > OTHERS_MAX {
@@ -24,11 +26,12 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
     }
 }
 
-/// Verifies clients' certificates, with a short chain.
+/// Verifier of clients' certificates with short chains.
 #[derive(Debug)]
 pub(super) struct ShortChains {
     pub(super) by: Arc<dyn ClientCertVerifier>,
-    /// Any certificate is taken, and none: what is shown is judged later. That the client has its key is checked.
+    /// Whether any certificate, or none, is accepted for a later check. The handshake still checks
+    /// that the client has the key.
     pub(super) asks_only: bool,
 }
 
@@ -37,7 +40,7 @@ impl ClientCertVerifier for ShortChains {
         !self.asks_only && self.by.client_auth_mandatory()
     }
 
-    /// By these names a browser knows which of its certificates to offer.
+    /// Returns the names by which a browser selects the certificates to offer.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.by.root_hint_subjects()
     }
@@ -78,7 +81,8 @@ impl ClientCertVerifier for ShortChains {
     }
 }
 
-/// Certificates between somebody's own and a root. Public CAs have two or three; six of one name can be put in 2,000 orders.
+/// Most certificates between a client's own and a root. Public CAs have two or three. Six
+/// certificates of one name have 2,000 orders at most.
 const OTHERS_MAX: usize = 6;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Connection;
 
-/// A shared connection. Dropping the last one closes it; nothing else but a shutdown sends a FIN.
+/// A shared connection. Dropping the last clone closes it. Otherwise only a shutdown sends a FIN.
 #[derive(Debug, Clone)]
 pub(super) struct Tcp {
     connection: Arc<Connection>,
@@ -33,12 +33,12 @@ impl Tcp {
         &self.connection
     }
 
-    /// Whether anything has come from the peer.
+    /// Whether any bytes have been received from the peer.
     pub(super) fn has_read(&self) -> bool {
         self.has_read.load(Ordering::Relaxed)
     }
 
-    /// The connection, if nobody else has it.
+    /// Returns the connection if this is its last clone.
     pub(super) fn into_connection(self) -> Option<Connection> {
         Arc::into_inner(self.connection)
     }

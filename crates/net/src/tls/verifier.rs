@@ -1,4 +1,4 @@
-//! Verifies a server's certificate: by roots, by its fingerprint, or not at all.
+//! Verification of a server's certificate: by roots, by its fingerprint, or none.
 //!
 //! Every mode checks that the server has the certificate's key.
 
@@ -22,7 +22,7 @@ use super::{
     short_chain,
 };
 
-/// Verifies the certificates of one server.
+/// Verifier of the certificates of one server.
 #[derive(Debug)]
 pub(super) struct Verifier {
     by: By,
@@ -37,6 +37,8 @@ enum By {
 }
 
 impl Verifier {
+    /// Creates a verifier.
+    ///
     /// # Errors
     /// [`RootsError`] if there are no roots to verify by.
     pub(super) fn new(verify: &Verify, provider: Arc<CryptoProvider>) -> Result<Self, RootsError> {
