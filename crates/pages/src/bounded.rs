@@ -1,10 +1,14 @@
-//! A listener of the admin interface, at a TCP address or at the admin socket, with a bound on its connections. Each connection ends
-//! when it does nothing for too long. Without TLS, where all come from this machine, a newcomer gets the place of the connection that
-//! needs it least. Each listener has places of its own.
+//! A listener of the admin interface with a bound on its connections, at a TCP address or at the
+//! admin socket.
 //!
-//! A deadline stands from the beginning, and only what this side writes moves it. So a request that comes byte by byte
-//! is as late as one that does not come at all. A client that takes nothing of an answer has less time: it may have opened
-//! a stream that never ends. A TLS handshake takes a place, has a time of its own, and holds up no other client.
+//! Each connection ends if it stays idle for too long. A connection occupies a place, and each
+//! listener has its own places. Without TLS all clients run on this machine. When all places are
+//! taken, the new connection then replaces the connection that uses its place least.
+//!
+//! The deadline of a connection starts when the connection is accepted, and only bytes written by
+//! this side extend it. A request that arrives byte by byte gains no time. A client that reads no
+//! bytes of a response has less time, since it may have opened an endless stream. A TLS handshake
+//! occupies a place, has its own timeout, and delays no other client.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: bounds how long clients may take"
@@ -44,10 +48,10 @@ use crate::{
     places::{Place, Places},
 };
 
-/// The TLS of a listener.
+/// TLS of a listener.
 pub trait Handshakes: fmt::Debug + Send + Sync {
-    /// Takes the handshake of a client. Returns what the client has shown, its own certificate first, if that is good. `None`:
-    /// there is no TLS with it.
+    /// Performs the handshake with a client. Returns the client's certificates if they are valid,
+    /// its own certificate first. `None` if the handshake fails.
     fn take(
         self: Arc<Self>,
         tcp: TcpStream,
@@ -60,27 +64,27 @@ pub trait Handshakes: fmt::Debug + Send + Sync {
 pub struct BoundedListener {
     source: Source,
     places: Places,
-    /// Handshakes under way, each in its place.
+    /// Handshakes in progress, each with its place.
     shaking: JoinSet<Option<Bounded>>,
 }
 
-/// Where connections come from.
+/// Origin of connections.
 #[derive(Debug)]
 enum Source {
     Tcp {
         listener: TcpListener,
         at: SocketAddr,
-        /// `None`: there is no TLS.
+        /// `None` without TLS.
         tls: Option<Arc<dyn Handshakes>>,
     },
     /// The admin socket.
     Socket(UnixListener),
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 enum Accepted {
     Tcp(TcpStream),
-    /// Of a process that may give orders.
+    /// Connection of a process that may give orders.
     Process(UnixStream),
 }
 
@@ -89,25 +93,26 @@ trait Connection: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Connection for T {}
 
-/// A connection with a deadline, and its place.
+/// A connection with a deadline and a place.
 #[derive(Debug)]
 pub struct Bounded {
-    /// The deadline is above TLS: what TLS writes by itself, because a client asks for it, moves nothing.
+    /// The stream above TLS. Bytes that TLS writes on its own, at the client's request, do not
+    /// extend the deadline.
     stream: Box<dyn Connection>,
     client: Client,
     late: Pin<Box<Sleep>>,
-    /// The client has not taken what was last written.
+    /// Whether the last write is incomplete because the client does not read.
     is_blocked: bool,
     place: Place,
 }
 
 impl BoundedListener {
-    /// The listener of a TCP address.
+    /// Creates the listener of a TCP address.
     ///
     /// # Errors
-    /// If the socket has no address.
+    /// The system's error if the socket has no address.
     pub fn at_address(listener: TcpListener, tls: Option<Arc<dyn Handshakes>>) -> io::Result<Self> {
-        // Without TLS only programs of this machine come, or those that a proxy lets through.
+        // Without TLS all clients are programs of this machine, or pass through a proxy.
         let per_client_max = match &tls {
             Some(_) => CONNECTIONS_PER_CLIENT_MAX,
             None => CONNECTIONS_MAX,
@@ -120,7 +125,7 @@ impl BoundedListener {
         })
     }
 
-    /// The listener of the admin socket, for processes that may give orders.
+    /// Creates the listener of the admin socket, for processes that may give orders.
     pub fn at_socket(listener: UnixListener) -> Self {
         Self {
             source: Source::Socket(listener),
@@ -154,7 +159,7 @@ impl Listener for BoundedListener {
                 }
                 Accepted::Tcp(stream) => stream,
             };
-            // What waits for a client that does not read shall not be much.
+            // A client that does not read must not fill much memory.
             let bounded = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
             if let Err(error) = bounded.and_then(|()| stream.set_nodelay(true)) {
                 debug!(%error, "socket options");
@@ -187,8 +192,10 @@ impl Source {
         }
     }
 
-    /// The next connection with its place. With TLS it is accepted once there is a place for it, otherwise at once, if need be in
-    /// the place of another one.
+    /// Returns the next connection with its place.
+    ///
+    /// With TLS the connection is accepted once a place is free. Otherwise it is accepted at once,
+    /// and replaces another connection if necessary.
     async fn accept(&mut self, places: &Places) -> (Accepted, Client, Place) {
         let mut free = None;
         loop {
@@ -197,7 +204,7 @@ impl Source {
             }
             let (accepted, client) = match self {
                 Self::Tcp { listener, at, tls } => {
-                    // It waits where the process is out of descriptors.
+                    // The listener waits while the process has no free descriptor.
                     let (stream, address) = Listener::accept(listener).await;
                     let client = Client::new(address, *at, tls.is_some());
                     (Accepted::Tcp(stream), client)
@@ -230,7 +237,7 @@ impl Connected<IncomingStream<'_, BoundedListener>> for Client {
 }
 
 impl Bounded {
-    /// A connection that ends unless it is answered within `timeout`.
+    /// Creates a connection that ends unless a response is written within `timeout`.
     fn new(
         stream: impl Connection + 'static,
         client: Client,
@@ -246,7 +253,7 @@ impl Bounded {
         }
     }
 
-    /// The client has less time while it does not take what is written.
+    /// Shortens the deadline while the client does not read the written bytes.
     fn taken<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -259,14 +266,14 @@ impl Bounded {
         self.in_time(cx, polled)
     }
 
-    /// It has taken something.
+    /// Extends the deadline after the client has read some bytes.
     fn goes_on(&mut self) {
         self.place.answered();
         self.is_blocked = false;
         self.late.as_mut().reset(Instant::now() + IDLE_PATIENCE);
     }
 
-    /// What is not ready now is an error when it is late.
+    /// Turns a pending result into an error once the connection is over.
     fn in_time<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,7 +285,7 @@ impl Bounded {
         polled
     }
 
-    /// It is late, or its place is somebody else's.
+    /// Whether the deadline has passed, or another connection has the place.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         let is_given_away = Pin::new(&mut self.place.kept).poll(cx).is_ready();
         is_given_away || self.late.as_mut().poll(cx).is_ready()
@@ -329,28 +336,31 @@ impl AsyncWrite for Bounded {
     }
 }
 
-/// Connections at once. Two collectors of metrics, and people.
+/// Most connections at once: two collectors of metrics, and people.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Of these over TLS, where strangers come too, from one address or network of IPv6: a browser has six.
+/// Most connections over TLS from one address or one IPv6 network. Strangers connect there, too. A
+/// browser opens six connections.
 const CONNECTIONS_PER_CLIENT_MAX: usize = 16;
 
-/// Time for the first request: that of a few lost packets.
+/// Timeout of the first request, long enough for a few lost packets.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time for an order of a process of this machine, and for its execution: a chunk store may have to be removed.
+/// Timeout of an order by a process of this machine, its execution included. The removal of a chunk
+/// store may take minutes.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The address of processes that have none.
+/// Address of processes, which have none.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Time for a client to take some of an answer: that of a few lost packets.
+/// Timeout of a client that reads no bytes of a response, long enough for a few lost packets.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time between what was answered last and the end of the next request: collectors of metrics ask every 15 or 30 s.
+/// Timeout from the last response to the end of the next request. Collectors of metrics poll every
+/// 15 or 30 s.
 const IDLE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A page of metrics of many peers; the kernel takes twice as much.
+/// Send buffer for a page with metrics of many peers. The kernel allocates twice this size.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -365,7 +375,7 @@ mod tests {
     use super::*;
     use net::tls::{CertSource, HttpsAcceptor};
 
-    /// Writes until the client, which reads nothing, is cut off.
+    /// Writes until the listener disconnects the client, which reads no bytes.
     async fn expect_cut_off(mut served: Bounded) {
         let begun = Instant::now();
         let mut written = 0;
@@ -397,7 +407,7 @@ mod tests {
     async fn a_process_that_says_nothing_keeps_nobody_from_the_admin_socket() {
         let name = format!("longhaul-bounded-{}.sock", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // One of an earlier test with the same number.
+        // An earlier test with the same process ID may have left the socket.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("room");
         let mut listener = BoundedListener::at_socket(listener);
@@ -442,7 +452,7 @@ mod tests {
         drop(client);
     }
 
-    /// Both ends of a connection with TLS.
+    /// Returns both ends of a connection with TLS.
     async fn over_tls() -> (TlsStream<TcpStream>, Bounded) {
         let path = std::env::temp_dir().join(format!("longhaul-bound-{}", std::process::id()));
         let source = CertSource {

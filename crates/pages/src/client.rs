@@ -6,25 +6,27 @@ use rustls::pki_types::CertificateDer;
 
 use crate::Process;
 
-/// A client of a listener, and the way by which it has come.
+/// A client of a listener, and the way in which it connected.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Its address.
+    /// Address of the client.
     pub address: SocketAddr,
-    /// The address of the listener to which it has connected.
+    /// Address of the listener.
     pub at: SocketAddr,
-    /// It has come over TLS.
+    /// Whether the client connected over TLS.
     pub is_tls: bool,
-    /// Certificates that it has shown, its own first. Empty if they were not good when it came.
+    /// Certificates that the client presented, its own first. Empty if they were invalid at the
+    /// handshake.
     pub certificates: Arc<[CertificateDer<'static>]>,
-    /// The process at a Unix socket; `None`: it has come over TCP.
+    /// Process at a Unix socket. `None` for a client over TCP.
     pub process: Option<Process>,
-    /// A proxy has passed the request on, or it is for one of the names in `hosts`: the client may be anywhere.
+    /// Whether a proxy passed the request on, or the request is for a name in `hosts`. The client
+    /// may then be on any machine.
     pub is_forwarded: bool,
 }
 
 impl Client {
-    /// A client of which nothing more is known.
+    /// Creates a client without certificates and process.
     pub fn new(address: SocketAddr, at: SocketAddr, is_tls: bool) -> Self {
         Self {
             address,
@@ -36,7 +38,7 @@ impl Client {
         }
     }
 
-    /// Whether only programs of this machine come in this way.
+    /// Whether only programs of this machine can connect in this way.
     pub fn is_local(&self) -> bool {
         let is_loopback = self.at.ip().to_canonical().is_loopback();
         self.process.is_some() || !self.is_tls && is_loopback && !self.is_forwarded

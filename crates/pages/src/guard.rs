@@ -1,5 +1,7 @@
-//! Requests for the listener's own names alone: a page in a browser can lead a name of its own to this address, but the browser
-//! then says that name in `Host` (DNS rebinding).
+//! A check that requests are for the listener's own names.
+//!
+//! A web page can resolve its own name to this address (DNS rebinding). The browser then sends the
+//! page's name in `Host`.
 
 use std::{fmt, io, net::IpAddr, sync::Arc};
 
@@ -22,18 +24,20 @@ use crate::{
 /// Names of a listener beside its address and loopback.
 #[derive(Debug, Clone)]
 pub struct Names {
-    /// Section of the configuration whose key `hosts` has them.
+    /// Section of the configuration with the key `hosts`.
     pub section: &'static str,
     /// The names.
     pub hosts: Vec<Host>,
 }
 
-/// Serves the pages of `router` until the task is dropped, for requests under the address of the listener, loopback, and
-/// `names`. `refused` hears of each client that used another name, and says whether a log line about it is news. With `tls`,
-/// all connections have TLS.
+/// Serves the pages of `router` until the task is dropped.
+///
+/// Requests must be for the address of the listener, a loopback address, or one of `names`.
+/// `refused` is called for each client that uses another name, and returns whether to log the
+/// request. With `tls` all connections use TLS.
 ///
 /// # Errors
-/// That of the listener.
+/// The error of the listener.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<dyn Handshakes>>,
@@ -55,16 +59,16 @@ pub async fn serve(
     axum::serve(BoundedListener::at_address(listener, tls)?, service).await
 }
 
-/// An answer in the text format of Prometheus.
+/// Creates a response in the text format of Prometheus.
 pub fn as_metrics(text: String) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text)
 }
 
-/// Lets requests through that are for this gateway.
+/// A filter that passes requests for this gateway.
 struct Guard {
     names: Own,
-    /// Of the configuration.
+    /// Section of the configuration.
     section: &'static str,
     refused: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
@@ -108,7 +112,7 @@ async fn check_host(
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
-/// Whether a proxy says that it passes the request on.
+/// Whether a proxy has passed the request on, according to its headers.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| {
@@ -116,7 +120,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Headers that proxies add: RFC 7239, RFC 9110, and names that are older or of one product.
+/// Headers that proxies add: RFC 7239, RFC 9110, older names, and names of one product.
 const OF_PROXIES: [&str; 7] = [
     "forwarded",
     "via",
@@ -129,14 +133,14 @@ const OF_PROXIES: [&str; 7] = [
 const OF_PROXIES_BEGIN: [&str; 3] = ["x-forwarded", "x-original-", "cf-"];
 
 impl Own {
-    /// Whether the request is for one of `others`.
+    /// Returns whether the request is for one of `others`.
     ///
     /// # Errors
-    /// The name that the request is for, if it is not one of these.
+    /// The name in the request, if it is not a name of this listener.
     fn check(&self, request: &Request) -> Result<bool, String> {
         let said = hosts(request.headers(), request.uri());
         if said.is_empty() && request.version() == Version::HTTP_10 {
-            // No browser: each says which host it asks.
+            // The client is not a browser, since every browser sends `Host`.
             return Ok(false);
         }
         let is_by_other_name = said.iter().any(|host| !self.is_own(host));
@@ -153,12 +157,12 @@ impl Own {
         self.is_own(authority) || host.is_some_and(|host| self.others.contains(&host))
     }
 
-    /// Whether it is this gateway without a name from the configuration.
+    /// Whether `authority` is this gateway, without the names of the configuration.
     fn is_own(&self, authority: &str) -> bool {
         match host_of(authority) {
             Some(Host::Ip(ip)) => {
                 let ip = ip.to_canonical();
-                // An address leads nowhere else, whoever says it.
+                // No page can redirect an address to another host.
                 ip.is_loopback() || ip == self.listen || self.listen.is_unspecified()
             }
             Some(Host::Name(name)) => name == "localhost",
@@ -176,7 +180,7 @@ fn host_of(authority: &str) -> Option<Host> {
     Host::parse(bare.unwrap_or(host)).ok()
 }
 
-/// The hosts that a request says it is for.
+/// Returns the hosts that a request names.
 fn hosts(headers: &HeaderMap, uri: &Uri) -> Vec<String> {
     let in_headers = headers.get_all(header::HOST).into_iter();
     let in_headers = in_headers.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());

@@ -1,5 +1,7 @@
-//! HTTP listeners for status and orders, as gateways and movers have them. Connections are bounded, requests must be for the
-//! listener's own names, and each request names its client.
+//! HTTP listeners for status and orders, for gateways and movers.
+//!
+//! The number of connections is bounded. Requests must be for the listener's own names. Each
+//! request carries the identity of its client.
 
 #![warn(missing_docs)]
 

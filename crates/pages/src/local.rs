@@ -1,4 +1,4 @@
-//! Processes at the admin socket: root and the gateway's own user alone.
+//! Processes at the admin socket: only those of root and of the gateway's own user.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: accepts orders of programs on this machine"
@@ -14,13 +14,14 @@ use tracing::warn;
 
 use crate::process::{Process, may_order, process_behind};
 
-/// The next connection of a process that may give orders. Connections of other users are closed at once.
+/// Returns the next connection of a process that may give orders. Closes connections of other users
+/// at once.
 pub(super) async fn accept(listener: &UnixListener) -> (UnixStream, Process) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // The process is out of descriptors.
+                // The process has no free descriptor.
                 warn!(%error, "the admin socket accepts nobody");
                 sleep(ACCEPT_PAUSE).await;
                 continue;

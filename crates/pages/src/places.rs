@@ -1,5 +1,7 @@
-//! Places for connections: so many in all, and so many for one client. Where places are short, a newcomer can have the place of
-//! another connection: whoever opens many and says nothing keeps nobody out.
+//! Places for connections: a number in all, and a number for each client.
+//!
+//! When all places are taken, a new connection can replace another one. A client that opens many
+//! connections without sending a request therefore blocks no other client.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,29 +23,29 @@ pub(super) struct Places {
     per_client_max: usize,
 }
 
-/// The connections that have places.
+/// The connections with a place.
 #[derive(Debug, Default)]
 struct Holders {
-    /// Numbers of connections and of answers rise together.
+    /// Last number. Connections and responses share one sequence of numbers.
     last: u64,
     by_number: BTreeMap<u64, Holder>,
 }
 
 #[derive(Debug)]
 struct Holder {
-    /// The number of its last answer; `None`: it has not been answered yet.
+    /// Number of the connection's last response. `None` before the first response.
     answered: Option<u64>,
-    /// Dropped, it ends the connection.
+    /// Ends the connection when it is dropped.
     _keep: oneshot::Sender<()>,
 }
 
-/// A place; dropped, it is free again.
+/// A place, which becomes free when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     client: IpAddr,
     number: u64,
     holders: Arc<Mutex<Holders>>,
-    /// Ends when the place is given to somebody else.
+    /// Resolves when another connection replaces this one.
     pub(super) kept: oneshot::Receiver<()>,
     of_client: Arc<Mutex<HashMap<IpAddr, usize>>>,
     _one_of_all: OwnedSemaphorePermit,
@@ -60,15 +62,16 @@ impl Places {
         }
     }
 
-    /// Waits until one is free.
+    /// Waits for a free place.
     pub(super) async fn free(&self) -> OwnedSemaphorePermit {
         let free = self.all.clone().acquire_owned().await;
         free.expect("nobody closes the semaphore")
     }
 
-    /// Waits until one is free, and has the connection end that needs its place least if there is none: of those that have not
-    /// been answered the oldest, as long as they have more than half of the places; otherwise the one whose last answer is
-    /// oldest.
+    /// Waits for a free place. If none is free, ends the connection that uses its place least.
+    ///
+    /// Connections without a response go first, the oldest before the others, if they occupy more
+    /// than half of the places. Otherwise the connection with the oldest last response goes.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         if let Ok(free) = self.all.clone().try_acquire_owned() {
             return free;
@@ -93,7 +96,8 @@ impl Places {
         self.free().await
     }
 
-    /// Gives a free one to a client; `None`: the client has as many as one may have.
+    /// Assigns a free place to a client. `None` if the client has the most places that a client may
+    /// have.
     pub(super) fn give(&self, free: OwnedSemaphorePermit, client: IpAddr) -> Option<Place> {
         let client = network(client);
         let mut of_client = lock(&self.of_client);
@@ -123,7 +127,7 @@ impl Places {
 }
 
 impl Place {
-    /// Its connection has been answered.
+    /// Records a response on the connection.
     pub(super) fn answered(&self) {
         let mut holders = lock(&self.holders);
         holders.last += 1;
@@ -147,7 +151,7 @@ impl Drop for Place {
     }
 }
 
-/// A poisoned lock still has the counts.
+/// Locks the mutex. The counts stay valid in a poisoned lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -169,7 +173,8 @@ mod tests {
             let received = place.kept.try_recv();
             matches!(received, Err(oneshot::error::TryRecvError::Empty))
         };
-        // Three of four have said nothing: the oldest of them goes, and then the next one.
+        // Three of four have sent no request: the oldest of the three ends first, and then the next
+        // one.
         for goes in [1, 2] {
             let (_, newcomer) = tokio::join!(
                 async {
@@ -187,7 +192,7 @@ mod tests {
             let () = newcomer;
             assert!(is_kept(&mut held[0]), "it was answered");
         }
-        // Most have been answered: the one whose answer is oldest goes.
+        // Most have a response: the connection with the oldest response ends.
         for place in held.iter().rev() {
             place.answered();
         }

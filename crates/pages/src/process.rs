@@ -10,18 +10,18 @@ use nix::{
 /// A process at the other end of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Its number; 0 in another namespace.
+    /// Process ID. Zero for a process of another namespace.
     pub pid: i32,
-    /// Its user.
+    /// User ID.
     pub uid: u32,
 }
 
-/// The process at the other end of a socket.
+/// Returns the process at the other end of a socket.
 ///
 /// # Errors
-/// That of the system call.
+/// The error of the system call.
 pub fn process_behind(socket: impl AsFd) -> io::Result<Process> {
-    // The kernel tells 0 for a process of another namespace.
+    // The kernel reports 0 for a process of another namespace.
     let credentials = getsockopt(&socket, PeerCredentials)?;
     Ok(Process {
         pid: credentials.pid(),
