@@ -1,4 +1,5 @@
-//! Bytes to move. They do not compress, and content of any size needs the memory of one block.
+//! Bytes for transfers. They do not compress, and content of any size needs the memory of one
+//! block.
 
 use std::{
     fs::File,
@@ -10,17 +11,17 @@ use bytes::Bytes;
 use units::ByteCount;
 use xxhash_rust::xxh3::Xxh3;
 
-/// A block of random bytes that repeats without end; it is the same in every run.
+/// A block of random bytes that repeats without end. Every run generates the same bytes.
 #[derive(Debug, Clone)]
 pub struct Content {
     block: Bytes,
 }
 
-/// A prime number, so that no size in which programs move bytes divides it.
+/// Size of the block: a prime number, so no size in which programs move bytes divides it.
 const BLOCK_BYTES: usize = 16_777_259;
 
 impl Content {
-    /// Makes the block, which takes some milliseconds.
+    /// Generates the block, in some milliseconds.
     pub fn generate() -> Self {
         let mut bytes = vec![0; BLOCK_BYTES];
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -35,14 +36,14 @@ impl Content {
         }
     }
 
-    /// Bytes of the content from `offset` on: at least one, at most `most`.
+    /// Returns bytes of the content from `offset` on: at least one, at most `most`.
     pub fn at(&self, offset: u64, most: u64) -> &[u8] {
         let start = (offset % BLOCK_BYTES as u64) as usize;
         let rest = &self.block[start..];
         &rest[..rest.len().min(usize::try_from(most).unwrap_or(usize::MAX))]
     }
 
-    /// The first `size` bytes in pieces.
+    /// Yields the first `size` bytes, a block at a time.
     fn pieces(&self, size: ByteCount) -> impl Iterator<Item = &[u8]> {
         let size = size.bytes();
         (0..size)
@@ -59,7 +60,7 @@ impl Content {
         file.flush()
     }
 
-    /// Hash of the first `size` bytes.
+    /// Returns the hash of the first `size` bytes.
     pub fn hash(&self, size: ByteCount) -> u64 {
         let mut hash = Xxh3::new();
         self.pieces(size).for_each(|piece| hash.update(piece));
@@ -67,7 +68,7 @@ impl Content {
     }
 }
 
-/// The hash of a file.
+/// Returns the hash of a file.
 pub fn hash_file(path: &Path) -> io::Result<u64> {
     let (mut file, mut hash) = (File::open(path)?, Xxh3::new());
     let mut buffer = vec![0; 1 << 20];

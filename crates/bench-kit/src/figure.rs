@@ -1,41 +1,41 @@
-//! Figures that a bench measures, the bounds that they have to keep, and the settings that they come from.
+//! Figures of a bench, their bounds, and the cells that produce them.
 
 use std::fmt;
 
-/// A measured value, and what it has to be.
+/// A measured value and its bound.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The name of what is measured, with its unit if it has one.
+    /// Name of the quantity, with its unit if it has one.
     pub label: &'static str,
-    /// What is required of the value.
+    /// Bound of the value.
     pub bound: Bound,
-    /// The value that one run reached.
+    /// Value of one run.
     pub value: f64,
-    /// Whether the bound holds for the mean of all runs, and not for each run.
+    /// Whether the bound applies to the mean of all runs, and not to each run.
     pub is_mean: bool,
 }
 
-/// What is required of a figure.
+/// Bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// The value must not be less than this.
+    /// Least permitted value.
     AtLeast(f64),
-    /// The value must not be more than this.
+    /// Largest permitted value.
     AtMost(f64),
-    /// Nothing is required; the value is only shown.
+    /// No bound. The value is only shown.
     None,
 }
 
-/// One setting of a bench: its name, and the function that runs it with a seed.
+/// One setting of a bench: a name, and a function that runs it with a seed.
 pub struct Cell<T> {
-    /// The name in tables and filters.
+    /// Name in tables and filters.
     pub name: String,
     /// Runs the setting with a seed.
     pub run: Box<dyn Fn(u64) -> T + Send + Sync>,
 }
 
 impl<T> Cell<T> {
-    /// A setting with a name.
+    /// Creates a cell from a name and a function.
     pub fn new(name: impl Into<String>, run: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
         Self {
             name: name.into(),
@@ -43,10 +43,11 @@ impl<T> Cell<T> {
         }
     }
 
-    /// The seed that this cell uses for the bench's seed: an FNV-1a hash of the cell's name is mixed in.
+    /// Returns the seed of this cell for a seed of the bench: an FNV-1a hash of the cell's name is
+    /// mixed in.
     ///
-    /// With one seed for all cells, a lost packet of the handshake would be lost in every cell of a column. The
-    /// hash does not depend on which other cells run.
+    /// With one seed for all cells, every cell of a column would lose the same packet of the
+    /// handshake. The hash does not depend on the selection of cells.
     pub fn seed(&self, seed: u64) -> u64 {
         let mix =
             |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
@@ -64,22 +65,22 @@ impl<T> fmt::Debug for Cell<T> {
 }
 
 impl Figure {
-    /// A figure that must not be less than `bound`.
+    /// Creates a figure with `bound` as its least permitted value.
     pub fn at_least(label: &'static str, bound: f64, value: f64) -> Self {
         Self::new(label, Bound::AtLeast(bound), value)
     }
 
-    /// A figure that must not be more than `bound`.
+    /// Creates a figure with `bound` as its largest permitted value.
     pub fn at_most(label: &'static str, bound: f64, value: f64) -> Self {
         Self::new(label, Bound::AtMost(bound), value)
     }
 
-    /// A figure of which nothing is required.
+    /// Creates a figure without a bound.
     pub fn shown(label: &'static str, value: f64) -> Self {
         Self::new(label, Bound::None, value)
     }
 
-    /// The same figure with its bound applied to the mean of all runs.
+    /// Applies the bound to the mean of all runs.
     pub fn by_mean(self) -> Self {
         Self {
             is_mean: true,
@@ -87,7 +88,7 @@ impl Figure {
         }
     }
 
-    /// Whether the value keeps the bound.
+    /// Whether the value is within the bound.
     pub fn is_reached(&self) -> bool {
         self.bound.holds(self.value)
     }
@@ -103,7 +104,7 @@ impl Figure {
 }
 
 impl Bound {
-    /// Whether a value keeps the bound. A value that is not a number keeps none.
+    /// Whether a value is within the bound. NaN violates every bound.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(bound) => value >= bound,
@@ -112,7 +113,8 @@ impl Bound {
         }
     }
 
-    /// The value of several that is farthest on the wrong side of the bound; without a bound the least.
+    /// Returns the worst of several values: the largest if the bound is an upper one, otherwise the
+    /// least.
     pub fn worst(self, values: &[f64]) -> f64 {
         match self {
             Self::AtLeast(_) | Self::None => values.iter().copied().fold(f64::INFINITY, f64::min),
@@ -123,7 +125,8 @@ impl Bound {
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Three digits behind the point: a bound that is a product of settings prints as one would write it.
+        // Three decimals: a bound that is a product of settings then prints without rounding
+        // errors.
         let rounded = |bound: f64| (bound * 1e3).round() / 1e3;
         match self {
             Self::AtLeast(bound) => f.pad(&format!(">= {}", rounded(*bound))),

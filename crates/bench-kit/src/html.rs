@@ -1,6 +1,6 @@
-//! Text in HTML.
+//! Escaped text for HTML.
 
-/// Text for HTML and its attributes.
+/// Escapes text for HTML and its attributes.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,8 +1,9 @@
-//! What measurements share, whatever they measure.
+//! Tools that all measurements share.
 //!
-//! Numbers go in; statistics, tables, plots and pages come out. The crate also has what most benches and
-//! trials need: options, figures with their bounds, work on all processors, bytes to move, scratch folders, and
-//! how busy the machine was. What is measured, and how, is left to `probe`, `emulator`, `eval` and the benches.
+//! In: numbers. Out: statistics, tables, plots and pages. The crate also has tools for benches and
+//! trials: options, figures with bounds, jobs on all processors, content, scratch folders, and the
+//! load of the machine. The measurements themselves belong to `probe`, `emulator`, `eval` and the
+//! benches.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads how busy the machine was, in real time"

@@ -1,7 +1,7 @@
-//! How busy the machine was while figures were measured, and which processes kept it busy.
+//! Load of the machine during a measurement, and the processes that caused it.
 //!
-//! A bench in real time shares the processors with everything else that runs. Its report names the load, so that
-//! readers can judge whether the figures are those of the machine.
+//! A bench in real time shares the processors with every other process. Its report states the load,
+//! so that readers can judge the figures.
 
 use std::{
     fmt, fs, thread,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 
-/// A time, and the processor time that all processes had used until then.
+/// A moment, and the processor time that all processes had used until then.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     at: Instant,
@@ -18,29 +18,29 @@ pub struct Moment {
     stolen: Duration,
 }
 
-/// How busy the machine was in a span of time.
+/// Load of the machine in a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Load {
-    /// Share of the time of all processors that was in use, the time included that a hypervisor took.
+    /// Share of all processors' time that was in use, including the time taken by a hypervisor.
     pub busy: f64,
-    /// Share that neither this process nor its children used.
+    /// Share that other processes used, without this process and its children.
     pub others: f64,
 }
 
-/// Processor time that a process has used, user and system time together.
+/// Processor time of a process, user and system time together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessTime {
-    /// Time of all threads, those that have ended included.
+    /// Time of all threads, including ended ones.
     pub all: Duration,
-    /// Time of those living threads that have one name.
+    /// Time of the living threads with one name.
     pub of_thread: Duration,
 }
 
-/// The kernel's unit of time in `/proc`: USER_HZ is 100 on all architectures of Linux that matter.
+/// Unit of time in `/proc`: USER_HZ is 100 on all common architectures of Linux.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Moment {
-    /// The present moment.
+    /// Returns the present moment.
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
@@ -64,7 +64,8 @@ impl Moment {
         })
     }
 
-    /// The load since this moment. `ours` is the processor time that the bench itself has used meanwhile.
+    /// Returns the load since this moment. `ours` is the processor time of the bench itself in this
+    /// period.
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
@@ -81,7 +82,8 @@ impl Moment {
 }
 
 impl ProcessTime {
-    /// The time of a process; `thread` is the name of the threads that are counted separately.
+    /// Returns the time of a process. `thread` is the name of the threads that are counted
+    /// separately.
     ///
     /// # Errors
     /// If the process has ended.
@@ -90,7 +92,7 @@ impl ProcessTime {
         let mut of_thread = Duration::ZERO;
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             let task = task?.path().display().to_string();
-            // The thread may just have ended.
+            // The thread may have ended since the folder was listed.
             let name = fs::read_to_string(format!("{task}/comm")).unwrap_or_default();
             if name.trim_end() == thread {
                 of_thread += cpu_time(&task).unwrap_or_default();
@@ -99,7 +101,7 @@ impl ProcessTime {
         Ok(Self { all, of_thread })
     }
 
-    /// The time of this process.
+    /// Returns the time of this process.
     ///
     /// # Errors
     /// If `/proc/self/stat` cannot be read.
@@ -107,7 +109,7 @@ impl ProcessTime {
         cpu_time("/proc/self")
     }
 
-    /// The time used since `earlier`.
+    /// Returns the time used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             all: self.all.saturating_sub(earlier.all),
@@ -116,11 +118,11 @@ impl ProcessTime {
     }
 }
 
-/// User and system time from the `stat` file in a folder of `/proc`.
+/// Parses user and system time from the `stat` file in a folder of `/proc`.
 fn cpu_time(folder: &str) -> anyhow::Result<Duration> {
     let path = format!("{folder}/stat");
     let stat = fs::read_to_string(&path).context(path)?;
-    // Fields 14 and 15 of proc_pid_stat(5), counted from behind the name in parentheses.
+    // Fields 14 and 15 of proc_pid_stat(5), counted from the end of the name in parentheses.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let ticks: Option<u32> = fields
         .split_whitespace()
@@ -131,17 +133,18 @@ fn cpu_time(folder: &str) -> anyhow::Result<Duration> {
     Ok(TICK * ticks.context("the format of /proc/PID/stat")?)
 }
 
-/// Number of processors that this process may use.
+/// Returns the number of processors that this process may use.
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The machine in a line: its processors, its kernel, and the load average of the last minute.
+/// Describes the machine in a line: its processors, its kernel, and the load average of the last
+/// minute.
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let average = read("/proc/loadavg");
     let release = read("/proc/sys/kernel/osrelease");
-    // The text behind the version names a build.
+    // The text after the version names a build.
     let kernel = release.trim().split('-').next().unwrap_or_default();
     format!(
         "{} processors, Linux {kernel}, load {} before it began",

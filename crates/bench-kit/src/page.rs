@@ -10,28 +10,28 @@ pub struct Page {
     html: String,
 }
 
-/// Plots of one thing, one above the other, with a title and captions.
+/// Plots of one subject, one above the other, with a title and captions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// What the plots show.
+    /// Subject of the plots.
     pub title: String,
-    /// From top to bottom.
+    /// Plots from top to bottom.
     pub plots: Vec<Plot>,
-    /// The lines beneath the plots.
+    /// Lines beneath the plots.
     pub captions: Vec<Caption>,
 }
 
 /// A line beneath the plots of a panel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caption {
-    /// What it says.
+    /// Text of the line.
     pub text: String,
-    /// Whether it names a bound that was missed; the page then says so.
+    /// Whether the line names a missed bound. The page then marks it.
     pub is_missed: bool,
 }
 
 impl Page {
-    /// An empty page; the title is its first heading.
+    /// Creates an empty page. The title is its first heading.
     pub fn open(title: &str) -> Self {
         let title = escape(title);
         Self {
@@ -43,17 +43,17 @@ impl Page {
         }
     }
 
-    /// A heading of a section.
+    /// Appends the heading of a section.
     pub fn heading(&mut self, title: &str) {
         let _ = writeln!(self.html, "<h2>{}</h2>", escape(title));
     }
 
-    /// A paragraph.
+    /// Appends a paragraph.
     pub fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.html, "<p>{}</p>", escape(text));
     }
 
-    /// A bullet list with an item for each line.
+    /// Appends a bullet list with an item for each line.
     pub fn list(&mut self, lines: &[String]) {
         self.html.push_str("<ul>\n");
         for line in lines {
@@ -62,7 +62,7 @@ impl Page {
         self.html.push_str("</ul>\n");
     }
 
-    /// A table under a heading.
+    /// Appends a table under a heading.
     pub fn table(&mut self, title: &str, table: &Table) {
         self.heading(title);
         self.html.push_str("<table><thead>");
@@ -74,7 +74,7 @@ impl Page {
         self.html.push_str("</tbody></table>\n");
     }
 
-    /// Plots side by side, as many as the width allows.
+    /// Appends plots side by side, as far as the width allows.
     pub fn plots(&mut self, plots: &[Plot]) {
         self.html.push_str("<div class=\"plots\">\n");
         for plot in plots {
@@ -83,7 +83,7 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// Panels side by side, as many as the width allows.
+    /// Appends panels side by side, as far as the width allows.
     pub fn panels(&mut self, panels: &[Panel]) {
         self.html.push_str("<div class=\"panels\">\n");
         for panel in panels {
@@ -105,7 +105,7 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// The whole page as HTML.
+    /// Returns the whole page as HTML.
     pub fn finish(mut self) -> String {
         self.html.push_str("</body></html>\n");
         self.html

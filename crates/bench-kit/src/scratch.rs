@@ -8,8 +8,10 @@ use std::{
 
 use anyhow::Context;
 
-/// Makes a new folder in memory if the system has such a place, and otherwise among the temporary files. The
-/// caller removes the folder. Folders in memory that interrupted processes left behind are removed first.
+/// Creates a new folder in memory if the system has a file system there, and otherwise among the
+/// temporary files.
+///
+/// The caller removes the folder. Folders in memory from interrupted processes are removed first.
 pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let found = fs::metadata(memory).is_ok_and(|found| found.is_dir());
@@ -22,13 +24,14 @@ pub fn folder_in_memory(purpose: &str) -> anyhow::Result<PathBuf> {
     folder(purpose)
 }
 
-/// Makes a new folder under the system's folder for temporary files. The caller removes the
+/// Creates a new folder under the system's folder for temporary files. The caller removes the
 /// folder.
 pub fn folder(purpose: &str) -> anyhow::Result<PathBuf> {
     folder_in(&std::env::temp_dir(), purpose)
 }
 
-/// Removes the folders of processes that have ended. Folders of other users stay, since they cannot be removed.
+/// Removes the folders of ended processes. Folders of other users stay, since the system forbids
+/// their removal.
 fn sweep(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     for entry in entries {
@@ -59,7 +62,7 @@ mod tests {
     #[test]
     fn what_the_dead_left_is_removed_and_nothing_else() {
         let place = folder("sweep").expect("a folder");
-        // No process has the largest number that there can be.
+        // The largest process ID is never in use.
         let (dead, alive) = (
             "longhaul-4194304-eval-0",
             format!("longhaul-{}-eval-0", std::process::id()),

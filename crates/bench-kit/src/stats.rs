@@ -1,4 +1,4 @@
-//! Statistics of several measurements of one thing.
+//! Statistics of several measurements of one quantity.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub struct Summary {
     pub count: usize,
     /// Least value.
     pub min: f64,
-    /// Value in the middle, or the mean of the middle two.
+    /// Median: the value in the middle, or the mean of the middle two.
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
@@ -20,7 +20,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of values in any order; `None` if there are none.
+    /// Computes the summary of values in any order. `None` without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -35,8 +35,8 @@ impl Summary {
     }
 }
 
-/// The median of values in any order: the value in the middle, or the mean of the middle two if the number of
-/// values is even. `None` if there are no values.
+/// Returns the median of values in any order: the value in the middle, or the mean of the middle
+/// two. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let upper = *sorted.get(sorted.len() / 2)?;
@@ -44,20 +44,22 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// The arithmetic mean. If there are no values, it is not a number.
+/// Returns the arithmetic mean. NaN without values.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The least of the values that at least a share of all values do not exceed. The values must be in ascending
-/// order.
+/// Returns the least value that at least a share of all values do not exceed. The values must be in
+/// ascending order.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// The cumulative distribution as steps: each value with the share of values up to it. Of more values than a
-/// page has room for, it has some hundred at equal distances of rank, the least and the largest among them.
+/// Returns the cumulative distribution as steps: each value with the share of values up to it.
+///
+/// A sample with more values than a page can show yields some hundred steps at equal distances of
+/// rank. The least and the largest value are among them.
 pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     let sorted = sorted(values);
     if sorted.len() > CDF_POINTS {
@@ -76,7 +78,7 @@ pub fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     sorted.iter().enumerate().flat_map(step).collect()
 }
 
-/// As many points as a plot on a page can show: more than it has columns of pixels.
+/// Most points that a plot on a page can show: more than its columns of pixels.
 const CDF_POINTS: usize = 800;
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -2,12 +2,12 @@
 
 use std::{fmt::Write, iter};
 
-/// A table: a head and rows.
+/// A table with a head and rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// The names of the columns.
+    /// Names of the columns.
     pub head: Vec<String>,
-    /// Rows of as many cells as there are columns.
+    /// Rows with a cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -19,7 +19,7 @@ impl Table {
         }
     }
 
-    /// The table in Markdown.
+    /// Formats the table in Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule: String = "---|".repeat(self.head.len());
@@ -27,7 +27,7 @@ impl Table {
         format!("{}|{rule}\n{rows}", line(&self.head))
     }
 
-    /// The table for a terminal, its columns aligned by spaces.
+    /// Formats the table for a terminal, with columns aligned by spaces.
     pub fn text(&self) -> String {
         let lines = || iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| lines().map(|line| line[column].chars().count()).max();

@@ -9,47 +9,47 @@ use crate::stats;
 /// Several series over two axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
-    /// What the plot shows.
+    /// Subject of the plot.
     pub title: String,
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: Axis,
-    /// In the order of the legend.
+    /// Series in the order of the legend.
     pub series: Vec<Series>,
 }
 
-/// An axis; it covers all values that the series have.
+/// An axis, which covers all values of the series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// The quantity and its unit.
+    /// Quantity and unit.
     pub label: String,
-    /// How values become distances.
+    /// Scale of the axis.
     pub scale: Scale,
 }
 
-/// How values become distances.
+/// Relation between values and distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// Distances are in proportion to values; the axis begins at zero or below.
+    /// Distances are proportional to values. The axis begins at zero or below.
     #[default]
     Linear,
-    /// Distances are in proportion to logarithms; values that are not above zero are left out.
+    /// Distances are proportional to logarithms. Values at zero or below are left out.
     Logarithmic,
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub label: String,
     /// Horizontal and vertical values, in the order in which a line joins them.
     pub points: Vec<(f64, f64)>,
-    /// How the points are shown.
+    /// Style of the points.
     pub mark: Mark,
 }
 
-/// How points are shown.
+/// Style of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mark {
     /// Joined by a line.
@@ -62,12 +62,12 @@ pub enum Mark {
 }
 
 impl Axis {
-    /// A linear axis.
+    /// Creates a linear axis.
     pub fn linear(label: &str) -> Self {
         Self::new(label, Scale::Linear)
     }
 
-    /// A logarithmic axis.
+    /// Creates a logarithmic axis.
     pub fn logarithmic(label: &str) -> Self {
         Self::new(label, Scale::Logarithmic)
     }
@@ -81,7 +81,7 @@ impl Axis {
 }
 
 impl Plot {
-    /// The cumulative distributions of samples: which share of the values lies below each value.
+    /// Plots the cumulative distributions of samples: the share of values up to each value.
     pub fn cdf(title: &str, x: Axis, samples: &[(String, Vec<f64>)]) -> Self {
         let series = samples.iter().map(|(label, values)| Series {
             label: label.clone(),
@@ -96,7 +96,7 @@ impl Plot {
         }
     }
 
-    /// The least and the largest place on an axis; `None` if there are no points.
+    /// Returns the least and the largest position on an axis. `None` without points.
     fn bounds(&self, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Option<(f64, f64)> {
         let values = self
             .visible()
@@ -115,7 +115,7 @@ impl Plot {
         Some((min, max + room))
     }
 
-    /// The points that both axes can show, each with the number of its series.
+    /// Yields the points that both axes can show, each with the number of its series.
     fn visible(&self) -> impl Iterator<Item = (usize, (f64, f64))> {
         let shows = |axis: &Axis, value: f64| axis.scale.place(value).is_finite();
         let numbered = self.series.iter().enumerate();
@@ -141,7 +141,7 @@ impl Scale {
         }
     }
 
-    /// A value as a label beside the axis.
+    /// Formats a value as a label beside the axis.
     fn label(self, place: f64) -> String {
         let value = self.value(place);
         match value.abs() {

@@ -1,20 +1,20 @@
-//! Plots as SVG for pages. Text, lines and the ground of the legend take the colours of the page, which may
-//! be light or dark.
+//! Plots as SVG for pages. Text, lines and the legend's background take the page's colours, light
+//! or dark.
 
 use plotters::prelude::*;
 
 use super::{Axis, Mark, Plot, Series};
 use crate::html::escape;
 
-/// Stands for the colour of the page's text, which replaces it in the finished SVG.
+/// Placeholder for the page's text colour, which replaces it in the finished SVG.
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
-/// Stands for the colour of the page's ground.
+/// Placeholder for the page's background colour.
 const PAPER: RGBColor = RGBColor(4, 5, 6);
 const PAPER_TEXT: &str = "#040506";
 
-/// Colours that people can tell apart, the colour-blind included, on light and on dark ground (M. Okabe, K.
-/// Ito).
+/// Colours that people can distinguish on light and dark backgrounds, including colour-blind people
+/// (M. Okabe, K. Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -29,7 +29,7 @@ const SIZE: (u32, u32) = (720, 360);
 const FONT: &str = "sans-serif";
 
 impl Plot {
-    /// The plot as an SVG element; a sentence instead if there are no values.
+    /// Returns the plot as an SVG element, or a sentence if there are no values.
     pub fn svg(&self) -> String {
         let bounds = self
             .bounds(&self.x, |point| point.0)
@@ -39,7 +39,7 @@ impl Plot {
         };
         let mut svg = String::new();
         let drawn = self.draw(&mut svg, x, y);
-        // Drawing into a string fails only at a label without a size.
+        // Drawing into a string fails only for a label without a size.
         if let Err(error) = drawn {
             return format!("<p class=\"empty\">{}: {error}.</p>", escape(&self.title));
         }
@@ -117,7 +117,7 @@ impl Plot {
         drawn.label(&series.label).legend(key);
     }
 
-    /// The visible points of a series as places on the axes.
+    /// Yields the visible points of a series as positions on the axes.
     fn places(&self, series: usize) -> Vec<(f64, f64)> {
         self.visible()
             .filter(|(number, _)| *number == series)

@@ -2,12 +2,12 @@
 
 use super::Plot;
 
-/// A mark for each series, in order.
+/// Mark of each series, in order.
 const MARKS: [char; 7] = ['*', 'o', '+', 'x', '#', '@', '~'];
 const LABEL_WIDTH: usize = 9;
 
 impl Plot {
-    /// The plot in characters, `width` columns by `height` rows without axes and legend.
+    /// Draws the plot in characters, `width` columns by `height` rows without axes and legend.
     pub fn text(&self, width: usize, height: usize) -> String {
         let bounds = self
             .bounds(&self.x, |point| point.0)
@@ -54,7 +54,7 @@ impl Plot {
         text + "\n"
     }
 
-    /// The visible points of each series as places on the axes.
+    /// Returns the visible points of each series as positions on the axes.
     fn lines(&self) -> impl Iterator<Item = (usize, Vec<(f64, f64)>)> {
         (0..self.series.len()).map(|series| {
             let points = self.visible().filter(|(number, _)| *number == series);
