@@ -216,8 +216,8 @@ impl Law for Bbr {
     }
 }
 
-/// The constants of the draft: 2 / ln 2, which doubles the rate each round; the cycle of gains; the
-/// windows of the two filters; the windows in segments.
+/// Constants of the draft: 2 / ln 2, which doubles the rate each round; the cycle of gains; the
+/// filters' windows; and the windows in segments.
 const GAIN_HIGH: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const RATE_ROUNDS: u64 = 10;

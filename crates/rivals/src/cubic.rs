@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn rate_under_random_loss_follows_the_formula_of_the_standard() {
-        // RFC 9438 section 5.1, for C = 0.4: window = 1.054 (RTT / p)^0.75 segments where losses come
-        // evenly. By chance they leave longer times of steep growth: a fluid model gives 1.1 to 1.3
-        // times that.
+        // RFC 9438 section 5.1, for C = 0.4: if losses are evenly spaced, the window is 1.054 (RTT
+        // / p)^0.75 segments. Random losses leave longer periods of steep growth: a fluid model
+        // gives 1.1 to 1.3 times that window.
         let (rtt_s, loss) = (0.2, 0.000_5);
         let mut line = Line::new(400e6, Duration::from_secs_f64(rtt_s), 1.0);
         line.lose(loss, 5);

@@ -5,10 +5,10 @@
 //! segment or every second one. Segments and the time go in; segments and the next deadline come
 //! out. There is no socket, no clock and no randomness, so equal paths give equal runs.
 //!
-//! The models have the mechanisms that decide about shares: selective acknowledgements, loss
-//! detection by time (RFC 8985), proportional rate reduction (RFC 9937), retransmission timeouts,
-//! and the window laws. They lack the handshake, segmentation offload, ECN, the undoing of cuts,
-//! and the receiver's window.
+//! The models have the mechanisms that decide about shares: selective acknowledgements,
+//! retransmission timeouts, and the window laws. They detect losses by time (RFC 8985), and reduce
+//! the window proportionally (RFC 9937). They lack the handshake, segmentation offload, ECN, the
+//! undoing of cuts, and the receiver's window.
 //!
 //! Time is a `Duration` since any origin. Windows count segments of one size.
 

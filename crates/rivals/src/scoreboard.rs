@@ -17,7 +17,7 @@ pub(crate) struct Scoreboard {
     /// Ranges above `first` that have arrived: start to end.
     arrived: BTreeMap<u64, u64>,
     arrived_count: u64,
-    /// Transmissions in their order, including those of segments that have arrived since.
+    /// Transmissions in their order. Segments that have arrived since are included.
     order: VecDeque<(u64, u64)>,
     transmissions: u64,
     /// Numbers of lost segments, in the order of retransmission.
@@ -52,16 +52,16 @@ enum State {
     Arrived,
 }
 
-/// The news of one acknowledgement.
+/// Result of one acknowledgement.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct News {
-    /// Segments that arrived.
+    /// Newly arrived segments.
     pub(crate) segments: u64,
-    /// The one that was sent last.
+    /// Newest transmission of these segments.
     pub(crate) newest: Option<Newest>,
 }
 
-/// The last transmission among those that arrived.
+/// Last transmission of the newly arrived segments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newest {
     transmission: u64,
