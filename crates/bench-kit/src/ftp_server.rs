@@ -6,7 +6,8 @@ use anyhow::Context;
 use libunftp::{ServerBuilder, options::ActivePassiveMode};
 use unftp_sbe_fs::Filesystem;
 
-/// Serves `folder` at `address` until `stop` resolves, in the network namespace of the calling thread.
+/// Serves `folder` at `address` until `stop` resolves, in the network namespace of the calling
+/// thread.
 pub fn serve(
     folder: PathBuf,
     address: SocketAddr,

@@ -1,9 +1,8 @@
 //! Tools that all measurements share.
 //!
 //! In: numbers. Out: statistics, tables, plots and pages. The crate also has tools for benches and
-//! trials: options, figures with bounds, jobs on all processors, content, scratch folders, and the
-//! load of the machine. The measurements themselves belong to `probe`, `emulator`, `eval` and the
-//! benches.
+//! trials: options, figures with bounds, jobs on all processors, content, scratch folders, and
+//! machine load. The measurements themselves belong to `probe`, `emulator`, `eval` and the benches.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads how busy the machine was, in real time"

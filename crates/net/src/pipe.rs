@@ -49,7 +49,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Returns both ends of a connection that belongs to no [`PipeNetwork`]. Their addresses have port 0.
+    /// Returns both ends of a connection that belongs to no [`PipeNetwork`]. Their addresses have
+    /// port 0.
     pub fn pair() -> (Self, Self) {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self::joined(nowhere, nowhere, None)

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::socket::choose_port_late;
 
-/// A listener for control connections that clients make to the servers themselves; of both families if
-/// it has every address of IPv6.
+/// Listens for control connections that clients make to the servers' own addresses. Accepts both
+/// families if `address` is the unspecified IPv6 address.
 ///
 /// # Errors
 /// The error of the system call.
@@ -28,7 +28,7 @@ pub fn listen_for_control(address: SocketAddr) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
-/// Has a listener of an earlier process take connections to all addresses, too.
+/// Makes a listener of an earlier process accept connections to all addresses, too.
 ///
 /// # Errors
 /// The error of the system call.
@@ -37,7 +37,7 @@ pub fn make_transparent(listener: &std::net::TcpListener) -> io::Result<()> {
     set_transparent(&SockRef::from(listener), address)
 }
 
-/// A listener for one data connection to `server`, at any port.
+/// Listens for one data connection to `server`, at any port.
 ///
 /// # Errors
 /// The error of the system call.
@@ -54,10 +54,10 @@ pub fn listen_for_data(server: IpAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Connects to a client from `server`, and from its port for data if that can be had.
+/// Connects to a client from `server`, and from its data port if the port is available.
 ///
 /// # Errors
-/// The error of the system call; [`io::ErrorKind::TimedOut`] after `patience`.
+/// The error of the system call. [`io::ErrorKind::TimedOut`] after `patience`.
 pub async fn connect_from(
     server: IpAddr,
     client: SocketAddr,
@@ -83,7 +83,7 @@ pub async fn connect_from(
 /// Connects to a server from the address `client`.
 ///
 /// # Errors
-/// Those of [`connect_from`].
+/// The errors of [`connect_from`].
 pub async fn connect_as(
     client: IpAddr,
     server: SocketAddr,
@@ -102,10 +102,10 @@ async fn within(
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// What the other end sees of a connection that is given up while it comes about.
+/// End of a cancelled attempt, as the other end receives it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GivenUp {
-    /// A reset: an orderly end would be an empty file.
+    /// A reset, since an orderly end would be an empty file.
     Reset,
     /// An orderly end.
     Ended,
@@ -117,7 +117,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, given_up: GivenUp) -> io::Res
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     set_transparent(&SockRef::from(&socket), from)?;
-    // Connections to several clients have the port for data at once.
+    // Connections to several clients use the data port at once.
     socket.set_reuseaddr(from.port() != 0)?;
     if from.port() == 0 {
         choose_port_late(&socket);
@@ -129,7 +129,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, given_up: GivenUp) -> io::Res
     socket.connect(to).await
 }
 
-/// The port is in use towards that client, or may not be used by this user.
+/// Whether the port is in use towards that client, or forbidden for this user.
 fn cannot_be_had(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -146,8 +146,8 @@ fn set_transparent(socket: &SockRef<'_>, family: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Where servers open data connections from (RFC 959 section 3.2): some clients insist on it.
+/// Port from which servers open data connections (RFC 959 section 3.2). Some clients insist on it.
 const FTP_DATA_PORT: u16 = 20;
 
-/// Clients that have connected and not been accepted yet, as many as the standard library lets wait.
+/// Most connections that wait for acceptance, as in the standard library.
 const CONTROL_BACKLOG: i32 = 128;

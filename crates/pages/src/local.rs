@@ -1,4 +1,4 @@
-//! Processes at the admin socket: only those of root and of the gateway's own user.
+//! Processes at the admin socket. Only root and the gateway's own user may connect.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: accepts orders of programs on this machine"

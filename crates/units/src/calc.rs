@@ -55,8 +55,8 @@ pub fn mathis_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     segment.bytes() as f64 * 8.0 / rtt.as_secs_f64() * (1.5 / loss).sqrt()
 }
 
-/// Upper bound of CUBIC's rate at a loss rate: its mean window (RFC 9438 section 5.1, equation 5),
-/// or Reno's if that is larger, divided by the RTT.
+/// Upper bound of CUBIC's rate at a loss rate: its mean window divided by the RTT (RFC 9438 section
+/// 5.1, equation 5). If Reno's window is larger, it counts instead.
 pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     let factor = (CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA))).powf(0.25);
     let window_segments = factor * (rtt.as_secs_f64() / loss).powf(0.75);

@@ -1,4 +1,4 @@
-//! A model of a WAN path: packets go in with the time they were sent, and come out with the time
+//! A model of a WAN path. Packets go in with the time they were sent. They come out with the time
 //! they arrive, or not at all.
 //!
 //! One [`Path`] is one direction. A packet passes three stages, in this order:

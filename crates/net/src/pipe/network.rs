@@ -65,7 +65,8 @@ impl PipeNetwork {
     /// Connects to a listener of this network. The listener may accept later.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionRefused`] if no listener has the address, or if its queue is full.
+    /// [`io::ErrorKind::ConnectionRefused`] if no listener has the address, or if its queue is
+    /// full.
     pub fn connect(&self, at: SocketAddr) -> io::Result<Pipe> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         if at.ip().to_canonical() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
