@@ -1,4 +1,4 @@
-//! Tells the code for which platform it is built: cargo-fuzz puts programs into a folder of that name.
+//! Passes the platform of the build to the code, since cargo-fuzz names a folder after it.
 
 fn main() {
     let target = std::env::var("TARGET").expect("cargo says so");

@@ -11,7 +11,8 @@ use crate::{
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Bench {
-    /// The link in virtual time: goodput over loss, bursts, reordering, and times, against what is required
+    /// The link in virtual time: goodput over loss, bursts, reordering, and times, against required
+    /// values
     #[command(visible_alias = "matrix")]
     Link {
         /// Passed on: `-- --seeds N`, `-- --only matrix`, `-- --cell RTT_MS LOSS`, `-- --help`
@@ -26,16 +27,17 @@ pub(crate) enum Bench {
     },
     /// How the link shares with CUBIC, Reno, BBR and itself, with a page of plots
     Fair {
-        /// Over emulated paths and the kernel, beside its own TCP, instead of in virtual time; 20 min
+        /// Over emulated paths and the kernel, beside its own TCP, instead of in virtual time; 20
+        /// min
         #[arg(long)]
         kernel: bool,
-        /// Passed on: `-- --row TEXT`, `-- --trace`, `-- --out FILE`, `-- --seeds K`; for the kernel's
-        /// `-- --quick`, `-- --runs K`, `-- --help`
+        /// Passed on: `-- --row TEXT`, `-- --trace`, `-- --out FILE`, `-- --seeds K`; for the
+        /// kernel's `-- --quick`, `-- --runs K`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP and
-    /// what is required; half an hour
+    /// Bulk transfers through a pair of gateways over the emulated WAN and the kernel, against TCP
+    /// and required values; half an hour
     Wan {
         /// Passed on: `-- --quick`, `-- --cell RTT_MS LOSS_PERCENT`, `-- --out FILE`, `-- --help`
         #[arg(last = true)]
@@ -47,15 +49,17 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Instructions that the link takes for a packet, counted by Valgrind, each within a stored bound
+    /// Instructions that the link takes for a packet, counted by Valgrind, each within a stored
+    /// bound
     ///
     /// As root, Valgrind is installed first if it is missing.
     Instructions {
-        /// Passed on: `-- sender` counts only what has this in its name
+        /// Passed on: `-- sender` counts only rows with this text in their name
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// What FTP users wait for at 600 ms, in round trips, each with its target (root only); 12 min
+    /// Waiting times of FTP users at 600 ms, in round trips, each with its target (root only); 12
+    /// min
     RoundTrips {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
@@ -85,13 +89,15 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Uploads in fast mode at round trips of 400 and 1000 ms, the first of a server beside later ones (root only); 5 min
+    /// Uploads in fast mode at round trips of 400 and 1000 ms, the first of a server beside later
+    /// ones (root only); 5 min
     Uploads {
         /// Passed on: `-- --quick`, `-- --write`, `-- --runs N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Text, logs, images, repeated files: rates beside no optimiser, rsync, zstd and MODE Z (root only); 100 min
+    /// Text, logs, images, repeated files: rates beside no optimiser, rsync, zstd and MODE Z (root
+    /// only); 100 min
     Optimiser {
         /// Passed on: `-- --quick`, `-- --write`, `-- --only NAME`, `-- --processor`, `-- --help`
         #[arg(last = true)]
@@ -103,9 +109,11 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// 200 small downloads a second through a door with a thousand passive ports (root only); 5 min
+    /// 200 small downloads a second through a listener with a thousand passive ports (root only); 5
+    /// min
     PassivePorts {
-        /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --rate-per-s N`, `-- --help`
+        /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --rate-per-s N`, `--
+        /// --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -135,7 +143,7 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    /// What `cargo xtask bench` calls it.
+    /// Name in `cargo xtask bench`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RoundTrips => "round-trips",
@@ -207,7 +215,8 @@ fn of(package: &str, name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// A bench of the link, which needs the simulator. That of the controller needs the switches of its parts, too.
+/// Returns a bench of the link, which needs the simulator. The bench of the controller also needs
+/// the switches of its parts.
 fn of_link(name: &str, arguments: &[String]) -> Command {
     let features = match name {
         "controller" => "ablation",
@@ -218,12 +227,12 @@ fn of_link(name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// Of the crate gungraun, to which the workspace's manifest pins it.
+/// Version of the crate gungraun, as pinned in the workspace's manifest.
 const GUNGRAUN_VERSION: &str = "0.20.0";
 /// Packets counted at once: `crates/link/benches/packets.rs`.
 const PACKETS: f64 = 10_000.0;
 
-/// Runs the bench and tells its counts by packet.
+/// Runs the bench and prints its counts for each packet.
 fn instructions(arguments: &[String]) -> Result<Result<(), Failure>> {
     if let Err(failure) = packages::provide(packages::INSTRUCTIONS)? {
         return Ok(Err(failure));

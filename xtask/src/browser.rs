@@ -1,4 +1,5 @@
-//! What the tests of the dashboard need beside Debian's packages: Playwright and axe, and gateways with made-up transfers.
+//! Requirements of the dashboard's tests beside Debian's packages: Playwright, axe, and gateways
+//! with made-up transfers.
 
 use std::{fs, process::Command};
 
@@ -9,8 +10,8 @@ use crate::{
     shell::{cargo, root, succeeds, target_folder},
 };
 
-/// Installs what drives the browser into `target/browser`, and builds the gateways. Where the former cannot be had, the tests are
-/// skipped, and pytest says so.
+/// Installs the browser's driver into `target/browser`, and builds the gateways. If the driver is
+/// unavailable, pytest skips the tests and reports that.
 pub(crate) fn prepare() -> Result<()> {
     let wanted = root().join("conformance/browser.txt");
     let folder = target_folder().join("browser");

@@ -16,14 +16,14 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Which tests: those of `conformance/test_NAME.py`; all of them if left out
+    /// Which tests: the file `conformance/test_NAME.py`; all of them if left out
     name: Option<String>,
     /// Passed to pytest: `-- -k TEXT`, `-- --quick`, `-- --write`, `-- --help`
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// What pytest has counted.
+/// Counts of pytest.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: usize,
@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         .ok_or(Failure::Failed))
 }
 
-/// Provides what tests and measuring scripts need, and builds the program that they test.
+/// Provides the requirements of tests and measuring scripts, and builds the tested program.
 pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     if let Err(failure) = packages::provide(packages::CONFORMANCE)? {
         return Ok(Err(failure));

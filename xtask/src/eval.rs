@@ -1,4 +1,5 @@
-//! `cargo xtask eval`: plans with everything that they compare with, and the checks of the smallest one.
+//! `cargo xtask eval`: plans with all programs under comparison, and the checks of the smallest
+//! plan.
 
 #![allow(clippy::disallowed_methods, reason = "says how long the plan took")]
 
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     })
 }
 
-/// A copy of the program that the tests have built: a further build puts another one in its place.
+/// Copies the program that the tests have built, since a further build replaces it.
 pub(crate) fn copied_program() -> Result<PathBuf> {
     let built = target_folder().join("debug/longhaul");
     let copy = target_folder().join(format!("debug/longhaul-smoke-{}", std::process::id()));
@@ -79,7 +80,7 @@ pub(crate) fn copied_program() -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// The smallest plan with this program, which goes then, and what its report is worth.
+/// Runs the smallest plan with this program, removes the program, and checks the report.
 pub(crate) fn smoke(program: &Path) -> Result<Vec<(String, bool)>> {
     let checks = checked(program);
     fs::remove_file(program)?;
@@ -158,8 +159,10 @@ fn in_order(report: &str, figures: &[String]) -> usize {
     found.count()
 }
 
-/// The report's figures, made by other code than the report's and from ideals counted by hand: each side's
-/// median, least and most fraction of the ideal in each cell, cell by cell, the sides in the plan's order.
+/// Computes the report's figures by independent code, from ideals counted by hand.
+///
+/// Each side has median, least and most fraction of the ideal in each cell. The cells come in
+/// order, and the sides in the plan's order.
 fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
     let (mut cells, mut sides) = (Vec::new(), Vec::new());
     let mut efficiencies: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
@@ -233,9 +236,11 @@ fn opens(page: &Path) -> Result<Vec<(String, bool)>> {
     ])
 }
 
-/// The ideals of the smallest plan's cells by round-trip time in ms, in seconds, counted by hand: 40 Mbit at 94 Mbit/s of
-/// payload take 0.42553 s, 40 / 93.906 s where a thousandth is lost, and two round trips come on top.
+/// Ideals of the smallest plan's cells in seconds, by round-trip time in ms, counted by hand.
+///
+/// 40 Mbit at 94 Mbit/s of payload take 0.42553 s. With a loss of 0.1 % they take 40 / 93.906 s.
+/// Two round trips are added.
 const IDEALS_S: [(f64, f64); 2] = [(20.0, 0.465_957_872_766), (200.0, 0.825_957_872_766)];
 
-/// What the smallest plan may take.
+/// Most time that the smallest plan may take.
 const SMOKE_MAX: Duration = Duration::from_secs(180);

@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: every fuzz target for a time, and a table of what it did.
+//! `cargo xtask fuzz`: every fuzz target for a time, and a table of the results.
 //!
-//! The targets are built by cargo-fuzz with the pinned toolchain: coverage instrumentation is an
-//! unstable flag, so the compiler is told to accept it (`RUSTC_BOOTSTRAP`). No sanitizer by default:
-//! what is fuzzed is safe Rust, whose faults are panics and overflows, and runs twice as fast so.
+//! cargo-fuzz builds the targets with the pinned toolchain. Coverage instrumentation is an unstable
+//! flag, so `RUSTC_BOOTSTRAP` makes the compiler accept it. The default is no sanitizer: the
+//! targets are safe Rust, whose faults are panics and overflows, and run twice as fast without one.
 
 use std::{fs, process::Command};
 
@@ -33,11 +33,11 @@ pub(crate) struct Arguments {
 }
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
-/// One input may take so long before it counts as a finding.
+/// Time of one input that counts as a finding.
 const INPUT_SECONDS_MAX: u32 = 10;
 const MEMORY_MB_MAX: u32 = 2048;
 
-/// What became of one target.
+/// Outcome of one target.
 #[derive(Debug, Default)]
 struct Outcome {
     target: String,
@@ -45,7 +45,7 @@ struct Outcome {
     /// Edges and features that the engine counts.
     coverage: u64,
     features: u64,
-    /// What was said of the first fault: where it is, and what.
+    /// Location and message of the first fault.
     finding: Option<String>,
     /// The input that shows it.
     input: Option<String>,

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: what a reviewer should not have to say.
+//! `cargo xtask lint`: every check that needs no reviewer.
 
 use anyhow::Result;
 

@@ -1,7 +1,7 @@
 //! The commands that contributors and CI both run: `cargo xtask --help`.
 //!
-//! Each command prints what it runs, and exits 0 when all is well, 1 when what it ran failed, and 2
-//! when it was used wrongly or something that it needs is missing.
+//! Each command prints the commands that it runs. It exits with 0 on success, and with 1 if one of
+//! them failed. It exits with 2 if its arguments are wrong or a requirement is missing.
 
 mod architecture;
 mod bench;
@@ -23,12 +23,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Why a command ends without success.
+/// Reason why a command ends without success.
 #[derive(Debug)]
 enum Failure {
-    /// What was run has failed; it has said why.
+    /// A command has failed, and has printed the reason.
     Failed,
-    /// Something that is needed is missing; it has been said.
+    /// A requirement is missing, and a message has named it.
     Missing,
 }
 
@@ -49,24 +49,27 @@ enum Command {
     /// As root, Debian packages that the tests need are installed first. Otherwise the missing ones
     /// are named, and the exit code is 2.
     Test(test::Arguments),
-    /// Checks format, lints, documentation, licences, and the tree against ARCHITECTURE.md; no warning is let through
+    /// Checks format, lints, documentation, licences, and the tree against ARCHITECTURE.md;
+    /// no warning is let through
     Lint(lint::Arguments),
     /// Runs a benchmark
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Fuzzes what parses bytes from outside
+    /// Fuzzes the parsers of bytes from outside
     Fuzz(fuzz::Arguments),
-    /// Runs what the tests try in seconds for minutes: millions of sessions, an adversary
+    /// Runs the short trials of the tests for minutes: millions of sessions, an adversary
     Siege(siege::Arguments),
     /// Runs the tests in `conformance/`: real clients and servers over an emulated WAN (root only)
     Conformance(conformance::Arguments),
-    /// 121,000 file transfers and a million FTP commands by 32 sessions: failures, memory, descriptors (root only); an hour
+    /// 121,000 file transfers and a million FTP commands by 32 sessions: failures, memory,
+    /// descriptors (root only); an hour
     Soak {
         /// Passed on: `-- --quick`, `-- --write`, `-- --seconds N`, `-- --help`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Outages, deaths, full disks, clocks and limits in the midst of transfers: what clients saw (root only); 40 min
+    /// Outages, deaths, full disks, clocks and limits during transfers: results of clients (root
+    /// only); 40 min
     Faults {
         /// Passed on: `-- --quick`, `-- --write`, `-- --only TEXT`, `-- --help`
         #[arg(last = true)]

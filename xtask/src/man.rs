@@ -62,7 +62,7 @@ fn remove_pages(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every page is formatted once: groff warns of what would not be shown.
+/// Formats every page once: groff warns of text that would not be shown.
 fn check(folder: &Path) -> Result<Result<(), Failure>> {
     let mut command = Command::new("groff");
     command.args(["-man", "-ww", "-z", "-Tutf8"]);

@@ -1,5 +1,5 @@
-//! `cargo xtask package`: the packages for Debian, and an archive with a program that needs no library of the system, all
-//! with man pages and completions.
+//! `cargo xtask package`: packages for Debian, and an archive with a program that needs no library
+//! of the system, all with man pages and completions.
 
 use std::{
     fs,
@@ -21,7 +21,8 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// A package for Debian: its name, the features of its program beside none, and what the program is called.
+/// A package for Debian: its name, the features of its program in addition to none, and the
+/// program's name.
 struct Package {
     name: &'static str,
     features: &'static [&'static str],
@@ -41,7 +42,7 @@ const PACKAGES: [Package; 2] = [
     },
 ];
 
-/// What an installation by hand takes beside the program, its man pages and completions.
+/// Files of an installation by hand, beside the program, its man pages and completions.
 const ARCHIVED: [&str; 8] = [
     "LICENSE",
     "README.md",
@@ -93,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
 fn build(package: &Package, staged: &Path) -> Result<()> {
     let target = target_folder().join(format!("{}-build", package.name));
     let mut build = production(package.features, &target);
-    // A profile that was set from outside would change what is shipped.
+    // A profile set from outside would change the shipped program.
     build.env_remove("RUSTFLAGS");
     anyhow::ensure!(succeeds(&mut build)?, "longhaul does not build");
     copy(
@@ -102,12 +103,14 @@ fn build(package: &Package, staged: &Path) -> Result<()> {
     )
 }
 
-/// Writes the archive for other distributions: a program that holds all its libraries, the C library among them.
+/// Writes the archive for other distributions: a program that contains all its libraries, including
+/// the C library.
 fn archive(staged: &Path, out: &Path) -> Result<()> {
     let target = target_folder().join("longhaul-static-build");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = production(&[], &target);
-    // For a target that is named, cargo does not apply the flags to build scripts and macros, which load libraries.
+    // For a named target, cargo does not apply the flags to build scripts and macros, which load
+    // libraries.
     build
         .args(["--target", &triple])
         .env("RUSTFLAGS", "-C target-feature=+crt-static");

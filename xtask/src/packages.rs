@@ -18,7 +18,7 @@ const fn need(program: &'static str, package: &'static str) -> Need {
     Need { program, package }
 }
 
-/// What `cargo xtask test` calls, the C compiler of the cryptography library included.
+/// Programs that `cargo xtask test` calls, including the C compiler of the cryptography library.
 pub(crate) const TEST: &[Need] = &[
     need("cc", "gcc"),
     need("bash", "bash"),
@@ -33,7 +33,7 @@ pub(crate) const TEST: &[Need] = &[
     need("vsftpd", "vsftpd"),
 ];
 
-/// Movers that plans compare with, and what opens a report.
+/// Movers in the comparisons of plans, and a program that opens a report.
 pub(crate) const EVAL: &[Need] = &[
     need("cc", "gcc"),
     need("chromium", "chromium"),
@@ -49,7 +49,7 @@ pub(crate) const EVAL: &[Need] = &[
     need("curl", "curl"),
 ];
 
-/// What `conformance/` and the measuring scripts in `benches/` call.
+/// Programs that `conformance/` and the measuring scripts in `benches/` call.
 pub(crate) const CONFORMANCE: &[Need] = &[
     need("python3", "python3"),
     need("py.test-3", "python3-pytest"),
@@ -86,13 +86,14 @@ pub(crate) const CONFORMANCE: &[Need] = &[
     need("lintian", "lintian"),
 ];
 
-/// What a fuzz target is linked with, beside a C compiler.
+/// Compilers that fuzz targets need.
 pub(crate) const FUZZ: &[Need] = &[need("cc", "gcc"), need("c++", "g++")];
 
-/// What counts instructions.
+/// Programs that count instructions.
 pub(crate) const INSTRUCTIONS: &[Need] = &[need("cc", "gcc"), need("valgrind", "valgrind")];
 
-/// Makes sure that the needed programs exist: root installs what is missing, others are told how.
+/// Provides the needed programs: installs missing ones as root, and otherwise prints how to install
+/// them.
 pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
     let mut packages = missing(needs);
     if packages.is_empty() {
@@ -118,7 +119,7 @@ pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
         &packages[..],
     ]
     .concat();
-    // The lists of a fresh machine are empty, those of an old one are old.
+    // A fresh machine has no package lists, and an old machine has old ones.
     let installed = apt(&["update"])? && apt(&install)?;
     let left = missing(needs);
     if !installed || !left.is_empty() {
@@ -128,7 +129,7 @@ pub(crate) fn provide(needs: &[Need]) -> Result<Result<(), Failure>> {
     Ok(Ok(()))
 }
 
-/// Says which packages are needed, and which of them will be installed.
+/// Prints the needed packages, and the subset to install.
 pub(crate) fn announce(needs: &[Need]) {
     let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
     packages.dedup();

@@ -1,4 +1,5 @@
-//! `cargo xtask picture`: draws the picture of the README, `docs/time-of-10-gb.svg`, from the tables of `docs/results/wan.md`.
+//! `cargo xtask picture`: draws the picture of the README, `docs/time-of-10-gb.svg`, from the
+//! tables of `docs/results/wan.md`.
 
 use std::{fmt::Write as _, fs};
 
@@ -57,7 +58,7 @@ pub(crate) fn run() -> Result<Result<(), Failure>> {
     let mut parts = Vec::new();
     for (row, title, rtt_s) in PATHS {
         let (size, ideal_s) = (cell(&text, row, 1)? * 1e6, cell(&text, row, 2)?);
-        // The first round trip is part of the ideal, whatever the size.
+        // The first round trip is part of the ideal at any size.
         let ideal_s = (ideal_s - rtt_s) * FILE_BYTES / size + rtt_s;
         let by = |column| Ok::<_, anyhow::Error>(ideal_s / cell(&text, row, column)?);
         let warm_s = by(4)?;
@@ -151,7 +152,7 @@ fn draw(parts: &[(&str, [Bar; 4])]) -> Result<String, std::fmt::Error> {
     Ok(svg)
 }
 
-/// What the picture shows, for those who do not see it.
+/// Description of the picture for people who do not see it.
 fn described(parts: &[(&str, [Bar; 4])]) -> String {
     let parts = parts.iter().map(|(title, bars)| {
         let bars = bars.iter();

@@ -1,4 +1,4 @@
-//! The software bill of materials of a package: which libraries its program is made of, in CycloneDX' JSON.
+//! Software bill of materials of a package: the libraries of its program, in CycloneDX' JSON.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::shell::{Build, root, succeeds, tool};
 
 const CYCLONEDX_VERSION: &str = "0.5.9";
-/// The tool writes one into the folder of each crate of the workspace.
+/// Name of the file that the tool writes into the folder of each crate of the workspace.
 const NAME: &str = "bill-of-materials";
 
 /// Writes that of the program with these features to `out`.
@@ -38,11 +38,11 @@ pub(crate) fn write(features: &[&str], out: &Path) -> Result<()> {
         members.push(entry?.path());
     }
     for folder in members {
-        // Not every one has its own.
+        // Some crates have no file.
         let _ = fs::remove_file(folder.join(format!("{NAME}.json")));
     }
     anyhow::ensure!(described, "the bill of materials was not written");
-    // Where the sources lay is nobody's business.
+    // The path of the sources is private.
     let text = text.context("the bill of materials")?;
     let text = text.replace(&format!("file://{}", root().display()), "file:///longhaul");
     fs::write(out, text).with_context(|| out.display().to_string())

@@ -17,13 +17,13 @@ pub(crate) fn root() -> &'static Path {
         .expect("this crate is a folder of the workspace")
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 pub(crate) fn target_folder() -> PathBuf {
     let folder = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(folder)
 }
 
-/// `cargo`, the one that runs us, in the root of the workspace.
+/// Returns a command of the running `cargo`, in the root of the workspace.
 pub(crate) fn cargo<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
@@ -33,7 +33,7 @@ pub(crate) fn cargo<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> 
     command
 }
 
-/// The command line as a person would type it.
+/// Formats the command line as a person would type it.
 fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut line = String::from("$");
@@ -49,15 +49,15 @@ fn line(command: &Command) -> String {
     line
 }
 
-/// Runs a command and says whether it succeeded.
+/// Runs a command, and returns whether it succeeded.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     eprintln!("{}", line(command));
     let status = command.status().with_context(|| line(command))?;
     Ok(status.success())
 }
 
-/// Runs a command, gives each line that it prints (on either stream, in order) to `each`, and says
-/// whether it succeeded.
+/// Runs a command, and passes each line that it prints to `each`. Both streams are joined in order.
+/// Returns whether the command succeeded.
 pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     eprintln!("{}", line(command));
     let (reader, writer) = io::pipe()?;

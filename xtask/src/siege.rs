@@ -1,4 +1,4 @@
-//! `cargo xtask siege`: what the tests try in seconds, for minutes, with seeds of its own.
+//! `cargo xtask siege`: the trials of the tests for minutes, with other seeds.
 
 use anyhow::Result;
 
@@ -7,7 +7,8 @@ use crate::{
     shell::{cargo, succeeds},
 };
 
-/// What a hostile local user or peer tries, and the test that shows that it fails: package, module (or `--lib`), name.
+/// Attempts of a hostile local user or peer, each with the test of its failure: package, module (or
+/// `--lib`), name.
 const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: give orders at the admin address",
@@ -183,7 +184,8 @@ enum Siege {
     },
     /// Lets up to 2,000 readers of a link stall beside a healthy transfer and a dialogue
     Stalled,
-    /// Cuts off, suspends and kills workers of a fleet at random while they share a job, and looks at each file afterwards
+    /// Cuts off, suspends and kills workers of a fleet at random while they share a job, and looks
+    /// at each file afterwards
     Fleet {
         /// Number of jobs
         #[arg(long, default_value_t = 20)]
@@ -192,9 +194,10 @@ enum Siege {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Puts a hostile local user and a hostile peer beside a gateway: the tests of what each must not get
+    /// Puts a hostile local user and a hostile peer beside a gateway, and runs the tests of
+    /// forbidden actions
     Local,
-    /// Ends FTP transfers in nine ways, and compares what the client, the transfer log and the metrics count
+    /// Ends FTP transfers in nine ways, and compares the counts of client, transfer log and metrics
     TransferLog {
         /// Number of transfers that end in each way
         #[arg(long, default_value_t = 1_112)]

@@ -12,8 +12,8 @@ use super::crates;
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Arrows of the tree at `root` that `text` does not have, arrows of `text` that the tree does not have, and
-/// circles that tests and benches would make.
+/// Returns arrows that `text` lacks, arrows that the tree at `root` lacks, and circles that tests
+/// and benches would make.
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let names: BTreeSet<String> = crates(root)?.into_iter().collect();
     let said = said(text, &names);
@@ -47,7 +47,7 @@ pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// The arrows of the block of indented lines that have one.
+/// Returns the arrows in the indented lines of `text`.
 fn said(text: &str, names: &BTreeSet<String>) -> Arrows {
     let mut arrows = Arrows::new();
     for line in text.lines().filter(|line| line.starts_with("    ")) {

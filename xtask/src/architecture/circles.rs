@@ -1,7 +1,7 @@
-//! Import circles within a crate: files and folders side by side must not import each other in a loop.
+//! Import circles within a crate: adjacent files and folders must not import each other in a loop.
 //!
-//! A module and its own children are one thing here: what a parent and a child take from each other is no
-//! circle. Tests are left out.
+//! A module and its children count as one module, so imports between them are no circle. Tests are
+//! left out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -194,7 +194,7 @@ fn circles(modules: &BTreeMap<ModulePath, Vec<ModulePath>>) -> Vec<(ModulePath, 
     circles
 }
 
-/// What can be reached from `name` by one arrow or more.
+/// Returns the modules that `name` reaches by one arrow or more.
 fn reached(arrows: &BTreeSet<(String, String)>, name: &String) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     let mut left = vec![name];

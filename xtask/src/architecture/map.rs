@@ -1,5 +1,5 @@
-//! The code map: a table with a row for some modules of a crate. Every module that it names must exist, and
-//! every module at the top of a crate must be named.
+//! The code map: a table with a row for some modules of a crate. Every module in the map must
+//! exist, and the map must contain every module at the top of a crate.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::{children, crates};
 
-/// What the map in `text` gets wrong of the tree at `root`.
+/// Returns the differences between the map in `text` and the tree at `root`.
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let rows = rows(text);
     let crates = crates(root)?;

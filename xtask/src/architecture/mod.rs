@@ -1,8 +1,8 @@
-//! Whether the tree is built as `ARCHITECTURE.md` says: its code map, the arrows between crates, and no
-//! import circles between the folders and files of a crate.
+//! Comparison of the tree with `ARCHITECTURE.md`: the code map, the arrows between crates, and the
+//! absence of import circles within a crate.
 //!
-//! Each check returns complaints in sentences. `cargo xtask lint` prints them, a test asserts that there are
-//! none.
+//! Each check returns complaints in sentences. `cargo xtask lint` prints them, and a test asserts
+//! that there are none.
 
 mod arrows;
 mod circles;
@@ -12,7 +12,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
-/// Everything about the tree at `root` that is not as its `ARCHITECTURE.md` says.
+/// Returns every difference between the tree at `root` and its `ARCHITECTURE.md`.
 pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     let path = root.join("ARCHITECTURE.md");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -30,7 +30,7 @@ fn crates(root: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The names of what a folder holds.
+/// Returns the names of a folder's entries.
 fn children(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     entries

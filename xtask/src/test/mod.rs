@@ -1,7 +1,9 @@
-//! `cargo xtask test`: every test of the workspace and of the fuzz crate, in tiers, and their count.
+//! `cargo xtask test`: every test of the workspace and of the fuzz crate, in tiers, and their
+//! count.
 //!
-//! A test's module says what it needs beside the program: `real_time` the machine for itself, `namespaces`
-//! network namespaces, `installed` programs from Debian's packages. All others run at once, anywhere.
+//! A test's module names its requirement beside the program. Tests in `real_time` need the machine
+//! for themselves. Tests in `namespaces` need network namespaces, and tests in `installed` need
+//! programs of Debian's packages. All others run in parallel, on any machine.
 
 mod programs;
 mod suites;
@@ -86,7 +88,7 @@ fn build(suites: &mut Suites) -> Result<Option<Vec<Program>>> {
     Ok(programs)
 }
 
-/// Many at once: these tests wait more than they compute, and none measures the time that something takes.
+/// Many in parallel: these tests wait more than they compute, and none measures durations.
 fn side_by_side<'a>(filters: &'a [&'a str]) -> Tier<'a> {
     Tier {
         mark: "",
@@ -157,8 +159,8 @@ fn production(suites: &mut Suites) -> Result<()> {
     read("production build", mark, &command, suites)
 }
 
-/// The harness over its seeds and a few thousand mutations, without the fuzzing engine. It uses the folder
-/// of the workspace, which has built most of its dependencies already.
+/// Runs the harness over its seeds and a few thousand mutations, without the fuzzing engine. It
+/// uses the workspace's target folder, which has most of its dependencies.
 fn fuzz(suites: &mut Suites) -> Result<()> {
     if !root().join("fuzz/Cargo.toml").exists() {
         return Ok(());
@@ -203,7 +205,7 @@ fn retry(programs: &[Program], suites: &mut Suites) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo and reads what its test programs print.
+/// Runs cargo, and reads the output of its test programs.
 fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
     // A retry has a filter of its own.
     let unfiltered = command.iter().take_while(|it| **it != "--");
@@ -218,7 +220,7 @@ fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result
         suites.on_line(line);
     })?;
     if !succeeded && !suites.have_failure(first) {
-        // It did not even build.
+        // The build has failed.
         suites.begin(format!("{name} (build)"));
     }
     Ok(())

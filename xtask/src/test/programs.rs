@@ -1,5 +1,5 @@
-//! The test programs of the workspace: cargo builds them, and several run at once, because most tests wait more than they
-//! compute.
+//! Test programs of the workspace. cargo builds them, and several run in parallel, because most
+//! tests wait more than they compute.
 
 use std::{
     path::{Path, PathBuf},
@@ -31,9 +31,9 @@ pub(super) struct Program {
     pub(super) is_own_main: bool,
 }
 
-/// How a tier runs its programs.
+/// Settings of a tier.
 pub(super) struct Tier<'a> {
-    /// What the names of its suites end in.
+    /// Suffix of the names of its suites.
     pub(super) mark: &'a str,
     pub(super) programs_at_once: usize,
     /// Threads of each program.
@@ -63,12 +63,12 @@ pub(super) fn build() -> Result<Option<Vec<Program>>> {
             println!("{line}");
         }
     })?;
-    // Those with many tests first: what remains in the end is short.
+    // Programs with many tests start first, so that the last ones are short.
     programs.sort_by_key(|it| it.source == UNIT_TESTS);
     Ok(succeeded.then_some(programs))
 }
 
-/// The program of which cargo tells in this line.
+/// Parses a line of cargo about a program.
 fn program(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {
@@ -147,7 +147,7 @@ pub(super) fn run<'a>(
                 suites.on_line(line);
             }
             if !succeeded? && !suites.have_failure(first) {
-                // It said that all is well, and then failed.
+                // The program has reported success, and then failed.
                 suites.begin(format!("{} {} (end)", program.package, program.source));
             }
         }

@@ -1,4 +1,4 @@
-//! What test programs print: which suites ran, what came of them, and how long they took.
+//! Output of test programs: suites, outcomes and durations.
 
 #![allow(clippy::disallowed_methods, reason = "says how long checks took")]
 
@@ -18,7 +18,7 @@ pub(super) struct Suites {
     suites: Vec<Suite>,
     /// The crate whose unit tests ran last; its integration tests follow.
     crate_name: String,
-    /// What the names of further suites end in.
+    /// Suffix of the names of further suites.
     mark: String,
     /// Origin of further suites.
     origin: Option<Origin>,
@@ -54,9 +54,9 @@ struct Suite {
     took: Duration,
     /// Names of the tests that failed.
     failed: Vec<String>,
-    /// What tests said when they panicked, with the seed where they have one.
+    /// Messages of panicked tests, with the seed if there is one.
     said: BTreeMap<String, String>,
-    /// The test of which the next line is what it said.
+    /// Test whose panic message is the next line.
     panicking: Option<String>,
     /// The load of the machine when a test had failed.
     load: String,
@@ -98,12 +98,12 @@ impl Suites {
         });
     }
 
-    /// Adds a suite of checks; each says what it is about and whether it passed.
+    /// Adds a suite of checks. Each check has a name, and whether it passed.
     pub(super) fn add(&mut self, name: &str, took: Duration, checks: Result<Vec<(String, bool)>>) {
         self.mark("");
         self.set_origin(None);
         self.begin(name.to_owned());
-        // What keeps the checks from being made is a failed check.
+        // An error before the checks is a failed check.
         let checks = checks.unwrap_or_else(|error| vec![(format!("{error:#}"), false)]);
         let mut counts = Counts::default();
         for (what, passed) in checks {
@@ -242,7 +242,7 @@ impl Suites {
         Ok(())
     }
 
-    /// The counts of all suites; one that ended out of order is a failed test.
+    /// Returns the counts of all suites. A suite that ended out of order is a failed test.
     fn sum(&self) -> Counts {
         let crashed = Counts {
             failed: 1,
@@ -295,13 +295,13 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Does something, and says how long it took.
+/// Calls a function, and measures its duration.
 pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
     (what(), began.elapsed())
 }
 
-/// One test in so many may need another attempt.
+/// Number of tests for each test that may need another attempt.
 const TESTS_PER_FLAKY: u64 = 200;
 
 /// The name in `test NAME ... FAILED`.
@@ -313,7 +313,8 @@ fn failed_test(line: &str) -> Option<&str> {
         .map(str::trim)
 }
 
-/// The test in `thread 'NAME' (1234) panicked at FILE:LINE:COLUMN:`. The next line is what it said.
+/// Returns the test in `thread 'NAME' (1234) panicked at FILE:LINE:COLUMN:`. The next line is the
+/// message.
 fn panicked_test(line: &str) -> Option<&str> {
     let (name, rest) = line.strip_prefix("thread '")?.split_once('\'')?;
     rest.contains(" panicked at ").then_some(name)
