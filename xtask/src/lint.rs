@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    Failure, architecture,
+    Failure, architecture, prose,
     shell::{Build, cargo, root, succeeds, tool},
 };
 
@@ -87,6 +87,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         println!("{complaint}");
         if !failed.contains(&"architecture") {
             failed.push("architecture");
+        }
+    }
+    for complaint in prose::complaints(root())? {
+        println!("{complaint}");
+        if !failed.contains(&"prose") {
+            failed.push("prose");
         }
     }
     if failed.is_empty() {

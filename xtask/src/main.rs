@@ -14,6 +14,7 @@ mod man;
 mod package;
 mod packages;
 mod picture;
+mod prose;
 mod sbom;
 mod shell;
 mod siege;
@@ -49,9 +50,13 @@ enum Command {
     /// As root, Debian packages that the tests need are installed first. Otherwise the missing ones
     /// are named, and the exit code is 2.
     Test(test::Arguments),
-    /// Checks format, lints, documentation, licences, and the tree against ARCHITECTURE.md;
+    /// Checks format, lints, documentation, licences, prose, and the tree against ARCHITECTURE.md;
     /// no warning is let through
     Lint(lint::Arguments),
+    /// Counts sentences of comments and documents that break the rules for prose
+    ///
+    /// Each crate and document has a number in `xtask/prose-baseline.toml`, which may only fall.
+    Prose(prose::Arguments),
     /// Runs a benchmark
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Command::Test(arguments) => test::run(arguments),
         Command::Lint(arguments) => lint::run(arguments),
+        Command::Prose(arguments) => prose::run(arguments),
         Command::Bench(bench) => bench::run(bench),
         Command::Fuzz(arguments) => fuzz::run(arguments),
         Command::Siege(arguments) => siege::run(arguments),
