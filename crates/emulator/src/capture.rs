@@ -64,7 +64,8 @@ impl Capture {
     /// Ends the capture and completes the file.
     ///
     /// # Errors
-    /// [`WanError::Io`] if the file could not be written. The file keeps what was written before.
+    /// [`WanError::Io`] if the file could not be written. The file keeps the packets written
+    /// before.
     pub fn finish(mut self) -> Result<CaptureReport, WanError> {
         let packets = self.end().map_err(failed)?;
         Ok(CaptureReport {

@@ -12,7 +12,8 @@ use super::{config::Direction, error::WanError};
 pub struct PathChange {
     /// Bottleneck rate; `Some(None)` removes the bottleneck.
     pub rate: Option<Option<BitRate>>,
-    /// Round-trip time. Each direction gets one half, even if the change concerns one direction only.
+    /// Round-trip time. Each direction gets one half, even if the change concerns one direction
+    /// only.
     pub rtt: Option<Duration>,
     /// One-way delay.
     pub delay: Option<Duration>,

@@ -42,7 +42,7 @@ pub struct RemoteCapture {
     stream: UnixStream,
 }
 
-/// What [`Client::down`] removed.
+/// Removals by [`Client::down`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
     /// A running emulator.
@@ -205,7 +205,8 @@ impl Client {
         };
         let entering = || WanError::io::<Errno>("entering the site");
         if user && !descriptors.is_empty() {
-            // The user namespace comes first, since it brings the right to enter the other one.
+            // The user namespace comes first, since it brings the right to enter the network
+            // namespace.
             setns(descriptors.remove(0), CloneFlags::CLONE_NEWUSER).map_err(entering())?;
         }
         for network in descriptors {

@@ -1,6 +1,6 @@
 //! The protocol between commands and an emulator in the background: one line of JSON in each
-//! direction over a Unix socket. File descriptors travel with a message: those of namespaces with
-//! an answer, that of a file with a request.
+//! direction over a Unix socket. A message may carry file descriptors: an answer carries
+//! namespaces, and a request carries a file.
 
 use std::{
     io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write},

@@ -53,7 +53,7 @@ pub(super) enum Verdict {
 /// second thread yet, since an ordinary user has to enter a user namespace.
 ///
 /// # Errors
-/// Whatever keeps the WAN from coming up. The same text has gone to standard output.
+/// The error that keeps the WAN from coming up. Its text has also gone to standard output.
 pub fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;

@@ -2,8 +2,8 @@
 //!
 //! The thread waits for frames and for the next arrival with nanosecond timeouts, with real-time
 //! priority if the system allows. Packets that arrive within
-//! [`WanConfig::coalesce`](super::WanConfig) of the last delivery wait for the end of that time, so
-//! that at high rates several packets leave as one frame.
+//! [`WanConfig::coalesce`](super::WanConfig) of the last delivery wait for the end of that time. At
+//! high rates several packets then leave as one frame.
 
 use std::{
     io::{self, IoSlice, Write},

@@ -1,5 +1,5 @@
-//! The WAN emulator: two network namespaces, and between them a path that impairs the packets of
-//! any program as its settings say.
+//! The WAN emulator: two network namespaces, and between them a path. The path impairs the packets
+//! of any program according to its settings.
 //!
 //! Each site is a namespace with a veth, whose other end a thread of this process reads and writes
 //! through a packet socket. Every packet passes through one [`wansim::Path`] for its direction. The
@@ -128,7 +128,7 @@ impl Wan {
     }
 
     /// Sets the TCP congestion control (`cubic`, `bbr`, ...) of a site's IPv4 connections over the
-    /// WAN, including those that the site accepts. Every user of the emulator may do so.
+    /// WAN, including accepted connections. Every user of the emulator may do so.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel lacks this congestion control.
@@ -136,8 +136,8 @@ impl Wan {
         self.topology.set_congestion_control(site, name)
     }
 
-    /// Prepares the TCP of both sites for comparisons: buffers may grow to `buffer`, above any
-    /// default limit, and no connection starts from the metrics of an earlier one.
+    /// Prepares the TCP of both sites for comparisons. Buffers may grow to `buffer`, above any
+    /// default limit. No connection starts from the metrics of an earlier one.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.
@@ -213,7 +213,7 @@ impl Wan {
     ///
     /// # Errors
     /// [`WanError::Io`] if no threads or descriptors are left. If the namespace cannot be entered,
-    /// the thread's result says so.
+    /// the thread returns an error.
     pub fn spawn_thread_in<T: Send + 'static>(
         &self,
         site: Site,

@@ -18,7 +18,7 @@ pub struct Report {
 pub struct DirectionReport {
     /// The settings in force.
     pub config: PathConfig,
-    /// What the path did to packets.
+    /// Counters of the path.
     pub counters: Counters,
     /// Events outside the model.
     pub load: Load,
@@ -62,8 +62,8 @@ pub struct ThreadReport {
 
 impl Report {
     /// Whether the machine has distorted the path: packets lost outside the model, more than 1 % of
-    /// the packets late, or a thread without idle time. Figures taken then say more about the
-    /// machine than about the path.
+    /// the packets late, or a thread without idle time. Figures then depend on the machine more
+    /// than on the path.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
@@ -75,8 +75,8 @@ impl Report {
         distorted || self.thread.busy_max > BUSY_MAX
     }
 
-    /// Whether the machine has distorted the path since an earlier report of the same emulator:
-    /// packets lost outside the model, or more than 1 % of the packets late.
+    /// Whether the machine has distorted the path since an earlier report of the same emulator.
+    /// Packets were then lost outside the model, or more than 1 % of them were late.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {

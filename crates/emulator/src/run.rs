@@ -1,8 +1,7 @@
 //! Runs: consecutive segments that leave together, written as one frame again.
 //!
-//! This is the work of a network card on a super-packet, and of a receiver's kernel on consecutive
-//! packets (LRO): the headers are adapted to the remaining part, and the payload is sent from its
-//! place.
+//! A network card does this work on a super-packet, and a receiver's kernel on consecutive packets
+//! (LRO). The headers are adapted to the remaining part, and the payload is sent from its place.
 
 use std::{ops::Range, rc::Rc};
 
@@ -154,8 +153,8 @@ impl Run {
         layout.payload(self.first, self.count, self.frame.bytes.len())
     }
 
-    /// The kernel's description of the run. A partial checksum stays partial: the receiving kernel
-    /// knows that the packet has not left the machine, and skips the sum.
+    /// Returns the kernel's description of the run. A partial checksum stays partial: it marks a
+    /// packet that has not left the machine, so the receiving kernel skips the sum.
     fn vnet(&self) -> VnetHeader {
         let from = &self.frame.vnet;
         let Some(layout) = &self.frame.layout else {

@@ -22,7 +22,7 @@ pub struct Place {
     folder: PathBuf,
 }
 
-/// What must be removed after an emulator that died.
+/// Things to remove after the death of an emulator.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) pid: u32,
@@ -102,7 +102,7 @@ impl Place {
         }
     }
 
-    /// Records what must be removed later.
+    /// Records the things to remove later.
     pub(super) fn write(&self, _lock: &Lock, record: &Record) -> Result<(), WanError> {
         let path = self.file("json");
         let text = serde_json::to_vec(record).expect("plain data");

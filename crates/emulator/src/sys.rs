@@ -19,7 +19,7 @@ use std::{
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 /// Opens a packet socket on an interface of the current network namespace. It carries raw Ethernet
-/// frames, each behind a `virtio_net_hdr` of 10 bytes, and does not receive what it sent itself.
+/// frames, each after a `virtio_net_hdr` of 10 bytes, and does not receive its own frames.
 pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
     // Protocol 0: the socket receives nothing before it is bound to its interface.
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -39,7 +39,7 @@ pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
-        // Root may exceed the system's maximum; other users get what the system grants.
+        // Root may exceed the system's maximum. Other users are limited to it.
         set_int(&socket, libc::SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
             .or_else(|_| set_int(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES))?;
     }
@@ -136,7 +136,8 @@ pub(super) fn receive_with_descriptors(
     let mut descriptors = Vec::new();
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(raw) = control {
-            // SAFETY: the kernel has just made these descriptors for us, and nobody else has them.
+            // SAFETY: the kernel has just made these descriptors for this process, and no other
+            // code has them.
             descriptors.extend(
                 raw.into_iter()
                     .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),

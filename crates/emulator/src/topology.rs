@@ -218,6 +218,7 @@ fn hub_index(site: Site) -> u32 {
 const SITE_INDEX: u32 = 100;
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Checks for the IPv6 route, five seconds of them: longer than a busy machine delays the kernel's worker threads.
+/// Checks for the IPv6 route, for five seconds: longer than a busy machine delays the kernel's
+/// worker threads.
 const IPV6_CHECKS: u32 = 5000;
 const IPV6_CHECK_INTERVAL: Duration = Duration::from_millis(1);

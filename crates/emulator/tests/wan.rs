@@ -1,8 +1,10 @@
 //! The emulator with a real kernel: calibration, integrity, changes while traffic flows.
 //!
-//! It runs in real time, but what else runs on the machine only makes packets late, or a sender pause.
-//! So quantities are judged by what is least late, by the emulator's own counters and processor time,
-//! and by the kernel's times of arrival; `emulator::calibrate` says how.
+//! The test runs in real time. Other work on the machine only makes packets late, or makes a sender
+//! pause.
+//!
+//! Quantities are therefore judged by the least late packets, the emulator's own counters and
+//! processor time, and the kernel's arrival times. `emulator::calibrate` has the details.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -127,9 +129,10 @@ fn load(rate: BitRate, packets: u64) -> UdpLoad {
     }
 }
 
-/// Asserts that packets took `delay`: none less, and half of them less than 0.5 ms more. An emulator
-/// that may not precede ordinary threads waits with them for a processor; its least late tenth must
-/// be on time.
+/// Asserts that packets took `delay`: none less, and half of them less than 0.5 ms more.
+///
+/// An emulator without priority over ordinary threads waits with them for a processor. Its least
+/// late tenth must be on time.
 fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
     delays.sort();
     let real_time = wan.report().thread.real_time;
@@ -140,7 +143,7 @@ fn assert_delay(wan: &Wan, mut delays: Vec<Duration>, delay: Duration) {
     assert!(most < delay + MS / 2, "1 of {share} up to {most:?} only");
 }
 
-/// What `longhaul wan calibrate` measures is within its bounds.
+/// Asserts that the measurements of `longhaul wan calibrate` are within their bounds.
 fn is_calibrated(subject: Subject) {
     let rows = subject.measure().expect("traffic");
     assert!(!rows.is_empty(), "something is measured");
@@ -257,7 +260,8 @@ fn settings_change_while_traffic_flows() {
         panic!("the outage must hit the flow")
     };
     assert_eq!(last - first + 1, dropped, "one outage, one gap: {lost:?}");
-    // What the emulator took in the outage, however late it was; 1.3 ms a packet.
+    // Packets that the emulator received in the outage, at any delay of the machine; 1.3 ms a
+    // packet.
     let captured = capture.finish().expect("a file");
     assert_eq!(captured.left_out, 0, "the capture must have all packets");
     let packets = read_capture(&file);
@@ -289,7 +293,7 @@ fn settings_change_while_traffic_flows() {
     }
 }
 
-/// What a capture's file holds: its packets with their times.
+/// Returns the content of a capture's file: its packets with their times.
 fn read_capture(path: &Path) -> Vec<PcapPacket<'static>> {
     let mut file = PcapReader::new(File::open(path).expect("open")).expect("a pcap file");
     let mut packets = Vec::new();
@@ -299,8 +303,8 @@ fn read_capture(path: &Path) -> Vec<PcapPacket<'static>> {
     packets
 }
 
-/// Captured at both sides, whole and cut short, agrees with the emulator's counters and with what the
-/// receiver got.
+/// Captures at both sides, complete and cut short, agree with the emulator's counters and with the
+/// received packets.
 fn a_capture_holds_every_packet() {
     const HEADERS: usize = 14 + 20 + 8;
     const N: u64 = 5000;
@@ -364,7 +368,7 @@ fn a_capture_holds_every_packet() {
         left.iter()
             .all(|packet| packet.data.len() == 128 && packet.orig_len == 542)
     );
-    // Those that nobody has corrupted: the receiver's kernel says which.
+    // Packets without corruption, according to the receiver's kernel.
     let mut arrived: Vec<u64> = Vec::new();
     let mut spoiled = 0;
     for packet in &whole {
@@ -396,7 +400,7 @@ fn udp_is_sound(frame: &[u8]) -> bool {
     frame[12..15] == [8, 0, 0x45] && is_right(sum(ip)) && is_right(pseudo + sum(udp))
 }
 
-/// Sends a datagram and says whether it arrives.
+/// Sends a datagram, and returns whether it arrives.
 fn reaches(wan: &Wan, from: Site, ipv6: bool) -> bool {
     let bind = |site| wan.enter(site, || UdpSocket::bind(address(wan, site, ipv6, 0)));
     let sockets = (
@@ -480,8 +484,8 @@ fn visible_sites_come_and_go() {
     assert!(!files.iter().any(|file| file.exists()));
 }
 
-/// The ceiling is the emulator's thread, of which there is one: what it can carry is the reciprocal
-/// of the processor time that it needs for a packet. Goodput would depend on what else runs here.
+/// The ceiling is the emulator's only thread: its capacity is the reciprocal of its processor time
+/// for a packet. Goodput would depend on other work of the machine.
 fn offload_multiplies_the_ceiling() {
     let costs = [false, true].map(|offload| {
         let wan = up(offload, &PathConfig::default());

@@ -1,4 +1,4 @@
-//! Calibration of what happens to single packets: loss, corruption, duplication, MTU, outage.
+//! Calibration of the fate of single packets: loss, corruption, duplication, MTU, outage.
 
 use std::{thread, time::Duration, time::SystemTime};
 

@@ -114,8 +114,10 @@ pub(super) fn reordering() -> Result<Vec<Row>, LoadError> {
     Ok(rows)
 }
 
-/// Judges the correlation of consecutive packets: how much the reordering of one packet raises the
-/// probability for the next, as a share of the largest possible rise.
+/// Judges the correlation of consecutive packets.
+///
+/// The reordering of one packet raises the probability for the next one. The correlation is this
+/// rise, as a share of the largest possible rise.
 fn correlation_row(
     report: &Report,
     strayed: &[bool],
@@ -132,7 +134,7 @@ fn correlation_row(
     Row::judge(report, "reordering: correlation", "%", percent)
 }
 
-/// For each number: whether the packet arrived before one that was sent earlier.
+/// For each number: whether the packet arrived before a packet that was sent earlier.
 fn early_by_order(received: &Received) -> Vec<bool> {
     let mut early = vec![false; received.sent.len()];
     let mut least = u64::MAX;
@@ -143,7 +145,7 @@ fn early_by_order(received: &Received) -> Vec<bool> {
     early
 }
 
-/// For each number: whether the packet arrived after one that was sent later.
+/// For each number: whether the packet arrived after a packet that was sent later.
 fn late_by_order(received: &Received) -> Vec<bool> {
     let mut late = vec![false; received.sent.len()];
     let mut greatest = 0;

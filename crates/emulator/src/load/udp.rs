@@ -68,10 +68,11 @@ impl Received {
         arrived
     }
 
-    /// The arrivals during which a drop-tail queue cannot have run empty: the longest stretch in
-    /// which each loss follows the previous one within half the time that the queue lasts. The
-    /// times are those of sending, so a sender that had no processor for a while ends a stretch.
-    /// Empty if nothing was lost.
+    /// Returns the arrivals during which a drop-tail queue cannot have run empty. Empty if no
+    /// packet was lost.
+    ///
+    /// This is the longest period in which each loss follows the previous one within half the time
+    /// that the queue lasts. The times are sending times, so a pause of the sender ends a period.
     pub fn while_queue_lasts(mut self, queue: Duration) -> Self {
         let arrived = self.has_arrived();
         let lost: Vec<usize> = (0..arrived.len()).filter(|&n| !arrived[n]).collect();
@@ -89,11 +90,11 @@ impl Received {
         self
     }
 
-    /// The rate of arrival on the wire, in bits per second, for packets that should arrive at
-    /// `rate`.
+    /// Returns the rate of arrival on the wire, in bits per second, for packets that should arrive
+    /// at `rate`.
     ///
-    /// The machine makes packets late and never early, so the rate is taken between the least late
-    /// packet of the first quarter and that of the last.
+    /// The machine makes packets late and never early. The rate is therefore taken between the
+    /// least late packets of the first and the last quarter.
     pub fn rate_bits_per_s(&self, payload: usize, rate: BitRate) -> f64 {
         let count = self.at.len();
         if count < 8 {
@@ -295,5 +296,5 @@ const RECEIVE_PATIENCE: Duration = Duration::from_millis(50);
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// Receive buffer as root: room for a burst while the receiver waits for a processor.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
-/// Receive buffer as another user, who gets what the system grants of it.
+/// Receive buffer for users other than root, within the system's maximum.
 const RECEIVE_BUFFER_UNPRIVILEGED_BYTES: usize = 4 << 20;

@@ -114,7 +114,7 @@ impl Super {
         frame
     }
 
-    /// What the packet socket delivers.
+    /// Returns the frame that the packet socket delivers.
     fn received(&self) -> Rc<Frame> {
         let gso_type = match (self.transport, self.version) {
             (Transport::Udp, _) => GSO_UDP,
@@ -135,7 +135,8 @@ impl Super {
     }
 }
 
-/// What a receiver sees of a rendered run: each packet complete, as its own kernel would cut it.
+/// Returns the packets of a rendered run for a receiver, each complete, as its own kernel would cut
+/// it.
 fn as_packets(run: &Run) -> Vec<Vec<u8>> {
     let mut scratch = Vec::new();
     let rendered = run.render(&mut scratch);
