@@ -1,8 +1,9 @@
 //! Throughput with an acknowledgement from end to end: the peer returns the last bytes of a
 //! transfer, which differ each time.
 //!
-//! If a middlebox ends TCP connections, neither the sender's kernel nor a TCP acknowledgement says
-//! anything about the peer (M. Allman, "On the Performance of Middleboxes", IMC 2003, section 6).
+//! If a middlebox ends TCP connections, neither the sender's kernel nor a TCP acknowledgement gives
+//! information about the peer (M. Allman, "On the Performance of Middleboxes", IMC 2003, section
+//! 6).
 
 use std::{
     net::SocketAddr,
@@ -37,7 +38,7 @@ pub struct BulkProbe {
     pub label: String,
     /// Bytes of each transfer. Default 1 MB, as in the study.
     pub size: ByteCount,
-    /// What the bytes are like.
+    /// Kind of the bytes.
     pub payload: Payload,
     /// Longest silence before a transfer fails. Default 30 s.
     pub timeout: Duration,
@@ -86,8 +87,8 @@ pub struct Summary {
     pub failures: std::collections::BTreeMap<FailureKind, usize>,
     /// Bits per second from the beginning to the echo.
     pub goodput_bits_per_s: Option<stats::Summary>,
-    /// Bits per second until the kernel had taken the last byte: what a program sees that waits for
-    /// no echo.
+    /// Bits per second until the kernel had accepted the last byte: the rate for a program that
+    /// waits for no echo.
     pub apparent_bits_per_s: Option<stats::Summary>,
 }
 
@@ -180,7 +181,7 @@ async fn transfer(probe: &BulkProbe, record: &mut Transfer, began: Instant) -> R
     let hello = Hello::Bulk { bytes }.line();
     within("sending", patience, stream.write_all(hello.as_bytes())).await?;
     let mut stream_bytes = payload::Stream::new(probe.payload);
-    // Those that come back are random, whatever the others are like.
+    // The echoed bytes are random for every kind of payload.
     let mut tail = [0; ECHO_BYTES];
     Payload::Random.fill(payload::unique(), 0, &mut tail);
     let before_tail = bytes - ECHO_BYTES as u64;

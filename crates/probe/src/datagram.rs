@@ -9,7 +9,7 @@ pub enum Kind {
     Open,
     /// The peer sends this datagram back.
     Echo,
-    /// An echo on its way back.
+    /// An echo from the peer.
     Answer,
 }
 

@@ -32,7 +32,7 @@ pub enum FailureKind {
     Ended,
     /// A reply with an unexpected code or content.
     UnexpectedReply,
-    /// The received bytes differ from those that were stored or sent.
+    /// The received bytes differ from the stored or sent ones.
     WrongData,
     /// Fewer bytes arrived than expected.
     TooShort,

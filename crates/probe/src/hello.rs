@@ -1,5 +1,4 @@
-//! The first line of each connection to a probe's peer. It tells the peer the purpose of the
-//! connection.
+//! The first line of each connection to a probe's peer. It names the purpose of the connection.
 //!
 //! The line is `longhaul-probe/1 `, a JSON object and a newline. It passes through anything that
 //! forwards TCP. Each kind of measurement defines the peer's answer.
@@ -47,7 +46,7 @@ pub enum Hello {
 /// The peer's answer to a test that has several connections or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Identifies the test. The number is random, so nobody but the client knows it.
+    /// Number of the test. It is random, so that only the client can use it.
     pub id: u64,
     /// Port for streams with the test's window, if the client can reach it. The kernel chooses the
     /// shift of a connection's window from the listening socket's buffers, so this port has a

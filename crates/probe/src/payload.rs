@@ -1,9 +1,11 @@
 //! The bytes that measurements move.
 //!
-//! A gateway between the two ends may compress, and may send no bytes that have crossed the link before. So what is made here
-//! repeats only on demand: it is a short block over and over, in which a few bytes of each KiB follow from the stream and
-//! the place. Gateways cut chunks of 4 KiB at least, so no two chunks are alike; and within what they compress at once the
-//! block does not repeat. That costs far less time than random numbers for all bytes.
+//! A gateway between the two ends may compress, and may leave out bytes that have crossed the link
+//! before. This content therefore repeats only on demand.
+//!
+//! The content is a short repeated block. A few bytes of each KiB depend on the stream and the
+//! position. Gateways cut chunks of 4 KiB at least, so all chunks differ. The block does not repeat
+//! within one unit of compression. This costs far less time than random numbers for all bytes.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -14,13 +16,13 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What the bytes are like.
+/// Kind of bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Payload {
     /// Random bytes, which do not shrink and have never been sent before: measures the path.
     #[default]
     Random,
-    /// Lines such as those of a log, which compression shrinks to half or less, and which have never been sent before.
+    /// New lines like a log's, which compression shrinks to half or less.
     Text,
     /// Zeros: nearly nothing is left of them.
     Zeros,
@@ -59,7 +61,7 @@ impl Payload {
         }
     }
 
-    /// Makes bytes in each KiB those of this stream and place.
+    /// Writes bytes into each KiB that depend on this stream and position.
     fn mark(self, id: u64, at: u64, piece: &mut [u8]) {
         let end = at + piece.len() as u64;
         let mut mark = at - at % MARK_INTERVAL;
@@ -120,7 +122,7 @@ impl Stream {
         &self.buffer[self.sent..self.sent + count]
     }
 
-    /// So many of them were sent.
+    /// Advances by `count` sent bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
         self.at += count as u64;

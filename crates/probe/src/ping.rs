@@ -52,7 +52,7 @@ pub struct Ping {
     pub rtt_us: Option<u64>,
     /// Further answers within a second of the first.
     pub duplicates: u64,
-    /// Why there is no answer, if the kernel said so.
+    /// Reason of a missing answer, if the kernel reported it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }

@@ -136,7 +136,7 @@ pub fn run(
     run_by_turns(&[probe], on_record)
 }
 
-/// Runs several probes in turn. The arrivals are those of the first probe, and its count applies to
+/// Runs several probes in turn. The first probe determines the arrivals, and its count applies to
 /// each probe.
 ///
 /// # Errors

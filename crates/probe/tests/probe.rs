@@ -1,4 +1,4 @@
-//! The probe over the emulator: what it tells must be what happened, packet by packet.
+//! The probe over the emulator: its figures must match the events, packet by packet.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -183,7 +183,7 @@ fn assert_same_order(wire: &[u64], received: &Received) {
     assert!(!received.extent_is_bounded);
 }
 
-/// A window of so many bytes leaves once a round trip; buffers hold the kernel's overhead, too.
+/// One window leaves in each round trip. Buffers also hold the kernel's overhead.
 fn a_window_bounds_tcp() {
     let rtt = Duration::from_millis(100);
     let (wan, peer) = up(&PathConfig {
@@ -252,8 +252,8 @@ fn streams_begin_together() {
         for stream in &record.streams {
             let receiver = &stream.receiver;
             assert_eq!(receiver.failure, None);
-            // The last window may have come up to a round trip before the time is over; what is
-            // on the way then still comes: a window and a send buffer.
+            // The last window may have arrived up to a round trip before the end of the time. Bytes
+            // in flight arrive afterwards: a window and a send buffer.
             let (least, most) = (time - rtt, time + 4 * rtt);
             let seconds = Duration::from_secs_f64(receiver.seconds);
             assert!(

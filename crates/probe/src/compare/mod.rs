@@ -22,7 +22,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// A self-contained HTML page. `conditions` say where the records come from.
+    /// Creates a self-contained HTML page. `conditions` describe the origin of the records.
     pub fn html(&self, conditions: &[String]) -> String {
         let mut page = bench_kit::page::Page::open(&self.title);
         page.list(conditions);

@@ -1,4 +1,4 @@
-//! The files that a session has stored, for the check of what it retrieves.
+//! Files that a session has stored, for the check of retrieved files.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -69,14 +69,15 @@ impl Files {
 }
 
 impl Strangers {
-    /// Whether the content is the one that the first session saw at this path.
+    /// Whether the content equals the content that the first session found at this path.
     pub(super) fn is_same(&self, path: String, content: &[u8]) -> bool {
         let seen = (content.len() as u64, xxh3_64(content));
         *self.0.borrow_mut().entry(path).or_insert(seen) == seen
     }
 }
 
-/// The content of a file, in pieces. Session and name decide which stream of bytes it is, and so where the block in it begins.
+/// Returns the content of a file, in pieces. Session and name determine the stream of bytes, and
+/// the place in the block where it begins.
 pub(super) fn content(
     payload: Payload,
     session: &str,

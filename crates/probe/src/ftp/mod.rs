@@ -1,10 +1,10 @@
 //! FTP sessions against any server. Each session runs a script, and its record has the time of
 //! every event.
 //!
-//! The client waits as curl and the BSD client do: for the reply to a command before the next
-//! command, for the data connection before its transfer command, and for the preliminary reply
-//! before the bytes of an upload. A file that a session stored is compared when the session
-//! retrieves it. The client has no TLS.
+//! The client waits as curl and the BSD client do. It waits for the reply to a command before the
+//! next command, and for the data connection before its transfer command. It waits for the
+//! preliminary reply before the bytes of an upload. A file that a session stored is compared when
+//! the session retrieves it. The client has no TLS.
 
 mod control;
 mod files;
@@ -41,11 +41,11 @@ pub struct FtpProbe {
     pub name: String,
     /// Commands of each session. Default: [`Script::middlebox`].
     pub script: Script,
-    /// Who opens data connections.
+    /// Opener of data connections.
     pub data: DataMode,
     /// Size of each stored file. Default 100 kB, as in the study.
     pub file_size: ByteCount,
-    /// What stored files have in them.
+    /// Kind of the bytes in stored files.
     pub payload: Payload,
     /// Mean of the random pause before each command. Default: no pause; the study had 2 s.
     pub pause: Option<Duration>,
@@ -59,10 +59,10 @@ pub struct FtpProbe {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);
 
-/// Who opens data connections.
+/// Opener of data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataMode {
-    /// As the script says.
+    /// As in the script.
     #[default]
     Scripted,
     /// The server, even if the script has `PASV` or `EPSV`.
@@ -102,8 +102,8 @@ pub fn run(probe: &FtpProbe, on_record: impl FnMut(&Session)) -> Result<Vec<Sess
     run_by_turns(&[probe], on_record)
 }
 
-/// Runs several probes in turn, so that all meet the same path and the same machine. The arrivals
-/// are those of the first probe, and its count applies to each probe.
+/// Runs several probes in turn, so that all meet the same path and the same machine. The first
+/// probe determines the arrivals, and its count applies to each probe.
 ///
 /// # Errors
 /// [`ProbeError`] if no session could be tried, or if two probes have the same label.

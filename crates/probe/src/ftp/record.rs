@@ -24,7 +24,7 @@ pub struct Session {
     pub greeted_us: Option<u64>,
     /// In the order of sending.
     pub commands: Vec<Exchange>,
-    /// Commands of the script, including those that were never sent.
+    /// Commands of the script, including unsent ones.
     pub commands_planned: usize,
     /// File transfers of the script.
     pub transfers_planned: usize,

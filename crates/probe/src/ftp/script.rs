@@ -137,7 +137,7 @@ impl Script {
         Ok(Self { steps })
     }
 
-    /// Commands of a session, including those that are added before transfers.
+    /// Returns the number of commands of a session, including commands added before transfers.
     pub fn commands(&self) -> usize {
         let (mut count, mut has_data) = (0, false);
         for job in self.jobs() {

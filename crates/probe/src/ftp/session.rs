@@ -1,7 +1,7 @@
 //! One FTP session of the probe.
 //!
-//! In: the script, the server's address and the session's number. Out: a [`Session`] with the time of
-//! each command, reply and data connection, and the failure that ended the session, if any. The
+//! In: the script, the server's address and the session's number. Out: a [`Session`] with the time
+//! of each command, reply and data connection, and the failure that ended the session, if any. The
 //! content of every file that the session stored is checked when the session retrieves it.
 
 use std::{
@@ -33,7 +33,7 @@ pub(super) struct Common {
     pub(super) strangers: Strangers,
 }
 
-/// A session under way.
+/// A running session.
 struct Run<'a> {
     probe: &'a FtpProbe,
     common: &'a Common,
@@ -221,8 +221,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Opens a passive data connection. The probe takes only the port from the reply, and connects to
-    /// the address of the control connection.
+    /// Opens a passive data connection. The probe takes only the port from the reply, and connects
+    /// to the address of the control connection.
     async fn passive(&mut self, control: &mut Control, form: PassiveForm) -> Result<(), Failure> {
         self.data = None;
         let server = control.peer()?;
@@ -275,7 +275,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs one transfer: its command, the bytes and the replies, and the check of what arrived.
+    /// Runs one transfer: its command, the bytes and the replies, and the check of received bytes.
     async fn transfer(
         &mut self,
         control: &mut Control,

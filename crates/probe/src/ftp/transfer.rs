@@ -1,7 +1,7 @@
 //! One transfer: its replies and its bytes, and the time of each.
 //!
-//! In: the control connection, a prepared data connection, and what to send. Out: the last reply, the bytes that came,
-//! and the times for the record.
+//! In: the control connection, a prepared data connection, and the bytes to send. Out: the last
+//! reply, the received bytes, and the times for the record.
 
 use std::{
     net::SocketAddr,
@@ -32,7 +32,7 @@ pub(super) enum Prepared {
 
 /// The bytes of a transfer.
 pub(super) enum Flow {
-    /// The server sends; what has arrived so far.
+    /// The server sends. The value holds the bytes received so far.
     In(Vec<u8>),
     /// The probe sends the bytes `from..size` of the file `name`.
     Out { name: String, from: u64, size: u64 },
@@ -94,11 +94,10 @@ impl Transfer<'_> {
         }
     }
 
-    /// Waits for the preliminary reply and for the final one, and notes both in `exchange`.
+    /// Waits for the preliminary reply and for the final one, and records both in `exchange`.
     ///
-    /// Sends through `accepted` when the preliminary reply is there. While bytes move, the server
-    /// may be silent on the control connection as long as it likes: the data connection has a limit
-    /// of its own.
+    /// Sends through `accepted` when the preliminary reply has arrived. The server may stay silent
+    /// on the control connection during a transfer, since the data connection has its own limit.
     async fn replies(
         &self,
         control: &mut Control,

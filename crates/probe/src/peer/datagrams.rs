@@ -29,7 +29,7 @@ fn take(shared: &Shared, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
     let Some(header) = Header::parse(bytes) else {
         return;
     };
-    // An unknown sender gets no answer, so that nobody can use the peer as a reflector.
+    // An unknown sender gets no answer, so that the peer is no reflector for attacks.
     let Some(test) = shared.table.find(header.id, from.ip()) else {
         return;
     };

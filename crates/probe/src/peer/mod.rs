@@ -2,8 +2,8 @@
 //!
 //! The peer has one TCP port and the UDP port of the same number. Each connection has a thread;
 //! [`CLIENTS_MAX`] connections are open at once. The peer closes a connection without a valid first
-//! line after a few seconds. It sends UDP only to an address with a control connection, so nobody
-//! can aim its datagrams at a third host.
+//! line after a few seconds. It sends UDP only to an address with a control connection, so its
+//! datagrams cannot be aimed at a third host.
 
 mod datagrams;
 mod table;
@@ -216,8 +216,8 @@ fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.write_all(&tail)
 }
 
-/// Longest time that the first `bytes` bytes of a bulk transfer may take. A slower transfer loses its
-/// place.
+/// Longest time that the first `bytes` bytes of a bulk transfer may take. A slower transfer loses
+/// its place.
 fn patience(bytes: u64) -> Duration {
     let moving = Duration::from_secs(bytes / RATE_LEAST_BYTES_PER_S);
     (tcp::STALL_MAX + moving).min(BULK_MAX)

@@ -1,4 +1,4 @@
-//! The running tests of a peer, by a random number that only the test's client knows.
+//! The running tests of a peer, by a random number that only the test's client has.
 
 use std::{
     collections::HashMap,

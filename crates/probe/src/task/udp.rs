@@ -11,7 +11,7 @@ use crate::datagram::HEADER_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// To the peer.
+    /// Towards the peer.
     Up,
     /// From the peer.
     Down,

@@ -56,8 +56,8 @@ pub struct Stream {
 }
 
 impl Record {
-    /// Received bytes, divided by the time from the common beginning of a direction's streams to
-    /// the last byte of the last stream; in bits per second.
+    /// Goodput in bits per second: received bytes, divided by the time from the streams' common
+    /// beginning to the last byte of the last stream.
     pub fn goodput_bits_per_s(&self, is_up: bool) -> f64 {
         let mine = || self.streams.iter().filter(|stream| stream.is_up == is_up);
         let bytes: u64 = mine().map(|stream| stream.receiver.bytes).sum();

@@ -31,8 +31,8 @@ pub struct StreamEnd {
     pub remote: Option<SocketAddr>,
     /// Bytes that the kernel took, or that arrived.
     pub bytes: u64,
-    /// Seconds from the common beginning of a direction's streams, as this end knew it, to the
-    /// stream's last byte.
+    /// Seconds from the common beginning of a direction's streams to the stream's last byte, by the
+    /// clock of this end.
     pub seconds: f64,
     /// Bytes of each interval; counted by the receiver only.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -118,8 +118,8 @@ fn push(
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("sending", &error);
     stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
-    // A blocking write returns when its whole block is taken, and so leaves a bounded buffer
-    // emptier than a write of what fits: less goodput below 64 KiB (docs/measuring.md).
+    // A blocking write returns when its whole block is written. It leaves a bounded buffer emptier
+    // than partial writes do: less goodput below 64 KiB (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
     let mut bytes = payload::Stream::new(Payload::Random);
     let mut moved_at = Instant::now();

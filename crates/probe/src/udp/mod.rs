@@ -1,5 +1,5 @@
-//! A UDP test: numbered datagrams at a rate, and the loss, delay variation, duplication and
-//! reordering of what arrives.
+//! A UDP test: numbered datagrams at a rate. It measures loss, delay variation, duplication and
+//! reordering.
 //!
 //! UDP has no congestion control. At a rate above the free capacity it takes bandwidth from all
 //! other traffic, so there is no default rate. The receiver's kernel takes the arrival times.
@@ -277,7 +277,7 @@ impl PeerSide {
         self.last.elapsed()
     }
 
-    /// The receiver's counts. Drops are those of the whole socket during the test.
+    /// Returns the receiver's counts. Drops count for the whole socket during the test.
     pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<Received> {
         let mut report = self.receiver.report();
         let dropped = socket::dropped(socket)?.zip(self.dropped_before);

@@ -53,8 +53,8 @@ pub struct Received {
     /// Whether an extent exceeded the receiver's memory, so that the true extents may be larger.
     pub extent_is_bounded: bool,
     /// Number of n-reordered packets, from n = 1: all n arrivals just before had larger numbers
-    /// (RFC 4737 section 5). To a TCP with three duplicate acknowledgements, packets with n = 3
-    /// look lost.
+    /// (RFC 4737 section 5). A TCP with three duplicate acknowledgements takes packets with n = 3
+    /// for lost.
     pub n_reordered: Vec<u64>,
     /// Bytes of first copies in each [`Received::INTERVAL`] since the first one, for two hours at
     /// most.
