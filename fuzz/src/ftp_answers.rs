@@ -1,6 +1,8 @@
-//! Both halves of an FTP session between a client that says anything and a server that answers each command once, in
-//! order. What must hold: each command of the client's has one final reply, in order, and of the server's replies it
-//! is that to this command. Only ABOR overtakes.
+//! Both halves of an FTP session between a client that sends anything and a server that answers
+//! each command once, in order.
+//!
+//! Invariant: each command of the client has one final reply, in order. A final reply by the server
+//! is its reply to this command. Only ABOR overtakes other commands.
 
 use std::{
     collections::VecDeque,
@@ -56,7 +58,7 @@ struct World {
     far: FarSession,
     to_far: VecDeque<near::Output>,
     to_near: VecDeque<far::Output>,
-    /// What the server has been sent and has not answered.
+    /// Commands that the server has received and not answered.
     server: VecDeque<String>,
     /// The server has begun the first of these.
     is_transferring: bool,
@@ -165,8 +167,8 @@ impl World {
         }
     }
 
-    /// Lets the time for an answer run out, unless an `ABOR` is in flight. A server may leave an `ABOR` unanswered; a late
-    /// answer to it cannot be told from other replies.
+    /// Lets the timeout of a reply pass, unless an `ABOR` is in flight. A server may leave an
+    /// `ABOR` unanswered, and a late reply to it looks like any other reply.
     fn wait_in_vain(&mut self) {
         let aborts = self.server.iter().any(|line| line == "ABOR");
         if !aborts && self.far.wait().is_some() {
@@ -174,7 +176,7 @@ impl World {
         }
     }
 
-    /// Everybody does what is left to do.
+    /// Completes all open work of clients, gateways and server.
     fn settle(&mut self) {
         for _ in 0..4000 {
             if self.is_over || self.asked.is_empty() {
@@ -195,7 +197,8 @@ impl World {
         }
     }
 
-    /// The server answers the oldest command; a transfer in two replies, and at once where an ABOR has come.
+    /// Answers the server's oldest command. A transfer has two replies, both at once if an ABOR has
+    /// arrived.
     fn server_speaks(&mut self, is_refusal: bool) {
         let Some(line) = self.server.front().cloned() else {
             return;
@@ -270,7 +273,7 @@ impl World {
             return;
         }
         let text = String::from_utf8_lossy(line);
-        // It overtakes what waits for the end of the transfer.
+        // An ABOR overtakes commands that wait for the end of the transfer.
         let aborts = text.ends_with("to:ABOR");
         let abort = self.asked.iter().position(|asked| asked == "ABOR");
         let asked = match abort.filter(|_| aborts) {
@@ -278,7 +281,7 @@ impl World {
             None => self.asked.pop_front(),
         };
         let asked = asked.unwrap_or_else(|| panic!("nobody asked for {text:?}"));
-        // The gateway's own replies may quote what the server has said to its questions.
+        // The gateway's own replies may quote the server's replies to its commands.
         let is_servers = !text.contains("gateway:");
         if let Some((_, to)) = text.rsplit_once("to:").filter(|_| is_servers) {
             assert_eq!(
@@ -347,7 +350,7 @@ impl World {
     }
 }
 
-/// What a command is about: the gateway asks for data ports in its own way.
+/// Returns the subject of a command. The gateway requests data ports in its own way.
 fn subject(line: &str) -> &str {
     match line.split(' ').next() {
         Some("PASV" | "EPSV" | "PORT" | "EPRT") => "a data port",
@@ -355,7 +358,7 @@ fn subject(line: &str) -> &str {
     }
 }
 
-/// A few sessions: what is asked ahead, transfers, aborts.
+/// Returns a few sessions: prefetched commands, transfers, aborts.
 #[cfg(test)]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let client = |line: &str| {

@@ -1,4 +1,5 @@
-//! Listings of FTP servers, in any pieces: each line is an entry with a name that leads nowhere else, or is counted.
+//! Listings of FTP servers, in pieces of any size. Each line is an entry with a name that leads to
+//! no other place, or is counted.
 
 use ftp::listing::{Entry, Form, Listing};
 

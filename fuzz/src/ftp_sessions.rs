@@ -1,9 +1,10 @@
-//! Both halves of an FTP session, joined by queues, between a client and a server that say anything.
+//! Both halves of an FTP session, joined by queues, between a client and a server that send
+//! anything.
 //!
-//! What must hold: the success of a transfer reaches the client only after its data has, nothing that
-//! is written as one line holds a newline, and the near half never sends more commands ahead than
-//! the far half takes. What holds with a server that keeps to the protocol is in `ftp_answers`, which the same bytes
-//! drive.
+//! Invariants: the success of a transfer reaches the client only after its data. A text written as
+//! one line contains no newline. The near half never sends more commands ahead than the far half
+//! accepts. `ftp_answers` has the invariants for a server that obeys the protocol, and runs with
+//! the same bytes.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -105,7 +106,7 @@ struct World {
     is_over: bool,
 }
 
-/// A front door, and what happens.
+/// Runs a listener and the events of one input.
 pub fn run(data: &[u8]) {
     play(data);
     ftp_answers::play(data);
@@ -307,7 +308,7 @@ impl World {
         }
     }
 
-    /// Whole lines are written: one, or those of an answer that the gateway has asked for ahead.
+    /// Checks that complete lines are written: one line, or the lines of a prefetched reply.
     fn client_reads(&mut self, lines: &[u8]) {
         let text = lines
             .strip_suffix(b"\r\n")

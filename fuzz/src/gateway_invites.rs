@@ -1,4 +1,5 @@
-//! Lines of invites, which people paste: any text is an invite or is refused, and an invite reads back as it was written.
+//! Lines of invites, which people paste. Any text is an invite or is refused, and an invite reads
+//! back as it was written.
 
 use gatewayd::enrolment::Invite;
 use link::Identity;

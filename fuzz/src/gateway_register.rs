@@ -1,5 +1,5 @@
-//! The register of a gateway: any text is a register or is refused, one that is read is printed and read back, and no order of
-//! changes lets a removed peer in again.
+//! The register of a gateway. Any text is a register or is refused, and a register reads back as it
+//! was printed. No order of changes lets a removed peer in again.
 
 use gatewayd::register::{DismissedPeer, Enrolled, INVITES_MAX, OpenInvite, Register};
 use link::PublicKey;
@@ -62,7 +62,7 @@ fn change(register: &mut Register, tape: &mut Tape<'_>) {
             for invite in used {
                 let was_used =
                     |it: &OpenInvite| it.public_key == invite && it.used_by == Some(other);
-                // The first invite with a key is the one that counts.
+                // The first invite with a key counts.
                 let first = register.invites.iter().find(|it| it.public_key == invite);
                 if first.is_some_and(was_used) {
                     let again = later.enrol(invite, (other, "site"), (&[], None), NOW_UNIX_S);

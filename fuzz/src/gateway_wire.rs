@@ -1,5 +1,5 @@
-//! What two gateways say to each other: any bytes decode to a message or are refused, a message
-//! reads back as it was written, and pieces of any size make no difference.
+//! Messages between two gateways. Any bytes decode to a message or are refused, and a message reads
+//! back as it was written. The size of the pieces makes no difference.
 
 use ftp::session::{
     self, CommandId, Request, Stage, Subject, Tag, ToFar, ToNear, TransferId, far::DataWay,
@@ -50,7 +50,7 @@ fn check<M: Wire + PartialEq + std::fmt::Debug>(version: Version, bytes: &[u8], 
     let encode = |message: &M| encode_in(version, message).expect("what decodes is in the version");
     if let Ok(Some((message, length))) = decode(bytes) {
         assert!(length <= bytes.len());
-        // The longest texts are cut when they are written, so what was written once is compared.
+        // Encoding cuts the longest texts, so the comparison begins with an encoded message.
         let written = encode(&message);
         let (again, length) = decode(&written)
             .expect("what we write is well formed")

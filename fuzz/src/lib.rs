@@ -1,7 +1,7 @@
-//! Fuzz targets for what parses bytes from outside: `cargo xtask fuzz`.
+//! Fuzz targets for parsers of bytes from outside: `cargo xtask fuzz`.
 //!
-//! Each module is one target: `run` takes any bytes and panics on a fault, `seeds` are inputs to
-//! start from, made by the code that makes such messages in earnest. Targets that act over time read
+//! Each module is one target: `run` takes any bytes and panics on a fault. `seeds` are first
+//! inputs, made by the code that makes such messages in production. Targets that act over time read
 //! the bytes as a [`Tape`] of instructions.
 #![allow(
     clippy::disallowed_methods,
@@ -26,8 +26,8 @@ mod tape;
 
 pub use tape::Tape;
 
-/// The body of a fuzz target: writes its seeds into the folder `$FUZZ_WRITE_SEEDS` and exits, or runs
-/// what the engine comes up with.
+/// The body of a fuzz target: writes its seeds into the folder `$FUZZ_WRITE_SEEDS` and exits, or
+/// runs the inputs of the engine.
 #[cfg(feature = "libfuzzer")]
 #[macro_export]
 macro_rules! target {

@@ -1,7 +1,7 @@
 //! Datagrams to an endpoint that stands alone: noise, first flights with right and wrong MACs and
 //! any fields, answers to its own first flight.
 //!
-//! What must hold beside standing: a datagram that no known peer could have made is not answered.
+//! Invariant beside survival: a datagram that no known peer could have made is not answered.
 
 use std::{
     net::SocketAddr,
@@ -17,7 +17,7 @@ use units::ByteCount;
 
 use crate::Tape;
 
-/// Whether it connects by itself, and what arrives.
+/// The input has a flag for connecting by itself, and the datagrams that arrive.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let has_endpoint = tape.byte() & 1 == 1;
@@ -77,7 +77,7 @@ pub fn run(data: &[u8]) {
                 hello(&fields)
             }
             5 => {
-                // Somebody else's keys.
+                // Keys of a stranger.
                 let stranger = stranger.public_key();
                 fields.initiator = &stranger;
                 fields.crypto = client_hello();

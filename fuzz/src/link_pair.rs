@@ -1,10 +1,11 @@
-//! Two endpoints that know each other, and between them a network that loses, repeats, reorders,
-//! flips and cuts datagrams, moves a side to another address, and lets time pass; one side may also
-//! seal payloads that no honest peer sends, or restart.
+//! Two endpoints that know each other, and a hostile network between them.
 //!
-//! What must hold beside standing: what is read of a stream is what was written to it, from its
-//! beginning, without exception. And once the network behaves again, every stream that was finished
-//! arrives whole, unless a side gave it up.
+//! The network loses, repeats, reorders, flips and cuts datagrams, moves a side to another address,
+//! and lets time pass. One side may also seal payloads that no honest peer sends, or restart.
+//!
+//! Invariants beside survival: the bytes read from a stream are the bytes written to it, from its
+//! beginning, without exception. Once the network behaves again, every finished stream arrives
+//! complete, unless a side has abandoned it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +19,7 @@ use link::{Class, Endpoint, Event, Identity, Read, StreamKey};
 
 use crate::{Tape, link_datagrams::endpoint};
 
-/// Datagrams under way in one direction at most; more are lost.
+/// Most datagrams in flight in one direction. More are lost.
 const UNDER_WAY_MAX: usize = 64;
 const STREAM_BYTES_MAX: usize = 64 << 10;
 /// One-way delay while the network behaves.
@@ -32,7 +33,7 @@ struct Datagram {
     bytes: Vec<u8>,
 }
 
-/// A stream that one side opened; its first byte says which of these it is.
+/// A stream that one side opened. Its first byte is its index.
 struct Stream {
     side: usize,
     key: StreamKey,
@@ -57,7 +58,7 @@ struct World {
     instance: u64,
 }
 
-/// What happens.
+/// Runs the events of one input.
 pub fn run(data: &[u8]) {
     play(data);
 }
@@ -67,7 +68,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
     let mut world = World::new();
     if tape.byte() & 1 == 0 {
-        // Most of what is worth trying needs a connection.
+        // Most worthwhile inputs need a connection.
         world.settle(60, |world| world.sides[0].is_up(0));
     }
     for _ in 0..300 {
@@ -162,7 +163,7 @@ impl World {
                     self.sides[side].stop(key, u32::from(tape.byte()));
                     match of {
                         Some(index) => self.streams[index].is_void = true,
-                        // Nobody knows yet which one it is.
+                        // The stream is not identified yet.
                         None => self.streams.iter_mut().for_each(|s| s.is_void = true),
                     }
                 }
@@ -212,7 +213,7 @@ impl World {
         self.streams.iter().all(is_done)
     }
 
-    /// Everything under way arrives, everything due is sent, and time passes.
+    /// Delivers every datagram in flight, sends every due one, and lets time pass.
     fn round(&mut self) {
         for side in [0, 1] {
             while !self.under_way[side].is_empty() {

@@ -1,5 +1,5 @@
-//! The frames of a coded stream: any bytes decode or are refused, pieces of any size make no difference, and what the
-//! decoder tells agrees with itself.
+//! The frames of a coded stream. Any bytes decode or are refused, and the size of the pieces makes
+//! no difference. The reports of the decoder are consistent.
 
 use bytes::{Bytes, BytesMut};
 use optimiser::{
@@ -11,7 +11,7 @@ use optimiser::{
 
 use crate::{Tape, optimiser_pair};
 
-/// Whether chunks are told, the size of pieces, and the frames.
+/// The input has a flag for reports of chunks, the size of pieces, and the frames.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let tells_chunks = tape.byte() & 1 == 1;
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
         return;
     }
     assert_eq!(in_pieces.error, whole.error);
-    // What came just before an error may be told of or not.
+    // Reports just before an error are optional.
     if whole.error.is_none() {
         assert_eq!(in_pieces.marks, whole.marks);
         assert!(in_pieces.bytes == whole.bytes, "other bytes");
@@ -44,7 +44,7 @@ fn head(bytes: &[u8]) {
     }
 }
 
-/// All that a decoder tells.
+/// All reports of a decoder.
 #[derive(Default)]
 struct Told {
     bytes: Vec<u8>,
@@ -54,7 +54,7 @@ struct Told {
     is_too_much: bool,
 }
 
-/// What stands behind so many bytes.
+/// A mark after a number of bytes.
 #[derive(Debug, PartialEq)]
 enum Mark {
     Reference(usize, u64, Reference),

@@ -1,5 +1,5 @@
-//! An encoder and a decoder: whatever goes in, in whatever pieces, comes out; both cut the same chunks and make the same
-//! lists, and count alike.
+//! An encoder and a decoder. Any input, in pieces of any size, is decoded to the same bytes. Both
+//! sides cut the same chunks, make the same lists, and have the same counts.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -25,15 +25,15 @@ pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// What became of a stream.
+/// Outcome of a stream.
 #[derive(Debug, Default)]
 pub struct Played {
     /// The frames.
     pub wire: Vec<u8>,
-    /// Chunks that went by their names, and those of lists that did.
+    /// Chunks sent by name, alone or in lists.
     pub references: usize,
     pub lists: usize,
-    /// What compression has saved.
+    /// Bytes saved by compression.
     pub saved_bytes: u64,
 }
 
@@ -70,7 +70,7 @@ pub fn play(data: &[u8]) -> Played {
                     .take(tape.short().into())
                     .collect()
             }
-            // What has been there.
+            // Earlier bytes.
             _ => {
                 let from = usize::from(tape.short()) * 8 % (content.len() + 1);
                 let count = usize::from(tape.short()) * 16;
@@ -121,7 +121,7 @@ pub fn play(data: &[u8]) -> Played {
     }
 }
 
-/// What a sender knows. It forgets some names, and refuses to lend some chunks.
+/// Chunks of a sender. It forgets some names, and refuses some references.
 #[derive(Default)]
 struct Known {
     names: HashSet<Name>,
@@ -153,7 +153,7 @@ impl Chunks for Known {
     }
 }
 
-/// What a receiver does that has no store: it takes what was lent.
+/// A receiver without a store, which keeps referenced chunks.
 struct Receiver {
     decoder: Decoder,
     check: Check,
@@ -239,7 +239,8 @@ fn noise(seed: u8, count: usize) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Words; noise that comes again; a long file that comes again; and the same where chunks are forgotten and not lent.
+/// Returns words, repeated noise, a long repeated file, and the same with forgotten and refused
+/// chunks.
 pub fn seeds() -> Vec<Vec<u8>> {
     let start = |flags: u8, forgets: u8, refuses: u8| vec![flags, forgets, refuses, 3, 232];
     let noise = |seed: u8, count: u16, take: u8| {

@@ -1,21 +1,21 @@
-//! The files of a chunk store: any bytes are read as a segment without harm, and a chunk that is found is what its name
-//! says.
+//! The files of a chunk store. Any bytes are read as a segment without harm, and a chunk that is
+//! found matches its name.
 
-/// One file, or what is behind its header.
+/// The input is one file, or its content after the header.
 pub fn run(data: &[u8]) {
     optimiser::store::fuzzing::segment(data);
 }
 
-/// Records, whole and cut; tables; and what is neither.
+/// Returns records, complete and cut, tables, and other bytes.
 pub fn seeds() -> Vec<Vec<u8>> {
     let record = |content: &[u8]| {
         let name = optimiser::chunk::Name::of(content);
         let mut record = name.0.to_vec();
         record.extend_from_slice(&(content.len() as u32).to_le_bytes());
-        // The checksum is made right by what reads it.
+        // The reader corrects the checksum.
         record.extend_from_slice(&[0; 4]);
         record.extend_from_slice(content);
-        // Records begin at multiples of so many bytes.
+        // Records begin at multiples of 64 bytes.
         record.resize(record.len().next_multiple_of(64), 0);
         record
     };
