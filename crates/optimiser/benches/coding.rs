@@ -1,8 +1,9 @@
-//! `cargo bench -p optimiser --bench coding`: processor time of each stage of coding, in seconds for each gigabyte of what
-//! an application sends.
+//! `cargo bench -p optimiser --bench coding`: processor time of each stage of coding, in seconds
+//! for each gigabyte of an application.
 //!
-//! One thread, medians of five with least and most, by the thread's own clock: other programs that run beside it count
-//! as far as they take the processor's caches. The content is in memory, and changes with each turn.
+//! One thread, medians of five with least and most, by the thread's own clock. Other running
+//! programs count only as far as they use the processor's caches. The content is in memory, and
+//! changes with each turn.
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -30,7 +31,7 @@ struct Options {
     megabytes: usize,
 }
 
-/// A store that has everything.
+/// A store that has every chunk.
 struct Everything;
 
 impl Chunks for Everything {
@@ -154,7 +155,7 @@ fn decode(frames: &[Bytes], tells_chunks: bool) {
     }
 }
 
-/// Of the processor, for one turn.
+/// Measures the processor time of one turn.
 fn seconds(work: &mut dyn FnMut()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
@@ -171,7 +172,7 @@ fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Lines of a log.
+/// Generates lines of a log.
 fn text(count: usize) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut bytes = Vec::with_capacity(count + 200);

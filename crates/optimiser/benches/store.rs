@@ -1,9 +1,9 @@
-//! `cargo bench -p optimiser --bench store`: how fast the chunk store is, and how much memory its index takes.
+//! `cargo bench -p optimiser --bench store`: speed of the chunk store, and memory of its index.
 //!
-//! The index alone, with as many entries as 100 GB and 1 TB of chunks of 16 KiB have; and a store for real, of a size
-//! that `--gigabytes` says, in a folder that goes again. Figures are of one run each; names of the index come from a
-//! generator of random numbers, whose time is included. A cold read is one after the kernel was asked to drop the files
-//! from its memory.
+//! The index is measured alone, with the entries of 100 GB and 1 TB of chunks of 16 KiB. A real
+//! store of `--gigabytes` is measured in a temporary folder. Each figure comes from one run. A
+//! generator of random numbers makes the names of the index, and its time is included. The kernel
+//! drops the files from memory before a cold read.
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::{
@@ -39,7 +39,7 @@ struct Options {
     /// Gigabytes of content in the store on the disk; 0 leaves it out
     #[arg(long, default_value_t = 1.0)]
     gigabytes: f64,
-    /// Where the store is made; otherwise among the temporary files
+    /// Folder of the store; otherwise among the temporary files
     #[arg(long)]
     folder: Option<PathBuf>,
     /// Leave the index out
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A row of the figures of an index for so many bytes of chunks.
+/// Returns a row of figures of an index for `bytes` bytes of chunks.
 fn index(size: &str, bytes: f64) -> Vec<String> {
     let entries = (bytes / CHUNK_BYTES as f64) as u64;
     let resident_before = resident_bytes();
@@ -128,7 +128,7 @@ fn index(size: &str, bytes: f64) -> Vec<String> {
     ]
 }
 
-/// Look-ups in a second, and how many found something.
+/// Returns the look-ups in a second, and the number of hits.
 fn look_ups(index: &Index, which: impl Fn(u64) -> u64) -> (f64, u64) {
     let begun = Instant::now();
     let found = (0..LOOK_UPS).filter(|n| index.contains(&name(which(*n))));
@@ -136,7 +136,7 @@ fn look_ups(index: &Index, which: impl Fn(u64) -> u64) -> (f64, u64) {
     (LOOK_UPS as f64 / begun.elapsed().as_secs_f64(), found)
 }
 
-/// Rows of the figures of a store in `folder`.
+/// Returns rows of figures of a store in `folder`.
 fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
     let chunks = Chunks::new((gigabytes * 1e9) as u64 / CHUNK_BYTES as u64);
     let mut rows = Vec::new();
@@ -188,7 +188,7 @@ fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
             if is_cold {
                 forget_files(folder)?;
             }
-            // What is cold can take long at random.
+            // Cold random reads can take long.
             let count = if in_order {
                 chunks.count
             } else {
@@ -239,7 +239,7 @@ fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-/// How long it takes until all chunks are known.
+/// Measures the time until all chunks are known.
 fn rebuild(folder: &Path, chunks: u64) -> Result<Duration> {
     let begun = Instant::now();
     let store = open(folder)?;
@@ -272,7 +272,7 @@ fn segments(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.filter(is_segment).collect())
 }
 
-/// Has the kernel write the files and drop them from its memory.
+/// Makes the kernel write the files and drop them from its memory.
 fn forget_files(folder: &Path) -> Result<()> {
     for segment in segments(folder)? {
         let file = fs::File::open(segment)?;
@@ -320,7 +320,7 @@ fn location(n: u64) -> Location {
     }
 }
 
-/// Memory of this process that is not in files: `proc_pid_statm(5)`.
+/// Returns the memory of this process outside of files: `proc_pid_statm(5)`.
 fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut fields = statm
@@ -338,5 +338,5 @@ const SEGMENT_CHUNKS: u64 = 4096;
 
 const LOOK_UPS: u64 = 10_000_000;
 
-/// Leads from a number to one far away.
+/// Step from a number to a distant one.
 const PRIME: u64 = 1_000_000_007;

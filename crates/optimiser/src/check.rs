@@ -1,10 +1,11 @@
-//! The count and the hash of all bytes of a stream's direction, taken before coding and after decoding.
+//! Count and hash of all bytes of one direction of a stream, taken before coding and after
+//! decoding.
 
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::frame::Head;
 
-/// What has gone by so far.
+/// Count and hash of the bytes so far.
 #[derive(Clone, Default)]
 pub struct Check {
     hash: Box<Xxh3>,
@@ -12,13 +13,13 @@ pub struct Check {
 }
 
 impl Check {
-    /// These bytes go by.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
         self.total_bytes += bytes.len() as u64;
     }
 
-    /// The frame that ends the stream.
+    /// Returns the frame that ends the stream.
     pub fn end(&self) -> Head {
         Head::End {
             total_bytes: self.total_bytes,

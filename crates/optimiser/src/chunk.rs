@@ -1,18 +1,20 @@
-//! Content-defined chunks: bytes are cut where their content says so, so that the same bytes are cut alike wherever they
-//! stand in a file; and the names of chunks.
+//! Content-defined chunks, and their names.
 //!
-//! Where is decided by FastCDC (Xia et al., USENIX ATC 2016; normalised, in the form of the year 2020) with a table of 256 random
-//! numbers that only two gateways know. Who does not know the table can neither prepare bytes that are cut into the smallest
-//! or largest chunks only, nor tell from the sizes of chunks what the bytes are (eprint 2025/558).
+//! The content of the bytes determines the cuts, so equal bytes are cut alike at any position in a
+//! file. FastCDC (Xia et al., USENIX ATC 2016; normalised, in the form of the year 2020) finds the
+//! cuts. It uses a table of 256 random numbers, a secret of two gateways.
+//!
+//! An attacker without the table cannot prepare bytes that are cut only into the smallest or the
+//! largest chunks. The sizes of chunks do not reveal their content either (eprint 2025/558).
 
 use fastcdc::v2020::{MASKS, cut_gear};
 
-/// The name of a chunk: BLAKE3 of its bytes.
+/// Name of a chunk: BLAKE3 of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub [u8; NAME_BYTES]);
 
 impl Name {
-    /// The name of `content`.
+    /// Computes the name of `content`.
     pub fn of(content: &[u8]) -> Self {
         Self(*blake3::hash(content).as_bytes())
     }
@@ -27,11 +29,11 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// Says where chunks end.
+/// Finder of the ends of chunks.
 #[derive(Clone)]
 pub struct Cutter {
     gear: Box<[u64; 256]>,
-    /// The same numbers, shifted left by one: the search takes two bytes at a time.
+    /// The same numbers, shifted left by one, since the search reads two bytes at a time.
     gear_shifted: Box<[u64; 256]>,
 }
 
@@ -42,7 +44,7 @@ impl std::fmt::Debug for Cutter {
 }
 
 impl Cutter {
-    /// The cutter of everybody who knows `secret`.
+    /// Creates the cutter for `secret`.
     pub fn new(secret: &[u8; 32]) -> Self {
         let mut numbers = blake3::Hasher::new_keyed(secret)
             .update(b"longhaul gear table 1")
@@ -57,8 +59,10 @@ impl Cutter {
         Self { gear, gear_shifted }
     }
 
-    /// The length of the chunk at the start of `bytes`; `None` if its end has not come yet. At the end of the stream,
-    /// `is_end`, what is left is a chunk.
+    /// Returns the length of the chunk at the start of `bytes`. `None` if its end has not arrived
+    /// yet.
+    ///
+    /// With `is_end` the stream ends after `bytes`, and the remaining bytes are a chunk.
     pub fn cut(&self, bytes: &[u8], is_end: bool) -> Option<usize> {
         let (_, length) = cut_gear(
             bytes,
@@ -72,14 +76,16 @@ impl Cutter {
             &self.gear[..],
             &self.gear_shifted[..],
         );
-        // A cut at the last byte may be one, or the want of more.
+        // A cut at the last byte may be a real one, or result from the lack of further bytes.
         let is_cut = length < bytes.len() || length == CHUNK_MAX || is_end;
         (is_cut && length > 0).then_some(length)
     }
 }
 
-/// What the cuts depend on besides the secret: the algorithm, its version and the sizes. Gateways whose numbers differ
-/// cut differently, and do not refer to chunks.
+/// Number of the algorithm, its version and the sizes. Together with the secret it determines the
+/// cuts.
+///
+/// Gateways with different numbers cut differently, and do not refer to chunks.
 pub const CUTTER_ID: u8 = 1;
 
 /// Bytes of a name.
@@ -88,14 +94,16 @@ pub const NAME_BYTES: usize = 32;
 /// Fewest bytes of a chunk, unless the stream ends.
 pub const CHUNK_MIN: usize = 4 * 1024;
 
-/// So long chunks are on average: of a disk image with 1 % of its blocks of 4 KiB changed, one byte in 18 is in a changed
-/// chunk; at 64 KiB it would be one in 6.
+/// Average length of a chunk.
+///
+/// If 1 % of the 4 KiB blocks of a disk image have changed, one byte in 18 is in a changed chunk.
+/// At 64 KiB it would be one in 6.
 pub const CHUNK_MEAN: usize = 1 << MEAN_BITS;
 
 /// Most bytes of a chunk.
 pub const CHUNK_MAX: usize = 64 * 1024;
 
-/// Shorter ones are not kept: they cost about as much as a reference to them.
+/// Fewest bytes of a stored chunk. A shorter one costs about as much as a reference to it.
 pub const KEPT_LEAST: usize = 1024;
 
 const MEAN_BITS: usize = 14;

@@ -1,20 +1,20 @@
-//! What became of the bytes of one direction of a stream.
+//! Counters of one direction of a stream.
 
-/// Counts from the stream's begin on.
+/// Counts since the stream's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes before coding.
     pub bytes: u64,
     /// Bytes of the frames.
     pub coded_bytes: u64,
-    /// What compression has saved.
+    /// Bytes saved by compression.
     pub compression_saved_bytes: u64,
-    /// What references have saved.
+    /// Bytes saved by references.
     pub references_saved_bytes: u64,
 }
 
 impl Counts {
-    /// What has been added to `earlier` counts of the same stream.
+    /// Returns the increase since `earlier` counts of the same stream.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes: self.bytes - earlier.bytes,

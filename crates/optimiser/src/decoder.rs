@@ -1,7 +1,8 @@
-//! Frames to the bytes of one direction of a stream.
+//! Decoder: frames to the bytes of one direction of a stream.
 //!
-//! What follows a reference whose chunk is not there yet can be decoded ahead. So the decoder hashes nothing: its driver
-//! does, with a [`Check`](crate::check::Check), once the bytes are in order.
+//! Frames after a reference can be decoded before the referenced chunk is available. The decoder
+//! therefore hashes no bytes. Its driver does that with a [`Check`](crate::check::Check), once the
+//! bytes are in order.
 
 use std::collections::VecDeque;
 
@@ -15,22 +16,24 @@ use crate::{
     zstd_block,
 };
 
-/// What the frames say, in order.
+/// Content of the frames, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The next bytes.
     Bytes(Bytes),
-    /// The next bytes are those of a chunk with this name. The first reference of a stream has the number 0.
+    /// The next bytes belong to a chunk with this name. The first reference of a stream has the
+    /// number 0.
     Reference { number: u64, reference: Reference },
-    /// The next bytes are those of the chunks of a list with this name. The chunks have the numbers that follow.
+    /// The next bytes belong to the chunks of a list with this name. The chunks have the following
+    /// numbers.
     List { number: u64, reference: Reference },
-    /// A chunk whose bytes have come.
+    /// A chunk whose bytes have arrived.
     Chunk { name: Name, bytes: Bytes },
-    /// There are no more bytes. They must agree with this.
+    /// End of the bytes. Their count and hash must agree with this.
     End(Head),
 }
 
-/// Why frames are none, or do not fit each other.
+/// Reason why bytes are no frames, or why frames do not fit each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -48,14 +51,14 @@ pub enum DecodeError {
     Differs,
 }
 
-/// Decodes one direction of a stream.
+/// Decoder of one direction of a stream.
 #[derive(Debug)]
 pub struct Decoder {
     input: BytesMut,
     body: Body,
-    /// Lengths of chunks whose bytes are to come, or have begun to.
+    /// Lengths of chunks whose bytes have not completely arrived.
     lengths: VecDeque<usize>,
-    /// The beginning of a chunk; `None` if chunks are not collected.
+    /// Start of a chunk. `None` if chunks are not collected.
     begun: Option<BytesMut>,
     references: u64,
     is_ended: bool,
@@ -63,18 +66,18 @@ pub struct Decoder {
     events: VecDeque<Event>,
 }
 
-/// The frame whose body comes.
+/// Frame whose body arrives next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// The next head.
+    /// The next bytes are a head.
     None,
-    /// So many bytes, which can be taken as they come.
+    /// Number of remaining bytes, which can be used in parts.
     Stored(usize),
     Whole(Head),
 }
 
 impl Decoder {
-    /// A decoder that tells of whole chunks or not.
+    /// Creates a decoder. With `tells_chunks` it reports complete chunks.
     pub fn new(tells_chunks: bool) -> Self {
         Self {
             input: BytesMut::new(),
@@ -88,21 +91,21 @@ impl Decoder {
         }
     }
 
-    /// Bytes of frames came. Callers drain [`poll`](Self::poll) before the next ones.
+    /// Adds bytes of frames. Callers drain [`poll`](Self::poll) before the next ones.
     pub fn push(&mut self, bytes: Bytes) {
         self.counts.coded_bytes += bytes.len() as u64;
         if self.input.is_empty() {
-            // Mostly the only handle, so nothing is copied.
+            // This is mostly the only handle, so no bytes are copied.
             self.input = bytes.into();
         } else {
             self.input.extend_from_slice(&bytes);
         }
     }
 
-    /// What comes next; `None` until more bytes do.
+    /// Returns the next event. `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no frames that fit what came before.
+    /// [`DecodeError`] if the bytes are no frames, or do not fit earlier frames.
     pub fn poll(&mut self) -> Result<Option<Event>, DecodeError> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -142,15 +145,15 @@ impl Decoder {
         }
     }
 
-    /// What became of the bytes so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The stream has ended here.
+    /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// [`DecodeError::Truncated`] if its last frame has not come.
+    /// [`DecodeError::Truncated`] if its last frame has not arrived.
     pub fn end(&self) -> Result<(), DecodeError> {
         match self.is_ended && self.input.is_empty() {
             true => Ok(()),
@@ -188,7 +191,7 @@ impl Decoder {
                 if self.lengths.len() > 2 * CUTS_MAX {
                     return Err(DecodeError::Chunks);
                 }
-                // A chunk may be there already, up to its last byte.
+                // A chunk may be complete already.
                 self.collect(Bytes::new())?;
             }
             Head::References { .. } => {
@@ -219,7 +222,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A chunk of so many bytes is not in the frames: for the counts.
+    /// Counts a chunk of `bytes` bytes that the frames do not contain.
     pub fn referred(&mut self, bytes: usize) {
         self.counts.bytes += bytes as u64;
         self.counts.references_saved_bytes += bytes.saturating_sub(REFERENCE_BYTES) as u64;
@@ -239,7 +242,7 @@ impl Decoder {
         self.collect(bytes)
     }
 
-    /// Finds the chunks that end within the next bytes.
+    /// Collects the chunks that end within the next bytes.
     fn collect(&mut self, mut rest: Bytes) -> Result<(), DecodeError> {
         let Some(begun) = &mut self.begun else {
             return Ok(());
@@ -265,7 +268,7 @@ impl Decoder {
             }
         }
         if begun.len() + rest.len() > CHUNK_MAX && self.lengths.is_empty() {
-            // The sender cuts no chunks.
+            // The sender does not cut chunks.
             self.begun = None;
         } else {
             begun.extend_from_slice(&rest);

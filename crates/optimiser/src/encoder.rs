@@ -1,7 +1,7 @@
-//! Bytes of one direction of a stream to frames.
+//! Encoder: bytes of one direction of a stream to frames.
 //!
-//! The bytes come in a buffer from which the encoder takes what it can. Of a stream with chunks the beginning of a chunk stays
-//! in the buffer until its end has come; if that takes long, the beginning goes ahead.
+//! The encoder takes bytes from a buffer. In a stream with chunks, the start of a chunk stays in
+//! the buffer until the chunk's end has arrived. After a long time the start is sent ahead.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,20 +17,20 @@ use crate::{
     zstd_block::{self, BLOCK_MAX},
 };
 
-/// What a sender knows of chunks, and of lists of them.
+/// Knowledge of a sender about chunks and lists of chunks.
 pub trait Chunks {
-    /// Whether the receiver may have it.
+    /// Whether the receiver may have the chunk.
     fn knows(&mut self, name: &Name) -> bool;
 
-    /// These are referred to, the first one by the next number: the receiver may ask for their bytes. False if they cannot be kept
-    /// until then, and are not referred to.
+    /// Keeps chunks for references, the first one by the next number: the receiver may request
+    /// their bytes. Returns false if they cannot be kept. They are then not referred to.
     fn lend(&mut self, chunks: &[Bytes]) -> bool;
 
-    /// The receiver gets all bytes of this one, or can tell them from what it got.
+    /// Records a chunk whose bytes the receiver gets, or can derive from earlier bytes.
     fn sent(&mut self, name: Name, chunk: Bytes);
 }
 
-/// Chunks of a sender that has no store.
+/// Chunks of a sender without a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoChunks;
 
@@ -46,36 +46,36 @@ impl Chunks for NoChunks {
     fn sent(&mut self, _name: Name, _chunk: Bytes) {}
 }
 
-/// How much of the buffer to take.
+/// Part of the buffer to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Take {
-    /// What makes whole blocks.
+    /// Only complete blocks.
     Blocks,
-    /// All of it: more does not come soon.
+    /// All bytes, since further bytes will not arrive soon.
     All,
-    /// All of it: nothing more comes.
+    /// All bytes, since the stream ends after them.
     Rest,
 }
 
-/// Codes one direction of a stream.
+/// Encoder of one direction of a stream.
 #[derive(Debug)]
 pub struct Encoder {
     check: Check,
     chooser: Option<Chooser>,
     cutter: Option<Arc<Cutter>>,
-    /// Bytes at the start of the buffer that have gone: the beginning of a chunk.
+    /// Bytes at the start of the buffer that were sent already: the start of a chunk.
     gone_bytes: usize,
     lister: Lister,
-    /// Chunks that the receiver may have: those of the list that has begun.
+    /// Chunks of the present list that the receiver may have.
     known: Vec<(Reference, Bytes)>,
-    /// The last chunk was one that the receiver may have.
+    /// Whether the receiver may have the last chunk.
     is_among_known: bool,
     is_ended: bool,
     counts: Counts,
 }
 
 impl Encoder {
-    /// An encoder that compresses or not, and cuts chunks or not.
+    /// Creates an encoder that compresses or not, and cuts chunks or not.
     pub fn new(compresses: bool, cutter: Option<Arc<Cutter>>) -> Self {
         Self {
             check: Check::default(),
@@ -116,24 +116,25 @@ impl Encoder {
         }
     }
 
-    /// Whether bytes of `buffer` wait for more.
+    /// Whether bytes of `buffer` wait for further ones.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
         buffer.len() > self.gone_bytes || !self.known.is_empty()
     }
 
-    /// Whether more of what the receiver may have is likely to come: what waits for it would go with its bytes otherwise.
+    /// Whether the receiver probably has the next chunks, too. Waiting for their ends then saves
+    /// their bytes.
     pub fn is_among_known(&self) -> bool {
         self.is_among_known
     }
 
-    /// Takes note of the time that what was encoded last has taken.
+    /// Records the time spent on the last encoded bytes.
     pub fn spent(&mut self, spent: Spent) {
         if let Some(chooser) = &mut self.chooser {
             chooser.spent(spent);
         }
     }
 
-    /// What became of the bytes so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -212,7 +213,7 @@ impl Encoder {
         }
     }
 
-    /// A list is complete. If its chunks have not gone yet, they may go by its name.
+    /// Handles a complete list. If its chunks have not been sent yet, its name may replace them.
     fn put_list(&mut self, list: List, chunks: &mut dyn Chunks, out: &mut VecDeque<Bytes>) {
         let is_whole = self.known.len() * REFERENCE_BYTES == list.bytes.len();
         if is_whole && chunks.knows(&list.name) {
@@ -237,7 +238,7 @@ impl Encoder {
         chunks.sent(list.name, list.bytes);
     }
 
-    /// The known chunks go by their own names.
+    /// Sends the known chunks by their own names.
     fn put_known(&mut self, chunks: &mut dyn Chunks, out: &mut VecDeque<Bytes>) {
         let mut references = Vec::new();
         for (reference, chunk) in std::mem::take(&mut self.known) {
@@ -258,7 +259,7 @@ impl Encoder {
         self.put_references(&mut references, out);
     }
 
-    /// Bytes that go as they are: hashed here.
+    /// Sends and hashes unchanged bytes.
     fn put_block(&mut self, block: Bytes, out: &mut VecDeque<Bytes>) {
         self.check.update(&block);
         self.put_compressed(block, out);
@@ -288,7 +289,7 @@ impl Encoder {
         self.put(block, out);
     }
 
-    /// Chunks that go with their bytes.
+    /// Sends chunks with their bytes.
     fn put_run(&mut self, whole: &Bytes, run: &mut Run, out: &mut VecDeque<Bytes>) {
         let Run { bytes, lengths } = std::mem::take(run);
         if lengths.is_empty() {
@@ -334,10 +335,10 @@ impl Encoder {
     }
 }
 
-/// Chunks in a row that go with their bytes.
+/// Consecutive chunks to send with their bytes.
 #[derive(Default)]
 struct Run {
-    /// Their bytes that have not gone yet.
+    /// Range of their unsent bytes.
     bytes: std::ops::Range<usize>,
     lengths: Vec<usize>,
 }

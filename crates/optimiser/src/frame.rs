@@ -1,16 +1,16 @@
 //! The frames of a coded stream, as bytes.
 //!
-//! A frame is a type byte, fields in big-endian order, and what the fields announce. Lengths have bounds, and no
-//! frame stands for more than [`BLOCK_MAX`] bytes that have to be held at once.
+//! A frame is a type byte, fields in big-endian order, and a body that the fields describe. Lengths
+//! have bounds. A frame stands for at most [`BLOCK_MAX`] bytes that must be held at once.
 //!
-//! | type | fields | then |
+//! | type | fields | body |
 //! |---|---|---|
-//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | nothing: the stream ends |
-//! | 1, stored | length (3) | so many bytes |
-//! | 2, compressed | length (3), coded length (3) | so many coded bytes, a Zstandard frame |
-//! | 3, cuts | count (2) | lengths of chunks less one (2 each): where chunks end in the blocks that follow |
-//! | 4, references | count (2) | for each a length less one (2) and a name (32): chunks that the receiver may have |
-//! | 5, lists | count (2) | the same of lists: what they list are the next chunks |
+//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | none: the stream ends |
+//! | 1, stored | length (3) | bytes |
+//! | 2, compressed | length (3), coded length (3) | coded bytes, a Zstandard frame |
+//! | 3, cuts | count (2) | for each a length less one (2): ends of chunks in later blocks |
+//! | 4, references | count (2) | for each a length less one (2) and a name (32) |
+//! | 5, lists | count (2) | as for references: the chunks of the lists follow |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -22,51 +22,51 @@ use crate::{
 /// The fixed part of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
-    /// There are no more bytes.
+    /// End of the bytes.
     End {
-        /// How many there were.
+        /// Number of all bytes.
         total_bytes: u64,
-        /// Their XXH3-128.
+        /// XXH3-128 of all bytes.
         hash: u128,
     },
-    /// So many bytes follow as they are.
+    /// Unchanged bytes.
     Stored {
         /// At least one, at most [`BLOCK_MAX`].
         bytes: usize,
     },
-    /// So many bytes follow, which stand for more.
+    /// Compressed bytes.
     Compressed {
-        /// What they stand for: at least one, at most [`BLOCK_MAX`].
+        /// Number of bytes before compression: at least one, at most [`BLOCK_MAX`].
         bytes: usize,
-        /// How many follow: fewer than that.
+        /// Number of compressed bytes, less than `bytes`.
         coded_bytes: usize,
     },
-    /// So many lengths of chunks follow.
+    /// Lengths of chunks.
     Cuts {
         /// At least one, at most [`CUTS_MAX`].
         count: usize,
     },
-    /// So many references follow.
+    /// References to chunks.
     References {
         /// At least one, at most [`REFERENCES_MAX`].
         count: usize,
     },
-    /// So many references to lists follow.
+    /// References to lists.
     Lists {
         /// At least one, at most [`REFERENCES_MAX`].
         count: usize,
     },
 }
 
-/// A chunk that the receiver may have.
+/// Reference to a chunk that the receiver may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reference {
-    /// How many bytes it has.
+    /// Number of bytes of the chunk.
     pub bytes: usize,
     pub name: Name,
 }
 
-/// The bytes are no frame.
+/// Error for bytes that are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame of unknown type {0}")]
@@ -108,7 +108,8 @@ impl Head {
         }
     }
 
-    /// The head at the start of `bytes` and its length; `None` if it is not complete yet.
+    /// Decodes the head at the start of `bytes`, and returns it with its length. `None` if it is
+    /// incomplete.
     ///
     /// # Errors
     /// [`FrameError`] if the bytes cannot begin a frame.
@@ -166,7 +167,7 @@ impl Head {
         Ok(Some((head, 1 + length)))
     }
 
-    /// How many bytes follow the head.
+    /// Returns the number of bytes after the head.
     pub fn body_bytes(self) -> usize {
         match self {
             Self::End { .. } => 0,
@@ -189,7 +190,7 @@ pub fn put_length(out: &mut BytesMut, bytes: usize) {
     out.put_u16((bytes - 1) as u16);
 }
 
-/// The lengths of chunks in the body of a frame of cuts.
+/// Decodes the lengths of chunks in the body of a frame of cuts.
 pub fn lengths(body: &[u8]) -> impl Iterator<Item = usize> + '_ {
     body.chunks_exact(LENGTH_BYTES).map(length)
 }
@@ -200,7 +201,7 @@ pub fn put_reference(out: &mut BytesMut, reference: &Reference) {
     out.put_slice(&reference.name.0);
 }
 
-/// The references in the body of a frame of them.
+/// Decodes the references in the body of a frame.
 pub fn references(body: &[u8]) -> impl Iterator<Item = Reference> + '_ {
     body.chunks_exact(REFERENCE_BYTES).map(|field| {
         let (bytes, name) = field.split_at(LENGTH_BYTES);
@@ -217,14 +218,14 @@ fn length(field: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([field[0], field[1]])) + 1
 }
 
-/// A frame of its head alone.
+/// Encodes a frame without a body.
 pub fn bare(head: Head) -> Bytes {
     let mut out = BytesMut::with_capacity(HEAD_MAX);
     head.encode(&mut out);
     out.freeze()
 }
 
-/// Most chunks that one frame of cuts tells of.
+/// Most chunks in one frame of cuts.
 pub const CUTS_MAX: usize = 1024;
 
 /// Most references in one frame.
@@ -233,7 +234,7 @@ pub const REFERENCES_MAX: usize = 1024;
 /// Longest head.
 pub const HEAD_MAX: usize = 25;
 
-/// A length less one fits 16 bits: no chunk is longer.
+/// Bytes of a length less one, since no chunk exceeds 64 KiB.
 const LENGTH_BYTES: usize = 2;
 
 /// Bytes of one reference.

@@ -1,20 +1,22 @@
-//! How hard a stream is compressed: not at all, or by zstd's level -1, 1 or 3.
+//! Choice of the compression level of a stream: none, or zstd's level -1, 1 or 3.
 //!
-//! Two questions, answered all along the stream. *Do the bytes shrink at all?* A block that hardly shrank turns compression
-//! off; from then on two samples of each block are tried, wherever in the block they are. *What can the processor
-//! do?* While the link's queue is full there is time for a higher level; where compression itself takes most of the time, a
-//! lower one is faster. Whether none at all is faster still is not guessed: both are tried, and compared by the
-//! bytes that they moved. The level stays off for half a gibibyte, unless the bytes come slower than they came with compression: other
-//! bytes may follow, or the line may have changed.
+//! The first question is whether the bytes shrink. A block that hardly shrank turns compression
+//! off. From then on two samples of each block are compressed, at changing positions.
+//!
+//! The second question is the speed of the processor. While the link's queue is full, there is time
+//! for a higher level. If compression takes most of the time, a lower level is faster. No
+//! compression at all may be faster still, so both are tried and compared by the bytes that they
+//! moved. Compression then stays off for half a gibibyte, unless the bytes get slower than before:
+//! the content or the line may have changed.
 
 use std::time::Duration;
 
 use crate::zstd_block;
 
-/// How hard a block is compressed.
+/// Compression level of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// Not at all.
+    /// No compression.
     Off,
     /// zstd's -1.
     #[default]
@@ -25,34 +27,34 @@ pub enum Level {
     Normal,
 }
 
-/// Time in which a block was made and left, and what else was waited for.
+/// Time spent on a block, and on waiting before and after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Bytes of the block before compression.
     pub bytes: usize,
-    /// For coding it, by the clock: a processor that others have counts as busy.
+    /// Time for coding, by the clock: a processor that is busy with other work counts as slow.
     pub coding: Duration,
-    /// For the link's queue to have room.
+    /// Time of waiting for space in the link's queue.
     pub link: Duration,
-    /// For the application to bring it.
+    /// Time of waiting for the application's bytes.
     pub source: Duration,
 }
 
-/// Chooses the level of each block.
+/// Chooser of the level of each block.
 #[derive(Debug)]
 pub struct Chooser {
-    /// Of compression, whether it is off or not.
+    /// Level of compression, even while it is off.
     level: Level,
-    /// Whether the last block that was tried has shrunk.
+    /// Whether the last compressed block or sample has shrunk.
     shrinks: bool,
-    /// Where the next sample is taken.
+    /// Position of the next sample.
     samples: u64,
     window: Spent,
-    /// With compression, of late.
+    /// Recent time for a byte with compression.
     s_per_byte: Option<f64>,
-    /// While the level is off.
+    /// Present while the level is off.
     off: Option<Off>,
-    /// Bytes until off may be tried again.
+    /// Bytes until compression may be turned off again.
     rest_bytes: usize,
 }
 
@@ -70,19 +72,19 @@ impl Default for Chooser {
     }
 }
 
-/// Without compression: against what, and for how long.
+/// Trial without compression.
 #[derive(Debug)]
 struct Off {
-    /// Compression reached that.
+    /// Time for a byte with compression.
     against_s_per_byte: f64,
-    /// Windows in a row in which it was slower.
+    /// Consecutive windows in which the trial was slower.
     slower: u32,
-    /// Until compression is tried again all the same.
+    /// Bytes until the next trial of compression.
     left_bytes: usize,
 }
 
 impl Level {
-    /// zstd's name of it.
+    /// Returns zstd's number of the level.
     pub fn zstd(self) -> Option<i32> {
         match self {
             Self::Off => None,
@@ -108,13 +110,13 @@ impl Level {
 }
 
 impl Chooser {
-    /// The level for `block`.
+    /// Chooses the level for `block`.
     pub fn choose(&mut self, block: &[u8]) -> Level {
         let is_tried = self.off.is_none() && (self.shrinks || self.samples_shrink(block));
         if is_tried { self.level } else { Level::Off }
     }
 
-    /// The level of blocks that shrink.
+    /// Returns the level of blocks that shrink.
     pub fn level(&self) -> Level {
         match self.off {
             Some(_) => Level::Off,
@@ -122,12 +124,12 @@ impl Chooser {
         }
     }
 
-    /// A block of `bytes` became one of `coded_bytes` by a level that is not off.
+    /// Records that a block of `bytes` was compressed to `coded_bytes`.
     pub fn compressed(&mut self, bytes: usize, coded_bytes: usize) {
         self.shrinks = is_worth_it(bytes, coded_bytes);
     }
 
-    /// Takes note of the time that a block took.
+    /// Records the time spent on a block.
     pub fn spent(&mut self, spent: Spent) {
         self.window.bytes += spent.bytes;
         self.window.coding += spent.coding;
@@ -160,13 +162,13 @@ impl Chooser {
         let before = self.s_per_byte.unwrap_or(s_per_byte);
         self.s_per_byte = Some(before + (s_per_byte - before) * RECENT);
         if !self.shrinks {
-            // What is not compressed says nothing of the time for it.
+            // Uncompressed bytes give no measurement of the coding time.
         } else if coding >= CODING_MOST && self.level > Level::Fastest {
             self.level = self.level.lower();
         } else if coding >= CODING_MOST {
             if self.rest_bytes == 0 {
                 self.off = Some(Off {
-                    // One window may have had a busy machine, or few bytes that shrink much.
+                    // A single window may have had a busy machine, or a few bytes that shrink much.
                     against_s_per_byte: before.min(s_per_byte),
                     slower: 0,
                     left_bytes: COMPARE_BYTES,
@@ -196,33 +198,34 @@ fn shrinks(sample: &[u8]) -> bool {
     is_worth_it(sample.len(), zstd_block::compressed_bytes(sample, 1))
 }
 
-/// A gain of one in twenty is worth the time of both sides.
+/// Whether a gain is worth the time of both sides: one part in twenty is.
 fn is_worth_it(bytes: usize, coded_bytes: usize) -> bool {
     coded_bytes < bytes - bytes / 20
 }
 
-/// Between two judgements: long enough for a queue to fill or to empty.
+/// Bytes between two decisions: enough for a queue to fill or to empty.
 const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
 
-/// Before off is tried: the link's queue fills first.
+/// Bytes before the first trial without compression, so that the link's queue fills first.
 const FIRST_BYTES: usize = 16 * WINDOW_BYTES;
 
-/// One slower window may have had a busy machine, or a pause of the line.
+/// Most slower windows. A single one may have had a busy machine, or a pause of the line.
 const SLOWER_MOST: u32 = 3;
 
-/// Between two comparisons with no compression.
+/// Bytes between two trials without compression.
 const COMPARE_BYTES: usize = 512 * 1024 * 1024;
 
-/// So much the newest window counts of how fast it goes.
+/// Weight of the newest window in the average time for a byte.
 const RECENT: f64 = 0.2;
 
-/// While the link is waited for so long, the link is the bottleneck.
+/// Share of waiting for the link from which the link is the bottleneck.
 const LINK_BUSY: f64 = 0.3;
 
-/// Above that, coding is the bottleneck.
+/// Share of coding above which coding is the bottleneck.
 const CODING_MOST: f64 = 0.7;
 
-/// The next level takes about so much longer: zstd 1.5.7 on a source archive, -1: 600 MB/s, 1: 450, 3: 280.
+/// Relative time of the next level. On a source archive, zstd 1.5.7 reaches 600 MB/s at level -1,
+/// 450 at 1, and 280 at 3.
 const COST_OF_NEXT: f64 = 1.6;
 
 const SAMPLES: usize = 2;
@@ -232,8 +235,9 @@ const SAMPLE_BYTES: usize = 4096;
 mod tests {
     use super::*;
 
-    /// A line of `line_bytes_per_s`, a processor that takes `ns_per_byte` by each level, and bytes that shrink to
-    /// `shares` of themselves by each. Returns the level after `mebibytes`.
+    /// Returns the level that settles over a line of `line_bytes_per_s`.
+    ///
+    /// The processor takes `ns_per_byte` at each level. The bytes shrink to the fractions `shares`.
     fn settled(line_bytes_per_s: f64, ns_per_byte: [f64; 4], shares: [f64; 4]) -> Level {
         let mut chooser = Chooser::default();
         let block = vec![0; zstd_block::BLOCK_MAX];
@@ -249,7 +253,7 @@ mod tests {
             chooser.spent(Spent {
                 bytes: block.len(),
                 coding: Duration::from_secs_f64(coding),
-                // The queue drains meanwhile.
+                // The queue drains in this time.
                 link: Duration::from_secs_f64((sent - coding).max(0.0)),
                 source: Duration::ZERO,
             });
@@ -278,7 +282,7 @@ mod tests {
     fn what_was_faster_without_is_compressed_once_it_is_slower() {
         let mut chooser = Chooser::default();
         let bytes = zstd_block::BLOCK_MAX;
-        // Zeros, which a store knows: compression only takes time.
+        // Zeros, which a store already has: compression only takes time.
         let spend = |chooser: &mut Chooser, line: Duration| {
             let level = chooser.choose(&vec![0; bytes]);
             if level != Level::Off {

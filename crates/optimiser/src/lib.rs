@@ -1,10 +1,13 @@
-//! Fewer bytes on the WAN than in the files: what two gateways do with the bytes of a stream before they are encrypted.
+//! Coding of a stream's bytes between two gateways, before encryption: fewer bytes on the WAN than
+//! in the files.
 //!
-//! An [`encoder::Encoder`] turns the bytes of one direction of a stream into frames, a [`decoder::Decoder`] on the other side turns
-//! the frames into the bytes. The last frame has the count and a hash of all bytes, taken before anything was done to
-//! them: no mistake on the way can pass as a whole file.
+//! An [`encoder::Encoder`] turns the bytes of one direction of a stream into frames. A
+//! [`decoder::Decoder`] at the peer turns the frames into the bytes. The last frame has the count
+//! and a hash of all bytes, taken before coding. A mistake on the way therefore cannot pass as a
+//! complete file.
 //!
-//! No socket and no clock, but for the thread of a [`store::Store`]. Whoever drives an encoder tells it how long things took.
+//! The crate uses no socket and no clock, except in the thread of a [`store::Store`]. The driver of
+//! an encoder measures the times.
 #![deny(clippy::disallowed_methods)]
 
 pub mod check;

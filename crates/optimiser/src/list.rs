@@ -1,8 +1,8 @@
-//! Lists of chunks: chunks that follow each other, as one object that has a name of its own.
+//! Lists of consecutive chunks, as one object with its own name.
 //!
-//! A file that is known as a whole is then named by some 34 bytes for each 1.3 MB instead of each 16 KB. Lists end where the
-//! names of their chunks say so, as chunks end where their bytes say so; both gateways make the same lists from the
-//! same chunks, and keep them where they keep chunks.
+//! A known file is then named by some 34 bytes for each 1.3 MB instead of each 16 KB. The names of
+//! chunks determine the ends of lists, as the bytes determine the ends of chunks. Both gateways
+//! make the same lists from the same chunks, and store them like chunks.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,25 +11,25 @@ use crate::{
     frame::{self, REFERENCE_BYTES, Reference},
 };
 
-/// Finds where lists end in the chunks of a stream.
+/// Finder of the ends of lists in the chunks of a stream.
 #[derive(Debug, Default)]
 pub struct Lister {
     begun: BytesMut,
-    /// Of the chunks in it.
+    /// Bytes of the chunks in the present list.
     bytes: usize,
 }
 
-/// A list that is complete.
+/// A complete list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List {
-    /// What it is called.
+    /// Name of the list.
     pub name: Name,
     /// References to its chunks.
     pub bytes: Bytes,
 }
 
 impl Lister {
-    /// The next chunk of the stream. Returns the list that it ends.
+    /// Adds the next chunk of the stream. Returns the list that it ends.
     pub fn push(&mut self, reference: &Reference) -> Option<List> {
         frame::put_reference(&mut self.begun, reference);
         self.bytes += reference.bytes;
@@ -42,7 +42,7 @@ impl Lister {
         }
     }
 
-    /// The stream has ended. Returns the last list, if it is long enough to be one.
+    /// Ends the stream. Returns the last list, if it is long enough.
     pub fn end(&mut self) -> Option<List> {
         match self.count() >= LIST_MIN {
             true => Some(self.take()),
@@ -50,7 +50,7 @@ impl Lister {
         }
     }
 
-    /// How many chunks are in the list that has begun.
+    /// Returns the number of chunks in the present list.
     pub fn count(&self) -> usize {
         self.begun.len() / REFERENCE_BYTES
     }
@@ -65,21 +65,22 @@ impl Lister {
     }
 }
 
-/// Fewest chunks of a list. A shorter one is not worth being kept.
+/// Fewest chunks of a list. A shorter one is not worth storing.
 pub const LIST_MIN: usize = 32;
 
-/// The shortest list is long enough to be kept.
+/// The shortest list is long enough to be stored.
 const _: () = assert!(LIST_MIN * REFERENCE_BYTES >= KEPT_LEAST);
 
 /// Most chunks of a list.
 pub const LIST_MAX: usize = 256;
 
-/// A list of so many bytes ends: a sender keeps them until it knows whether the list is known. So many have at least
-/// [`LIST_MIN`] chunks.
+/// Bytes of chunks at which a list ends, with at least [`LIST_MIN`] chunks.
+///
+/// A sender keeps the chunks until it has looked the list up.
 const LISTED_BYTES: usize = LIST_MIN * CHUNK_MAX;
 
 /// Most bytes of the chunks of a list.
 pub const LISTED_MAX: usize = LISTED_BYTES + CHUNK_MAX;
 
-/// One in 64 names ends a list that is long enough.
+/// Mask of a name that ends a list of sufficient length: one in 64 names.
 const END_MASK: u8 = 63;

@@ -1,17 +1,19 @@
-//! Blocks of bytes by Zstandard (RFC 8878), each on its own: no block needs another one.
+//! Blocks of bytes compressed by Zstandard (RFC 8878). Each block is independent of all others.
 //!
-//! A context takes up to 1.5 MB, so a thread has one for all streams that it serves.
+//! A context takes up to 1.5 MB, so each thread has one for all its streams.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// Most bytes that one block stands for. Larger gains nothing: a source archive by level -1 shrinks to 1/3.05 in blocks
-/// of 256 KiB, to 1/3.03 as a whole, and to 1/2.89 in blocks of 128 KiB.
+/// Most bytes of a block before compression.
+///
+/// A larger block gains little. At level -1 a source archive shrinks to 1/2.89 in blocks of 128
+/// KiB, and to 1/3.05 in blocks of 256 KiB. As a whole it shrinks to 1/3.03.
 pub const BLOCK_MAX: usize = 256 * 1024;
 
-/// Fewer bytes are not worth a call.
+/// Fewest bytes worth a call.
 pub const BLOCK_LEAST: usize = 64;
 
 struct Contexts {
@@ -26,7 +28,7 @@ thread_local! {
     };
 }
 
-/// `block` by zstd's `level`, if that is shorter.
+/// Compresses `block` by zstd's `level`. `None` if the result is not shorter.
 pub fn compress(block: &[u8], level: i32) -> Option<Bytes> {
     if block.len() < BLOCK_LEAST {
         return None;
@@ -36,7 +38,8 @@ pub fn compress(block: &[u8], level: i32) -> Option<Bytes> {
     })?
 }
 
-/// How many bytes `sample` has by zstd's `level`; as many as it has if it cannot be compressed.
+/// Returns the compressed size of `sample` by zstd's `level`, or its own size if it cannot be
+/// compressed.
 pub fn compressed_bytes(sample: &[u8], level: i32) -> usize {
     let coded_bytes = with_compressed(sample, level, <[u8]>::len);
     coded_bytes.map_or(sample.len(), |bytes| bytes.min(sample.len()))
@@ -57,7 +60,7 @@ fn with_compressed<T>(block: &[u8], level: i32, take: impl FnOnce(&[u8]) -> T) -
             }
             None => {
                 let mut fresh = Compressor::new(level).ok()?;
-                // The frame around the block has its length, and the stream a hash.
+                // The frame around the block has its length, and the stream has a hash.
                 fresh.include_checksum(false).ok()?;
                 fresh.include_contentsize(false).ok()?;
                 &mut compressor.insert((level, fresh)).1
@@ -70,7 +73,7 @@ fn with_compressed<T>(block: &[u8], level: i32, take: impl FnOnce(&[u8]) -> T) -
     })
 }
 
-/// The `block_bytes` bytes that `coded` stands for; `None` if it does not stand for so many.
+/// Decompresses `coded` to `block_bytes` bytes. `None` if it has another length.
 pub fn decompress(coded: &[u8], block_bytes: usize) -> Option<Bytes> {
     if block_bytes > BLOCK_MAX {
         return None;

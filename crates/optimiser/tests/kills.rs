@@ -1,4 +1,4 @@
-//! A process with a store that is killed at any moment.
+//! A process with a store is killed at any moment.
 #![allow(
     clippy::disallowed_methods,
     reason = "stores have a thread and a clock of their own"
@@ -44,7 +44,7 @@ fn after_kills_what_is_returned_is_right_and_the_store_works() {
         let store = open(folder.path());
         store.settle();
         survived += gettable(&store, 0..CHUNKS);
-        // What is known is not written again, and may be in the segment that goes next.
+        // A known chunk is not written again, and may be in the segment that is removed next.
         for n in CHUNKS..CHUNKS + 5 {
             store.forget(&chunk(n).0);
         }

@@ -1,15 +1,15 @@
-//! What a store tells of itself.
+//! Counters of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where a store stands, and what happened since it was opened.
+/// State of a store, and counts of events since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Chunks that the index knows, without those in the queue.
+    /// Chunks in the index, without chunks in the queue.
     pub entries: u64,
     pub segments: u64,
-    /// Bytes of all segments, the footer included that the newest one will have.
+    /// Bytes of all segments, including the future footer of the newest one.
     pub disk_bytes: u64,
     /// Bytes of memory of the index.
     pub index_bytes: u64,
@@ -17,28 +17,28 @@ pub struct Counts {
     pub queue_bytes: u64,
     /// Chunks that were written.
     pub written: u64,
-    /// Bytes of the content of these.
+    /// Bytes of content of the written chunks.
     pub written_bytes: u64,
-    /// Chunks that were put and are known already.
+    /// Chunks that were put although they were known.
     pub known: u64,
-    /// Chunks that were put and not kept: the queue was full, or the disk; they were too small or too large; or the store
-    /// was retired.
+    /// Chunks that were put and not kept. They were too small or too large, or the queue or the
+    /// disk was full, or the store was retired.
     pub dropped: u64,
     /// Calls of `get` that returned a chunk.
     pub hits: u64,
-    /// Calls of `get` that did not.
+    /// Calls of `get` that returned none.
     pub misses: u64,
-    /// Chunks that could not be read or were not what their name says, and segments that were none.
+    /// Unreadable chunks, chunks that differed from their names, and files that were no segments.
     pub damaged: u64,
     /// Segments removed to make room.
     pub evicted: u64,
-    /// Writes and removals of files that failed.
+    /// Failed writes and removals of files.
     pub write_errors: u64,
-    /// Whether the index is still being rebuilt: chunks of earlier runs may be unknown yet.
+    /// Whether the index is still being rebuilt. Chunks of earlier runs may be missing in it.
     pub is_rebuilding: bool,
 }
 
-/// The counts that go up.
+/// The counters that only rise.
 #[derive(Default)]
 pub(super) struct Tallies {
     pub written: Tally,

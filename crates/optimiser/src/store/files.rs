@@ -1,5 +1,5 @@
-//! The few things that a store does with files, as a trait, so that tests can put faults in between; and the real
-//! files.
+//! File operations of a store as a trait, so that tests can inject faults, and the operations of
+//! the real system.
 
 use std::{
     fs::{self, OpenOptions, TryLockError},
@@ -10,17 +10,21 @@ use std::{
 
 /// A file system.
 pub trait Files: Send + Sync {
-    /// Makes a folder that only its owner can enter, and the one above it. Both may exist. Where more is missing a disk is
-    /// not mounted, and the folder must not be made in its place.
+    /// Makes a folder that only its owner can enter, and its parent. Both may exist.
+    ///
+    /// If the parent's parent is missing, a disk is not mounted, and the folder must not be made in
+    /// its place.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// The files in a folder, in no order. Files that vanish meanwhile may be left out.
+    /// Lists the files in a folder, in no order. Files that vanish during the call may be left out.
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
 
-    /// Locks a file against other processes, and makes it before if it is not there. `None` if another has it.
+    /// Locks a file against other processes. Creates the file if it is missing. `None` if another
+    /// process has the lock.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
 
-    /// Makes an empty file that only its owner can read, for reading and writing. One that exists is emptied.
+    /// Creates an empty file for reading and writing that only its owner can read. An existing file
+    /// is emptied.
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>>;
 
     /// Opens a file for reading.
@@ -29,12 +33,12 @@ pub trait Files: Send + Sync {
     /// Opens a file for reading and writing.
     fn open_to_write(&self, path: &Path) -> io::Result<Box<dyn File>>;
 
-    /// Gives a file another name, in the place of the file that has it.
+    /// Renames a file, and replaces a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Returns when the names in a folder would survive a power cut.
+    /// Syncs the names in a folder. They then survive a power cut.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
@@ -42,16 +46,16 @@ pub trait Files: Send + Sync {
 pub trait File: Send + Sync {
     fn size_bytes(&self) -> io::Result<u64>;
 
-    /// Reads what there is at `offset`, at least a byte unless the file ends there.
+    /// Reads bytes at `offset`: at least one, unless the file ends there. Returns their number.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes at least the first byte of `bytes`, and tells how many it wrote.
+    /// Writes at least the first byte of `bytes`. Returns the number of bytes written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Cuts the file off.
+    /// Shortens the file.
     fn truncate(&self, size_bytes: u64) -> io::Result<()>;
 
-    /// Returns when the file's bytes would survive a power cut.
+    /// Syncs the file's bytes. They then survive a power cut.
     fn sync(&self) -> io::Result<()>;
 
     /// Whether the file still has a name.
@@ -60,9 +64,9 @@ pub trait File: Send + Sync {
     }
 }
 
-/// A lock, let go when dropped.
+/// A lock, which is released when it is dropped.
 pub trait Lock: Send {
-    /// Whether the locked file still has its name. A removed folder takes the file along.
+    /// Whether the locked file still has its name. The removal of the folder removes the file, too.
     fn is_in_place(&self) -> bool {
         true
     }
@@ -75,7 +79,7 @@ pub struct Listed {
     pub size_bytes: u64,
 }
 
-/// The files of this machine.
+/// The file system of this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct RealFiles;
 
@@ -180,7 +184,7 @@ impl File for fs::File {
     }
 }
 
-/// The kernel lets the lock go when the file is closed, also by the end of the process.
+/// A lock of the kernel, which releases it when the file is closed or the process ends.
 struct RealLock {
     file: fs::File,
     path: PathBuf,
@@ -190,7 +194,7 @@ impl Lock for RealLock {
     fn is_in_place(&self) -> bool {
         match (self.file.metadata(), fs::metadata(&self.path)) {
             (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
-            // Another error than that there is none says nothing of the folder.
+            // An error other than a missing file gives no information about the folder.
             (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
             (Err(_), _) => true,
         }
@@ -208,7 +212,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 /// Fills `buffer` from `offset` on.
 ///
 /// # Errors
-/// `UnexpectedEof` if the file ends before; whatever the file answers.
+/// `UnexpectedEof` if the file ends before, or the error of the file.
 pub(super) fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
@@ -225,7 +229,7 @@ pub(super) fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> 
 /// Writes all of `bytes` from `offset` on.
 ///
 /// # Errors
-/// Whatever the file answers; a part may have been written then.
+/// The error of the file. A part may have been written.
 pub(super) fn write_all_at(file: &dyn File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,48 +1,54 @@
 //! A segment as bytes. Numbers are little-endian.
 //!
-//! | part | bytes |
-//! |---|---|
-//! | header, 64 bytes | magic (8), version (4), zeros (4), id of the store (16), number of the segment (8), zeros (16), checksum (8) |
-//! | records, each at a multiple of 64 bytes | name (32), length of the content (4), checksum of these and of the place (4), content, zeros |
-//! | footer, at a multiple of 64 bytes | for each record name (32), offset (4), length (4); then magic (8), number of records (4), zeros (4), number of the segment (8), checksum (8) |
+//! The header has 64 bytes: magic (8), version (4), zeros (4), id of the store (16), number of the
+//! segment (8), zeros (16), checksum (8).
 //!
-//! Records begin at multiples of 64 bytes so that an index needs 20 bits for a place in a segment. Checksums are XXH3: they
-//! find accidents. That content is what it should be is for its name to say, which is BLAKE3.
+//! Records follow, each at a multiple of 64 bytes. A record is the name (32), the length of the
+//! content (4), a checksum (4), the content, and zeros. The checksum covers the name, the length
+//! and the record's position.
+//!
+//! The footer stands at a multiple of 64 bytes. It has name (32), offset (4) and length (4) for
+//! each record. Then it has magic (8), number of records (4), zeros (4), number of the segment (8),
+//! and checksum (8).
+//!
+//! Records begin at multiples of 64 bytes, so that the index needs 20 bits for a position in a
+//! segment. Checksums are XXH3, which detects accidents. The name, a BLAKE3 hash, verifies the
+//! content.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::identity::StoreId;
 use crate::chunk::{CHUNK_MAX, NAME_BYTES, Name};
 
-/// A record's place in its segment.
+/// Position of a record in its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub name: Name,
-    /// Where the record begins, a multiple of [`UNIT_BYTES`].
+    /// Offset of the record, a multiple of [`UNIT_BYTES`].
     pub offset: u32,
     /// Bytes of the content.
     pub length: u32,
 }
 
 impl Entry {
-    /// Where the content begins.
+    /// Returns the offset of the content.
     pub(super) fn content_offset(&self) -> u64 {
         u64::from(self.offset) + RECORD_HEADER_BYTES as u64
     }
 
-    /// Where the next record may begin.
+    /// Returns the first possible offset of the next record.
     pub(super) fn end(&self) -> u64 {
         u64::from(self.offset) + record_bytes(self.length as usize)
     }
 }
 
-/// Bytes that a record with content of `length` bytes takes in a segment, its zeros included.
+/// Returns the size of a record with content of `length` bytes in a segment, including its zeros.
 pub(super) fn record_bytes(length: usize) -> u64 {
     let bytes = (RECORD_HEADER_BYTES + length) as u64;
     bytes.next_multiple_of(u64::from(UNIT_BYTES))
 }
 
-/// Bytes of the footer of a segment with so many records.
+/// Returns the size of the footer of a segment with `records` records.
 pub(super) fn footer_bytes(records: usize) -> u64 {
     (records * TABLE_ENTRY_BYTES + TRAILER_BYTES) as u64
 }
@@ -62,14 +68,16 @@ pub(super) fn record_header(number: u64, entry: &Entry) -> [u8; RECORD_HEADER_BY
     let mut bytes = [0; RECORD_HEADER_BYTES];
     bytes[..32].copy_from_slice(&entry.name.0);
     bytes[32..36].copy_from_slice(&entry.length.to_le_bytes());
-    // The place is part of it, so that a record of an older file in the same blocks of the disk is none here.
+    // The checksum includes the position, so a record of an older file in the same disk blocks is
+    // invalid here.
     let place = number.wrapping_shl(32) ^ u64::from(entry.offset);
     let checksum = xxh3_64_with_seed(&bytes[..36], place) as u32;
     bytes[36..].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
-/// The record whose header is at `offset` of the segment `number`; `None` if these bytes are no header.
+/// Decodes the header of the record at `offset` of the segment `number`. `None` if these bytes are
+/// no header.
 pub(super) fn read_record_header(
     number: u64,
     offset: u32,
@@ -108,7 +116,7 @@ pub(super) fn footer(number: u64, entries: &[Entry]) -> Vec<u8> {
     bytes
 }
 
-/// How many records the footer has whose last bytes these are, if they are those of a footer.
+/// Returns the number of records of a footer with these last bytes. `None` if they end no footer.
 pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> Option<usize> {
     let records: u32 = number_at(trailer, 8)?;
     let is_one = trailer[..8] == *FOOTER_MAGIC
@@ -117,8 +125,8 @@ pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> 
     is_one.then_some(records as usize)
 }
 
-/// The table of a footer. `None` if its checksum is wrong, or its records are not one behind the other from the
-/// segment's header to the footer at `footer_offset`.
+/// Decodes the table of a footer at `footer_offset`. `None` if its checksum is wrong, or if its
+/// records do not follow each other from the header to the footer.
 pub(super) fn read_footer(bytes: &[u8], footer_offset: u64) -> Option<Vec<Entry>> {
     let (table, checksum) = bytes.split_last_chunk::<8>()?;
     if xxh3_64(table) != u64::from_le_bytes(*checksum) {
@@ -157,14 +165,14 @@ pub(super) const RECORD_HEADER_BYTES: usize = NAME_BYTES + 8;
 pub(super) const TABLE_ENTRY_BYTES: usize = NAME_BYTES + 8;
 pub(super) const TRAILER_BYTES: usize = 32;
 
-/// Records begin at multiples of it.
+/// Unit of the offsets of records.
 pub(super) const UNIT_BYTES: u32 = 64;
 
-/// Most bytes of a segment: what 20 bits of units reach.
+/// Most bytes of a segment: the range of 20 bits of units.
 pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Most records of a segment: four times as many as there are when chunks have their usual 16 KiB. Its table is what
-/// is read into memory at once, 640 KiB.
+/// Most records of a segment: four times the number of chunks with the usual 16 KiB. Its table of
+/// 640 KiB is read into memory at once.
 pub(super) const RECORDS_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a fuzz target needs to try the parser of segments: it reads any bytes as a segment, as they are and with
-//! checksums that are right, which no fuzzer guesses.
+//! Entry point of a fuzz target for the parser of segments. It reads any bytes as a segment,
+//! unchanged and with correct checksums, which no fuzzer guesses.
 
 use std::io;
 
@@ -12,11 +12,13 @@ use super::{
     segment::{self, Contents, Found},
 };
 
-/// Reads `bytes` as a segment, as what follows an intact header, as records whose checksums are right, and as the table of
-/// a footer with the right checksum. Returns how many records were found in all.
+/// Parses `bytes` in four ways, and returns the number of records found in all.
+///
+/// They are read as a segment, and as the bytes after an intact header. They are also read with
+/// correct checksums, as records and as the table of a footer.
 ///
 /// # Panics
-/// If a record is found where none can be, or content that is not what its name says.
+/// If a record is found at an impossible position, or with content that differs from its name.
 pub fn segment(bytes: &[u8]) -> usize {
     let header = format::header(ID, NUMBER);
     let behind_header = [&header, bytes].concat();
@@ -50,14 +52,14 @@ fn read(file: &Memory) -> usize {
     entries.len()
 }
 
-/// Gives each record the checksum that it should have, as far as lengths make sense.
+/// Corrects the checksum of each record, if its length is possible.
 fn correct_records(bytes: &mut [u8]) {
     let mut at = HEADER_BYTES;
     while let Some(header) = bytes.get_mut(at..at + RECORD_HEADER_BYTES) {
         let (Some(name), Some(length)) = (header.first_chunk(), header[32..].first_chunk()) else {
             return;
         };
-        // The upper half of a length of four bytes is mostly too much.
+        // The upper half of a length of four bytes mostly makes it too large.
         let [low, high, ..]: [u8; 4] = *length;
         let entry = Entry {
             name: crate::chunk::Name(*name),
@@ -69,7 +71,8 @@ fn correct_records(bytes: &mut [u8]) {
     }
 }
 
-/// Makes what comes behind the header records of zeros, and a footer with as many of their names as there are bytes for.
+/// Converts the bytes after the header to names of records, and writes records of zeros and a
+/// footer with these names.
 fn correct_footer(bytes: &mut Vec<u8>) {
     let table = bytes.split_off(HEADER_BYTES);
     let mut entries = Vec::new();
@@ -79,7 +82,7 @@ fn correct_footer(bytes: &mut Vec<u8>) {
             return;
         };
         let length = u16::from_le_bytes([*low, *high]).into();
-        // One in 256 is not where it should be.
+        // One offset in 256 is wrong.
         let offset = at + u32::from(*shift == u8::MAX) * UNIT_BYTES;
         let name = crate::chunk::Name(*name);
         let entry = Entry {
@@ -90,12 +93,12 @@ fn correct_footer(bytes: &mut Vec<u8>) {
         at = entry.end() as u32;
         entries.push(entry);
     }
-    // Enough for all but the largest inputs.
+    // The bound is enough for all but the largest inputs.
     bytes.resize((at as usize).min(MEMORY_MAX_BYTES), 0);
     bytes.extend_from_slice(&format::footer(NUMBER, &entries));
 }
 
-/// A file in memory, to be read.
+/// A readable file in memory.
 struct Memory(Vec<u8>);
 
 impl File for Memory {
@@ -127,7 +130,7 @@ impl File for Memory {
 const ID: StoreId = StoreId([7; 16]);
 const NUMBER: u64 = 3;
 
-/// Most zeros that stand for records.
+/// Most zeros in place of records.
 const MEMORY_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]
@@ -177,7 +180,8 @@ mod tests {
     #[test]
     fn inputs_reach_what_lies_behind_the_checksums() {
         let (bytes, entries) = written(&[100, 2_000], false);
-        // As they are, behind their header; the other ways find something else.
+        // This is the result for the unchanged bytes after their header. The other ways find other
+        // records.
         assert!(segment(&bytes[HEADER_BYTES..]) >= 2 * entries.len());
         assert!(segment(&[0; TABLE_ENTRY_BYTES * 5]) >= 5, "a table");
         let mut record = vec![0; RECORD_HEADER_BYTES];

@@ -1,7 +1,8 @@
-//! Who a store is: its id, and the secret of those who cut chunks for it, in a file of their own.
+//! Identity of a store in its own file: its id, and the secret for cutting its chunks.
 //!
-//! The file has a magic number, a version, the id, the secret and a checksum. It is the one file that is synced, and
-//! replaced as a whole: it is written once in a store's life, and without it all segments are worthless.
+//! The file has a magic number, a version, the id, the secret and a checksum. It is the only file
+//! that is synced and replaced as a whole. It is written once in a store's life, and all segments
+//! are worthless without it.
 
 use std::{fmt, io, path::Path};
 
@@ -9,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::files::{self, Files};
 
-/// Which store chunks are in: another after it began anew.
+/// Id of a store. A cleared store gets another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoreId(pub [u8; 16]);
 
@@ -22,7 +23,7 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// Random bytes for a store that begins anew. The store has no randomness of its own.
+/// Random bytes for a new store. The store has no source of randomness.
 #[derive(Clone, Copy)]
 pub struct Fresh {
     pub id: [u8; 16],
@@ -35,7 +36,7 @@ impl fmt::Debug for Fresh {
     }
 }
 
-/// What the identity file says.
+/// Content of the identity file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub id: StoreId,
@@ -51,10 +52,11 @@ impl From<Fresh> for Identity {
     }
 }
 
-/// Reads the identity in a folder. `None` if there is none, or it is damaged.
+/// Reads the identity in a folder. `None` if it is missing or damaged.
 ///
 /// # Errors
-/// If this process may not read it: then somebody else's store is there, and is not to be replaced.
+/// The error of the file if this process may not read it. The folder then has another user's store,
+/// which must not be replaced.
 pub(super) fn read(files: &dyn Files, folder: &Path) -> io::Result<Option<Identity>> {
     let mut bytes = [0; FILE_BYTES];
     let read = files
@@ -67,10 +69,10 @@ pub(super) fn read(files: &dyn Files, folder: &Path) -> io::Result<Option<Identi
     }
 }
 
-/// Writes an identity in the place of the one that is there.
+/// Replaces the identity in a folder.
 ///
 /// # Errors
-/// Whatever the files answer; the old one is there then, or the new one.
+/// The error of the files. The folder then has the old identity or the new one.
 pub(super) fn write(files: &dyn Files, folder: &Path, identity: &Identity) -> io::Result<()> {
     let (new, place) = (folder.join(NEW_FILE), folder.join(FILE));
     let file = files.create(&new)?;
@@ -91,7 +93,8 @@ fn encode(identity: &Identity) -> [u8; FILE_BYTES] {
     bytes
 }
 
-/// A version that is not known is as good as damaged: whoever goes back to an older program begins anew.
+/// Decodes an identity. An unknown version counts as damaged, so the store starts empty after a
+/// return to an older program.
 fn decode(bytes: &[u8; FILE_BYTES]) -> Option<Identity> {
     let (id, secret) = (bytes[16..32].try_into(), bytes[32..64].try_into());
     let identity = Identity {
@@ -101,7 +104,7 @@ fn decode(bytes: &[u8; FILE_BYTES]) -> Option<Identity> {
     (encode(&identity) == *bytes).then_some(identity)
 }
 
-/// The names of its files.
+/// Names of the files of an identity.
 pub(super) const FILES: [&str; 2] = [FILE, NEW_FILE];
 
 const FILE: &str = "identity";

@@ -1,17 +1,19 @@
-//! Where chunks are, in memory: eight bytes for each.
+//! Positions of chunks, in memory: eight bytes for each.
 //!
-//! A name is hashed with a secret of this process, since who sends content can look for names that agree in some bits.
-//! The hash is Σ kᵢwᵢ + k₀ modulo 2¹²⁸, the upper half of it, over the four words of a name and random kᵢ: two names have
-//! the same hash with probability 2⁻⁶⁴, whoever chose them (Dietzfelbinger 1996). Its upper part says the shard, and
-//! 28 bits of it are the tag; an entry is the tag, 16 bits of the number of the segment, and the place in it in units of
-//! 64 bytes, 20 bits.
+//! A name is hashed with a secret of this process, since a sender of content can search for names
+//! that agree in some bits. The hash is the upper half of Σ kᵢwᵢ + k₀ modulo 2¹²⁸, over the four
+//! words wᵢ of a name and random kᵢ. Any two names have the same hash with probability 2⁻⁶⁴
+//! (Dietzfelbinger 1996). The upper part of the hash selects the shard, and 28 bits of it are the
+//! tag. An entry is the tag, 16 bits of the segment's number, and 20 bits of the position in units
+//! of 64 bytes.
 //!
-//! A shard is a sorted array of about 512 entries. So nothing is kept free for hashing, as in an open-addressing table,
-//! a removed entry leaves no trace, and growing copies 4 KiB of one shard while all others go on. A name that is not
-//! there is taken for one that is with a probability of 512 / 2²⁸, which is 1 in 500,000: one needless round trip in a
-//! minute at 1 Gbit/s of new content.
+//! A shard is a sorted array of about 512 entries. It needs no free space, unlike an
+//! open-addressing table, and a removed entry leaves no trace. Growth copies 4 KiB of one shard,
+//! and the other shards stay available. An absent name matches an entry with a probability of 512 /
+//! 2²⁸, which is 1 in 500,000. This costs one needless round trip in a minute at 1 Gbit/s of new
+//! content.
 //!
-//! Public for its bench only.
+//! The module is public for its bench only.
 
 use std::sync::{
     Mutex,
@@ -21,26 +23,26 @@ use std::sync::{
 use super::{format::UNIT_BYTES, lock};
 use crate::chunk::Name;
 
-/// Places of chunks by name.
+/// Index of the positions of chunks by name.
 pub struct Index {
     keys: [u128; 5],
     shards: Box<[Mutex<Vec<u64>>]>,
     entries: AtomicU64,
-    /// Entries for which there is memory.
+    /// Number of entries that fit the allocated memory.
     capacity: AtomicU64,
 }
 
-/// Where a record may be.
+/// Possible position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// The last bits of the number of the segment.
+    /// Last bits of the segment's number.
     pub segment: u16,
-    /// Where the record begins, a multiple of 64. Not 0, where the header of the segment is.
+    /// Offset of the record, a multiple of 64. Never 0, the offset of the segment's header.
     pub offset: u32,
 }
 
 impl Index {
-    /// An empty index that works best with about `entries` entries.
+    /// Creates an empty index that works best with about `entries` entries.
     pub fn new(seed: &[u8; 16], entries: u64) -> Self {
         let shards = (entries / SHARD_ENTRIES).clamp(1, SHARDS_MAX);
         let mut hasher = blake3::Hasher::new_derive_key(SEED_CONTEXT);
@@ -65,7 +67,8 @@ impl Index {
         shard.get(at).is_some_and(|entry| tag_of(*entry) == tag)
     }
 
-    /// Where the chunk may be, the newest segment not necessarily first. Of more than four the first.
+    /// Yields up to four possible positions of a chunk. The newest segment is not necessarily
+    /// first.
     pub fn find(&self, name: &Name) -> impl Iterator<Item = Location> + use<> {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
@@ -98,7 +101,7 @@ impl Index {
         self.entries.fetch_add(1, Relaxed);
     }
 
-    /// Removes what points from `name` to `location`, if there is such an entry.
+    /// Removes the entry from `name` to `location`, if there is one.
     pub fn remove(&self, name: &Name, location: Location) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
@@ -108,12 +111,13 @@ impl Index {
         }
     }
 
-    /// Removes all entries of a segment, in a pass over the whole index. Shards are free in between.
+    /// Removes all entries of a segment, in a pass over the whole index. Other threads can use
+    /// shards during the pass.
     pub fn remove_segment(&self, segment: u16) {
         self.retain(|location| location.segment != segment);
     }
 
-    /// Removes everything.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.retain(|_| false);
     }
@@ -122,7 +126,7 @@ impl Index {
         self.entries.load(Relaxed)
     }
 
-    /// Bytes of memory that the index has.
+    /// Returns the bytes of memory of the index.
     pub fn memory_bytes(&self) -> u64 {
         let shards = size_of_val(&*self.shards) as u64;
         shards + self.capacity.load(Relaxed) * size_of::<u64>() as u64
@@ -152,7 +156,7 @@ impl Index {
     }
 }
 
-/// Where entries with this tag begin.
+/// Returns the index of the first entry with this tag.
 fn first(shard: &[u64], tag: u64) -> usize {
     let least = tag << LOCATION_BITS;
     shard.partition_point(|entry| *entry < least)
@@ -178,22 +182,23 @@ fn location_of(entry: u64) -> Location {
 
 const SEED_CONTEXT: &str = "longhaul 2026-11-27 index of a chunk store";
 
-/// Entries of a shard when the index has as many as it was made for.
+/// Entries of a shard when the index has its planned number of entries.
 const SHARD_ENTRIES: u64 = 512;
 
-/// Most shards: those of 4 TB of chunks of 16 KiB, beyond which 16 bits do not tell the segments. 16 MiB.
+/// Most shards: enough for 4 TB of chunks of 16 KiB. Beyond that 16 bits do not distinguish the
+/// segments. 16 MiB.
 const SHARDS_MAX: u64 = 1 << 19;
 
-/// A full shard grows by this part of it, and at least by so many entries.
+/// Divisor of a full shard's growth, and least number of added entries.
 const GROWTH: usize = 16;
 
-/// Most places that are tried for a name.
+/// Most positions tried for a name.
 const FOUND_MAX: usize = 4;
 
 const TAG_MASK: u64 = (1 << (64 - LOCATION_BITS)) - 1;
 const LOCATION_BITS: u32 = 16 + UNIT_BITS;
 
-/// Bits of a place in a segment, in units.
+/// Bits of a position in a segment, in units.
 const UNIT_BITS: u32 = 20;
 
 #[cfg(test)]

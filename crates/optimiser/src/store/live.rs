@@ -1,4 +1,4 @@
-//! The segments that a store has, and a few of them open for reading.
+//! The segments of a store, some of them open for reading.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,12 +20,12 @@ pub(super) struct Live(Mutex<State>);
 struct State {
     size_bytes: BTreeMap<u64, u64>,
     total_bytes: u64,
-    /// The last one used at the end.
+    /// Open files. The last one used is at the end.
     open: VecDeque<(u64, Arc<dyn File>)>,
 }
 
 impl Live {
-    /// Notes that a segment is there, or has another size now.
+    /// Records a segment, or its new size.
     pub(super) fn set(&self, number: u64, size_bytes: u64) {
         let mut state = lock(&self.0);
         let before = state.size_bytes.insert(number, size_bytes).unwrap_or(0);
@@ -59,7 +59,8 @@ impl Live {
         lock(&self.0).size_bytes.keys().copied().collect()
     }
 
-    /// The number that ends in these bits. One only has them: the numbers of all segments are within 2¹⁶.
+    /// Returns the segment whose number ends in these bits. There is only one, since the numbers of
+    /// all segments are within 2¹⁶.
     pub(super) fn number(&self, last_bits: u16) -> Option<u64> {
         let state = lock(&self.0);
         let (newest, _) = state.size_bytes.last_key_value()?;
@@ -68,10 +69,10 @@ impl Live {
         state.size_bytes.contains_key(&number).then_some(number)
     }
 
-    /// A segment's file, open for reading.
+    /// Returns a segment's file, open for reading.
     ///
     /// # Errors
-    /// What opening it answers.
+    /// The error of opening it.
     pub(super) fn file(
         &self,
         files: &dyn Files,
@@ -89,7 +90,7 @@ impl Live {
         drop(state);
         let file: Arc<dyn File> = files.open(&path(folder, number))?.into();
         let mut state = lock(&self.0);
-        // Opened by another thread meanwhile, or removed.
+        // Another thread may have opened or removed it in this time.
         let is_open = state.open.iter().any(|(open, _)| *open == number);
         if !is_open && state.size_bytes.contains_key(&number) {
             if state.open.len() == OPEN_MAX {
@@ -101,24 +102,24 @@ impl Live {
     }
 }
 
-/// Where a segment is.
+/// Returns the path of a segment.
 pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:016x}{SUFFIX}"))
 }
 
-/// The number of the segment that has this name.
+/// Returns the number of the segment with this name.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(digits, 16).ok()?;
     (number < NUMBER_END && format!("{number:016x}") == digits).then_some(number)
 }
 
-/// Most files that a store keeps open for reading. There may be a store for each peer and tenant.
+/// Most open files of a store. There may be a store for each peer and tenant.
 const OPEN_MAX: usize = 16;
 
 const SUFFIX: &str = ".segment";
 
-/// Numbers are below it, so that they can rise: a segment in each microsecond of eight years.
+/// Bound on numbers, so that they can rise: a segment in each microsecond of eight years.
 const NUMBER_END: u64 = 1 << 48;
 
 #[cfg(test)]

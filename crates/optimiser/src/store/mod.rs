@@ -1,20 +1,26 @@
-//! Chunks that two gateways both have, on the disk of each: a store for each peer and tenant, in a folder of its own.
+//! Chunks that two gateways share, on the disk of each: a store for each peer and tenant, in its
+//! own folder.
 //!
-//! A sender whose store has a chunk sends its name instead of its bytes; the receiver takes the bytes from its own store,
-//! or asks for them. Two stores are never assumed to agree. A store may lose anything at any time, and so may its disk:
-//! that costs a round trip, never a byte, since what is read is compared with its name, which is its BLAKE3. So in doubt
-//! things are discarded: segments that cannot be read, records that are torn, all of it when the identity is damaged, and
-//! what comes while the disk cannot be written or is too slow.
+//! A sender whose store has a chunk sends its name instead of its bytes. The receiver takes the
+//! bytes from its own store, or requests them. Two stores are never assumed to agree. A store or
+//! its disk may lose any content at any time. This costs a round trip, never a byte, since each
+//! chunk read is compared with its name, a BLAKE3 hash. In doubt the store discards content. It
+//! discards unreadable segments and torn records, and everything if the identity is damaged. It
+//! also discards new chunks while the disk is full, failing or too slow.
 //!
-//! Chunks are appended to segments (`format`), by one thread. Nothing of them is synced: after a power cut some of what
-//! was written last is missing or garbage, which checksums and names tell, and to wait for the disk would cost more than to
-//! send that again. When the store or its disk is full the oldest segment goes. The index is in memory only, eight bytes for each chunk
-//! (`index`). After a start the same thread rebuilds it, from the footers of segments; a segment without one, which is
-//! at most the last one unless there was an error, is read from record to record, and gets its footer then.
+//! One thread appends chunks to segments (`format`), without a sync. After a power cut the last
+//! chunks are missing or garbage, and checksums and names detect that. Waiting for the disk would
+//! cost more than sending these chunks again. When the store or its disk is full, the oldest
+//! segment is removed.
 //!
-//! The caller says which folder, how large, and gives all randomness. Which streams are cut into chunks, and what gateways
-//! tell each other, is theirs. The module has a thread, and reads the clock after write errors. A folder that is deleted
-//! while a store has it is made again by the next write, and the store is empty then.
+//! The index is in memory only, eight bytes for each chunk (`index`). After a start the same thread
+//! rebuilds it from the footers of segments. Without errors only the last segment lacks a footer.
+//! The thread reads such a segment record by record, and then writes its footer.
+//!
+//! The caller provides the folder, the size and all randomness. It decides which streams are cut
+//! into chunks, and defines the messages between gateways. The module has a thread, and reads the
+//! clock after write errors. If a folder is deleted while its store is open, the next write creates
+//! it again, and the store is empty.
 
 mod counts;
 mod files;
@@ -55,18 +61,21 @@ use queue::{Queue, Work};
 use reader::Reader;
 use writer::{Limits, Writer};
 
-/// How a store is kept.
+/// Settings of a store.
 #[derive(Clone)]
 pub struct Settings {
-    /// The folder that it has for itself. It is made, with mode 0700, if it is not there; so is the one above it.
+    /// Folder of the store alone. It is created with mode 0700 if it is missing, and so is its
+    /// parent.
     pub folder: PathBuf,
-    /// Most bytes of all segments on the disk. Less than some MiB are of little use; beyond 3.6 TiB it makes no difference.
+    /// Most bytes of all segments on the disk. A few MiB are of little benefit, and more than 3.6
+    /// TiB make no difference.
     pub size_max_bytes: u64,
     /// Most bytes that wait to be written. 16 MiB last for a tenth of a second at 1 Gbit/s.
     pub queue_max_bytes: usize,
-    /// How long nothing is written after a write failed; what comes meanwhile is dropped. 30 s, say.
+    /// Pause after a failed write, such as 30 s. New chunks are dropped during the pause.
     pub pause: Duration,
-    /// Random bytes, new for each start: peers must not know which names are neighbours in the index.
+    /// Random bytes, new for each start. Peers must not learn which names are neighbours in the
+    /// index.
     pub seed: [u8; 16],
 }
 
@@ -83,7 +92,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Why there is no store. The gateway does without it.
+/// Reason why a store cannot be opened. The gateway then works without it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -97,7 +106,7 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The system gives no more threads.
+    /// The system refuses a further thread.
     #[error("a thread for the chunk store {folder:?}")]
     Thread {
         folder: PathBuf,
@@ -106,7 +115,7 @@ pub enum OpenError {
     },
 }
 
-/// Why a store could not begin anew.
+/// Reason why a store could not be cleared.
 #[derive(Debug, thiserror::Error)]
 #[error("the chunk store {folder:?} could not be cleared")]
 pub struct ClearError {
@@ -115,7 +124,8 @@ pub struct ClearError {
     pub source: io::Error,
 }
 
-/// A store of chunks. Clones are the same store; when the last one is dropped, what waits is written first.
+/// A store of chunks. Clones are the same store. Dropping the last one writes all queued chunks
+/// first.
 #[derive(Clone)]
 pub struct Store(Arc<Owner>);
 
@@ -138,19 +148,19 @@ struct Shared {
 }
 
 impl Store {
-    /// Opens the store in a folder, or makes one. Its chunks of earlier runs become known one segment after the other,
-    /// the newest ones first.
+    /// Opens the store in a folder, or creates one. Its chunks of earlier runs become available one
+    /// segment after the other, the newest first.
     ///
     /// # Errors
-    /// [`OpenError`]. A damaged identity is none: the store begins anew, with `fresh`.
+    /// [`OpenError`]. A damaged identity is not an error: the store starts empty, with `fresh`.
     pub fn open(settings: Settings, fresh: Fresh) -> Result<Self, OpenError> {
         Self::open_with(settings, fresh, Arc::new(RealFiles))
     }
 
-    /// [`Store::open`] over other files than those of this machine.
+    /// Opens a store over other files than this machine's, as [`Store::open`] does.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// The errors of [`Store::open`].
     pub fn open_with(
         settings: Settings,
         fresh: Fresh,
@@ -200,32 +210,34 @@ impl Store {
         Ok(Self(Arc::new(Owner { shared, thread })))
     }
 
-    /// Which store this is. Another after [`Store::clear`].
+    /// Returns the id of the store, which changes with [`Store::clear`].
     pub fn id(&self) -> StoreId {
         lock(&self.0.shared.identity).id
     }
 
-    /// The secret that is kept with the store, for whoever cuts its chunks.
+    /// Returns the secret of the store, for cutting its chunks.
     pub fn secret(&self) -> [u8; 32] {
         lock(&self.0.shared.identity).secret
     }
 
-    /// Whether the store seems to have a chunk. Memory only. Wrong once in 500,000 names that it does not have; and what
-    /// it has may turn out damaged when it is read.
+    /// Whether the store seems to have a chunk, without a disk access.
+    ///
+    /// The result is wrong for one in 500,000 absent names. A present chunk may also turn out
+    /// damaged when it is read.
     pub fn has(&self, name: &Name) -> bool {
         let Shared { reader, queue, .. } = &*self.0.shared;
-        // In this order: a chunk is in the index before it leaves the queue.
+        // The order matters: a chunk is in the index before it leaves the queue.
         queue.contains(name) || reader.index.contains(name)
     }
 
-    /// Reads a chunk of `length` bytes: these have this name, or there is none. Blocks while the disk is read.
+    /// Reads a chunk of `length` bytes with this name. Blocks during the disk access.
     pub fn get(&self, name: &Name, length: usize) -> Option<Bytes> {
         let Shared { reader, queue, .. } = &*self.0.shared;
         let find = || {
             if length > CHUNK_MAX {
                 return None;
             }
-            // Whoever put it may have given it a wrong name.
+            // The caller of `put` may have passed a wrong name.
             let is_right = |content: &Bytes| content.len() == length && Name::of(content) == *name;
             let waiting = queue.get(name).filter(is_right);
             waiting.or_else(|| reader.get(name, length))
@@ -240,10 +252,11 @@ impl Store {
         found
     }
 
-    /// Keeps a chunk, unless it is known, smaller than [`KEPT_LEAST`] or larger than [`CHUNK_MAX`], or the queue is full.
-    /// Never waits for the disk. `has` and `get` know it at once, from the queue.
+    /// Stores a chunk. Drops it if it is known, smaller than [`KEPT_LEAST`] or larger than
+    /// [`CHUNK_MAX`], or if the queue is full.
     ///
-    /// The queue counts the bytes of `content` only: it should not be a small part of a large buffer that it keeps in
+    /// Never waits for the disk. `has` and `get` find the chunk at once, in the queue. The queue
+    /// counts only the bytes of `content`, which should not be a small part of a large buffer in
     /// memory.
     pub fn put(&self, name: Name, content: Bytes) {
         let Shared { reader, queue, .. } = &*self.0.shared;
@@ -254,18 +267,19 @@ impl Store {
         }
     }
 
-    /// Makes a chunk unknown. It may be known again after the next start.
+    /// Removes a chunk from the index. The next start may find it again.
     pub fn forget(&self, name: &Name) {
         let Shared { reader, queue, .. } = &*self.0.shared;
         queue.remove(name);
         reader.forget(name);
     }
 
-    /// Removes everything, and goes on as another store. Blocks while a write that is under way ends and files are
-    /// removed.
+    /// Removes all chunks, and continues as another store. Blocks until a running write ends and
+    /// the files are removed.
     ///
     /// # Errors
-    /// [`ClearError`] if the new identity cannot be written, or the store is retired: it is as it was then.
+    /// [`ClearError`] if the new identity cannot be written, or the store is retired. The store is
+    /// then unchanged.
     pub fn clear(&self, fresh: Fresh) -> Result<(), ClearError> {
         let Shared { reader, queue, .. } = &*self.0.shared;
         queue.hold();
@@ -284,9 +298,10 @@ impl Store {
         })
     }
 
-    /// Lets another process have the folder: nothing is written any more, what waits is dropped, and a rebuild of the index
-    /// ends where it is. What is known can still be read until the other one removes it. Blocks while a write that is
-    /// under way ends.
+    /// Releases the folder for another process. Drops all queued chunks, stops a rebuild of the
+    /// index, and writes no more. Blocks until a running write ends.
+    ///
+    /// Indexed chunks can still be read until the other process removes them.
     pub fn retire(&self) {
         let Shared { reader, queue, .. } = &*self.0.shared;
         queue.close();
@@ -296,17 +311,18 @@ impl Store {
         queue.release();
     }
 
-    /// Returns when all that was put is written or dropped, and the index is rebuilt.
+    /// Returns when all queued chunks are written or dropped, and the index is rebuilt.
     pub fn settle(&self) {
         self.0.shared.queue.wait_until_idle();
     }
 
-    /// Why nothing new is kept at the moment; `None` while the folder can be written.
+    /// Returns the reason why no chunks are stored at present. `None` while the folder can be
+    /// written.
     pub fn trouble(&self) -> Option<String> {
         lock(&self.0.shared.reader.trouble).clone()
     }
 
-    /// Where the store stands.
+    /// Returns the counters of the store.
     pub fn counts(&self) -> Counts {
         let Shared { reader, queue, .. } = &*self.0.shared;
         let tallies = &reader.tallies;
@@ -331,7 +347,7 @@ impl Store {
 }
 
 impl Shared {
-    /// What the thread does: writes what waits, and rebuilds the index in between.
+    /// Runs the thread: writes queued chunks, and rebuilds the index in between.
     fn work(&self) {
         let _ended = Ended(&self.queue);
         loop {
@@ -341,7 +357,7 @@ impl Shared {
                     let mut writer = lock(&self.writer);
                     writer.write(&batch);
                     self.queue.done(&batch);
-                    // In turns, so that neither waits for the end of the other.
+                    // Both kinds of work alternate, so that neither delays the other.
                     writer.rebuild_some();
                 }
                 Work::Other => lock(&self.writer).rebuild_some(),
@@ -352,7 +368,7 @@ impl Shared {
     }
 }
 
-/// Tells those who wait for the thread when it ends, however it does.
+/// Notifier of the threads that wait for the end of the store's thread, even after a panic.
 struct Ended<'a>(&'a Queue);
 
 impl Drop for Ended<'_> {
@@ -370,12 +386,12 @@ impl Drop for Owner {
     }
 }
 
-/// Locks, whether or not a thread ended by a panic while it had the lock: at worst a chunk is unknown.
+/// Locks a mutex, even after a panic of its owner. At worst a chunk is missing.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The mean size of chunks, for which the index is laid out.
+/// Average size of chunks for the layout of the index.
 const CHUNK_USUAL_BYTES: u64 = 16 * 1024;
 
 const LOCK_FILE: &str = "lock";

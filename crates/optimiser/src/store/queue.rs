@@ -1,4 +1,4 @@
-//! Chunks between `put` and the thread that writes them. They can be read from here.
+//! Queue of chunks between `put` and the thread that writes them. Queued chunks can be read.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,35 +14,35 @@ use crate::chunk::Name;
 pub(super) struct Queue {
     size_max_bytes: usize,
     state: Mutex<State>,
-    /// There is something for the writer.
+    /// Signals work for the writer.
     work: Condvar,
-    /// The writer rests, or has ended.
+    /// Signals that the writer rests, or has ended.
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     content: HashMap<Name, Bytes>,
-    /// Those that the writer has not taken.
+    /// Names of chunks that the writer has not taken, in order.
     order: VecDeque<Name>,
     size_bytes: usize,
-    /// Nothing more is taken in.
+    /// Whether the queue accepts no more chunks.
     is_closed: bool,
-    /// How many wait for the writer to rest.
+    /// Number of threads that wait for the writer to rest.
     holds: usize,
-    /// What the writer told last: it has something else to do.
+    /// Whether the writer had other work at its last call.
     is_busy: bool,
-    /// The writer waits, and has nothing in hand.
+    /// Whether the writer waits, with no chunks in hand.
     is_resting: bool,
     has_ended: bool,
 }
 
-/// What the writer is to do.
+/// Next work of the writer.
 pub(super) enum Work {
     Write(Vec<(Name, Bytes)>),
-    /// Nothing waits: go on with what else there is.
+    /// No chunk waits: the writer continues with its other work.
     Other,
-    /// Everything is written, and nothing more will come.
+    /// All chunks are written, and no more will follow.
     End,
 }
 
@@ -59,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// Takes a chunk in; false if there is no room for it.
+    /// Adds a chunk. Returns false if there is no room for it.
     pub(super) fn push(&self, name: Name, content: Bytes) -> bool {
         let mut state = lock(&self.state);
         if state.content.contains_key(&name) {
@@ -89,12 +89,12 @@ impl Queue {
         lock(&self.state).size_bytes
     }
 
-    /// Whether the writer had something else to do when it came last.
+    /// Whether the writer had other work at its last call.
     pub(super) fn is_busy(&self) -> bool {
         lock(&self.state).is_busy
     }
 
-    /// Takes a chunk out; the writer may just write it all the same.
+    /// Removes a chunk. The writer may write it nevertheless.
     pub(super) fn remove(&self, name: &Name) {
         let mut state = lock(&self.state);
         if state.take(name) {
@@ -102,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// Empties the queue, and returns how many chunks were in it that the writer has not taken.
+    /// Empties the queue. Returns the number of chunks that the writer had not taken.
     pub(super) fn clear(&self) -> usize {
         let mut state = lock(&self.state);
         let count = state.order.len();
@@ -112,7 +112,8 @@ impl Queue {
         count
     }
 
-    /// The writer's next work. `is_busy` says that it has something else to do; otherwise this waits.
+    /// Returns the writer's next work. Waits for work unless `is_busy`, that is, unless the writer
+    /// has other work.
     pub(super) fn next(&self, is_busy: bool) -> Work {
         let mut state = lock(&self.state);
         state.is_busy = is_busy;
@@ -135,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// The writer has done with these, one way or the other.
+    /// Removes a batch that the writer has written or dropped.
     pub(super) fn done(&self, batch: &[(Name, Bytes)]) {
         let mut state = lock(&self.state);
         for (name, _) in batch {
@@ -143,13 +144,14 @@ impl Queue {
         }
     }
 
-    /// Takes nothing in from now on.
+    /// Closes the queue for further chunks.
     pub(super) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.work.notify_one();
     }
 
-    /// Returns when the writer rests with nothing in hand. It does so until [`Queue::release`].
+    /// Returns when the writer rests with no chunks in hand. It keeps resting until
+    /// [`Queue::release`].
     pub(super) fn hold(&self) {
         let mut state = lock(&self.state);
         state.holds += 1;
@@ -163,7 +165,7 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// The writer has ended.
+    /// Records the end of the writer.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.has_ended = true;
@@ -171,7 +173,7 @@ impl Queue {
         self.idle.notify_all();
     }
 
-    /// Returns when everything is written and the writer has nothing else to do.
+    /// Returns when all chunks are written and the writer has no other work.
     pub(super) fn wait_until_idle(&self) {
         let mut state = lock(&self.state);
         while !(state.has_ended || state.content.is_empty() && !state.is_busy) {
@@ -181,7 +183,7 @@ impl Queue {
 }
 
 impl State {
-    /// As much from the front as is written at once.
+    /// Removes a batch of chunks from the front.
     fn batch(&mut self) -> Vec<(Name, Bytes)> {
         let (mut batch, mut size_bytes) = (Vec::new(), 0);
         while size_bytes < BATCH_BYTES
@@ -208,10 +210,10 @@ fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a,
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that a chunk is taken for: what the tables need for it included.
+/// Returns the bytes that a chunk counts for, including its share of the tables.
 fn cost_bytes(content: &Bytes) -> usize {
     content.len() + 128
 }
 
-/// Bytes of content that are written at once, one chunk more or less.
+/// Bytes of content of a batch, one chunk more or less.
 const BATCH_BYTES: usize = 1024 * 1024;

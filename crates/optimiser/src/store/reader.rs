@@ -1,4 +1,4 @@
-//! The side of a store that looks for chunks on the disk: the index, the segments, and what was read of them.
+//! Reading side of a store: finds chunks on the disk by the index and the segments.
 
 use std::{
     io,
@@ -24,23 +24,23 @@ pub(super) struct Reader {
     pub index: Index,
     pub live: Live,
     pub tallies: Tallies,
-    /// Why nothing can be written at the moment.
+    /// Reason why no chunks can be written at present.
     pub trouble: Mutex<Option<String>>,
 }
 
 impl Reader {
-    /// Reads a chunk. Entries that turn out wrong are forgotten.
+    /// Reads a chunk. Wrong entries are removed from the index.
     pub(super) fn get(&self, name: &Name, length: usize) -> Option<Bytes> {
         for location in self.index.find(name) {
             match self.read(name, length, location) {
                 Ok(Some(Found::Content(content))) => return Some(content),
-                // Another chunk whose tag is the same.
+                // The record has another chunk with the same tag.
                 Ok(Some(Found::Other)) => {}
                 Ok(Some(Found::Damaged)) => {
                     self.tallies.damaged.add(1);
                     self.index.remove(name, location);
                 }
-                // The segment was removed meanwhile.
+                // The segment was removed in this time.
                 Ok(None) => self.index.remove(name, location),
                 Err(error) if is_passing(&error) => {}
                 Err(_) => {
@@ -70,15 +70,15 @@ impl Reader {
     }
 }
 
-/// Whether an error says nothing of the file: this process has too many open, or too little memory.
+/// Whether an error is temporary, and not the file's: too many open files, or too little memory.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::OutOfMemory
         || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-/// Errors of Linux and most others for a process, and a system, with too many open files.
+/// Errors of Linux and most other systems for too many open files, in a process or in the system.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 
-// Places in a segment fit in 32 bits.
+// Offsets in a segment fit 32 bits.
 const _: () = assert!(SEGMENT_MAX_BYTES < u32::MAX as u64);

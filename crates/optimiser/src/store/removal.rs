@@ -1,4 +1,4 @@
-//! Removes a store without opening it, and tells whether somebody has it open.
+//! Removal of a store without opening it, and a check whether a process has it open.
 
 use std::{
     fs::{self, TryLockError},
@@ -8,10 +8,11 @@ use std::{
 
 use super::{LOCK_FILE, OpenError, identity, live};
 
-/// Whether a process has the store in a folder open. One that is about to open it just then may find it in use.
+/// Whether a process has the store in a folder open. A process that opens it during this call may
+/// find it in use.
 ///
 /// # Errors
-/// If the folder cannot be read.
+/// The error of reading the folder.
 pub fn is_in_use(folder: &Path) -> io::Result<bool> {
     let file = match fs::File::open(folder.join(LOCK_FILE)) {
         Ok(file) => file,
@@ -25,11 +26,13 @@ pub fn is_in_use(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes what is in the store in a folder, unless a process has it open. Whoever opens it next begins anew. Nothing is
-/// made here, so that nothing belongs to another user than before.
+/// Removes the content of the store in a folder, unless a process has it open. The next process
+/// that opens it starts with an empty store.
+///
+/// Creates no file, so that no file belongs to another user than before.
 ///
 /// # Errors
-/// [`OpenError::InUse`]; [`OpenError::Folder`] with a part removed.
+/// [`OpenError::InUse`], or [`OpenError::Folder`] after the removal of a part.
 pub fn remove(folder: &Path) -> Result<(), OpenError> {
     let failed = |source| OpenError::Folder {
         folder: folder.to_owned(),
@@ -37,7 +40,7 @@ pub fn remove(folder: &Path) -> Result<(), OpenError> {
     };
     let lock = match fs::File::open(folder.join(LOCK_FILE)) {
         Ok(file) => Some(file),
-        // Nobody has opened it since somebody has deleted this file.
+        // No process has opened the store since this file was deleted.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
@@ -50,7 +53,8 @@ pub fn remove(folder: &Path) -> Result<(), OpenError> {
         }
         Some(Err(TryLockError::Error(error))) => return Err(failed(error)),
     }
-    // The identity first: without it the rest is worthless, whatever comes in between.
+    // The identity goes first. If the removal is interrupted, the other files are worthless without
+    // it.
     let mut names: Vec<String> = identity::FILES.map(str::to_owned).into();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().into_string();

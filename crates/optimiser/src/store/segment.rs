@@ -1,7 +1,7 @@
-//! Reads segments: what is in them, and the content of a record.
+//! Parser of segments: their tables, and the content of a record.
 //!
-//! Nothing that a file says is believed further than its checksums go, and nothing is allocated by what a file says
-//! beyond the limits of [`format`](super::format).
+//! Only checksums make the data of a file trustworthy. The limits of [`format`](super::format)
+//! bound all allocations.
 
 use std::io;
 
@@ -17,21 +17,21 @@ use super::{
 };
 use crate::chunk::Name;
 
-/// What a file turned out to be.
+/// Kind of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Its footer is intact.
+    /// A segment with an intact footer.
     Sealed(Vec<Entry>),
-    /// It has none, or a damaged one: the records from its beginning to the first that is none.
+    /// A segment without an intact footer: the valid records from its start on.
     Unsealed(Vec<Entry>),
-    /// No segment of this number in this store.
+    /// Not a segment of this number in this store.
     Foreign,
 }
 
-/// Reads what is in a segment: by its footer, or else from record to record.
+/// Reads the entries of a segment, from its footer or record by record.
 ///
 /// # Errors
-/// What the file answers, but for its end.
+/// The error of the file, except for its end.
 pub(super) fn contents(file: &dyn File, id: StoreId, number: u64) -> io::Result<Contents> {
     let size_bytes = file.size_bytes()?;
     let mut header = [0; HEADER_BYTES];
@@ -47,7 +47,7 @@ pub(super) fn contents(file: &dyn File, id: StoreId, number: u64) -> io::Result<
     Ok(Contents::Unsealed(scan(file, number, size_bytes)?))
 }
 
-/// The table of an intact footer.
+/// Reads the table of an intact footer.
 fn sealed(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Option<Vec<Entry>>> {
     let Some(trailer_offset) = size_bytes.checked_sub(TRAILER_BYTES as u64) else {
         return Ok(None);
@@ -70,7 +70,7 @@ fn sealed(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Option<Ve
     Ok(format::read_footer(&footer, footer_offset))
 }
 
-/// Goes from record to record.
+/// Reads record by record.
 fn scan(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut at = HEADER_BYTES as u64;
@@ -89,21 +89,21 @@ fn scan(file: &dyn File, number: u64, size_bytes: u64) -> io::Result<Vec<Entry>>
     Ok(entries)
 }
 
-/// What is at the place of a record.
+/// Content at the offset of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The content, and it has the name.
+    /// Content that matches the name.
     Content(Bytes),
-    /// An intact header with another name, or the right one with another length.
+    /// An intact header with another name, or with another length.
     Other,
-    /// Damaged, or no record.
+    /// A damaged record, or none.
     Damaged,
 }
 
-/// Reads the content of `length` bytes that `name` names, from the record at `offset`.
+/// Reads the content with `name` and `length` bytes, from the record at `offset`.
 ///
 /// # Errors
-/// What the file answers, but for its end.
+/// The error of the file, except for its end.
 pub(super) fn content(
     file: &dyn File,
     number: u64,
@@ -131,7 +131,7 @@ pub(super) fn content(
     })
 }
 
-/// Fills `buffer`, or tells that the file ends before.
+/// Fills `buffer`. Returns false if the file ends before.
 fn read_whole(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match read_exact_at(file, buffer, offset) {
         Ok(()) => Ok(true),

@@ -1,4 +1,5 @@
-//! Reads a store without opening it, also while a process has it: what is in it, and what of it is damaged.
+//! Inspection of a store without opening it, even while a process has it open: its content, and its
+//! damage.
 
 use std::{
     io,
@@ -13,31 +14,31 @@ use super::{
 };
 use crate::chunk::Name;
 
-/// What is in a store.
+/// Content of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listing {
     pub segments: u64,
-    /// Of these, those without an intact footer: in use at most the last one.
+    /// Segments without an intact footer. In a store that is in use only the last one lacks it.
     pub unsealed: u64,
-    /// Files that are named as segments and are none of this store.
+    /// Files with the names of segments that are no segments of this store.
     pub foreign: u64,
-    /// Chunks in the segments. One that is there twice counts twice.
+    /// Chunks in the segments. A chunk in two segments counts twice.
     pub chunks: u64,
-    /// Bytes of the content of these.
+    /// Bytes of content of the chunks.
     pub content_bytes: u64,
     /// Bytes of the files.
     pub disk_bytes: u64,
 }
 
-/// What reading everything found.
+/// Result of reading all chunks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
     pub listing: Listing,
-    /// Chunks that are damaged.
+    /// Number of damaged chunks.
     pub damaged: u64,
-    /// The first thousand of these.
+    /// The first thousand damaged chunks.
     pub damage: Vec<Damage>,
 }
 
@@ -46,16 +47,16 @@ pub struct Verification {
 #[non_exhaustive]
 pub struct Damage {
     pub segment: PathBuf,
-    /// Where its record begins, in bytes.
+    /// Offset of its record in bytes.
     pub offset: u64,
     pub name: Name,
 }
 
-/// Why a store cannot be read.
+/// Reason why a store cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no identity, or a damaged one. A gateway would begin anew there.
+    /// The identity is missing or damaged. A gateway would start with an empty store there.
     #[error("{folder:?} has no chunk store")]
     None { folder: PathBuf },
     #[error("the chunk store {folder:?}")]
@@ -66,7 +67,7 @@ pub enum ReadError {
     },
 }
 
-/// Counts what is in the store in a folder, by its tables.
+/// Counts the content of the store in a folder, from its tables.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -76,8 +77,9 @@ pub fn list(folder: &Path) -> Result<Listing, ReadError> {
     Ok(listing)
 }
 
-/// Reads all content of the store in a folder and compares it with its names. `progress` hears after each segment
-/// how many bytes have been read, and how many there were in the beginning.
+/// Reads all content of the store in a folder, and compares it with the names.
+///
+/// Calls `progress` after each segment with the bytes read so far, and the bytes at the start.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -110,17 +112,17 @@ pub fn verify(
     Ok(verification)
 }
 
-/// A segment that is being visited.
+/// A segment during a visit.
 struct Segment<'a> {
     number: u64,
     file: &'a dyn super::File,
     entries: &'a [super::format::Entry],
     size_bytes: u64,
-    /// Bytes of the segments before it.
+    /// Bytes of earlier segments.
     bytes_before: u64,
 }
 
-/// Goes from segment to segment, the oldest first.
+/// Visits the segments, the oldest first.
 fn walk(
     folder: &Path,
     listing: &mut Listing,
@@ -147,7 +149,7 @@ fn walk(
         let bytes_before = listing.disk_bytes;
         let opened = files.open(&live::path(folder, number));
         let file = match opened {
-            // Removed meanwhile, to make room.
+            // The segment was removed in this time, to make room.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(failed)?,
         };
@@ -179,5 +181,5 @@ fn walk(
     Ok(())
 }
 
-/// Most damaged chunks that are told one by one.
+/// Most damaged chunks in the list.
 const DAMAGE_MAX: usize = 1000;

@@ -1,7 +1,8 @@
-//! The side of a store that changes files: appends chunks, seals and removes segments, and rebuilds the index.
+//! Writing side of a store: appends chunks, seals and removes segments, and rebuilds the index.
 //!
-//! One thread at a time has it. After an error nothing is written for a while: what comes meanwhile is dropped. On a full
-//! disk the oldest segments go instead, and the store stays smaller for some time.
+//! One thread at a time uses it. After an error it writes no chunks for a while, and drops new
+//! ones. On a full disk it removes the oldest segments instead, and the store stays smaller for
+//! some time.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads the clock for how long nothing is written after an error"
@@ -34,30 +35,30 @@ use crate::chunk::Name;
 pub(super) struct Writer {
     reader: Arc<Reader>,
     limits: Limits,
-    /// Since when a full disk has made the limits smaller, and those before.
+    /// Start of a period with smaller limits because of a full disk, and the limits before.
     shrunk: Option<(Instant, Limits)>,
     identity: Identity,
-    /// `None` when another process may have the folder.
+    /// `None` if another process may have the folder.
     lock: Option<Box<dyn Lock>>,
-    /// Whether the segments of earlier runs are known.
+    /// Whether the segments of earlier runs have been listed.
     is_listed: bool,
-    /// Segments whose chunks are not in the index yet, by their numbers.
+    /// Numbers of segments whose chunks are not in the index yet.
     unread: VecDeque<u64>,
     next_number: u64,
     current: Option<Current>,
     paused_until: Option<Instant>,
 }
 
-/// The segment that is being written.
+/// Segment to which chunks are appended.
 struct Current {
     number: u64,
     file: Box<dyn File>,
     entries: Vec<Entry>,
-    /// Where the next record begins.
+    /// Offset of the next record.
     end: u64,
 }
 
-/// The bounds that follow from the size of a store.
+/// Bounds that follow from the size of a store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     size_max_bytes: u64,
@@ -69,7 +70,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn new(size_max_bytes: u64, pause: Duration) -> Self {
-        // A sixteenth of a store goes at once when it is full, and at least some large chunks.
+        // A full store loses a sixteenth at once, or at least some large chunks.
         let segment_max_bytes = (size_max_bytes / 16).clamp(SEGMENT_LEAST_BYTES, SEGMENT_MAX_BYTES);
         Self {
             size_max_bytes,
@@ -80,7 +81,7 @@ impl Limits {
         }
     }
 
-    /// Whether a chunk has room in a segment with so many records up to `end`.
+    /// Whether a chunk fits a segment with `records` records up to `end`.
     fn has_room(&self, end: u64, records: usize, length: usize) -> bool {
         records < self.records_max
             && end + record_bytes(length) + footer_bytes(records + 1) <= self.segment_max_bytes
@@ -108,14 +109,14 @@ impl Writer {
         }
     }
 
-    /// Whether the rebuild of the index has something to do. If the segments could not be found, the next write that is
-    /// not too soon tries again.
+    /// Whether the rebuild of the index is incomplete. If listing the segments failed, the next
+    /// write after the pause tries again.
     pub(super) fn has_unread(&self) -> bool {
         let is_new = !self.is_listed && self.paused_until.is_none();
         self.lock.is_some() && (is_new || !self.unread.is_empty())
     }
 
-    /// Does a piece of the rebuild: finds the segments, or reads one of them, the newest first.
+    /// Continues the rebuild: lists the segments, or reads one of them, the newest first.
     pub(super) fn rebuild_some(&mut self) {
         if self.lock.is_none() {
             return;
@@ -130,7 +131,7 @@ impl Writer {
         }
     }
 
-    /// Writes chunks one behind the other; drops those that cannot be written.
+    /// Writes chunks in order. Drops chunks that cannot be written.
     pub(super) fn write(&mut self, batch: &[(Name, Bytes)]) {
         let mut left = batch;
         let mut evictions = 0;
@@ -156,7 +157,7 @@ impl Writer {
         self.reader.tallies.dropped.add(left.len());
     }
 
-    /// Gives the segment that is being written its footer. The next chunk begins another.
+    /// Writes the footer of the present segment. The next chunk begins another one.
     pub(super) fn seal(&mut self) {
         if self.lock.is_none() {
             return;
@@ -166,10 +167,11 @@ impl Writer {
         }
     }
 
-    /// Removes everything, and goes on as another store.
+    /// Removes all chunks, and continues as another store.
     ///
     /// # Errors
-    /// If the identity cannot be written: nothing has changed then, or another start finds the new one.
+    /// The error of writing the identity. The store is then unchanged, or the next start finds the
+    /// new identity.
     pub(super) fn restart(&mut self, identity: &Identity) -> io::Result<()> {
         if self.lock.is_none() {
             return Err(io::Error::other("the store is retired"));
@@ -183,7 +185,8 @@ impl Writer {
         self.current = None;
         self.unread.clear();
         for number in reader.live.numbers() {
-            // What cannot be removed belongs to another store from now on, and the next start tries again.
+            // A segment that cannot be removed belongs to another store from now on, and the next
+            // start tries again.
             if self.remove_file(number).is_err() {
                 reader.tallies.write_errors.add(1);
             }
@@ -193,7 +196,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Seals what is being written, and lets the lock go. Writes nothing any more.
+    /// Seals the present segment, and releases the lock. Writes no more.
     pub(super) fn retire(&mut self) {
         self.seal();
         self.current = None;
@@ -206,7 +209,7 @@ impl Writer {
             .is_some_and(|until| Instant::now() < until)
     }
 
-    /// Writes nothing for a while. The log has a line when the reason is a new one.
+    /// Stops writing for a while. Logs a new reason.
     fn pause(&mut self, error: &io::Error) {
         let reader = &self.reader;
         reader.tallies.write_errors.add(1);
@@ -220,7 +223,7 @@ impl Writer {
         }
     }
 
-    /// Something was written.
+    /// Ends the pause after a successful write.
     fn recover(&mut self) {
         if lock(&self.reader.trouble).take().is_some() {
             let folder = self.reader.folder.display();
@@ -233,10 +236,10 @@ impl Writer {
         }
     }
 
-    /// Makes the folder again if it was removed. The store is empty then.
+    /// Creates the folder again if it was removed. The store is then empty.
     ///
     /// # Errors
-    /// If the folder cannot be made, or another process has taken it.
+    /// The error of creating the folder, or of a lock by another process.
     fn keep_folder(&mut self) -> io::Result<()> {
         let reader = self.reader.clone();
         if self.lock.as_ref().is_some_and(|it| !it.is_in_place()) {
@@ -260,8 +263,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes the oldest segment of a store whose disk is full, and keeps the store smaller than it was. Returns whether
-    /// there was one.
+    /// Removes the oldest segment of a store on a full disk, and lowers the limits. Returns whether
+    /// there was a segment.
     fn shrink(&mut self) -> bool {
         let reader = self.reader.clone();
         let Some(oldest) = reader.live.oldest() else {
@@ -281,7 +284,7 @@ impl Writer {
         self.evict(oldest).is_ok()
     }
 
-    /// Finds the segments that are there.
+    /// Lists the present segments.
     fn list(&mut self) -> io::Result<()> {
         let reader = self.reader.clone();
         let mut numbers = Vec::new();
@@ -289,7 +292,8 @@ impl Writer {
             let Some(number) = live::number_of(&listed.name) else {
                 continue;
             };
-            // One that is too large is found foreign. It counts as none until then, so that it moves no other one out.
+            // A file that is too large is found foreign later. It does not count until then, so
+            // that it displaces no segment.
             let is_one = listed.size_bytes <= SEGMENT_MAX_BYTES;
             let size_bytes = if is_one { listed.size_bytes } else { 0 };
             reader.live.set(number, size_bytes);
@@ -302,7 +306,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes the chunks of a segment into the index. One that was not sealed is now.
+    /// Adds the chunks of a segment to the index. Seals the segment if necessary.
     fn read(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
         let path = live::path(&reader.folder, number);
@@ -318,7 +322,7 @@ impl Writer {
                 (Vec::new(), false)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
-            // It stays unknown, and is removed when it is the oldest.
+            // The segment stays unknown, and is removed when it is the oldest.
             Err(error) if reader::is_passing(&error) => return Ok(()),
             Err(_) => {
                 reader.tallies.damaged.add(1);
@@ -341,7 +345,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the first ones of some chunks, and tells how many it wrote or dropped.
+    /// Writes the first chunks of a batch. Returns the number of chunks written or dropped.
     fn write_some(&mut self, batch: &[(Name, Bytes)]) -> io::Result<usize> {
         if !self.is_listed {
             self.list()?;
@@ -373,7 +377,7 @@ impl Writer {
             return Ok(count);
         }
         if self.current.is_some() {
-            // The store is so small that this one segment fills it.
+            // This one segment fills a very small store.
             self.try_seal()?;
             return Ok(0);
         }
@@ -381,7 +385,7 @@ impl Writer {
         Ok(batch.len())
     }
 
-    /// Writes chunks for which there is room.
+    /// Writes chunks that fit.
     fn append(&mut self, chunks: &[(Name, Bytes)]) -> io::Result<()> {
         let reader = self.reader.clone();
         let mut bytes = Vec::new();
@@ -416,7 +420,7 @@ impl Writer {
             bytes.extend(iter::repeat_n(0, zeros));
             entries.push(entry);
         }
-        // Counted before it is written, since some of it may be when it fails.
+        // The bytes count before the write, since a failed write may leave a part.
         let end = begin + bytes.len() as u64;
         let size_bytes = end + footer_bytes(known + entries.len());
         reader.live.set(number, size_bytes);
@@ -445,7 +449,7 @@ impl Writer {
         Ok(())
     }
 
-    /// After an error: what was written before it stays, if it can be sealed or not.
+    /// Closes the present segment after an error. Earlier chunks stay, even if it cannot be sealed.
     fn abandon(&mut self) {
         let Some(current) = &self.current else { return };
         let number = current.number;
@@ -459,7 +463,8 @@ impl Writer {
         }
     }
 
-    /// Removes the oldest segments until there is room for more, in bytes and entries. False if there cannot be.
+    /// Removes the oldest segments until there is room for further bytes and entries. Returns false
+    /// if that is impossible.
     fn make_room(&mut self, more_bytes: u64, more_entries: u64) -> io::Result<bool> {
         let reader = self.reader.clone();
         loop {
@@ -479,14 +484,14 @@ impl Writer {
         }
     }
 
-    /// Removes the oldest segment and what the index has of it.
+    /// Removes the oldest segment and its entries in the index.
     fn evict(&mut self, number: u64) -> io::Result<()> {
         let reader = self.reader.clone();
         let read = || {
             let file = reader.files.open(&live::path(&reader.folder, number))?;
             segment::contents(&*file, self.identity.id, number)
         };
-        // The oldest of all is the oldest of the unread ones, if it is one of them.
+        // If the oldest segment is unread, it is the oldest of the unread ones.
         let is_unread = self.unread.front() == Some(&number);
         let contents = if is_unread { None } else { Some(read()) };
         self.remove_file(number)?;
@@ -502,13 +507,13 @@ impl Writer {
                     reader.index.remove(&entry.name, location(number, entry));
                 }
             }
-            // Its table is not known, or may be another than the one that the index was made from.
+            // Its table is unknown, or differs from the table of the index.
             Some(_) => reader.index.remove_segment(number as u16),
         }
         Ok(())
     }
 
-    /// Removes a segment's file, if it is there.
+    /// Removes a segment's file, if it exists.
     fn remove_file(&self, number: u64) -> io::Result<()> {
         let reader = &self.reader;
         match reader.files.remove(&live::path(&reader.folder, number)) {
@@ -525,7 +530,7 @@ fn location(number: u64, entry: &Entry) -> Location {
     }
 }
 
-/// Cuts a segment off behind its records, and writes the footer. Returns its size in bytes.
+/// Cuts a segment off after its records, and writes the footer. Returns its size in bytes.
 fn seal(file: &dyn File, number: u64, entries: &[Entry], end: u64) -> io::Result<u64> {
     let footer = format::footer(number, entries);
     file.truncate(end)?;
@@ -536,16 +541,18 @@ fn seal(file: &dyn File, number: u64, entries: &[Entry], end: u64) -> io::Result
 /// Least size of the segments of a small store.
 const SEGMENT_LEAST_BYTES: u64 = 256 * 1024;
 
-/// Segments that make room for one batch on a full disk. A disk that is full then as well is not full of segments.
+/// Most segments removed for one batch on a full disk. If it stays full, other files fill it.
 const EVICTIONS_MAX: usize = 4;
 
-/// How long a store stays smaller after its disk was full.
+/// Time for which a store stays smaller after its disk was full.
 const SHRUNK_TIME: Duration = Duration::from_secs(600);
 
-/// For so many bytes of a store there is a chunk at most, a quarter of the usual size: 8 bytes of memory for each.
+/// Bytes of a store for each index entry, a quarter of the usual chunk size: 8 bytes of memory for
+/// each.
 const CHUNK_LEAST_BYTES: u64 = 4096;
 
-/// Most numbers from the oldest segment to the next one. The last 16 bits of a number say which one is meant.
+/// Most numbers from the oldest segment to the next one. The last 16 bits of a number identify a
+/// segment.
 const NUMBERS_MAX: u64 = 60_000;
 
 const _: () = assert!(SEGMENT_MAX_BYTES / CHUNK_LEAST_BYTES == RECORDS_MAX as u64);

@@ -1,4 +1,4 @@
-//! What an encoder makes of bytes, a decoder turns into the same bytes, however they come in pieces.
+//! A decoder restores the bytes of an encoder, in pieces of any size.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64;
 
-/// A sender that refers to every chunk that went before.
+/// A sender that refers to every earlier chunk.
 #[derive(Default)]
 struct Known {
     names: HashMap<Name, Bytes>,
@@ -34,7 +34,7 @@ impl Chunks for Known {
     }
 
     fn lend(&mut self, chunks: &[Bytes]) -> bool {
-        // Now and then there is no room.
+        // References sometimes find no room.
         let has_room = self.has_room || self.turn % 7 != 3;
         self.turn += 1;
         if has_room {
@@ -72,7 +72,7 @@ impl Decoded {
     }
 }
 
-/// Decodes frames that come in pieces of these sizes, over and over.
+/// Decodes frames in pieces of these sizes, repeatedly.
 fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, DecodeError> {
     let mut decoder = Decoder::new(has_store);
     let mut check = Check::default();
@@ -136,7 +136,7 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
     }
 }
 
-/// Encodes `bytes`, which come in pieces of these sizes, taken so.
+/// Encodes `bytes` in pieces of these sizes, with these parts of the buffer.
 fn encode(
     bytes: &[u8],
     pieces: &[(usize, Take)],
@@ -155,12 +155,12 @@ fn encode(
         assert!(buffer.len() < BLOCK_MAX + size);
     }
     encoder.encode(&mut buffer, Take::Rest, known, &mut out);
-    // Nothing more comes of it.
+    // A second call yields no more frames.
     encoder.encode(&mut buffer, Take::Rest, known, &mut out);
     out.iter().flatten().copied().collect()
 }
 
-/// Text, noise and repeats of both.
+/// Generates text, noise and repeats of both.
 fn mixed(count: usize, seed: u64) -> Vec<u8> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut bytes: Vec<u8> = Vec::new();
@@ -222,7 +222,7 @@ proptest! {
         let mut decoder = Decoder::new(true);
         decoder.push(frames.into());
         while forget(decoder.poll()) {}
-        // Frames in which some bits differ.
+        // Frames with some flipped bits.
         let mut encoder = Encoder::new(true, Some(Cutter::new(&[9; 32]).into()));
         let pieces = [(50_000, Take::All)];
         let mut frames = encode(&mixed(200_000, seed), &pieces, &mut encoder, &mut Known::default());
@@ -294,7 +294,7 @@ fn chunks_that_do_not_fit_are_refused() {
             frames(&[&[3, 0, 1, 0, 9], &[4, 0, 1], &[0; 34]]),
             DecodeError::Chunks,
         ),
-        // More came than the chunk has.
+        // More bytes than the chunk has.
         (
             frames(&[&[1, 0, 0, 9], &[0; 9], &[3, 0, 1, 0, 4], &[1, 0, 0, 1, 0]]),
             DecodeError::Chunks,

@@ -1,7 +1,8 @@
-//! The coding and the chunk store, as a gateway has them.
+//! The coding and the chunk store, as a gateway uses them.
 //!
-//! One program with a module for each subject: what the tests share is compiled and linked once.
-//! `kills` stays apart: until it executes, a child of it holds the locks of all stores of its process.
+//! The tests are one program with a module for each subject, so that common code is compiled and
+//! linked once. `kills` is separate: until its child executes, the child holds the locks of all
+//! stores of its process.
 
 mod coding;
 mod store;

@@ -1,4 +1,4 @@
-//! What each function of a store does.
+//! Behaviour of each function of a store.
 
 use std::{
     fs,
@@ -301,7 +301,7 @@ fn what_one_store_removes_is_gone_for_the_retired_one_and_nothing_else_is() {
     new.clear(fresh(2)).expect("it is ours");
     put(&new, 0..10);
     new.settle();
-    // Open files can still be read, others cannot; in either case what is returned is right.
+    // Open files can still be read, and others cannot. Returned chunks are right in both cases.
     let _ = gettable(&old, 0..50);
     assert_eq!(gettable(&new, 0..50), 10);
 }
@@ -505,7 +505,7 @@ fn a_store_may_be_used_by_many_threads() {
             });
         }
     });
-    // More than there is room for, however much came before it was cleared.
+    // These chunks exceed the size, independent of the chunks before the clearing.
     put(&store, 0..600);
     store.settle();
     let counts = store.counts();

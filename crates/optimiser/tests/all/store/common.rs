@@ -1,4 +1,4 @@
-//! What the tests of the store share: chunks by number, and stores to put them in.
+//! Common parts of the store's tests: chunks by number, and stores for them.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::{collections::BTreeMap, env, path::Path, sync::Mutex, time::Duration};
@@ -11,7 +11,7 @@ use optimiser::{
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// The chunk with this number: always the same, of 1 to 32 KiB.
+/// Returns the chunk with this number: always the same, of 1 to 32 KiB.
 pub(crate) fn chunk(n: u64) -> (Name, Bytes) {
     static MADE: Mutex<BTreeMap<u64, (Name, Bytes)>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().expect("no test panics with it");
@@ -33,10 +33,10 @@ pub(crate) fn put(store: &Store, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// How many of these the store returns.
+/// Counts the chunks that the store returns.
 ///
 /// # Panics
-/// If it returns something else for one of them.
+/// If it returns wrong content for a chunk.
 pub(crate) fn gettable(store: &Store, numbers: impl IntoIterator<Item = u64>) -> usize {
     let is_there = |n: &u64| {
         let (name, content) = chunk(*n);
@@ -75,7 +75,7 @@ pub(crate) fn reopen(folder: &Path) -> Store {
     store
 }
 
-/// How often a test tries something: as the environment says, or so many times.
+/// Returns the number of attempts of a test, from the environment or by default.
 pub(crate) fn count_of(variable: &str, usually: u64) -> u64 {
     env::var(variable).map_or(usually, |count| count.parse().expect("a number"))
 }

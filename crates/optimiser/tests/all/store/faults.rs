@@ -1,4 +1,4 @@
-//! Power cuts, errors and a full disk: what a store returns is right or nothing, and afterwards it works.
+//! Power cuts, errors and a full disk: returned chunks are right, and the store works afterwards.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -25,10 +25,10 @@ fn after_power_cuts_what_is_returned_is_right_and_the_store_works() {
     println!("{seen:?}");
 }
 
-/// What happened in all seeds together.
+/// Events in all seeds together.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Chunks that were there after a cut.
+    /// Chunks present after a cut.
     survived: usize,
     lost: usize,
     damaged: u64,
@@ -37,7 +37,7 @@ struct Seen {
     same_again: usize,
 }
 
-/// A store whose power goes several times, and at last stays.
+/// Runs a store whose power fails several times, and then stays on.
 fn power_cuts(seed: u64, seen: &mut Seen) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let files = FaultyFiles::new(seed);
@@ -52,7 +52,7 @@ fn power_cuts(seed: u64, seen: &mut Seen) {
             while !files.is_off() {
                 was_cleared |= act(&store, &mut random);
             }
-            // One that was just being cleared may be either.
+            // A store that was being cleared may have either id.
             id = (!was_cleared).then_some(begun_as);
             seen.evicted += store.counts().evicted;
         }
@@ -113,7 +113,7 @@ fn on_a_full_disk_the_oldest_chunks_make_room_for_new_ones() {
     let store = open(&files, 1).expect("a store");
     put(&store, 0..30);
     store.settle();
-    // As if others had filled the disk.
+    // Other programs seem to have filled the disk.
     files.set_capacity(620 * 1024);
     for n in 30..90 {
         put(&store, n..=n);
@@ -162,7 +162,7 @@ fn an_identity_that_cannot_be_written_is_an_error_and_the_lock_is_let_go() {
     open(&files, 1).expect("a store");
 }
 
-/// Does one of the things that a gateway does with a store. Returns whether that was to clear it.
+/// Performs one action of a gateway on a store. Returns whether it was to clear the store.
 fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
     let n = random.random_range(0..CHUNKS);
     match random.random_range(0..100) {
@@ -173,7 +173,7 @@ fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
         85..97 => store.settle(),
         97 => store.forget(&crate::store::common::chunk(n).0),
         98 => {
-            // It fails when there is no power.
+            // The call fails without power.
             let _ = store.clear(fresh(random.random_range(20..60)));
             return true;
         }
@@ -182,7 +182,7 @@ fn act(store: &Store, random: &mut Pcg64Mcg) -> bool {
     false
 }
 
-/// Asserts that new chunks are kept.
+/// Asserts that new chunks are stored.
 fn works(store: &Store, seed: u64) {
     for n in CHUNKS..CHUNKS + 10 {
         store.forget(&crate::store::common::chunk(n).0);
@@ -211,5 +211,5 @@ fn small() -> Settings {
     }
 }
 
-/// Chunks that are put before a fault; with a mean of 16 KiB more than a store holds.
+/// Chunks put before a fault. With an average of 16 KiB they exceed a store's size.
 const CHUNKS: u64 = 120;

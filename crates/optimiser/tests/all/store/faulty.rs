@@ -1,5 +1,5 @@
-//! A file system in memory with the faults of real ones: power cuts that leave any part of what was not synced, errors,
-//! short reads and writes, a full disk, flipped bits.
+//! A file system in memory with the faults of real ones. They are power cuts that leave any part of
+//! unsynced changes, errors, short reads and writes, a full disk, and flipped bits.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -16,12 +16,12 @@ use rand_pcg::Pcg64Mcg;
 #[derive(Clone)]
 pub(crate) struct FaultyFiles(Arc<Mutex<State>>);
 
-/// How often what goes wrong, as probabilities for each call.
+/// Probabilities of faults, for each call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub error: f64,
     pub short: f64,
-    /// A bit of what is read is another.
+    /// Probability of a flipped bit in a read.
     pub flip: f64,
 }
 
@@ -31,12 +31,12 @@ struct State {
     /// Bytes of all files together.
     capacity_bytes: usize,
     calls: u64,
-    /// The power goes with the call of this number.
+    /// Number of the call with which the power fails.
     off_at: u64,
     is_off: bool,
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
-    /// Changes of names that are not synced.
+    /// Unsynced changes of names.
     renamings: Vec<Renaming>,
     files: HashMap<usize, Stored>,
     locks: HashSet<PathBuf>,
@@ -53,7 +53,7 @@ enum Renaming {
 struct Stored {
     bytes: Vec<u8>,
     synced: Vec<u8>,
-    /// Changes that are not synced.
+    /// Unsynced changes.
     changes: Vec<Change>,
 }
 
@@ -64,7 +64,7 @@ enum Change {
 }
 
 impl FaultyFiles {
-    /// An empty file system without faults.
+    /// Creates an empty file system without faults.
     pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             random: Pcg64Mcg::seed_from_u64(seed),
@@ -89,7 +89,7 @@ impl FaultyFiles {
         self.state().capacity_bytes = bytes;
     }
 
-    /// Lets the power go with one of the next calls.
+    /// Makes the power fail with one of the next calls.
     pub(crate) fn cut_power_after(&self, calls: u64) {
         let mut state = self.state();
         state.off_at = state.calls + calls;
@@ -99,7 +99,7 @@ impl FaultyFiles {
         self.state().is_off
     }
 
-    /// The power comes back. Of what was not synced any part is there.
+    /// Restores the power. Any part of unsynced changes is present.
     pub(crate) fn restart(&self) {
         let state = &mut *self.state();
         (state.off_at, state.is_off) = (u64::MAX, false);
@@ -135,7 +135,7 @@ impl FaultyFiles {
         self.0.lock().expect("no test panics with it")
     }
 
-    /// The state for one call, or the error that it ends with.
+    /// Returns the state for one call, or the error of the call.
     fn call(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         state.calls += 1;
@@ -181,7 +181,7 @@ fn apply(names: &mut BTreeMap<PathBuf, usize>, renaming: Renaming) {
     }
 }
 
-/// Which of so many changes a power cut leaves: all, none, the first ones, or any.
+/// Draws the changes that survive a power cut: all, none, the first ones, or any.
 fn kept(random: &mut Pcg64Mcg, count: usize) -> Vec<bool> {
     let way = random.random_range(0..4);
     let first = random.random_range(0..=count);
@@ -200,7 +200,7 @@ impl Stored {
         self.changes.push(change);
     }
 
-    /// What the power cut leaves.
+    /// Keeps the part that survives a power cut.
     fn lose(&mut self, random: &mut Pcg64Mcg) {
         let mut pieces = Vec::new();
         for change in self.changes.drain(..) {
@@ -222,7 +222,8 @@ impl Stored {
             }
             change_bytes(&mut self.synced, &piece);
         }
-        // The length of a file may be there before its bytes are, and its blocks may have held something else.
+        // The length of a file may be written before its bytes, and its blocks may have had other
+        // content.
         if self.synced.len() < self.bytes.len() && random.random_bool(0.3) {
             let byte = if random.random_bool(0.5) { 0 } else { 0xa5 };
             self.synced.resize(self.bytes.len(), byte);
@@ -244,7 +245,7 @@ fn change_bytes(all: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// A write as writes of pages of 4 KiB.
+/// Splits a write into pages of 4 KiB.
 fn pages(mut offset: usize, mut bytes: &[u8]) -> Vec<Change> {
     let mut pages = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! The chunk store as its gateway sees it: what it does, and what it withstands.
+//! The chunk store from the view of its gateway: behaviour and robustness.
 #![allow(
     clippy::disallowed_methods,
     reason = "stores have a thread and a clock of their own"
