@@ -1,11 +1,11 @@
-//! Files that are listed one by one, in batches for workers.
+//! Batches of files for workers.
 
 use ftp::listing::Precision;
 use mover::plan::{RelativePath, Version};
 
 use crate::message::{BatchFile, Word};
 
-/// Collects files until there are enough for a batch.
+/// Collector of files for the next batch.
 #[derive(Debug, Default)]
 pub struct Batches {
     files: Vec<BatchFile>,
@@ -14,7 +14,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// A file is to be moved. Returns a batch if there are enough files for one.
+    /// Adds a file. Returns a batch if it is full.
     pub fn add(
         &mut self,
         source: usize,
@@ -26,7 +26,7 @@ impl Batches {
         let modified = version.modified;
         let modified = modified.filter(|it| it.precision == Precision::Second);
         self.path_bytes += path.encoded().len();
-        // What has no size may be large.
+        // A file without a known size may be large.
         self.bytes = self
             .bytes
             .saturating_add(size_bytes.unwrap_or(BATCH_BYTES_MAX));
@@ -42,7 +42,7 @@ impl Batches {
         is_full.then(|| self.take())
     }
 
-    /// The files of the last batch, if any are left.
+    /// Returns the files of the last batch, if there are any.
     pub fn end(&mut self) -> Option<Vec<BatchFile>> {
         (!self.files.is_empty()).then(|| self.take())
     }
@@ -52,13 +52,13 @@ impl Batches {
     }
 }
 
-/// Most files of a batch: so few that workers end together, so many that a log-in is worth it.
+/// Most files of a batch: few enough for workers to end together, and enough to justify a log-in.
 pub const BATCH_FILES_MAX: usize = 32;
 
-/// With so many bytes a batch is full.
+/// Bytes of files that fill a batch.
 const BATCH_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// The same for bytes of paths: a message of NATS has 1 MB at most.
+/// Bytes of paths that fill a batch. A message of NATS has 1 MB at most.
 const PATH_BYTES_MAX: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
-//! Work that nobody could do.
+//! Work that failed at every attempt.
 
 use serde::{Deserialize, Serialize};
 
-/// What was given up, and why. It waits until somebody has it tried again, or cancels the job.
+/// A dead letter: failed work and its reason. It waits until a user retries or cancels the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Letter {
-    /// The job; `None` where the message could not be read.
+    /// Name of the job. `None` if the message could not be read.
     pub job: Option<String>,
-    /// Tells the work from all other work.
+    /// Key of the work.
     pub key: Option<String>,
-    /// Why it was given up.
+    /// Reason of the failure.
     pub reason: String,
-    /// Who gave it up.
+    /// Name of the worker that recorded the failure.
     pub worker: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it was given up, in seconds since 1970.
+    /// Time of the failure, in seconds since 1970.
     pub given_up_unix_s: i64,
-    /// The message, or what can be shown of it.
+    /// The message, or its readable part.
     pub payload: String,
 }
 
 impl Letter {
-    /// A message as text. What cannot be read is cut.
+    /// Converts a message to text. An unreadable one is cut.
     pub fn payload(payload: &[u8], is_readable: bool) -> String {
         let text = String::from_utf8_lossy(payload);
         match is_readable {

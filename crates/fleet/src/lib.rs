@@ -1,10 +1,13 @@
-//! Moves the files of a job by several machines. The jobs wait in NATS JetStream; workers take them from there.
+//! Moves the files of a job by several machines. The jobs wait in NATS JetStream, from which
+//! workers take them.
 //!
-//! A job is first a message of its own ([`message::Order`]). One worker lists its source, and makes messages of a few files
-//! each ([`message::Batch`]), which all workers share. [`record::Record`] says how far a job is, and [`dead::Letter`] what
-//! nobody could do. Each step may be done twice, and does no harm then: a file has its name only when it is whole.
+//! A job is one message at first ([`message::Order`]). One worker lists its source, and writes
+//! messages of a few files each ([`message::Batch`]), which all workers share. [`record::Record`]
+//! holds the progress of a job, and [`dead::Letter`] work that failed at every attempt. Each step
+//! may run twice without harm: a file has its name only when it is complete.
 //!
-//! [`message`], [`record`], [`spans`] and [`batches`] know no server. [`queue`] keeps them there, and [`worker`] does the work.
+//! [`message`], [`record`], [`spans`] and [`batches`] use no server. [`queue`] stores them at a
+//! server, and [`worker`] does the work.
 
 pub mod batches;
 pub mod dead;

@@ -1,4 +1,4 @@
-//! What waits in the queue: jobs, and batches of files. A message is JSON.
+//! Messages of the queue: jobs, and batches of files. A message is JSON.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,21 +9,22 @@ use mover::plan::RelativePath;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 
-/// A job: its source is to be listed, and its files are to be moved.
+/// A job. A worker lists its source, and then its files are moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// Names the job.
+    /// Name of the job.
     pub job: String,
 }
 
-/// Some files of a job.
+/// A batch: some files of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// Names the job.
+    /// Name of the job.
     pub job: String,
-    /// Which listing of the source has found the files. What an earlier one has found is found again by the last one.
+    /// Number of the listing that found the files. The last listing finds the files of earlier ones
+    /// again.
     pub listing: u32,
-    /// Counts the batches of the listing.
+    /// Number of the batch within the listing.
     pub number: u32,
     /// The files.
     pub files: Vec<BatchFile>,
@@ -32,17 +33,17 @@ pub struct Batch {
 /// A file of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchFile {
-    /// Which of the job's sources.
+    /// Index of the file's source among the job's sources.
     pub source: usize,
-    /// The path below the source; empty where the source is a file.
+    /// Path below the source. Empty if the source is a file.
     pub path: Word,
-    /// Bytes, where the source lists them.
+    /// Size in bytes, if the source reports it.
     pub size_bytes: Option<u64>,
-    /// Time of its last change to the second, in seconds since 1970, where the source lists it so.
+    /// Time of the last change in seconds since 1970, if the source reports it to the second.
     pub modified_unix_s: Option<i64>,
 }
 
-/// Bytes of a command line or a path, percent-encoded where they are no printable ASCII.
+/// Bytes of a command line or a path. Bytes other than printable ASCII are percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Word(String);
@@ -50,20 +51,20 @@ pub struct Word(String);
 /// A message of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Of the subject of jobs.
+    /// Message of a subject of jobs.
     Order(Order),
-    /// Of the subject of batches.
+    /// Message of a subject of batches.
     Batch(Batch),
 }
 
-/// A message cannot be used.
+/// Reason why a message is unusable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Its subject has no such messages.
+    /// The subject has no such messages.
     #[error("messages of the subject {0:?} are not known")]
     Subject(String),
-    /// It is no message of ours.
+    /// The payload is not one of the fleet's messages.
     #[error("the message cannot be read")]
     Unreadable(#[from] serde_json::Error),
     /// The name of a job would be more than one word of a subject.
@@ -75,10 +76,10 @@ pub enum MessageError {
 }
 
 impl Message {
-    /// Reads a message; the last word of its subject says what it is.
+    /// Decodes a message. The last word of its subject is its kind.
     ///
     /// # Errors
-    /// [`MessageError`] if it is none.
+    /// [`MessageError`] if the message is unusable.
     pub fn read(subject: &str, payload: &[u8]) -> Result<Self, MessageError> {
         let message = match subject.rsplit('.').next() {
             Some(ORDER) => Self::Order(serde_json::from_slice(payload)?),
@@ -96,7 +97,7 @@ impl Message {
         Ok(message)
     }
 
-    /// The job that the message belongs to.
+    /// Returns the job of the message.
     pub fn job(&self) -> &str {
         match self {
             Self::Order(order) => &order.job,
@@ -104,7 +105,7 @@ impl Message {
         }
     }
 
-    /// The last word of the message's subject.
+    /// Returns the last word of the message's subject.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Order(_) => ORDER,
@@ -112,7 +113,7 @@ impl Message {
         }
     }
 
-    /// Tells the work from all other work.
+    /// Returns a key that no other work has.
     pub fn key(&self) -> String {
         match self {
             Self::Order(order) => format!("{}.{ORDER}", order.job),
@@ -125,7 +126,7 @@ impl Message {
         }
     }
 
-    /// The message as it is sent.
+    /// Encodes the message.
     pub fn write(&self) -> Vec<u8> {
         let written = match self {
             Self::Order(order) => serde_json::to_vec(order),
@@ -136,10 +137,10 @@ impl Message {
 }
 
 impl BatchFile {
-    /// The path below the source.
+    /// Returns the path below the source.
     ///
     /// # Errors
-    /// [`MessageError::Path`] if it leads elsewhere.
+    /// [`MessageError::Path`] if the path leads out of the source.
     pub fn relative_path(&self) -> Result<RelativePath, MessageError> {
         let bytes = self.path.to_bytes();
         let mut path = RelativePath::default();
@@ -169,17 +170,17 @@ impl Word {
         Self::new(word.as_bytes())
     }
 
-    /// The bytes.
+    /// Decodes the bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         percent_decode_str(&self.0).collect()
     }
 
-    /// As it is sent.
+    /// Returns the encoded form.
     pub fn encoded(&self) -> &str {
         &self.0
     }
 
-    /// The word of a command line.
+    /// Decodes the word of a command line.
     pub fn to_os(&self) -> OsString {
         OsString::from_vec(self.to_bytes())
     }
@@ -189,7 +190,7 @@ impl Word {
 const ORDER: &str = "order";
 const BATCH: &str = "batch";
 
-/// Whether a text can name a job: it is a word of subjects and keys.
+/// Whether a text can be the name of a job, as a word of subjects and keys.
 pub fn is_name(text: &str) -> bool {
     let is_fit = |it: u8| it.is_ascii_alphanumeric() || b"-_".contains(&it);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_fit)
@@ -197,7 +198,8 @@ pub fn is_name(text: &str) -> bool {
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// What JSON would escape anyway, and the sign of the encoding. All that is not ASCII is encoded, too.
+/// Encoded characters: those escaped in JSON, and the percent sign. All characters outside of ASCII
+/// are encoded, too.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'"').add(b'\\');
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! How far a job is: counts and sets of numbers, changed by one worker at a time.
+//! Progress of a job: counts and sets of numbers, changed by one worker at a time.
 //!
-//! Each change may come twice, since a message may: the second one changes nothing.
+//! A message may be delivered twice, so each change may occur twice. The second one changes
+//! nothing.
 
 use std::ffi::OsString;
 
@@ -11,74 +12,74 @@ use crate::{
     spans::Spans,
 };
 
-/// What the fleet knows of a job.
+/// The fleet's record of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Names the job.
+    /// Name of the job.
     pub job: String,
-    /// What `longhaul copy` has on its command line.
+    /// Command line of `longhaul copy`.
     pub words: Vec<Word>,
     /// The sources, for people.
     pub from: String,
     /// The destination, for people.
     pub to: String,
-    /// When it was submitted, in seconds since 1970.
+    /// Time of the submission, in seconds since 1970.
     pub submitted_unix_s: i64,
-    /// When nothing was left to be done.
+    /// Time at which all work was finished, in seconds since 1970.
     pub ended_unix_s: Option<i64>,
-    /// Which listing of the source counts; zero before the first.
+    /// Number of the valid listing of the source. Zero before the first.
     pub listing: u32,
-    /// The claim of the worker that makes the listing. Later claims have higher numbers.
+    /// Claim of the worker that makes the listing. Later claims have higher numbers.
     pub lister: u64,
-    /// How many batches the listing has made, once it is complete.
+    /// Number of batches of the listing, once it is complete.
     pub batches: Option<u32>,
-    /// Batches whose files are there.
+    /// Batches whose files have been moved.
     pub done: Spans,
-    /// Batches that were given up.
+    /// Batches that failed at every attempt.
     pub dead: Spans,
-    /// The listing was given up, or something could not be listed: why.
+    /// Reason why the listing, or a part of it, has failed.
     pub listing_failure: Option<String>,
-    /// Somebody has cancelled it.
+    /// Whether a user has cancelled the job.
     pub is_cancelled: bool,
-    /// What became of its files.
+    /// Counts of its files.
     pub counts: Counts,
 }
 
-/// What became of files.
+/// Counts of files by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Files that are to be moved.
+    /// Files to move.
     pub wanted: u64,
-    /// Files moved, those that an attempt has moved and not told among them.
+    /// Files moved, including files of attempts that could not report them.
     pub moved: u64,
     /// Files that the destination had when the source was listed.
     pub same: u64,
     /// Entries left out on purpose.
     pub left_out: u64,
-    /// Bytes moved by attempts that have succeeded.
+    /// Bytes moved by successful attempts.
     pub bytes: u64,
 }
 
-/// Where a job is.
+/// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// No worker has it yet.
+    /// Not claimed by a worker yet.
     Queued,
-    /// Its source is being listed; files move already.
+    /// The source is being listed. Files are moved already.
     Listing,
-    /// Files move.
+    /// Files are moved.
     Running,
-    /// All is there.
+    /// All files have been moved.
     Done,
-    /// Something was given up; the rest is there.
+    /// Some work has failed at every attempt. The rest is done.
     Failed,
-    /// Somebody has cancelled it.
+    /// A user has cancelled the job.
     Cancelled,
 }
 
 impl Record {
-    /// A job that nobody has begun.
+    /// Creates the record of a new job.
     pub fn new(job: String, words: Vec<Word>, from: String, to: String, now_unix_s: i64) -> Self {
         Self {
             job,
@@ -98,7 +99,7 @@ impl Record {
         }
     }
 
-    /// Where the job is.
+    /// Returns the state of the job.
     pub fn state(&self) -> State {
         if self.is_cancelled {
             return State::Cancelled;
@@ -119,7 +120,7 @@ impl Record {
         }
     }
 
-    /// Whether a message is still to be worked on.
+    /// Whether the work of a message is still wanted.
     pub fn wants(&self, message: &Message) -> bool {
         if self.is_cancelled {
             return false;
@@ -134,8 +135,10 @@ impl Record {
         }
     }
 
-    /// The source is listed by the worker with this claim, anew if that was done before. What an earlier listing has found is
-    /// found again. A worker whose claim is older than another one's changes nothing.
+    /// Starts a listing by the worker with this claim, and discards an earlier listing.
+    ///
+    /// The new listing finds the files of the earlier one again. A worker with an older claim than
+    /// another one changes nothing.
     pub fn begin_listing(&mut self, lister: u64) {
         if lister <= self.lister || self.batches.is_some() || self.is_cancelled {
             return;
@@ -148,7 +151,7 @@ impl Record {
         self.dead = Spans::default();
         self.listing_failure = None;
         self.counts = Counts {
-            // Moved by batches of an earlier listing.
+            // Batches of an earlier listing moved these files.
             moved,
             bytes,
             wanted: moved,
@@ -156,7 +159,7 @@ impl Record {
         };
     }
 
-    /// A listing is complete. `found` has what is wanted, what is there, and what is left out.
+    /// Completes a listing. `found` has the counts of wanted, present and left-out files.
     pub fn listed(
         &mut self,
         listing: u32,
@@ -176,12 +179,12 @@ impl Record {
         self.note_end(now_unix_s);
     }
 
-    /// A batch is done.
+    /// Records a finished batch.
     pub fn batch_done(&mut self, listing: u32, number: u32, became: Counts, now_unix_s: i64) {
         if listing != self.listing || !self.done.insert(number) {
             return;
         }
-        // A worker that was outrun may have given it up.
+        // A slower worker may have recorded it as failed.
         self.dead.remove(number);
         self.counts.moved += became.moved;
         self.counts.left_out += became.left_out;
@@ -189,14 +192,14 @@ impl Record {
         self.note_end(now_unix_s);
     }
 
-    /// A batch was given up. Some of its files may be there.
+    /// Records a batch that failed at every attempt. Some of its files may have been moved.
     pub fn batch_dead(&mut self, listing: u32, number: u32, now_unix_s: i64) {
         if listing == self.listing && !self.done.contains(number) && self.dead.insert(number) {
             self.note_end(now_unix_s);
         }
     }
 
-    /// The listing was given up.
+    /// Records a listing that failed at every attempt.
     pub fn listing_dead(&mut self, reason: &str, now_unix_s: i64) {
         if self.batches.is_none() && self.listing_failure.is_none() {
             self.listing_failure = Some(reason.to_owned());
@@ -204,20 +207,20 @@ impl Record {
         }
     }
 
-    /// Whether a batch was given up.
+    /// Whether a batch has failed at every attempt.
     pub fn has_given_up(&self, batch: &Batch) -> bool {
         batch.listing == self.listing && self.dead.contains(batch.number)
     }
 
-    /// What was given up is tried again.
+    /// Makes failed work wanted again.
     pub fn retry(&mut self, message: &Message) {
         match message {
             Message::Order(_) => {
                 self.is_cancelled = false;
                 self.ended_unix_s = None;
-                // A listing that goes on, and its batches, are void.
+                // A running listing and its batches become void.
                 self.listing += 1;
-                // Claims may have been lost with a disk, and count from one again.
+                // Claims may have been lost with a disk, and start from one again.
                 self.lister = 0;
                 self.listing_failure = None;
                 self.batches = None;
@@ -231,12 +234,12 @@ impl Record {
         }
     }
 
-    /// What `longhaul copy` has on its command line.
+    /// Returns the command line of `longhaul copy`.
     pub fn words(&self) -> Vec<OsString> {
         self.words.iter().map(Word::to_os).collect()
     }
 
-    /// The message that has the job's source listed.
+    /// Returns the message for listing the job's source.
     pub fn order(&self) -> Message {
         Message::Order(Order {
             job: self.job.clone(),

@@ -1,4 +1,4 @@
-//! A set of numbers that come mostly in order: few bytes however many they are.
+//! A set of numbers that arrive mostly in order, in a few bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Spans {
-    /// First and last of each run, in order; no two touch.
+    /// First and last number of each run, in order. No two runs touch.
     runs: Vec<(u32, u32)>,
 }
 
@@ -34,7 +34,7 @@ impl Spans {
         true
     }
 
-    /// Takes a number out. Returns whether it was there.
+    /// Removes a number. Returns whether it was present.
     pub fn remove(&mut self, number: u32) -> bool {
         let at = self.runs.partition_point(|(_, last)| *last < number);
         let Some((first, last)) = self.runs.get(at).copied() else {
@@ -60,14 +60,14 @@ impl Spans {
         self.runs.get(at).is_some_and(|(first, _)| *first <= number)
     }
 
-    /// How many numbers are in the set.
+    /// Returns the number of numbers in the set.
     pub fn len(&self) -> u64 {
         let counts = self.runs.iter();
         let counts = counts.map(|(first, last)| u64::from(last - first) + 1);
         counts.sum()
     }
 
-    /// Whether no number is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Who works on what. A claim counts attempts, also those whose worker was lost, and ends the work of a worker whose message
-//! was given to another one.
+//! Claims of running work. A claim counts attempts, including attempts of lost workers. It ends the
+//! work of a worker whose message was delivered to another one.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,24 +8,24 @@ use super::{Queue, QueueError, random_name, table::Written};
 /// A claim to some work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Who has it, or had it last.
+    /// Worker that has the claim, or had it last.
     pub worker: String,
-    /// Which attempt it is, from one on.
+    /// Number of the attempt, from one on.
     pub attempt: u32,
-    /// Since when, in seconds since 1970.
+    /// Start of the attempt, in seconds since 1970.
     pub since_unix_s: i64,
-    /// How the attempt before ended, if it did.
+    /// Reason why the attempt before has failed.
     pub last_failure: Option<String>,
-    /// Whether somebody works on it. Else it waits for its next attempt.
+    /// Whether a worker works on it. Otherwise the work waits for its next attempt.
     pub is_held: bool,
-    /// What is in the names of the parts of each attempt, the last one's at the end.
+    /// Marks in the names of the parts of each attempt, the last one's at the end.
     pub marks: Vec<String>,
 }
 
-/// A claim that this worker has.
+/// A claim of this worker.
 #[derive(Debug, Clone)]
 pub struct Held {
-    /// Tells the work from all other work.
+    /// Key of the work.
     pub key: String,
     /// The claim.
     pub claim: Claim,
@@ -33,14 +33,15 @@ pub struct Held {
 }
 
 impl Held {
-    /// Tells the claim from all others. Later claims have higher numbers.
+    /// Returns the number of the claim. Later claims have higher numbers.
     pub fn number(&self) -> u64 {
         self.revision
     }
 }
 
 impl Queue {
-    /// Claims some work, whoever had it before. `None` if another worker claims it at the same moment.
+    /// Claims some work, from any earlier owner. `None` if another worker claims it at the same
+    /// moment.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -77,7 +78,7 @@ impl Queue {
         }
     }
 
-    /// Whether the work is still this worker's.
+    /// Whether this worker still has the work.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -86,8 +87,8 @@ impl Queue {
         Ok(known.is_some_and(|it| it.revision == held.revision))
     }
 
-    /// The attempt has failed, and another follows. A worker that was told to end has made none. Returns whether the work was
-    /// still this worker's.
+    /// Records a failed attempt that another one follows. An interrupted worker has made no
+    /// attempt. Returns whether this worker still had the work.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -102,7 +103,8 @@ impl Queue {
         Ok(put != Written::Outrun)
     }
 
-    /// The work is done, or given up. A claim that another worker has stays. Returns whether the claim was this worker's.
+    /// Removes the claim of finished or failed work. A claim of another worker stays. Returns
+    /// whether this worker had the claim.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -110,7 +112,7 @@ impl Queue {
         self.claims.delete(held.revision).await
     }
 
-    /// Attempts at some work begin anew.
+    /// Resets the number of attempts at some work.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -121,7 +123,7 @@ impl Queue {
         }
     }
 
-    /// The claims of a job, by their keys.
+    /// Returns the claims of a job with their keys.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -135,5 +137,5 @@ impl Queue {
     }
 }
 
-/// Attempts whose parts are known; those of workers that were told to end do not count for what is given up.
+/// Most attempts with known parts. Attempts of interrupted workers do not count as failed.
 const MARKS_MAX: usize = 100;

@@ -1,10 +1,10 @@
-//! The fleet's place at a NATS server: four streams of a pool.
+//! The pool of a fleet at a NATS server: four streams.
 //!
-//! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: work, each message once. All
-//!   workers of the pool share one consumer.
-//! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: what was given up.
+//! - `LONGHAUL_JOBS_<pool>`, subjects `job.<pool>.<job>.order` and `job.<pool>.<job>.batch`: work,
+//!   each message once. All workers of the pool share one consumer.
+//! - `LONGHAUL_DEAD_<pool>`, subjects `dead.<pool>.<job>.<work>`: dead letters.
 //! - `LONGHAUL_RECORDS_<pool>`, subjects `record.<pool>.<job>`: a [`Record`] for each job.
-//! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: who works on what, while somebody does.
+//! - `LONGHAUL_CLAIMS_<pool>`, subjects `claim.<pool>.<job>.<work>`: claims of running work.
 
 mod claim;
 mod error;
@@ -35,15 +35,15 @@ use crate::{
     record::Record,
 };
 
-/// A message that a worker has taken. It comes again unless the worker says that it is done.
+/// A message that a worker has taken. It is delivered again unless the worker reports its end.
 pub type Taken = jetstream::Message;
 
-/// A pool's place at a NATS server.
+/// A pool at a NATS server.
 #[derive(Debug, Clone)]
 pub struct Queue {
     context: Context,
     pool: String,
-    /// Copies of each stream that this process makes.
+    /// Number of copies of each stream that this process creates.
     replicas: usize,
     work: Stream,
     dead: Table,
@@ -52,11 +52,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Connects to a pool. Where it is missing, it is made with `replicas` copies of each stream.
+    /// Connects to a pool. A missing pool is created with `replicas` copies of each stream.
     ///
     /// # Errors
-    /// [`QueueError`] if the server cannot be reached, refuses, or has no JetStream; or if the pool is missing and is not to
-    /// be made.
+    /// [`QueueError`] if the server cannot be reached, refuses, or has no JetStream. Also if the
+    /// pool is missing and must not be created.
     pub async fn open(
         server: &Server,
         pool: &str,
@@ -89,7 +89,7 @@ impl Queue {
         })
     }
 
-    /// The consumer that all workers share, made where it is missing.
+    /// Returns the consumer that all workers share. Creates it if it is missing.
     ///
     /// # Errors
     /// [`QueueError`] if the server refuses, or is away.
@@ -98,7 +98,8 @@ impl Queue {
             durable_name: Some(CONSUMER.to_owned()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: ACK_WAIT,
-            // Attempts are counted by claims: the server's count is wrong after a crash, and what exceeds it stays for ever.
+            // Claims count the attempts. The server's count is wrong after a crash, and a message
+            // beyond its limit would stay for ever.
             max_deliver: -1,
             max_ack_pending: ACK_PENDING_MAX,
             max_waiting: WAITING_MAX,
@@ -108,8 +109,8 @@ impl Queue {
         made.map_err(QueueError::of("make the consumer"))
     }
 
-    /// Makes again what the server has lost, as one does that restarts without its disk. Returns the consumer, and whether
-    /// anything was made.
+    /// Restores streams that the server has lost, as after a restart without its disk. Returns the
+    /// consumer, and whether anything was restored.
     ///
     /// # Errors
     /// [`QueueError`] if the server refuses, or is away.
@@ -128,7 +129,8 @@ impl Queue {
         Ok((self.consumer().await?, is_made))
     }
 
-    /// Whether the server has the consumer that all workers share. It answers no request for work of one that it has lost.
+    /// Whether the server has the consumer that all workers share. Without it the server answers no
+    /// request for work.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -144,12 +146,13 @@ impl Queue {
         }
     }
 
-    /// Takes one message; `None` if there is none for a while.
+    /// Takes one message. `None` if there is none for a while.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
     pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<Taken>, QueueError> {
-        // Without heartbeats: after one the client library (0.51) does not wake up for the message behind it.
+        // Without heartbeats: after a heartbeat the client library (0.51) does not wake up for the
+        // next message.
         let batch = consumer.batch().max_messages(1).expires(TAKE_PATIENCE);
         let batch = batch.messages();
         let mut batch = batch.await.map_err(QueueError::of("ask for work"))?;
@@ -163,10 +166,11 @@ impl Queue {
         }
     }
 
-    /// Puts a message into the queue. `attempt` tells it from an earlier one of the same work.
+    /// Puts a message into the queue. `attempt` distinguishes it from earlier messages of the same
+    /// work.
     ///
     /// # Errors
-    /// [`QueueError`] if the server does not confirm that it has it.
+    /// [`QueueError`] if the server does not confirm the message.
     pub async fn put(&self, message: &Message, attempt: &str) -> Result<(), QueueError> {
         let (job, kind) = (checked(message.job())?, message.kind());
         let subject = format!("job.{}.{job}.{kind}", self.pool);
@@ -181,25 +185,25 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts a dead letter where people find it. `key` tells the work from all other work.
+    /// Stores a dead letter. `key` distinguishes the work from all other work.
     ///
     /// # Errors
-    /// [`QueueError`] if the server does not confirm that it has it.
+    /// [`QueueError`] if the server does not confirm the dead letter.
     pub async fn bury(&self, key: &str, letter: &Letter) -> Result<(), QueueError> {
         self.dead.set(key, letter).await
     }
 
-    /// Writes down a new job.
+    /// Stores the record of a new job.
     ///
     /// # Errors
-    /// [`QueueError`] if the server does not confirm that it has it.
+    /// [`QueueError`] if the server does not confirm the record.
     pub async fn create(&self, record: &Record) -> Result<(), QueueError> {
-        // No other job has its name.
+        // The revision 0 requires that no other job has the name.
         self.records.put(checked(&record.job)?, record, 0).await?;
         Ok(())
     }
 
-    /// What is known of a job.
+    /// Returns the record of a job.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -216,8 +220,8 @@ impl Queue {
         Ok(Some((record, entry.revision)))
     }
 
-    /// Changes what is known of a job, whoever else does at the same time. Returns what is known now; `None` for a job that is
-    /// not known any more.
+    /// Changes the record of a job, even if other workers change it at the same time. Returns the
+    /// new record. `None` for an unknown job.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -243,7 +247,7 @@ impl Queue {
         }
     }
 
-    /// All jobs, the oldest first, and the names of those of which what is known cannot be read.
+    /// Returns all records, the oldest first, and the names of jobs with unreadable records.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -259,7 +263,8 @@ impl Queue {
         Ok((records, unreadable))
     }
 
-    /// Dead letters of a job, or of all, with their numbers: the oldest first.
+    /// Returns the dead letters of a job, or of all jobs, with their numbers. The oldest come
+    /// first.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -272,7 +277,7 @@ impl Queue {
             .collect())
     }
 
-    /// Takes a dead letter away.
+    /// Removes a dead letter.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -281,7 +286,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes what waits of a job out of the queue.
+    /// Removes the waiting messages of a job from the queue.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -292,13 +297,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns when the server has been sent all that was said.
+    /// Returns when all messages have been sent to the server.
     pub async fn flush(&self) {
-        // A server that is away hears nothing.
+        // A server that is away receives nothing.
         let _ = timeout(FLUSH_PATIENCE, self.context.client().flush()).await;
     }
 
-    /// How many messages of a job wait, or are worked on.
+    /// Returns the number of a job's messages that wait or are being worked on.
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
@@ -328,7 +333,7 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
         stream::Config {
             subjects: vec![format!("job.{pool}.>")],
             retention: RetentionPolicy::WorkQueue,
-            // A full queue refuses work, and forgets none.
+            // A full queue refuses work, and discards none.
             discard: DiscardPolicy::New,
             max_bytes: WORK_BYTES_MAX,
             max_messages_per_subject: -1,
@@ -353,7 +358,8 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
     ]
 }
 
-/// Nobody answers questions to JetStream where a server has none, and the client library says so in several ways.
+/// Names missing JetStream as the reason. A server without it does not answer such requests, and
+/// the client library has several errors for that.
 fn name_jetstream(error: QueueError, server: &Server) -> QueueError {
     let text = mover::run::chain(&error).to_ascii_lowercase();
     let signs = [
@@ -390,7 +396,7 @@ async fn open_stream(
     }
 }
 
-/// A job's name, which is part of subjects: anything else would mean other jobs.
+/// Checks a job's name, which is part of subjects. Other texts could address other jobs.
 fn checked(job: &str) -> Result<&str, QueueError> {
     match is_name(job) {
         true => Ok(job),
@@ -398,38 +404,38 @@ fn checked(job: &str) -> Result<&str, QueueError> {
     }
 }
 
-/// A worker that says nothing for so long has lost its work to another one.
+/// Time without a progress message after which another worker gets the work.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 
 const CONSUMER: &str = "workers";
 
-/// Work that workers have at a time: more than any fleet has slots.
+/// Most claimed work: more than the slots of any fleet.
 const ACK_PENDING_MAX: i64 = 100_000;
 
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Free slots that ask for work at a time.
+/// Most free slots that request work at a time.
 const WAITING_MAX: i64 = 100_000;
 
-/// How long an idle worker waits for work before it asks again.
+/// Time that an idle worker waits for work before the next request.
 const TAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A message that is sent twice within this time is one.
+/// Time within which a repeated message counts as one.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// 1 GiB: 300,000 batches of 32 files. The server sets the room aside.
+/// Most bytes of work, 1 GiB: 300,000 batches of 32 files. The server reserves this space.
 const WORK_BYTES_MAX: i64 = 1 << 30;
 
-/// 256 MiB; the oldest go then.
+/// Most bytes of dead letters, 256 MiB. Beyond that the oldest are removed.
 const DEAD_BYTES_MAX: i64 = 256 << 20;
 
-/// What is known of a job is forgotten so long after its last change.
+/// Time after its last change at which a record is removed.
 const RECORD_AGE_MAX: Duration = Duration::from_secs(90 * 86_400);
 
-/// Attempts are forgotten so long after the last one.
+/// Time after the last attempt at which a claim is removed.
 const CLAIM_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// A name that nothing else has: one in a million million.
+/// Returns a unique name. Two names are equal with a probability of one in a million million.
 pub fn random_name() -> String {
     let mut random = [0; 5];
     aws_lc_rs::rand::fill(&mut random).expect("the system has randomness");

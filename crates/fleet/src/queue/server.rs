@@ -4,37 +4,37 @@ use std::{path::PathBuf, time::Duration};
 
 use async_nats::{Client, ConnectOptions};
 
-/// A NATS server, or several of a cluster.
+/// A NATS server, or the servers of a cluster.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// `nats://[USER@]HOST[:PORT]`, or `tls://`; several with commas.
     pub url: String,
     /// The password of the user.
     pub password: Option<String>,
-    /// Certificates of authorities to trust, besides those of the system.
+    /// File with certificates of authorities to trust, in addition to the system's.
     pub authorities: Option<PathBuf>,
-    /// What the server calls this process.
+    /// Name of this process for the server.
     pub name: String,
 }
 
-/// A NATS server cannot be reached, or refuses.
+/// Reason why a NATS server cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The text is no URL.
+    /// The text is not a URL.
     #[error("{0:?} is no NATS server: expected nats://[USER@]HOST[:PORT], or tls://")]
     Url(String),
-    /// Other processes see the command line.
+    /// The URL has a password, which other processes could read in the command line.
     #[error(
         "the URL of a NATS server must not contain a password: use LONGHAUL_NATS_PASSWORD or --nats-password-file"
     )]
     Password,
-    /// It cannot be reached, or refuses.
+    /// The server cannot be reached, or refuses the connection.
     #[error("cannot connect to the NATS server {url}")]
     Connect {
         /// The URL.
         url: String,
-        /// Why.
+        /// Error of the connection.
         #[source]
         source: Box<async_nats::ConnectError>,
     },
@@ -44,12 +44,12 @@ impl Server {
     /// Checks the URL.
     ///
     /// # Errors
-    /// [`ServerError`] if it is none, or has a password.
+    /// [`ServerError`] if the URL is invalid, or has a password.
     pub fn check(&self) -> Result<(), ServerError> {
         self.addresses().map(|_| ())
     }
 
-    /// The addresses without the user, and the user.
+    /// Returns the addresses without the user, and the user.
     fn addresses(&self) -> Result<(Vec<String>, Option<String>), ServerError> {
         let wrong = || ServerError::Url(self.url.clone());
         let (mut addresses, mut named) = (Vec::new(), None);
@@ -79,7 +79,7 @@ impl Server {
         Ok((addresses, named))
     }
 
-    /// Connects. The connection comes again by itself when it is lost.
+    /// Connects. The client library restores a lost connection.
     pub(super) async fn connect(&self) -> Result<Client, ServerError> {
         let (addresses, user) = self.addresses()?;
         let mut options = ConnectOptions::new()

@@ -1,7 +1,8 @@
-//! A stream in which each subject has one message: a value that is changed only by who knows the value before.
+//! A stream in which each subject has one message: a value that changes only against its last
+//! revision.
 //!
-//! A key-value bucket of NATS refuses to delete values, and keeps a mark for each deleted key. Marks that expire need NATS 2.11.
-//! ARCHITECTURE.md, Dependencies, has the measurements.
+//! A key-value bucket of NATS refuses to delete values, and keeps a mark for each deleted key.
+//! Marks that expire need NATS 2.11. ARCHITECTURE.md, Dependencies, has the measurements.
 
 use std::time::Duration;
 
@@ -21,29 +22,29 @@ use super::QueueError;
 pub(super) struct Table {
     context: Context,
     stream: Stream,
-    /// In front of each key, with a dot at its end.
+    /// Prefix of each key, with a dot at its end.
     prefix: String,
 }
 
-/// A value, and which one it is.
+/// A value and its revision.
 #[derive(Debug)]
 pub(super) struct Entry<T> {
-    /// `None`: it cannot be read.
+    /// `None` if the value cannot be read.
     pub(super) value: Option<T>,
     pub(super) revision: u64,
 }
 
-/// What becomes of a change.
+/// Outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It is there, with this revision.
+    /// The change is stored, with this revision.
     Done(u64),
-    /// Somebody else has changed the value meanwhile.
+    /// Another worker has changed the value before.
     Outrun,
 }
 
 impl Table {
-    /// A table whose keys are below the subject `subject`.
+    /// Creates a table whose keys are below `subject`.
     pub(super) fn new(context: &Context, stream: Stream, subject: &str) -> Self {
         Self {
             context: context.clone(),
@@ -52,7 +53,7 @@ impl Table {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         key: &str,
@@ -65,7 +66,8 @@ impl Table {
         }
     }
 
-    /// Writes the value of a key, if the one before has the revision `before`; 0 stands for none.
+    /// Writes the value of a key if its revision is `before`. The revision 0 stands for a missing
+    /// value.
     pub(super) async fn put<T: Serialize>(
         &self,
         key: &str,
@@ -88,7 +90,7 @@ impl Table {
         }
     }
 
-    /// Writes the value of a key, whatever was there.
+    /// Writes the value of a key, with any earlier value.
     pub(super) async fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), QueueError> {
         let payload = written(value)?;
         let subject = format!("{}{key}", self.prefix);
@@ -99,7 +101,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a value away, unless another one has taken its place. Returns whether it was there.
+    /// Deletes a value, unless another one has replaced it. Returns whether it was present.
     pub(super) async fn delete(&self, revision: u64) -> Result<bool, QueueError> {
         match self.stream.delete_message(revision).await {
             Ok(_) => Ok(true),
@@ -110,7 +112,7 @@ impl Table {
         }
     }
 
-    /// All values below a key, or all where there is none, by their keys.
+    /// Returns all values below a key, or all values, with their keys.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         below: Option<&str>,
@@ -129,7 +131,7 @@ impl Table {
     }
 }
 
-/// The messages of a stream that a filter takes, by their subjects, the oldest first.
+/// Returns the messages of a stream that match a filter with their subjects, the oldest first.
 async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,
@@ -144,7 +146,8 @@ async fn list<T: DeserializeOwned>(
     let mut left = consumer.cached_info().num_pending;
     let mut entries = Vec::new();
     while left > 0 {
-        // An answer to a request without an end may be lost, and would be waited for without an end.
+        // An answer to a request without a time limit may be lost, and the wait would then never
+        // end.
         let step = consumer.batch().expires(LIST_PATIENCE);
         let batch = step.max_messages(left.min(LIST_STEP) as usize).messages();
         let mut batch = batch.await.map_err(QueueError::of("list what is there"))?;
@@ -162,14 +165,14 @@ async fn list<T: DeserializeOwned>(
         }
         left = left.saturating_sub(count);
         if count == 0 {
-            // What was left was taken away meanwhile, or the server is slow.
+            // Another process may have removed the remaining messages, or the server is slow.
             let info = consumer.info().await;
             left = info
                 .map_err(QueueError::of("list what is there"))?
                 .num_pending;
         }
     }
-    // Where it stays, the server ends it after a while.
+    // If the consumer stays, the server removes it after a while.
     let _ = stream.delete_consumer(&consumer.cached_info().name).await;
     Ok(entries)
 }
@@ -189,7 +192,7 @@ fn read<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Entry<T> {
     }
 }
 
-/// A message of NATS has 1 MiB at most, unless its server says otherwise.
+/// A message of NATS has 1 MiB at most, unless its server is configured otherwise.
 const VALUE_BYTES_MAX: usize = 1_000_000;
 
 const LIST_STEP: u64 = 500;

@@ -30,25 +30,25 @@ impl Crew {
                 Err(error) => return Became::Failed(chain(&error)),
             }
         }
-        // The listing has left out what may still be written.
+        // The listing has left out files that may still be written.
         job.plan.settle_s = 0;
         let suffix = job.moving.partial_suffix.take();
         let [old_parts @ .., own_parts] = &parts(&job, &files, task, suffix.as_deref())[..] else {
             return Became::Failed("the claim has no mark".to_owned());
         };
-        // The newest are the most likely ones.
+        // The newest parts are the most likely ones.
         let old_parts: Vec<_> = old_parts.iter().rev().flatten().cloned().collect();
         let marks = &task.held.claim.marks;
-        // No worker that was lost, and goes on, writes to the parts of another one.
+        // A lost worker that continues must not write to another worker's parts.
         job.moving.partial_suffix = part_suffix(suffix.as_deref(), marks.last());
-        // The mark is random already, and the next attempt must find them.
+        // The mark is random already, and the next attempt must find the parts.
         job.moving.has_random_parts = false;
         job.fence = Some(self.fence(task));
         let is_first = marks.len() == 1;
         if is_first {
             job.files = Some(batch.files.iter().zip(&files).map(known).collect());
         } else {
-            // An attempt that was lost may have moved some, and left parts of others.
+            // A lost attempt may have moved some files, and left parts of others.
             job.narrow(&files);
             self.sweep(&job, &old_parts).await;
         }
@@ -63,16 +63,16 @@ impl Crew {
         let (ours, interrupt) = (job.clone(), task.stopped());
         let summary = run::run(ours, None, progress.clone(), interrupt, tell).await;
         let failure = failures.reason(&summary);
-        // Files that were about to get their names when the work was broken off have failed.
+        // Files that were about to get their names at the interruption have failed.
         let is_broken_off = summary.is_interrupted || failure.is_some();
         let stop = task.why().filter(|_| is_broken_off);
-        // Where this worker ends, the next attempt deletes its parts.
+        // If this worker ends, the next attempt deletes its parts.
         if stop != Some(Stop::Ending) {
             if stop.is_some() || failure.is_some() {
                 self.sweep(&job, own_parts).await;
             }
             if stop != Some(Stop::Lost) {
-                // Whoever made the attempt before may have gone on for a while.
+                // The worker of the earlier attempt may have continued for a while.
                 self.sweep(&job, &old_parts).await;
             }
         }
@@ -82,7 +82,7 @@ impl Crew {
         if let Some(reason) = failure {
             return Became::Failed(reason);
         }
-        // What is there already was moved by an attempt that could not say so.
+        // Files that are present already were moved by an attempt that could not report it.
         let moved = summary.tally.moved + summary.tally.same;
         Became::Moved(Counts {
             moved,
@@ -92,7 +92,7 @@ impl Crew {
         })
     }
 
-    /// Deletes the parts that lost attempts have left at what is given up.
+    /// Deletes the parts that lost attempts have left of failed work.
     pub(super) async fn sweep_last(&self, task: &Task<'_>) {
         let (Message::Batch(batch), Ok(mut job)) = (&task.message, (self.worker.make)(&task.words))
         else {
@@ -113,7 +113,7 @@ impl Crew {
         self.sweep(&job, &all).await;
     }
 
-    /// Deletes parts that an attempt has left.
+    /// Deletes the parts that an attempt has left.
     async fn sweep(&self, job: &Job, parts: &[Vec<u8>]) {
         if parts.is_empty() {
             return;
@@ -121,13 +121,13 @@ impl Crew {
         let all = async {
             let mut browser = Browser::open(&job.destination, job.kept.clone()).await?;
             for part in parts {
-                // Most are not there.
+                // Most parts do not exist.
                 let _ = browser.delete(part).await;
             }
             browser.close().await;
             Ok::<(), run::BrowseError>(())
         };
-        // A worker that says nothing for the whole time has lost its work.
+        // A worker without a progress message for the whole time has lost its work.
         match timeout(self.ack_wait / 2, all).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = chain(&error), "old parts stay"),
@@ -136,7 +136,7 @@ impl Crew {
     }
 }
 
-/// A file as it was found.
+/// Returns the file in the state that the listing found.
 fn known((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
     File {
         root: *root,
@@ -150,7 +150,7 @@ fn known((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
     }
 }
 
-/// What the parts of each attempt are called, this one's at last.
+/// Returns the names of the parts of each attempt, this one's last.
 fn parts(
     job: &Job,
     files: &[(usize, RelativePath)],
@@ -165,7 +165,7 @@ fn parts(
     parts.collect()
 }
 
-/// The suffix of parts of the attempt with this mark.
+/// Returns the suffix of the parts of the attempt with this mark.
 fn part_suffix(suffix: Option<&[u8]>, mark: Option<&String>) -> Option<Vec<u8>> {
     let (suffix, mark) = (suffix?, mark?);
     Some([b".", mark.as_bytes(), suffix].concat())

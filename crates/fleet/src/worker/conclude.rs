@@ -1,5 +1,7 @@
-//! Writes down what became of work, and says so to the queue. Each step may be the last one before a crash: the message comes
-//! again then, and what is written down already is not written twice.
+//! Records the outcome of work, and reports it to the queue.
+//!
+//! Each step may be the last one before a crash. The message is then delivered again, and a
+//! recorded outcome is not recorded twice.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ impl Crew {
     pub(super) async fn conclude(&self, task: &Task<'_>, became: Became) -> Result<(), QueueError> {
         let key = &task.held.key;
         if let Became::Moved(counts) = became {
-            // This holds whoever has the work now.
+            // This holds even if another worker has the work now.
             self.note_moved(task, counts).await?;
         }
         let is_held = self.insist(task, || self.queue.holds(&task.held)).await?;
@@ -79,7 +81,7 @@ impl Crew {
         };
         let noted = self.insist(task, note).await?;
         if noted.is_some_and(|it| it.listing != listing) {
-            // Somebody lists anew, and has the message.
+            // Another worker lists the source again, and has the message.
             return Err(QueueError::Lost);
         }
         let (files, same) = (found.wanted, found.same);
@@ -116,7 +118,7 @@ impl Crew {
         self.insist(task, || self.queue.bury(key, &letter)).await
     }
 
-    /// The work comes to another worker after a while.
+    /// Returns the work to the queue. Another worker gets it after a while.
     async fn hand_back(
         &self,
         task: &Task<'_>,
@@ -126,23 +128,23 @@ impl Crew {
         let let_go = || self.queue.let_go(&task.held, failure.clone());
         match self.insist(task, let_go).await? {
             true => settle(task.taken, AckKind::Nak(Some(delay))).await,
-            // It is another worker's, and so is the message.
+            // Another worker has the work and the message.
             false => Ok(()),
         }
     }
 
-    /// Nobody does the work again.
+    /// Ends the work for all workers.
     async fn end(&self, task: &Task<'_>, kind: AckKind) -> Result<(), QueueError> {
         match self.insist(task, || self.queue.release(&task.held)).await? {
             true => settle(task.taken, kind).await,
-            // The message comes again, and is not wanted then.
+            // The message is delivered again, and then discarded.
             false => Err(QueueError::Lost),
         }
     }
 }
 
-/// Before the second attempt; each further delay is twice the one before,
+/// Delay before the second attempt. Each further delay is twice the one before.
 const FIRST_DELAY: Duration = Duration::from_secs(5);
 
-/// up to so many times the first: 320 s.
+/// Largest multiple of the first delay: 320 s.
 const DELAY_GROWTH_MAX: u32 = 64;

@@ -1,11 +1,11 @@
-//! Why files have failed, for a dead letter.
+//! Reasons of failed files, for a dead letter.
 
 use mover::{
     plan::{Note, RelativePath, Result as NoteResult},
     run::Summary,
 };
 
-/// Some of the reasons, and how many there are.
+/// Some of the reasons, and their total number.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     told: Vec<String>,
@@ -13,7 +13,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Hears of a note, which is about a file with this path.
+    /// Adds a note about the file with this path.
     pub(super) fn hear(&mut self, note: &Note, path: &RelativePath) {
         let NoteResult::Failed(reason) = &note.result else {
             return;
@@ -29,7 +29,7 @@ impl Failures {
         }
     }
 
-    /// Why a run has failed, if it has.
+    /// Returns the reason of a failed run.
     pub(super) fn reason(&self, summary: &Summary) -> Option<String> {
         if self.count == 0 {
             let failed = summary.tally.failed;
@@ -43,8 +43,8 @@ impl Failures {
     }
 }
 
-/// Reasons that a dead letter has,
+/// Most reasons in a dead letter.
 const REASONS_MAX: usize = 10;
 
-/// and how long each may be.
+/// Most characters of a reason.
 const REASON_CHARS_MAX: usize = 500;

@@ -1,5 +1,7 @@
-//! Says that work goes on, has it broken off where it is not wanted any more, and keeps a worker whose claim is gone from
-//! changes that cannot be undone.
+//! Guard of running work.
+//!
+//! It reports progress to the server, and interrupts unwanted work. It keeps a worker that has lost
+//! its claim from changes that cannot be undone.
 
 use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
@@ -16,7 +18,7 @@ use super::{
 };
 
 impl Crew {
-    /// Tells the server again and again that the work goes on, and `stop` why it is to be broken off.
+    /// Reports progress to the server repeatedly, and sends `stop` the reason for an interruption.
     pub(super) async fn guard(
         &self,
         task: &Task<'_>,
@@ -30,8 +32,10 @@ impl Crew {
         pending().await
     }
 
-    /// A fence that asks the server for the claim before each step. While the server cannot be asked, the step waits: another
-    /// worker may have the work by then. Work that is broken off takes no step any more.
+    /// Returns a fence that checks the claim at the server before each step.
+    ///
+    /// While the server is away, the step waits, since another worker may have the work by then.
+    /// Interrupted work takes no further step.
     pub(super) fn fence(&self, task: &Task<'_>) -> Fence {
         let (queue, held) = (self.queue.clone(), Arc::new(task.held.clone()));
         let stopped = task.stopped.clone();
@@ -52,7 +56,7 @@ impl Crew {
             Box::pin(async move {
                 tokio::select! {
                     biased;
-                    // The sender is gone with the work.
+                    // The sender is dropped with the work.
                     _ = stopped.wait_for(Option::is_some) => false,
                     holds = holds => holds,
                 }
@@ -60,26 +64,26 @@ impl Crew {
         })
     }
 
-    /// Says that the work goes on.
+    /// Reports progress.
     async fn say(&self, task: &Task<'_>) {
-        // Two of three times the server may not hear it.
+        // Two of three messages may be lost.
         let mut ticks = ticks(self.ack_wait / 3);
         loop {
             ticks.tick().await;
             if task.why() == Some(Stop::Lost) {
                 return;
             }
-            // Nobody answers it: whether the server has heard it shows by the claim.
+            // The server sends no reply. The claim shows whether it has received the message.
             let _ = task.taken.ack_with(AckKind::Progress).await;
         }
     }
 
-    /// Looks whether the work is still this worker's, and wanted.
+    /// Checks whether this worker still has the work, and whether it is still wanted.
     async fn look(&self, task: &Task<'_>, stop: &watch::Sender<Option<Stop>>) {
         let mut ticks = ticks(LOOK_EVERY);
         loop {
             ticks.tick().await;
-            // While the server cannot be asked, the work goes on: what is done twice does no harm.
+            // While the server is away, the work continues: repeated work does no harm.
             if matches!(self.queue.holds(&task.held).await, Ok(false)) {
                 return tell(stop, Stop::Lost);
             }
@@ -98,7 +102,8 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// The first reason counts, but that work is another worker's counts always: nothing is said of it then.
+/// Sets the reason of an interruption. The first reason counts, except that the loss of the work
+/// always counts. Lost work is not reported.
 fn tell(stop: &watch::Sender<Option<Stop>>, why: Stop) {
     stop.send_if_modified(|told| {
         let is_news = told.is_none() || (why == Stop::Lost && *told != Some(why));

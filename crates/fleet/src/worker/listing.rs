@@ -1,4 +1,5 @@
-//! Lists the source of a job by a dry run. What it would move goes into the queue, from the first file on.
+//! Lists the source of a job by a dry run. The files to move go into the queue, from the first one
+//! on.
 
 use std::{pin::pin, sync::Arc};
 
@@ -46,7 +47,7 @@ impl Crew {
                 if let NoteResult::Planned(Step::Move(version)) = note.result {
                     wanted += 1;
                     let full = batches.add(note.root, &note.path, version);
-                    // Nobody takes it where the work is broken off.
+                    // The receiver is dropped if the work is interrupted.
                     let _ = full.map(|it| found.send(it));
                 }
             };
@@ -82,7 +83,7 @@ impl Crew {
         }))
     }
 
-    /// Puts batches into the queue, several at a time. Returns how many there are.
+    /// Puts batches into the queue, several at a time. Returns their number.
     async fn put_all(
         &self,
         task: &Task<'_>,
@@ -111,5 +112,5 @@ impl Crew {
     }
 }
 
-/// At 200 ms to the server of NATS: 320 batches a second.
+/// Parallel puts: 320 batches a second at 200 ms to the server of NATS.
 const PUTS_AT_ONCE: usize = 64;

@@ -1,4 +1,4 @@
-//! A worker: takes as much work as it has free slots, does it, and says what became of it.
+//! A worker: takes work for its free slots, does it, and reports the outcome.
 
 mod batch;
 mod conclude;
@@ -30,45 +30,45 @@ use crate::{
     queue::{Queue, QueueError, Taken},
 };
 
-/// Makes the job of a command line, which `longhaul copy` would run.
+/// Function that creates the job of a command line, as `longhaul copy` would run it.
 pub type Make = dyn Fn(&[OsString]) -> Result<Job, String> + Send + Sync;
 
-/// What a worker is, and what it may do.
+/// Settings of a worker.
 pub struct Worker {
-    /// What others call it.
+    /// Name of the worker.
     pub name: String,
-    /// Batches and listings that it works on at a time.
+    /// Batches and listings that run at the same time.
     pub slots: usize,
-    /// Attempts at some work before it is given up.
+    /// Most attempts at some work.
     pub attempts: u32,
     /// Most bytes a second over all slots.
     pub rate_max: Option<RateLimit>,
-    /// Makes jobs.
+    /// Function that creates jobs.
     pub make: Box<Make>,
 }
 
-/// What all slots share.
+/// Context that all slots share.
 struct Crew {
     worker: Worker,
     queue: Queue,
-    /// Holds all slots to the same bound.
+    /// Progress of all slots, which bounds their common rate.
     progress: Progress,
-    /// Sessions, from batch to batch.
+    /// Sessions that stay open between batches.
     kept: Arc<Kept>,
-    /// A worker that says nothing for so long has lost its work.
+    /// Time without a progress message after which a worker has lost its work.
     ack_wait: Duration,
     is_ending: watch::Receiver<bool>,
-    /// Held by the slot that makes again what the server has lost.
+    /// Held by the slot that restores a lost pool.
     restoring: Mutex<()>,
 }
 
-/// Works until `interrupt` resolves. What is under way then is left to others.
+/// Runs the worker until `interrupt` resolves. Running work is then left to other workers.
 ///
 /// # Errors
-/// [`QueueError`] if the queue cannot be used at the beginning. Later the worker waits until it can.
+/// [`QueueError`] if the queue cannot be used at the start. Later the worker waits until it can.
 ///
 /// # Panics
-/// If a slot does: a worker with fewer slots than it says would not be seen.
+/// If a slot panics, since a worker with fewer slots than configured would go unnoticed.
 pub async fn run(
     queue: Queue,
     worker: Worker,
@@ -82,7 +82,7 @@ pub async fn run(
         worker,
         queue,
         kept: Arc::default(),
-        // Another version, or an operator, may have made the consumer.
+        // Another version or an operator may have made the consumer.
         ack_wait: consumer.cached_info().config.ack_wait.max(ACK_WAIT_MIN),
         is_ending,
         restoring: Mutex::default(),
@@ -100,19 +100,19 @@ pub async fn run(
             Some(ended) = running.join_next() => ended.expect("a slot does not panic"),
         }
     }
-    // The slots hear of it where there are any.
+    // The slots receive it while they run.
     let _ = end.send(true);
     while let Some(ended) = running.join_next().await {
         ended.expect("a slot does not panic");
     }
     crew.kept.leave_all().await;
-    // What was handed back is taken by others at once.
+    // The flush lets other workers take the returned work at once.
     crew.queue.flush().await;
     Ok(())
 }
 
 impl Crew {
-    /// Does one thing after the other.
+    /// Runs one slot, which does one piece of work after the other.
     async fn slot(self: Arc<Self>, mut consumer: PullConsumer) {
         while !self.is_ending() {
             let taken = tokio::select! {
@@ -121,7 +121,7 @@ impl Crew {
             };
             let worked = match taken {
                 Ok(Some(taken)) => self.work(&taken).await.map(|()| true),
-                // A server that has lost the consumer is as silent as one that has no work.
+                // A server that has lost the consumer is as silent as a server without work.
                 Ok(None) => self.queue.has_consumer().await,
                 Err(error) => Err(error),
             };
@@ -144,7 +144,8 @@ impl Crew {
         }
     }
 
-    /// Makes again what the server has lost of the pool. One slot after the other does, so that one finds it missing.
+    /// Restores parts of the pool that the server has lost. The slots try one after the other, and
+    /// the first one restores it.
     async fn restore(&self) -> Result<PullConsumer, QueueError> {
         let _turn = self.restoring.lock().await;
         let (consumer, is_made) = self.queue.restore().await?;
@@ -156,7 +157,8 @@ impl Crew {
         Ok(consumer)
     }
 
-    /// Does what a message says, once. On an error the message comes again, to whomever.
+    /// Does the work of a message once. After an error the message is delivered again, to any
+    /// worker.
     async fn work(&self, taken: &Taken) -> Result<(), QueueError> {
         let message = match Message::read(&taken.subject, &taken.payload) {
             Ok(message) => message,
@@ -164,7 +166,7 @@ impl Crew {
         };
         let record = match self.queue.record(message.job()).await {
             Err(error @ QueueError::Unreadable(_)) => {
-                // A worker of another version may read it.
+                // A worker of another version may be able to read it.
                 tracing::error!(
                     work = message.key(),
                     error = chain(&error),
@@ -235,7 +237,7 @@ impl Crew {
         }
     }
 
-    /// A message that nobody can read becomes a dead letter.
+    /// Converts an unreadable message to a dead letter.
     async fn refuse(&self, taken: &Taken, error: &MessageError) -> Result<(), QueueError> {
         tracing::error!(error = chain(error), "a message cannot be used");
         let letter = Letter {
@@ -265,8 +267,10 @@ impl Crew {
         }
     }
 
-    /// Has something written down, also where the server is away for a while: what was done is not done again then. Gives up
-    /// where the work is another worker's, or this worker ends.
+    /// Records an outcome, and repeats that while the server is away, so that finished work is not
+    /// done again.
+    ///
+    /// Stops if another worker has the work, or if this worker ends.
     async fn insist<T, F>(
         &self,
         task: &Task<'_>,
@@ -283,7 +287,7 @@ impl Crew {
             let (work, error) = (&task.held.key, chain(&error));
             tracing::warn!(work, error, "trying again");
             self.pause(PAUSE).await;
-            // The claim is gone with the rest then, so that the work is left.
+            // The claim is then lost with the rest, so the work is left.
             let _ = self.restore().await;
             let is_lost = task.why() == Some(Stop::Lost)
                 || matches!(self.queue.holds(&task.held).await, Ok(false));
@@ -298,7 +302,7 @@ impl Crew {
     }
 
     async fn ending(&self) {
-        // The worker is gone where nobody can send any more.
+        // A worker ends when all senders are dropped.
         let _ = self.is_ending.clone().wait_for(|it| *it).await;
     }
 
@@ -310,7 +314,8 @@ impl Crew {
     }
 }
 
-/// Says what became of a message. Where the server does not hear it, the message comes again, and is not wanted then.
+/// Reports the outcome of a message. If the report is lost, the message is delivered again and then
+/// discarded.
 async fn settle(taken: &Taken, kind: AckKind) -> Result<(), QueueError> {
     let is_final = matches!(kind, AckKind::Ack | AckKind::Term);
     let told = match is_final {
@@ -327,17 +332,17 @@ fn now() -> i64 {
     Timestamp::now().as_second()
 }
 
-/// How often sessions without work are looked for.
+/// Interval of checks for sessions without work.
 const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Before something is tried again at a server.
+/// Pause before another attempt at a server.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Before a message is tried again whose job cannot be read.
+/// Pause before another attempt at a message whose job cannot be read.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// With less, a worker would do nothing but say that its work goes on.
+/// Least waiting time. With less, a worker would only send progress messages.
 const ACK_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// In the place of a job, where a message cannot be read.
+/// Placeholder for the job of an unreadable message.
 const UNREADABLE: &str = "unreadable";

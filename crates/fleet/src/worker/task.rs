@@ -1,4 +1,4 @@
-//! Work that a worker has claimed, and what becomes of it.
+//! Work that a worker has claimed, and its outcome.
 
 use std::ffi::OsString;
 
@@ -14,14 +14,14 @@ use crate::{
 pub(super) struct Task<'a> {
     pub(super) taken: &'a Taken,
     pub(super) message: Message,
-    /// What `longhaul copy` has on its command line.
+    /// Command line of `longhaul copy`.
     pub(super) words: Vec<OsString>,
     pub(super) held: Held,
-    /// Why it is to be broken off, once it is.
+    /// Reason of an interruption, once there is one.
     pub(super) stopped: watch::Receiver<Option<Stop>>,
 }
 
-/// Why work is broken off.
+/// Reason of an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The worker ends.
@@ -32,13 +32,13 @@ pub(super) enum Stop {
     Cancelled,
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 pub(super) enum Became {
-    /// The files are there.
+    /// The files have been moved.
     Moved(Counts),
     /// The source is listed, and its batches wait.
     Listed(Listed),
-    /// Something failed: why.
+    /// The attempt has failed, with the reason.
     Failed(String),
     /// The worker ends.
     Interrupted,
@@ -48,24 +48,24 @@ pub(super) enum Became {
     Cancelled,
 }
 
-/// What a listing has found.
+/// Result of a listing.
 pub(super) struct Listed {
     pub(super) listing: u32,
     pub(super) batches: u32,
     pub(super) found: Counts,
-    /// What could not be listed.
+    /// Error for the parts that could not be listed.
     pub(super) failure: Option<String>,
 }
 
 impl Task<'_> {
-    /// Why the work is to be broken off, if it is.
+    /// Returns the reason of an interruption, if there is one.
     pub(super) fn why(&self) -> Option<Stop> {
         *self.stopped.borrow()
     }
 
-    /// Returns when the work is to be broken off.
+    /// Waits for an interruption of the work.
     pub(super) async fn stopped(&self) {
-        // Whoever could say so is gone with the work.
+        // The sender may be dropped with the work.
         let _ = self.stopped.clone().wait_for(Option::is_some).await;
     }
 }
