@@ -1,9 +1,9 @@
-//! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a server.
+//! A QUIC library with its defaults, as a peer of evaluations: one stream moves bytes to or from a
+//! server.
 //!
-//! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate, and `quic get|put ADDRESS:PORT BYTES CERTIFICATE`
-//! trusts it and ends when the receiver has all.
-//! The receiver prints how many bytes it has, now and then, and who asked prints the seconds from its request to
-//! the end.
+//! `quic serve ADDRESS:PORT CERTIFICATE` writes its certificate. `quic get|put ADDRESS:PORT BYTES
+//! CERTIFICATE` trusts it, and ends when the receiver has all bytes. The receiver prints its number
+//! of bytes from time to time. The client prints the seconds from its request to the end.
 #![allow(clippy::disallowed_methods, reason = "a program over real sockets")]
 
 use std::{

@@ -1,9 +1,9 @@
-//! A bulk transfer over TCP with an acknowledgement from end to end: a source sends a number of
-//! bytes, and a sink counts the bytes and echoes the last eight.
+//! A bulk transfer over TCP with an acknowledgement from end to end. A source sends a number of
+//! bytes. A sink counts the bytes and echoes the last eight.
 //!
 //! The last bytes differ from connection to connection, so an echo proves that this very transfer
-//! arrived. The path between source and sink, the kernel alone or a pair of gateways, is the
-//! caller's business.
+//! arrived. The caller provides the path between source and sink: the kernel alone or a pair of
+//! gateways.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -38,8 +38,8 @@ pub struct Bulk {
     /// A sink, or a gateway in front of a sink.
     pub to: SocketAddr,
     pub size: ByteCount,
-    /// Longest time from connecting to the echo. A transfer that takes longer is cut off;
-    /// [`Sink::received`] says how much arrived.
+    /// Longest time from connecting to the echo. A transfer that takes longer is cut off.
+    /// [`Sink::received`] returns the bytes that arrived.
     pub limit: Duration,
     /// Congestion control of this connection, by the kernel's name; `None` keeps the system's
     /// choice.

@@ -19,7 +19,7 @@ pub struct Cell {
 /// An emulated path. Both directions are alike, except for `rate_back_bits_per_s`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
-    /// Name of a profile with a shared radio medium. Rate and round-trip time are then those of
+    /// Name of a profile with a shared radio medium. Rate and round-trip time then apply to
     /// 1500-byte packets on that medium.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<String>,
@@ -51,7 +51,7 @@ pub struct Work {
     pub files: u32,
     /// Concurrent clients, which share the files.
     pub clients: u32,
-    /// Largest number of connections, or of files at a time, that a mover is told to use; `None` for other sides.
+    /// Most connections, or files at a time, of a mover. `None` for other sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
     /// Largest TCP window over the WAN; `None` means a window that fills the path.
@@ -162,8 +162,8 @@ impl Work {
 }
 
 impl Cell {
-    /// Time that a neighbour sends before a trial begins, so that its congestion control has found
-    /// its rate on a path without loss; `None` without a neighbour.
+    /// Time that a neighbour sends before a trial begins. Its congestion control has then found its
+    /// rate on a path without loss. `None` without a neighbour.
     pub fn neighbour_head_start(&self) -> Option<Duration> {
         let rtt = Duration::from_secs_f64(self.path.rtt_ms / 1e3);
         self.work

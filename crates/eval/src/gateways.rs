@@ -44,18 +44,20 @@ pub struct GatewayPlan {
     pub endpoint_b: SocketAddr,
     /// Patterns of the servers that gateway B serves; an empty list means every server.
     pub serves: Vec<String>,
-    /// Further sections of gateway A's configuration, for its doors.
+    /// Further sections of gateway A's configuration, for its listeners.
     pub doors: String,
     /// Addresses or patterns with ports that gateway B may dial.
     pub allow: Vec<String>,
     /// Address of the admin interface of both gateways.
     pub admin: SocketAddr,
-    /// Whether gateway B also knows a mover that is a near gateway by itself, with [`Gateways::mover_key`].
+    /// Whether gateway B has a peer that is a mover with its own near gateway, with
+    /// [`Gateways::mover_key`].
     pub knows_mover: bool,
 }
 
 impl GatewayPlan {
-    /// The configuration files of gateway A and gateway B, given their public keys and that of a mover.
+    /// Returns the configuration files of gateway A and gateway B, with their public keys and a
+    /// mover's.
     fn files(&self, [key_a, key_b]: &[String; 2], mover: Option<&str>) -> [String; 2] {
         let list = |items: &[String]| {
             let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
@@ -137,7 +139,7 @@ impl Gateways {
         &self.public_keys[site as usize]
     }
 
-    /// The key file of the mover that gateway B knows.
+    /// Returns the key file of the mover that is a peer of gateway B.
     pub fn mover_key(&self) -> PathBuf {
         self.key_file(MOVER)
     }
@@ -274,7 +276,7 @@ const READY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Name of the thread that drives a gateway's link.
 const LINK_THREAD: &str = "longhaul-link";
 const NAMES: [&str; 2] = ["site-a", "site-b"];
-/// Name of the mover that gateway B knows.
+/// Name of the mover among gateway B's peers.
 const MOVER: &str = "mover";
 /// An admin address with any free port, for trials that do not query it.
 pub const ADMIN_ANYWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(

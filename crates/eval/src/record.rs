@@ -17,7 +17,7 @@ use super::{
     side::Side,
 };
 
-/// What one side did in one cell, once.
+/// Record of one trial of one side in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Version of the program's JSON; 0 in records from before they had one.
@@ -31,7 +31,7 @@ pub struct Record {
     pub side: Side,
     /// Counts the trials of this side in this cell from 0.
     pub repetition: u32,
-    /// Of the path's impairments.
+    /// Seed of the path's impairments.
     pub seed: u64,
     /// How it ended.
     pub outcome: Outcome,
@@ -39,16 +39,16 @@ pub struct Record {
     pub bytes: u64,
     /// From the command until the final reply, or until it was cut off.
     pub seconds: f64,
-    /// What a perfect sender needs for all bytes.
+    /// Time of a perfect sender for all bytes.
     pub ideal_seconds: f64,
     /// Processor time by process, seconds.
     pub cpu_seconds: BTreeMap<String, f64>,
     /// IP bytes that were sent from A to B and from B to A.
     pub wire_bytes: [u64; 2],
-    /// What users waited for, of jobs that are not about bytes.
+    /// Waits of users, for jobs that are not about bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Answers>,
-    /// What a neighbour received meanwhile, bits per second.
+    /// Rate that a neighbour received in this time, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bits_per_s: Option<f64>,
     /// Whether the machine could not keep up with the emulation.
@@ -61,14 +61,14 @@ pub struct Record {
     pub begun_unix_s: u64,
 }
 
-/// What users of a server met: their waits, and how much of what they wanted they got.
+/// Experience of a server's users: their waits, and the completeness of their results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Seconds of each wait that ended well, by what was waited for.
+    /// Seconds of each successful wait, by its kind.
     pub seconds: BTreeMap<String, Vec<f64>>,
-    /// By what was wanted: how many were complete, and how many there should have been.
+    /// Numbers of complete results and of all results, by their kind.
     pub complete: BTreeMap<String, [u64; 2]>,
-    /// What failed, by kind.
+    /// Numbers of failures, by kind.
     pub failures: BTreeMap<String, u64>,
 }
 
@@ -78,7 +78,7 @@ pub struct Answers {
 pub enum Outcome {
     /// Every byte arrived, and the hash is that of the source.
     Complete,
-    /// The limit was reached; what has arrived counts.
+    /// The limit was reached. The bytes that arrived count.
     CutOff,
     /// It ended wrongly.
     Failed(String),
@@ -86,7 +86,7 @@ pub enum Outcome {
     NotTried(String),
 }
 
-/// A trial by what it is, and not how it went.
+/// Identity of a trial, without its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TrialKey(String);
 
@@ -97,14 +97,14 @@ pub struct Records {
     file: File,
 }
 
-/// What is wrong with a file of records.
+/// Error of a file of records.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// It cannot be read or written.
     #[error("{path}")]
     Io {
         path: String,
-        /// What the file system said.
+        /// Error of the file system.
         source: io::Error,
     },
     /// A line is no record.
@@ -113,7 +113,7 @@ pub enum RecordsError {
         path: String,
         /// Counts from 1.
         line: usize,
-        /// What a record has instead.
+        /// Error of the parser.
         source: serde_json::Error,
     },
 }
@@ -143,8 +143,10 @@ impl Record {
         }
     }
 
-    /// The ideal's time by this one's; a trial that was cut off counts by the rate that it reached. `None`
-    /// where nothing was tried or it is not about bytes, zero where it failed.
+    /// Returns the ideal time divided by the measured time. A trial that was cut off counts by its
+    /// rate. Zero for a failed trial.
+    ///
+    /// `None` if the trial was not tried, or is not about bytes.
     pub fn efficiency(&self) -> Option<f64> {
         if self.cell.work.job != Job::Files {
             return None;
@@ -181,7 +183,7 @@ impl Answers {
 }
 
 impl TrialKey {
-    /// Of the trial of `side` in `cell`.
+    /// Returns the identity of the trial of `side` in `cell`.
     pub fn new(cell: &Cell, side: Side, repetition: u32) -> Self {
         let cell = serde_json::to_string(cell).expect("plain data");
         Self(format!("{cell} {side:?} {repetition}"))
@@ -189,11 +191,12 @@ impl TrialKey {
 }
 
 impl Records {
-    /// Opens a file to add to, which may not exist yet, and reads what it has. What an interrupted run
-    /// left of its last line is cut away: it was no record.
+    /// Opens a file for further records, and reads the existing ones. The file may not exist yet.
+    ///
+    /// An incomplete last line of an interrupted run is cut away.
     ///
     /// # Errors
-    /// [`RecordsError`]; the file is then as it was.
+    /// [`RecordsError`]. The file is then unchanged.
     pub fn open(path: &Path) -> Result<(Self, Vec<Record>), RecordsError> {
         let io = |source| RecordsError::Io {
             path: path.display().to_string(),
@@ -251,7 +254,8 @@ pub fn read(path: &Path) -> Result<Vec<Record>, RecordsError> {
     parse(&text, path)
 }
 
-/// A trial that was repeated, since it could not be tried or was cut off early, counts as it ended last.
+/// Parses records. A repeated trial, which could not be tried or was cut off early, counts by its
+/// last outcome.
 fn parse(text: &[u8], path: &Path) -> Result<Vec<Record>, RecordsError> {
     let lines = text.split(|byte| *byte == b'\n').enumerate();
     let records: Vec<Record> = lines

@@ -35,7 +35,7 @@ pub struct Setting {
     pub version: String,
     /// Version of the records' format.
     pub schema: u32,
-    /// Whether to tell on standard error how far the run is.
+    /// Whether to print the progress of the run on standard error.
     pub shows_progress: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The FTP server at site B: the embedded one, or vsftpd for cells that need fixed buffers, a full command set, or a
-//! server that movers meet elsewhere.
+//! The FTP server at site B: the embedded one, or vsftpd. Some cells need vsftpd for fixed buffers
+//! or a full command set, or as a common server for movers.
 
 use std::{
     fs,
@@ -40,8 +40,8 @@ pub(super) fn missing(work: &Work) -> Option<String> {
     needed.then(|| "vsftpd is not installed".to_owned())
 }
 
-/// The embedded server has no fixed buffers, and lacks commands of the session script. Movers meet a server that is
-/// in use elsewhere.
+/// Whether a cell needs vsftpd. The embedded server has no fixed buffers, and lacks commands of the
+/// session script. Movers are measured with a widely used server.
 fn needs_vsftpd(work: &Work) -> bool {
     work.job == Job::Sessions || work.server.is_some() || work.threads.is_some()
 }
@@ -54,7 +54,7 @@ impl Server {
         address: SocketAddr,
         work: &Work,
     ) -> anyhow::Result<Self> {
-        // Without vsftpd the cell's records say that it was not tried.
+        // Without vsftpd the cell's records are marked as not tried.
         let mut server = if needs_vsftpd(work) && missing(work).is_none() {
             Self::vsftpd(wan, folder, address, work.server)?
         } else {

@@ -34,11 +34,11 @@ pub enum Side {
     Lftp,
     /// `rclone copy`.
     Rclone,
-    /// `aria2c`, which is told the names of the files.
+    /// `aria2c`, with the names of the files as arguments.
     Aria2,
     /// `wget`, which has one connection.
     Wget,
-    /// `curl`, which is told the names of the files.
+    /// `curl`, with the names of the files as arguments.
     Curl,
 }
 
@@ -126,7 +126,8 @@ impl Side {
     }
 }
 
-/// Payload of a TFTP block: 1500 less the headers of TFTP (4), UDP (8) and IP (60 at most), as in RFC 2348.
+/// Payload of a TFTP block: 1500 less the headers of TFTP (4), UDP (8) and IP (60 at most), as in
+/// RFC 2348.
 pub(crate) const TFTP_BLOCK_BYTES: u64 = 1428;
 /// Blocks in flight of a TFTP transfer (RFC 7440).
 pub(crate) const TFTP_WINDOW_BLOCKS: u64 = 64;

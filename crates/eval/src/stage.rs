@@ -1,5 +1,5 @@
-//! The set-up for the trials of a cell: two sites with the cell's path between them, files in
-//! memory, an FTP server at site B, and a pair of gateways.
+//! The set-up for the trials of a cell. It has two sites with the cell's path between them, files
+//! in memory, an FTP server at site B, and a pair of gateways.
 
 use std::{
     collections::BTreeMap,
@@ -39,13 +39,13 @@ pub(crate) struct Stage {
     program: PathBuf,
     /// The FTP server at site B.
     pub(crate) server_address: SocketAddr,
-    /// The near gateway's door to the FTP server, at site A.
+    /// Address of the near gateway's listener for the FTP server, at site A.
     pub(crate) front_door: SocketAddr,
     /// The probe's peer at site B.
     pub(crate) peer_address: SocketAddr,
-    /// The near gateway's door to the peer, at site A.
+    /// Address of the near gateway's listener for the peer, at site A.
     pub(crate) peer_door: SocketAddr,
-    /// The near gateway's door at which movers name the server, in cells for movers.
+    /// Address of the near gateway's listener at which movers name the server, in cells for movers.
     pub(crate) mover_door: SocketAddr,
 }
 
@@ -151,7 +151,8 @@ impl Stage {
         Ok(self.content.write(&warm_up, warm_up_size(cell))?)
     }
 
-    /// Makes the folder that movers fetch. All files have the same content, so they are links to the first one.
+    /// Makes the folder that movers fetch. All files have the same content, as links to the first
+    /// one.
     fn prepare_folder(&self, cell: &Cell, size: ByteCount) -> anyhow::Result<()> {
         let folder = self.server_file(MOVER_FOLDER);
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -217,7 +218,8 @@ impl Stage {
         Ok(self.wan.command(site, &self.program)?)
     }
 
-    /// The far gateway as a mover names it that is the near gateway itself, and the mover's key file.
+    /// Returns the far gateway in the form for a mover with its own near gateway, and the mover's
+    /// key file.
     pub(crate) fn far_gateway(&self) -> (String, PathBuf) {
         let key = self.gateways.public_key(Site::B);
         let endpoint = SocketAddr::from((self.address(Site::B), LINK_PORT));

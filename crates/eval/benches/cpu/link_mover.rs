@@ -45,7 +45,7 @@ pub fn receive(job: &Job) -> anyhow::Result<()> {
         let meter = Meter::start()?;
         while incoming.recv.read().await?.is_some() {}
         meter.end(job.size.bytes())?;
-        // The sender waits to hear that everything was read.
+        // The sender waits for the acknowledgement that all bytes were read.
         incoming.send.finish();
         link.shutdown(Duration::from_secs(2)).await;
         Ok(())
@@ -79,5 +79,5 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(builder.enable_all().build()?)
 }
 
-/// What a gateway reads from a socket at a time.
+/// Bytes that a gateway reads from a socket at a time.
 static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];

@@ -1,11 +1,13 @@
 //! Processor time of the link for a GB, beside bare UDP and a QUIC library over the same wire.
 //!
-//! Two processes, each in a namespace of its own, move 1 GB: once over a veth at 1 Gbit/s, where only the kernel
-//! is between the two, and once over an emulated path of 200 ms and 0.1 % loss at 900 Mbit/s. The three programs
-//! take turns, five times. The bench measures the user and system time of each process from the moment when
-//! data can flow until the end of the data; neither handshakes nor the data that warms the emulated path up are
-//! counted. `--help` lists the options. The exit code is 1 if the link takes more than half of the time that
-//! QUIC takes on either side.
+//! Two processes, each in its own namespace, move 1 GB over two paths. One path is a veth at 1
+//! Gbit/s, with only the kernel between the processes. The other is an emulated path of 200 ms and
+//! 0.1 % loss at 900 Mbit/s. The three programs take turns, five times.
+//!
+//! The bench measures the user and system time of each process from the start of data flow until
+//! the end of the data. Neither handshakes nor the data that warms up the emulated path count.
+//! `--help` lists the options. The exit code is 1 if the link takes more than half of QUIC's time
+//! on either side.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -81,7 +83,7 @@ pub enum Mover {
     Quic,
 }
 
-/// What a mover has to do.
+/// Task of a mover.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     pub size: ByteCount,
@@ -89,19 +91,19 @@ pub struct Job {
     pub rate: BitRate,
     /// Round-trip time of the path.
     pub rtt: Duration,
-    /// What goes first and does not count.
+    /// Uncounted bytes at the start.
     pub warm_up: ByteCount,
-    /// Of the sender and the receiver.
+    /// Addresses of the sender and the receiver.
     pub addresses: [SocketAddr; 2],
 }
 
-/// What joins the two sites.
+/// Connection between the two sites.
 enum Place {
     Wire(Cable),
     Wan(Box<Wan>),
 }
 
-/// What a process has done since data could flow.
+/// Usage of a process since the start of data flow.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     user_s: f64,
@@ -135,7 +137,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether what is required was reached.
+/// Runs the bench. Returns whether the requirements are met.
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
     let machine = machine::describe();
@@ -169,8 +171,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(is_reached)
 }
 
-/// Lets all have their turns over one path, and appends the table. Returns whether the link keeps what
-/// is required.
+/// Runs all movers in turn over one path, and appends the table. Returns whether the link meets the
+/// requirements.
 fn compare(place: &Place, job: &Job, options: &Options, text: &mut String) -> anyhow::Result<bool> {
     let (moment, own) = (Moment::now()?, ProcessTime::own()?);
     let mut ours = Duration::ZERO;
@@ -241,7 +243,7 @@ impl Place {
     fn job(&self, size: ByteCount) -> Job {
         let (addresses, rate, rtt) = match self {
             Self::Wire(_) => (Cable::ADDRESSES, BitRate::gbit(1), Duration::ZERO),
-            // Below the line's rate: there is no congestion to be found by those who pace themselves.
+            // The rate is below the line's, so paced senders meet no congestion.
             Self::Wan(wan) => {
                 let addresses = wan.config().sites.each_ref().map(|site| site.ipv4);
                 (addresses, BitRate::mbit(900), WAN_RTT)
@@ -337,7 +339,7 @@ fn measure(place: &Place, mover: Mover, job: &Job) -> anyhow::Result<[Used; 2]> 
     let program = std::env::current_exe()?;
     let start = |site: Site| start(place.command(site, &program)?, mover, site, job);
     let mut receiver = start(Site::B)?;
-    // The receiver says when it listens.
+    // The receiver reports when it listens.
     let mut said = BufReader::new(receiver.stdout.take().context("its output is a pipe")?);
     let mut line = String::new();
     said.read_line(&mut line)?;
@@ -375,7 +377,7 @@ fn profile(place: &Place, job: &Job, folder: &Path) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
     let start = |site: Site| {
         let mut command = place.command(site, "perf")?;
-        // By the clock: not every virtual machine has the counters of a processor.
+        // Profiling by the clock, since some virtual machines lack the processor's counters.
         command
             .args(["record", "-q", "-F", "2500", "-e", "cpu-clock", "-g", "-o"])
             .arg(&recordings[site as usize])
@@ -415,7 +417,7 @@ fn profile(place: &Place, job: &Job, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a process of [`measure`] does.
+/// Runs a process of [`measure`].
 fn child(arguments: &[String]) -> anyhow::Result<()> {
     let [mover, side, size, rate, rtt_ms, warm_up, ours, theirs, ..] = arguments else {
         bail!("{CHILD} MOVER SIDE BYTES BITS_PER_S RTT_MS WARM_UP_BYTES SENDER RECEIVER");
@@ -438,7 +440,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// A receiver tells that a sender may come.
+/// Reports that a sender may connect to this receiver.
 pub fn say_listening() {
     println!("{LISTENING}");
 }
@@ -452,7 +454,7 @@ impl Meter {
         })
     }
 
-    /// Tells what was used, for `bytes` of data.
+    /// Reports the usage for `bytes` of data.
     pub fn end(&self, bytes: u64) -> anyhow::Result<()> {
         let elapsed_s = self.began.elapsed().as_secs_f64();
         let after = getrusage(UsageWho::RUSAGE_SELF)?;
@@ -522,7 +524,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 const PORT: u16 = 4810;
-/// What a UDP datagram carries in a packet of the wire's MTU, over IPv4.
+/// Bytes of a UDP datagram in a packet of the wire's MTU, over IPv4.
 pub const DATAGRAM_BYTES: usize = MTU as usize - 28;
 const MTU: u32 = 1500;
 /// Seconds per GB and side that the link aims at where there is segmentation offload.

@@ -1,5 +1,5 @@
-//! A QUIC library on four streams of one connection: the cipher, the size of packets and
-//! the socket's buffers are the link's, windows are as large as the path could want.
+//! A QUIC library on four streams of one connection. It has the link's cipher, packet size and
+//! socket buffers. Its windows are as large as the path could need.
 
 use std::{
     any::Any,
@@ -125,7 +125,7 @@ fn endpoint(
     config: Option<quinn::ServerConfig>,
 ) -> anyhow::Result<Endpoint> {
     let socket = UdpSocket::bind(job.addresses[side])?;
-    // As ordinary users they have what the system grants.
+    // Ordinary users are limited to the system's maximum.
     let _ = setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES);
     let _ = setsockopt(&socket, sockopt::SndBufForce, &BUFFER_BYTES);
     let runtime = Arc::new(TokioRuntime);
@@ -147,7 +147,8 @@ fn transport(job: &Job) -> Arc<TransportConfig> {
         .receive_window(VarInt::from_u32(STREAMS as u32 * WINDOW_BYTES))
         .send_window(STREAMS as u64 * u64::from(WINDOW_BYTES));
     if job.rtt > Duration::ZERO {
-        // Random loss would slow its own controllers, and what a slow transfer costs is another thing.
+        // Random loss would slow the library's own controllers, and the cost of a slow transfer is
+        // another question.
         transport.congestion_controller_factory(Arc::new(FixedWindow {
             window_bytes: job.rate.bytes_in(job.rtt).bytes(),
         }));
@@ -155,8 +156,8 @@ fn transport(job: &Job) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-/// A congestion controller that loss does not move: the window is what the path holds at the rate
-/// wanted, and the library paces it.
+/// A congestion controller that ignores loss. Its window is the bandwidth-delay product at the
+/// wanted rate, and the library paces it.
 #[derive(Debug, Clone)]
 struct FixedWindow {
     window_bytes: u64,
@@ -190,7 +191,7 @@ impl Controller for FixedWindow {
     }
 }
 
-/// The cipher that the link takes where the processor knows AES.
+/// Returns the link's cipher for a processor with AES.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![rustls_aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],

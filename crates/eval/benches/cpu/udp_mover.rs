@@ -1,5 +1,5 @@
-//! Bare UDP, with the batches and the pacing of the link's driver, and nothing else: what the kernel
-//! takes.
+//! Bare UDP with the batches and the pacing of the link's driver, and nothing else: the cost of the
+//! kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -52,7 +52,7 @@ pub fn receive(job: &Job) -> anyhow::Result<()> {
     let mut meter = None;
     let mut bytes = 0;
     let mut last = Instant::now();
-    // What the kernel dropped will not come.
+    // Datagrams that the kernel dropped will not arrive.
     while bytes < job.size.bytes() && (bytes == 0 || last.elapsed() < SILENCE) {
         let mut slices: Vec<_> = buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
         let room = slices.len();

@@ -1,11 +1,13 @@
-//! How the link shares a bottleneck: required and reached, and a page of plots.
+//! Sharing of a bottleneck by the link: required and reached figures, and a page of plots.
 //!
-//! In virtual time, the default, the shipped core with its encryption shares a `wansim` path with the models of
-//! TCP in `rivals`, and with itself. With `--kernel` the shipped link with its driver shares emulated paths
-//! with the kernel's TCP. Both have the same figures, the same table and the same page.
+//! The default is virtual time. The shipped core with its encryption shares a `wansim` path with
+//! the models of TCP in `rivals`, and with itself. With `--kernel` the shipped link with its driver
+//! shares emulated paths with the kernel's TCP. Both have the same figures, the same table and the
+//! same page.
 //!
-//! All rates count bytes on the wire that arrive. "Fair" is the line's rate divided by the number of flows.
-//! `--help` lists the options. The exit code is 0 whatever is reached: the table is the result.
+//! All rates count bytes on the wire that arrive. "Fair" is the line's rate divided by the number
+//! of flows. `--help` lists the options. The exit code is 0 for all figures, since the table is the
+//! result.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"

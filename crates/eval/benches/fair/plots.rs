@@ -5,7 +5,7 @@ use std::{ops::Range, time::Duration};
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 use link::sim::Record;
 
-/// What the controller of a link takes the path for, as far as a plot can show it.
+/// A link controller's view of the path, as far as a plot can show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Alone,
@@ -60,7 +60,8 @@ fn rates(record: &Record, line_bits_per_s: f64, spans: &[Range<Duration>]) -> Pl
     }
 }
 
-/// The delay of the queue, and above it a band of points that shows what the first link takes the path for.
+/// Plots the delay of the queue, and above it a band of points with the first link's view of the
+/// path.
 fn queue(record: &Record, spans: &[Range<Duration>]) -> Plot {
     let delay = |span: &Range<Duration>| {
         let delay_ms = record.queue_mean(span).as_secs_f64() * 1e3;
@@ -107,7 +108,7 @@ impl Mood {
     }
 }
 
-/// Whether a flow is a link's: only a link's controller tells what it allows.
+/// Whether a flow is a link's. Only a link's controller reports its limit.
 fn is_link(record: &Record, flow: usize) -> bool {
     let mut samples = record.samples(flow).iter();
     samples.any(|sample| sample.allowed_bytes_per_s > 0.0)

@@ -15,7 +15,7 @@ use link::sim::{Line, Record};
 
 use crate::plots;
 
-/// What came of one run of a row.
+/// Outcome of one run of a row.
 #[derive(Debug)]
 pub struct Outcome {
     pub figures: Vec<Figure>,
@@ -28,7 +28,7 @@ pub struct Outcome {
 /// A table that is printed row by row, and a page that grows with it.
 pub struct Report {
     page: Page,
-    /// The rows of the group that is under way.
+    /// Panels of the present group.
     panels: Vec<Panel>,
     is_traced: bool,
     reached: usize,
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Prints the head of the table. The note says on the page what was run.
+    /// Prints the head of the table. The note describes the runs on the page.
     pub fn open(note: &str, is_traced: bool) -> Self {
         println!(
             "{:<46} {:<36} {:>8} {:>8} {:>8}",
@@ -114,8 +114,8 @@ impl Report {
         });
     }
 
-    /// Writes the page to `out`, or under `name` to the folder in which cargo builds, and prints where it is and
-    /// what was reached.
+    /// Writes the page to `out`, or under `name` to cargo's target folder. Prints its path and the
+    /// result.
     pub fn finish(mut self, out: Option<&Path>, name: &str) -> anyhow::Result<()> {
         self.end_group();
         let out = out.map_or_else(|| target_folder().join(name), Path::to_owned);
@@ -133,7 +133,8 @@ impl Report {
     }
 }
 
-/// The folder in which cargo builds; the system's folder for temporary files if this program is elsewhere.
+/// Returns cargo's target folder, or the system's folder for temporary files if this program is not
+/// in one.
 fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let found = program

@@ -1,4 +1,4 @@
-//! What a record says of shares: the rates of all flows, and how long it takes until they are even.
+//! Shares from a record: the rates of all flows, and the time until they are even.
 
 use std::{ops::Range, time::Duration};
 
@@ -17,8 +17,8 @@ pub fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Seconds until the first flow stays between half of its fair share and one and a half: in the mean of each
-/// five seconds of twenty. Infinite if it never does.
+/// Returns the seconds until the first flow stays between half of its fair share and one and a
+/// half. Means of five seconds must do so for twenty seconds. Infinite if they never do.
 pub fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
     let is_fair = |at: Duration| {
         let share = record.rate(0, &(at..at + 5 * S)) / fair;
@@ -29,8 +29,8 @@ pub fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
     })
 }
 
-/// Seconds from `from` until Jain's index stays at 0.95 or more: in each two seconds of ten. Infinite if it
-/// never does.
+/// Returns the seconds from `from` until Jain's index stays at 0.95 or more. Means of two seconds
+/// must do so for ten seconds. Infinite if they never do.
 pub fn seconds_to_converge(record: &Record, from: Duration, end: Duration) -> f64 {
     let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
     first(from, end, 10 * S, |at| {
@@ -38,8 +38,8 @@ pub fn seconds_to_converge(record: &Record, from: Duration, end: Duration) -> f6
     })
 }
 
-/// Seconds from `from` to the first time at which `holds`, which looks at the time `ahead`. Tries a time every
-/// half second.
+/// Returns the seconds from `from` to the first time at which `holds`. It looks at the time
+/// `ahead`, and is called for every half second.
 fn first(from: Duration, end: Duration, ahead: Duration, holds: impl Fn(Duration) -> bool) -> f64 {
     (0..)
         .map(|step| from + S / 2 * step)

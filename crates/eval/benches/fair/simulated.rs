@@ -1,7 +1,8 @@
 //! The bench in virtual time: cores of the link beside models of TCP, and beside each other.
 //!
-//! The line has 100 Mbit/s, and a run of 120 s is judged after its first 30 s, where a row says nothing else. A
-//! row is reached when every seed keeps the bound. What CUBIC keeps is judged by the mean of the seeds.
+//! The line has 100 Mbit/s. A run of 120 s is judged after its first 30 s, unless a row states
+//! otherwise. A row passes if every seed is within the bound. The share that CUBIC keeps is judged
+//! by the mean of the seeds.
 
 use std::{
     ops::Range,
@@ -64,7 +65,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     report.finish(options.out.as_deref(), "fair.html")
 }
 
-/// All rows. To judge another policy, change the line below.
+/// Returns all rows. A change of the line below judges another policy.
 fn groups() -> Vec<Group> {
     let policy = Policy::Fair;
     vec![
@@ -140,8 +141,8 @@ fn outcome(line: &Line, crowd: &Crowd, figures: Vec<Figure>) -> Outcome {
     }
 }
 
-/// The first flow is a link. What CUBIC keeps is its mean rate divided by its mean rate beside one more CUBIC
-/// flow in the link's place.
+/// Returns cells in which the first flow is a link. CUBIC keeps its mean rate, divided by its mean
+/// rate with one more CUBIC flow in the link's place.
 fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -176,8 +177,8 @@ fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// What CUBIC can have is the lesser of two rates: its part of what the path does not lose, and the rate that the
-/// loss leaves to it when it is alone.
+/// Returns cells on lossy paths. CUBIC can have the lesser of two rates: its share of the path's
+/// goodput, and its rate alone under this loss.
 fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for rtt_ms in [40, 100] {
@@ -210,8 +211,10 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// What the others keep is their mean rate divided by their mean rate with one CUBIC flow in the link's place.
-/// That no flow starves is required only beside Reno: beside BBR with a short queue CUBIC starves, too.
+/// Returns cells with other laws. The others keep their mean rate, divided by their mean rate with
+/// one CUBIC flow in the link's place.
+///
+/// Only beside Reno no flow may starve: beside BBR with a short queue CUBIC starves, too.
 fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
     let kinds = [("Reno", FlowKind::reno()), ("BBR", FlowKind::bbr())];
     let mut rows = Vec::new();
@@ -316,8 +319,8 @@ fn rates_late(crowd: &Crowd, span_s: Range<u32>) -> Vec<f64> {
     )
 }
 
-/// Beside BBR a late-comer under CUBIC gets little itself, so the link is compared with that. So is what the others
-/// keep.
+/// Returns cells in which the link starts late. A late CUBIC flow beside BBR gets little itself, so
+/// both shares are compared with such a flow.
 fn late(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     let others = [
@@ -371,7 +374,7 @@ fn late(policy: Policy) -> Vec<Cell<Outcome>> {
     rows
 }
 
-/// What a CUBIC flow gets that comes late to us.
+/// Returns cells in which a CUBIC flow starts late beside the link.
 fn early(policy: Policy) -> Vec<Cell<Outcome>> {
     late_paths()
         .map(|line| {

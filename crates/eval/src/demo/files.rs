@@ -43,7 +43,7 @@ impl Files {
         &self.folder
     }
 
-    /// What the demonstration moves.
+    /// Returns the content of the demonstration's transfers.
     pub(super) fn content(&self) -> &Content {
         &self.content
     }

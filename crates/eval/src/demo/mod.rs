@@ -31,7 +31,7 @@ use emulator::{
     privilege::{self, Privilege},
 };
 
-/// What the demonstration moves, and for how long at most.
+/// Size and time limit of the demonstration's transfers.
 #[derive(Debug, Clone)]
 pub struct DemoConfig {
     /// The `longhaul` program, which the gateways are started from.
@@ -44,7 +44,7 @@ pub struct DemoConfig {
     pub plain_limit: Duration,
     /// Whether to show how far each transfer is.
     pub shows_progress: bool,
-    /// Is told in sentences what happens meanwhile.
+    /// Function that receives the events in sentences.
     pub tell: fn(&str),
 }
 
@@ -168,7 +168,7 @@ fn plain(
                 continue;
             }
         };
-        // What the client handed to its kernel is not what arrived.
+        // Bytes in the client's kernel have not necessarily arrived.
         let bytes = match direction {
             Direction::Up if !outcome.is_complete => files.uploaded_bytes()?,
             _ => outcome.bytes,

@@ -14,7 +14,8 @@ use std::{
 use anyhow::Context;
 use wansim::{Packet, Path, profile::Profile};
 
-/// Two paths between a gateway that sends to [`Relay::address`] and one that listens elsewhere.
+/// Two paths between a gateway that sends to [`Relay::address`] and a gateway that listens at
+/// another address.
 #[derive(Debug)]
 pub(super) struct Relay {
     address: SocketAddr,
@@ -84,7 +85,8 @@ fn relay(
     target: SocketAddr,
     stop: &AtomicBool,
 ) {
-    // Where each socket sends: the near one to whoever spoke last, the far one to the target.
+    // Destination of each socket: the near one sends to the last sender, and the far one to the
+    // target.
     let mut peers = [None, Some(target)];
     let mut buffer = [0; DATAGRAM_MAX];
     while !stop.load(Ordering::Relaxed) {

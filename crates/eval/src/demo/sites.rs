@@ -32,13 +32,13 @@ enum Place {
     Loopback { relay: Relay, gateway_b: SocketAddr },
 }
 
-/// What came of asking for a congestion control.
+/// Result of a request for a congestion control.
 pub(super) enum CongestionControl {
     Set,
     Missing { available: String },
 }
 
-/// Several times what the path holds.
+/// Several times the bandwidth-delay product of the path.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(64);
 
 impl Sites {
@@ -51,7 +51,7 @@ impl Sites {
             site.name = format!("demo-{}-{}", std::process::id(), site.name);
         }
         let wan = Wan::up(config)?;
-        // Where it may not be set, the kernel's defaults do as well; the table shows what they reach.
+        // Without permission the kernel's defaults are sufficient; the table shows the result.
         let _ = wan.prepare_tcp(TCP_BUFFER);
         Ok(Self {
             place: Place::Namespaces(Box::new(wan)),
@@ -157,7 +157,7 @@ impl Sites {
         }
     }
 
-    /// An address for the front door at site A.
+    /// Returns an address for the listener at site A.
     pub(super) fn front_door(&self) -> anyhow::Result<SocketAddr> {
         match &self.place {
             Place::Namespaces(wan) => Ok(SocketAddr::from((wan.address(Site::A), 2121))),

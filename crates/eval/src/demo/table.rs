@@ -87,14 +87,14 @@ impl Serialize for Row {
     }
 }
 
-/// What the demonstration has shown.
+/// Results of the demonstration.
 #[derive(Debug, Clone, Serialize)]
 pub struct Demonstration {
     size_bytes: ByteCount,
-    /// What a perfect sender needs for a file.
+    /// Time of a perfect sender for a file.
     ideal_s: f64,
     transfers: Vec<Row>,
-    /// Says so if the machine could not keep up with the emulation.
+    /// Message if the machine could not keep up with the emulation.
     saturation: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl Demonstration {
         }
     }
 
-    /// The table, and what one may do next.
+    /// Formats the table, and suggestions for next steps.
     pub fn text(&self) -> String {
         let size = self.size_bytes;
         let mut text = format!(

@@ -172,7 +172,7 @@ fn cut_off(connections: &[&TcpStream]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures a transfer and knows its time limit.
+/// Measurement of a transfer, with its time limit.
 #[derive(Debug, Clone, Copy)]
 struct Stopwatch {
     began: Instant,

@@ -1,4 +1,4 @@
-//! What has arrived at the receiver: how much is stored, and whether it is what was sent.
+//! Stored bytes at the receiver: their number, and a comparison with the sent ones.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -10,7 +10,7 @@ pub(super) fn stored_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.blocks() * 512)
 }
 
-/// Stored bytes of all files below a folder, whatever their names: a mover may have names of its own for parts.
+/// Returns the stored bytes of all files below a folder. A mover may give its own names to parts.
 pub(super) fn stored_below(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| match entry.file_type() {

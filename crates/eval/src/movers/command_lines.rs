@@ -1,13 +1,13 @@
-//! The command lines of movers: what each program is told so that it fetches the files of a cell from an FTP server with
-//! a number of threads.
+//! Command lines of movers. Each program fetches the files of a cell from an FTP server with a
+//! number of threads.
 //!
-//! What a program does not need to be told is left as it comes.
+//! Other options keep the program's defaults.
 
 use std::{net::SocketAddr, path::Path};
 
 use crate::side::Side;
 
-/// What is to be fetched, and where to.
+/// Files to fetch, and their destination.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order<'a> {
     /// The FTP server.
@@ -18,7 +18,8 @@ pub(super) struct Order<'a> {
     pub(super) names: &'a [String],
     /// An empty folder of this machine.
     pub(super) into: &'a Path,
-    /// Most files at a time. A single file comes by so many connections, where the program can do that.
+    /// Most files at a time. For a single file, the number of connections where the program
+    /// supports that.
     pub(super) threads: u32,
 }
 
@@ -51,7 +52,7 @@ impl Order<'_> {
         let mut arguments = texts(["copy", "--transfers"]);
         arguments.push(self.threads.to_string());
         arguments.extend_from_slice(way);
-        // What is in the directory goes into the destination, and so does a file.
+        // The content of the directory goes into the destination, and so does a file.
         arguments.push(match self.single() {
             Some(name) => self.url(name),
             None => format!("ftp://{}/{}/", self.server, self.folder),
@@ -66,7 +67,7 @@ impl Order<'_> {
             Some(name) => format!("pget -n {threads} {folder}/{name} -o {into}/{name}"),
             None => format!("mirror --parallel={threads} {folder} {into}"),
         };
-        // Nothing is allocated ahead: what is stored counts as arrived.
+        // The program allocates no space ahead, since stored bytes count as arrived.
         let script = format!(
             "set pget:save-status never; set file:use-fallocate no; open ftp://{}; {work}",
             self.server
@@ -85,8 +86,9 @@ impl Order<'_> {
         let threads = self.threads.to_string();
         let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
         arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
-        // By several connections rclone 1.60 loses parts of a file: vsftpd says 426 where a part ends before the file, and
-        // the next attempt takes the file with its holes for whole.
+        // With several connections rclone 1.60 loses parts of a file. If a part ends before the
+        // file, vsftpd replies 426, and the next attempt takes the file with its holes for
+        // complete.
         arguments.push("--multi-thread-streams=0".to_owned());
         arguments.push(format!(
             ":ftp,host={host},port={port},user=anonymous,pass={RCLONE_NO_PASSWORD}:{path}"
@@ -107,7 +109,7 @@ impl Order<'_> {
         ]);
         arguments.push(format!("--dir={}", self.into.display()));
         match self.single() {
-            // By default no connection is opened for less than 20 MB.
+            // The default is no further connection for less than 20 MB.
             Some(_) => arguments.extend(texts(["-k", "1M", "-x", &threads, "-s", &threads])),
             // Without the last flag, all URLs are sources of one file.
             None => arguments.extend(texts(["-x", "1", "-s", "1", "-j", &threads, "-Z"])),
@@ -156,7 +158,7 @@ fn texts<const N: usize>(all: [&str; N]) -> Vec<String> {
     all.map(str::to_owned).into()
 }
 
-/// The empty password as rclone wants it, obscured: 16 bytes of an initial value, and nothing behind them.
+/// The empty password in rclone's obscured form: 16 bytes of an initial value, and no ciphertext.
 const RCLONE_NO_PASSWORD: &str = "AAAAAAAAAAAAAAAAAAAAAA";
 
 #[cfg(test)]
@@ -172,7 +174,7 @@ mod tests {
         Side::Curl,
     ];
 
-    /// The command line of a side that fetches so many files by eight threads.
+    /// Returns the command line of a side that fetches `files` files by eight threads.
     fn line(side: Side, files: u32, way: &[&str]) -> String {
         let names: Vec<String> = (0..files).map(|number| format!("{number}.bin")).collect();
         let order = Order {

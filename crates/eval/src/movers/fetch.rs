@@ -1,6 +1,7 @@
-//! Movers that are run as users run them: one program fetches all files of a cell from the server.
+//! Movers in the way of users: one program fetches all files of a cell from the server.
 //!
-//! Time is that of the program, from its start to its end: it connects, logs in, and lists what it has to.
+//! The time covers the program from its start to its end, including connections, log-ins and
+//! listings.
 
 use std::{env, fs, path::PathBuf, time::Duration};
 

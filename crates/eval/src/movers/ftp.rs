@@ -22,7 +22,7 @@ pub(super) fn plain(stage: &Stage, cell: &Cell, limit: Duration) -> anyhow::Resu
     transfer_all(stage, cell, stage.server_address, limit)
 }
 
-/// Runs one uncounted transfer, so that the gateways' link knows the path.
+/// Runs one uncounted transfer, which lets the gateways' link measure the path.
 pub(super) fn warm_up(stage: &Stage, cell: &Cell) -> anyhow::Result<()> {
     let warm_up = Transfer {
         address: stage.front_door,

@@ -41,7 +41,7 @@ impl Moved {
         }
     }
 
-    /// So many bytes had arrived at the limit.
+    /// Creates the outcome of a trial with `bytes` bytes at the limit.
     fn cut_off(bytes: u64, time: Duration) -> Self {
         Self {
             bytes,

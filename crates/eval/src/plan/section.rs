@@ -229,7 +229,8 @@ impl Section {
         Ok(cells)
     }
 
-    /// Movers are told a number of threads, and take the place of the clients. No other side knows threads.
+    /// Checks the sides. Movers have a number of threads, and replace the clients. No other side
+    /// has threads.
     fn check_sides(&self, sides: &[Side]) -> Result<(), &'static str> {
         let movers = sides.iter().filter(|side| side.is_mover()).count();
         if self.threads.is_none() {

@@ -15,7 +15,7 @@ use crate::{
     side::Side,
 };
 
-/// What two files of records say of the same cells.
+/// Comparison of the same cells in two files of records.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
     before: Option<Run>,
@@ -23,7 +23,7 @@ pub struct Comparison {
     rows: Vec<Compared>,
 }
 
-/// Who made the records, and where.
+/// Origin of the records: machine and version.
 #[derive(Debug, Clone, Serialize)]
 struct Run {
     versions: Vec<String>,
@@ -35,7 +35,7 @@ struct Run {
 struct Compared {
     cell: Cell,
     side: Side,
-    /// What users waited for, in seconds; `None`: the fraction of the ideal.
+    /// Kind of a user's wait in seconds. `None` for the fraction of the ideal.
     wait: Option<String>,
     before: Option<f64>,
     after: Option<f64>,
@@ -49,7 +49,7 @@ struct Compared {
 type Pair<'a> = [Option<&'a Row>; 2];
 
 impl Comparison {
-    /// Of the records of two runs.
+    /// Compares the records of two runs.
     pub fn of(before: &[Record], after: &[Record]) -> Self {
         let reports = [before, after].map(|records| Report::new("", "", records).ok());
         let rows = match &reports {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Report, Row};
 use crate::{cell::Cell, record::Outcome, side::Side};
 
-/// All that a report says in tables.
+/// Content of all tables of a report.
 #[derive(Debug, Serialize)]
 pub struct Figures<'a> {
     title: &'a str,
@@ -16,7 +16,7 @@ pub struct Figures<'a> {
     machines: &'a [String],
     trials: usize,
     rows: Vec<RowFigures<'a>>,
-    /// What did not complete, in sentences.
+    /// Incomplete trials, in sentences.
     misses: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ struct RowFigures<'a> {
     efficiency: Option<Summary>,
     /// Median of the trials that were tried.
     goodput_bits_per_s: Option<f64>,
-    /// Seconds, by what users waited for.
+    /// Seconds of users' waits, by kind.
     waits_s: BTreeMap<String, Summary>,
     /// Median rate of the neighbour.
     beside_bits_per_s: Option<f64>,

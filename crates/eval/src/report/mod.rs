@@ -1,4 +1,4 @@
-//! Reports, from records alone: tables of every cell, plots over what varies, and what failed.
+//! Reports, from records alone: tables of every cell, plots over varying settings, and failures.
 
 mod compare;
 mod figures;
@@ -102,7 +102,8 @@ impl Report {
         cells
     }
 
-    /// The side with which the others are compared: Longhaul, or in plans for movers ours behind a pair.
+    /// Returns the side for comparisons: Longhaul, or in plans for movers `longhaul copy` behind a
+    /// pair.
     fn own(&self) -> Option<Side> {
         let ours = [
             Side::Longhaul,

@@ -58,7 +58,8 @@ impl Report {
         Table::new(&head, lines.iter().map(Headline::columns))
     }
 
-    /// Cells that compare sides by their goodput: files move, and no neighbour has a claim to a share.
+    /// Returns cells that compare sides by their goodput: files are moved, and there is no
+    /// neighbour.
     fn goodput_cells(&self) -> Vec<&Cell> {
         let mut cells = self.cells();
         cells.retain(|cell| cell.work.job == Job::Files && cell.work.beside.is_none());
@@ -119,7 +120,8 @@ impl Report {
         Some(self.row(cell, side)?.efficiency()?.median)
     }
 
-    /// Largest fraction of the ideal that a rival of `side` reached in a cell. Sides of ours are no rivals of each other.
+    /// Returns the largest fraction of the ideal that a rival of `side` reached in a cell.
+    /// Longhaul's sides are not rivals of each other.
     fn best_rival(&self, cell: &Cell, side: Side) -> Option<f64> {
         let is_rival = |other: &&Side| **other != side && !(side.is_ours() && other.is_ours());
         let rivals = self.sides.iter().filter(is_rival);
@@ -169,7 +171,8 @@ impl Report {
         }
     }
 
-    /// One line for each kind of wait of a cell and side: how many waits ended well, and how long they were.
+    /// Returns one line for each kind of wait of a cell and side: the number of successful waits,
+    /// and their length.
     fn answers(&self) -> Table {
         let head = [
             "cell",
@@ -305,8 +308,9 @@ impl Headline {
     }
 }
 
-/// A side's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a mark for
-/// trials that were cut off (`c`), failed (`f`) or met a saturated machine (`m`).
+/// Formats a side's entry in the table of cells: fraction of the ideal, goodput in Mbit/s, and a
+/// mark. The marks are `c` for trials that were cut off, `f` for failed trials, and `m` for a
+/// saturated machine.
 fn shown(row: &Row) -> String {
     let Some(summary) = row.efficiency() else {
         return "not tried".to_owned();

@@ -1,4 +1,4 @@
-//! The table of times: how long each mover took in each cell, and what did not end.
+//! The table of times: the time of each mover in each cell, and incomplete trials.
 
 use bench_kit::{stats::median, table::Table};
 
@@ -26,7 +26,7 @@ impl Report {
     }
 }
 
-/// The median of the trials that ended, in seconds, and what became of the others.
+/// Formats the median of complete trials in seconds, and the outcomes of the others.
 fn time(row: &Row) -> String {
     let of = |is: fn(&Outcome) -> bool| {
         let records = row.records.iter().filter(move |record| is(&record.outcome));

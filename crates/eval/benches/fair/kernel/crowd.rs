@@ -1,5 +1,5 @@
-//! Flows that share one emulated path: pairs of links, and the kernel's TCP. What they did over time is
-//! recorded in the form of the simulator.
+//! Flows that share one emulated path: pairs of links, and the kernel's TCP. Their behaviour over
+//! time is recorded in the form of the simulator.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -41,7 +41,7 @@ pub enum Kind {
     },
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub record: Record,
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub is_distorted: bool,
 }
 
-/// What was seen at one time.
+/// Observation at one time.
 struct Look {
     at: Duration,
     path: Counters,
@@ -63,7 +63,7 @@ enum Receiver {
     Link(OnceLock<[Link; 2]>),
 }
 
-/// Runs flows over a line in namespaces of its own until `end`, each flow from the time at which it starts.
+/// Runs flows over a line in its own namespaces until `end`, each flow from its start time on.
 pub fn run(line: &Line, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome> {
     let mut config = WanConfig {
         paths: [line.path(), line.path()],
@@ -191,8 +191,8 @@ fn sample_links([sender, receiver]: &[Link; 2]) -> Sample {
     }
 }
 
-/// Makes samples at equal times of what was seen. A link updates its counters ten times a second; its bytes are
-/// assumed to arrive evenly between two updates.
+/// Converts observations to samples at equal times. A link updates its counters ten times a second.
+/// Its bytes are assumed to arrive evenly between two updates.
 fn record(line: &Line, flows: usize, looks: &[Look]) -> Record {
     let bytes_per_s = line.rate.as_bytes_per_s();
     let mut record = Record::new(EVERY);

@@ -1,7 +1,8 @@
-//! The bench in real time: links with their drivers beside the kernel's CUBIC and BBR, and beside each other.
+//! The bench in real time: links with their drivers beside the kernel's CUBIC and BBR, and beside
+//! each other.
 //!
-//! Flows share emulated paths of 100 Mbit/s for 90 s and are judged after the first 30 s. Several paths are up
-//! at once, each in namespaces of its own.
+//! Flows share emulated paths of 100 Mbit/s for 90 s and are judged after the first 30 s. Several
+//! paths run at once, each in its own namespaces.
 
 mod crowd;
 mod rows;
@@ -112,8 +113,8 @@ pub fn run(all: &crate::Options) -> anyhow::Result<()> {
     report.finish(all.out.as_deref(), "fair-kernel.html")
 }
 
-/// Runs all rows, several at once. The outcomes come in the order of the rows, and all outcomes of a row come
-/// together.
+/// Runs all rows, several at once. The outcomes have the order of the rows, and all outcomes of a
+/// row stand together.
 fn measure(groups: &[Group], times: &Times, options: &Options) -> anyhow::Result<Vec<Outcome>> {
     let rows = groups.iter().flat_map(|group| &group.rows);
     let mut jobs: Vec<(usize, &Row, u64)> = rows

@@ -1,4 +1,4 @@
-//! The rows over emulated paths: which flows share which line, and what is required of their shares.
+//! The rows over emulated paths: the flows and lines, and the required shares.
 
 use std::{ops::Range, time::Duration};
 
@@ -43,7 +43,8 @@ impl Times {
     }
 }
 
-/// The rows that run within twenty minutes; all rows with `is_full`, one row of each group with `is_quick`.
+/// Returns the rows that run within twenty minutes. With `is_full` all rows, with `is_quick` one
+/// row of each group.
 pub fn groups(is_full: bool, is_quick: bool) -> Vec<Group> {
     let cubic: &[(u64, f64, u64)] = match (is_full, is_quick) {
         (true, _) => &ALL,
@@ -123,8 +124,8 @@ const SOME_BBR: [(u64, f64, u64); 5] = [
     (100, 1.0, 1),
 ];
 
-/// One link beside some flows of the kernel's TCP. What the others keep is their mean rate divided by their
-/// mean rate with one CUBIC flow in the link's place.
+/// Returns rows with one link beside some flows of the kernel's TCP. The others keep their mean
+/// rate, divided by their mean rate with one CUBIC flow in the link's place.
 fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
     let row = |&(rtt_ms, queue, count): &(u64, f64, u64)| Row {
         name: format!(
@@ -265,8 +266,10 @@ fn small_user() -> Vec<Row> {
     }]
 }
 
-/// For this receive buffer Linux 6.18 announces a window of about 116 KB, which is 5.35 Mbit/s at 173 ms: the rate
-/// that a study of such paths found behind windows of 128 KB. The row shows the rate without neighbours.
+/// Receive buffer for which Linux 6.18 announces a window of about 116 KB: 5.35 Mbit/s at 173 ms.
+///
+/// A study of such paths found this rate behind windows of 128 KB. The row shows the rate without
+/// neighbours.
 const SMALL_BUFFER: ByteCount = ByteCount::kibibytes(92);
 
 /// Figures that every row shows.
