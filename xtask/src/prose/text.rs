@@ -167,7 +167,10 @@ impl Lines<'_> {
             characters.first()?,
             characters.iter().rfind(|it| !is_blank(it))?,
         );
-        let source = self.text.get(first.start..last.end).unwrap_or_default();
+        // The mark of a link or of emphasis stands before its first character.
+        let marks = self.text.get(..first.start).unwrap_or_default();
+        let start = marks.trim_end_matches(['[', '*']).len();
+        let source = self.text.get(start..last.end).unwrap_or_default();
         Some(Sentence {
             text: characters.iter().map(|it| it.char).collect(),
             shown: source.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -236,13 +239,13 @@ mod tests {
 
     #[test]
     fn sentence_has_its_first_and_last_line_and_a_placeholder_for_code() {
-        let text = "# A\n\nOne. Two `a b`\nends [here](https://x.y/z).\n";
+        let text = "# A\n\nOne. [Two](a.md) `a b`\nends [here](https://x.y/z).\n";
         let sentences = parse_document(text).sentences;
         assert_eq!(
             sentences[2],
             Sentence {
                 text: "Two \u{fffc} ends here.".into(),
-                shown: "Two `a b` ends [here](https://x.y/z).".into(),
+                shown: "[Two](a.md) `a b` ends [here](https://x.y/z).".into(),
                 first_line: 3,
                 last_line: 4
             }
