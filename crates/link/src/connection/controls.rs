@@ -117,8 +117,12 @@ impl Connection {
         let is_paced = self.version == Version::V2 && self.streams.is_by_peer(number);
         let stream = self.streams.get(number)?;
         stream.credit_queued = false;
+        let is_paced = is_paced && stream.class == Class::Bulk;
+        if is_paced {
+            stream.recv.pace();
+        }
         let limit = stream.recv.take_credit();
-        Some(if is_paced && stream.class == Class::Bulk {
+        Some(if is_paced {
             Frame::PacedCredit {
                 stream: number,
                 limit,

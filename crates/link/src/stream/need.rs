@@ -52,6 +52,12 @@ impl Need {
         Some((read as u64).max(self.gap_window(free)))
     }
 
+    /// The narrowest window in which the reader can double its pace each round trip.
+    pub(super) fn paced_window(&self) -> u64 {
+        let read = self.read.into_iter().flatten().fold(0.0, f64::max) * PACED_ROUND_TRIPS;
+        (read as u64).max(self.gap_window(1.0)).max(PACED_MIN)
+    }
+
     /// The window that lets new slots arrive while a gap is filled.
     fn gap_window(&self, free: f64) -> u64 {
         let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
@@ -73,6 +79,10 @@ pub(super) fn gap_share(free: f64) -> f64 {
 const ROUND_TRIPS_MIN: f64 = 1.25;
 /// The same while all memory is free.
 const ROUND_TRIPS_MAX: f64 = 8.0;
+/// Round trips that the window of a paced stream holds.
+const PACED_ROUND_TRIPS: f64 = 2.0;
+/// Slots that a paced stream is granted at least: 384 KiB, as version 2 granted them at first.
+const PACED_MIN: u64 = 271;
 /// Windows in units of the slots behind a gap, while memory is short and while it is free.
 const GAP_SHARE_MIN: f64 = 1.25;
 const GAP_SHARE_MAX: f64 = 2.0;

@@ -77,6 +77,8 @@ pub(crate) struct RecvHalf {
     judged_at: u64,
     judged_s: f64,
     need: Need,
+    /// Grants follow the pace of the reader, and not the window.
+    is_paced: bool,
     /// The free part of memory when the window was last judged.
     free: f64,
 }
@@ -109,6 +111,7 @@ impl RecvHalf {
             judged_at: 0,
             judged_s: now_s,
             need: Need::new(now_s),
+            is_paced: false,
             free: 1.0,
         }
     }
@@ -321,12 +324,28 @@ impl RecvHalf {
             self.judged_at = self.next;
             self.judged_s = now_s;
         }
-        self.next + self.window >= self.credit_told + (self.window / 8).max(1)
+        let window = self.granted_window();
+        self.next + window >= self.credit_told + (window / 8).max(1)
+    }
+
+    /// From now on grants follow the pace of the reader. A peer of version 2 has no other bound on what waits for a slow
+    /// server when its client has sent everything.
+    pub(crate) fn pace(&mut self) {
+        self.is_paced = true;
+    }
+
+    /// Slots to grant beyond the last one read.
+    fn granted_window(&self) -> u64 {
+        if self.is_paced {
+            self.need.paced_window().min(self.window)
+        } else {
+            self.window
+        }
     }
 
     /// The limit that the peer may be told now; it counts as told.
     pub(crate) fn take_credit(&mut self) -> u64 {
-        self.credit_told = self.credit_told.max(self.next + self.window);
+        self.credit_told = self.credit_told.max(self.next + self.granted_window());
         self.credit_told
     }
 

@@ -49,6 +49,37 @@ fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
     assert!(two.b.connections.is_empty(), "version 3 has no such frame");
 }
 
+/// B sends A more than A's slow reader takes. Returns the most bytes that have arrived and that A has not read.
+fn unread_of_a_slow_reader(version: Version) -> usize {
+    let mut two = connected(version, version);
+    let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
+    two.b.write(key, Bytes::from(vec![1; 3_000_000]));
+    let (mut read_bytes, mut most_bytes) = (0, 0);
+    for _ in 0..300 {
+        two.exchange(1);
+        let (&id, connection) = two.a.connections.iter().next().expect("A is up");
+        let arrived_bytes = connection.stats.payload_received as usize;
+        most_bytes = most_bytes.max(arrived_bytes - read_bytes);
+        let at_a = StreamKey {
+            connection: id,
+            ..key
+        };
+        if let Read::Data(data) = two.a.read(at_a, 1000, two.now) {
+            read_bytes += data.len();
+        }
+    }
+    assert!(read_bytes > 200_000, "A reads");
+    most_bytes
+}
+
+#[test]
+fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
+    let unpaced_bytes = unread_of_a_slow_reader(Version::V3);
+    let paced_bytes = unread_of_a_slow_reader(Version::V2);
+    assert!(paced_bytes < 500_000, "{paced_bytes} bytes");
+    assert!(unpaced_bytes > 2 * paced_bytes, "{unpaced_bytes} bytes");
+}
+
 #[test]
 fn an_upload_of_a_peer_of_the_latest_version_is_granted_by_credit() {
     let mut two = connected(Version::LATEST, Version::LATEST);
