@@ -48,8 +48,8 @@ const DASHBOARD: &str = "dashboard";
 /// Tests of a pair of gateways of different releases.
 const RELEASES: &str = "releases";
 
-/// The last commit whose gateways have version 5 of the gateway protocol as their latest. It stands for the previous
-/// release until that has a tag. A change of the latest version moves it.
+/// The last commit whose gateways have version 5 of the gateway protocol as their latest. It stands
+/// for the previous release until that has a tag. A change of the latest version moves it.
 const PREVIOUS: &str = "eafbd92452dc89db43e96414970edad63f8b7783";
 
 /// Debian's, which has Debian's pytest.
@@ -129,8 +129,8 @@ pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     Ok(Ok(target_folder().join("release/longhaul")))
 }
 
-/// Builds the program of the previous release from the history of the repository, once. `None` if that commit is not
-/// there, as in an archive of the sources.
+/// Builds the program of the previous release from the history of the repository, once. `None` if
+/// that commit is not there, as in an archive of the sources.
 fn build_previous() -> Result<Option<PathBuf>> {
     let folder = target_folder().join("previous");
     let program = folder.join(format!("longhaul-{PREVIOUS}"));

@@ -1,4 +1,4 @@
-//! What a server does differently from others.
+//! Deviations of a server from the usual behaviour.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -100,7 +100,8 @@ pub enum Overwrites {
 /// Replies that do not depend on the commands.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// The greeting, and then the reply to each command in turn. Without a greeting the server is silent.
+    /// The greeting, and then the reply to each command in turn. Without a greeting the server is
+    /// silent.
     replies: Vec<String>,
     end: ScriptEnd,
 }

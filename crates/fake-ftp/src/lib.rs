@@ -1,9 +1,9 @@
 //! An FTP server in memory for tests.
 //!
-//! A test gives a [`Behaviour`]: what the server refuses, delays, cuts off or gets wrong. The server
-//! listens at a port of loopback, one thread for each connection. Files, commands and connections are in
-//! [`State`], which the test reads and changes while the server runs. A real server misbehaves at moments
-//! that no test can choose; `bench_kit::ftp_server` is one, for tests that need no fault.
+//! A test gives a [`Behaviour`]: its refusals, delays, breaks and faults. The server listens at a
+//! port of loopback, one thread for each connection. Files, commands and connections are in
+//! [`State`], which the test reads and changes while the server runs. A real server misbehaves at
+//! moments that no test can choose; `bench_kit::ftp_server` is one, for tests that need no fault.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns sockets and waits, for tests only"
@@ -32,7 +32,7 @@ pub struct FakeServer {
     is_gateway: bool,
 }
 
-/// Files of the server, and what its clients have done.
+/// Files of the server, and a record of its clients' commands and connections.
 #[derive(Debug, Default)]
 pub struct State {
     /// Content and modification time of each file, by its path.
@@ -50,7 +50,8 @@ pub struct State {
     pub connections: usize,
     /// Number of connections that have not ended.
     pub open: usize,
-    /// Numbers of the connections that have ended, in order of their ends. The first connection is 0.
+    /// Numbers of the connections that have ended, in order of their ends. The first connection is
+    /// 0.
     pub ended: Vec<usize>,
     /// Uploads, in order of their begin.
     pub uploads: Vec<Upload>,
@@ -88,7 +89,8 @@ impl FakeServer {
         Self::start_at(listener, behaviour)
     }
 
-    /// Starts a server that accepts connections of `listener`, in the network namespace of the calling thread.
+    /// Starts a server that accepts connections of `listener`, in the network namespace of the
+    /// calling thread.
     pub fn start_at(listener: TcpListener, behaviour: Behaviour) -> Self {
         let address = listener.local_addr().expect("bound");
         let state = Arc::new(Mutex::new(State::default()));

@@ -116,7 +116,8 @@ impl Session {
         read.is_ok_and(|it| it > 0).then_some(line)
     }
 
-    /// Begins a batch where the client waits for a reply: the commands that it sends next belong together.
+    /// Begins a batch where the client waits for a reply: the commands that it sends next belong
+    /// together.
     fn await_batch(&mut self) {
         if self.client_waits {
             // The client may have gone.

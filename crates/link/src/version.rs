@@ -2,8 +2,8 @@
 
 /// Version of the frames of a connection.
 ///
-/// Each end names the oldest and the latest version that it speaks in its TLS transport parameters. Both ends speak
-/// the latest version that they have in common.
+/// Each end names the oldest and the latest version that it speaks in its TLS transport parameters.
+/// Both ends speak the latest version that they have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Version {
     /// A receiver may measure its reader and grant slots by PACED_CREDIT.
@@ -27,8 +27,8 @@ impl Version {
         }
     }
 
-    /// The latest version that this end has in common with a peer that speaks those from `oldest` to `latest`; `None`
-    /// if there is none.
+    /// The latest version that this end has in common with a peer that speaks those from `oldest`
+    /// to `latest`; `None` if there is none.
     pub(crate) fn common(oldest: u8, latest: u8) -> Option<Self> {
         [Self::V3, Self::V2]
             .into_iter()

@@ -109,7 +109,8 @@ fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
     ended
 }
 
-/// Tests that measure the machine itself. Each program runs its tests one by one, and uses a twentieth of a processor.
+/// Tests that measure the machine itself. Each program runs its tests one by one, and uses a
+/// twentieth of a processor.
 fn calibrated(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let calibrated = programs.iter().filter(|it| is_calibrated(it));
     programs::run(calibrated, &real_time(3, 1), suites)
@@ -139,8 +140,8 @@ fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     read("workspace", "", &command, suites)
 }
 
-/// The examples in the documentation. Cargo calls the other test programs too, so that it builds with the features that it
-/// has built all crates with; the filter leaves their tests out.
+/// The examples in the documentation. Cargo runs all test programs, so that it reuses their build;
+/// the filter leaves their tests out.
 fn documentation(suites: &mut Suites) -> Result<()> {
     let command = ["test", "--workspace", "--all-features", "--", DOCUMENTATION];
     read("documentation", "", &command, suites)
@@ -177,8 +178,8 @@ fn fuzz(suites: &mut Suites) -> Result<()> {
     read("fuzz", "", &command, suites)
 }
 
-/// Runs the failed tests again, one by one: a busy machine can spoil a test that moves real traffic. The report
-/// names each test that then passes, and fails if there are too many.
+/// Runs the failed tests again, one by one: a busy machine can spoil a test that moves real
+/// traffic. The report names each test that then passes, and fails if there are too many.
 fn retry(programs: &[Program], suites: &mut Suites) -> Result<()> {
     for failed in suites.failures() {
         let name = &failed.name;

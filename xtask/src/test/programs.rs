@@ -111,7 +111,7 @@ pub(super) fn run_test(
     run(programs.iter().filter(|it| it.path == path), &tier, suites)
 }
 
-/// Runs programs and reads what they print, program by program.
+/// Runs programs and reads their output, program by program.
 pub(super) fn run<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
     tier: &Tier<'_>,

@@ -26,7 +26,7 @@ pub(super) struct Suites {
     flaky: Vec<String>,
 }
 
-/// What runs the tests of a suite, and can run one of them again.
+/// Origin of a suite: it runs the tests, and can run a single test again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A test program, by its path.

@@ -83,7 +83,7 @@ impl Session {
             return self.say("553 no such name");
         }
         if rest > 0 && self.behaviour.refuses_to_append {
-            // From a distance: the client has sent bytes before it knows.
+            // As from a distance: the client has sent bytes before it can notice.
             thread::sleep(Duration::from_millis(50));
             return self.say("451 append is off");
         }

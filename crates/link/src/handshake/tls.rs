@@ -75,8 +75,8 @@ impl TlsConfig {
 /// The TLS transport parameters that each end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameters {
-    /// The latest version that the sender speaks. In parameters of a peer it is at most our own latest, and so the
-    /// version of the connection.
+    /// The latest version that the sender speaks. In parameters of a peer it is at most our own
+    /// latest, and so the version of the connection.
     pub(crate) version: Version,
     /// Drawn anew at each start of the program: tells a restarted peer from a silent one.
     pub(crate) instance: u64,

@@ -328,8 +328,8 @@ impl RecvHalf {
         self.next + window >= self.credit_told + (window / 8).max(1)
     }
 
-    /// From now on grants follow the pace of the reader. A peer of version 2 has no other bound on what waits for a slow
-    /// server when its client has sent everything.
+    /// From now on grants follow the pace of the reader. A peer of version 2 has no other bound on
+    /// the bytes that wait for a slow server after the client's last byte.
     pub(crate) fn pace(&mut self) {
         self.is_paced = true;
     }

@@ -175,8 +175,8 @@ impl SendHalf {
         was_blocked && !self.is_blocked()
     }
 
-    /// Sets the number of slots that may be sent, as a receiver of version 2 grants them. The first call may lower the
-    /// number, later ones only raise it. Slots that were sent stay sent.
+    /// Sets the number of slots that may be sent, as a receiver of version 2 grants them. The first
+    /// call may lower the number, later ones only raise it. Slots that were sent stay sent.
     pub(crate) fn set_paced_credit(&mut self, credit: u64) {
         if !self.is_paced || credit > self.credit {
             self.credit = credit;

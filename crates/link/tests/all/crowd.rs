@@ -197,7 +197,6 @@ fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
         assert!(lost < 0.1, "begins after {begins:?}: {lost:.3}");
         above += u32::from(lost >= 0.08);
     }
-    // 0.059 at most, except at 850 ms: 0.097. There start-up lasts for 0.4 s with losses. It takes the queue of CUBIC for
-    // part of the path, its cleanest round loses a fifth already, and only a round that loses a quarter more ends it.
+    // 0.059 at most, except at 850 ms: 0.097. There start-up lasts for 0.4 s with losses. It takes the queue of CUBIC for part of the path. Its cleanest round loses a fifth already, and only a round that loses a quarter more ends start-up.
     assert!(above <= 1, "{above} of 8 above 0.08");
 }

@@ -145,9 +145,9 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
         judge(&mut world, id)
     };
-    // In use 0.91 on average and 0.85 at least; idle 0.93 and 0.81. At two moments of 16 the route still counts as a queue.
-    // Idle the worst was 0.70, and 0.34 with another start-up, where a test waited for room: its train came late, and counted as
-    // a queue.
+    // In use 0.91 on average and 0.85 at least; idle 0.93 and 0.81. At two moments of 16 the route
+    // still counts as a queue. Idle the worst was 0.70, and 0.34 with another start-up, where a
+    // test waited for room: its train came late, and counted as a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");

@@ -5,8 +5,8 @@ use fake_ftp::{Behaviour, FakeServer};
 use super::*;
 use crate::FailureKind;
 
-/// A server that greets with the first of `replies`, replies to each command with the next one, and then
-/// closes.
+/// A server that greets with the first of `replies`, replies to each command with the next one, and
+/// then closes.
 fn server(replies: &[&str]) -> SocketAddr {
     let server = FakeServer::start(Behaviour {
         script: Some(fake_ftp::Script::then_close(replies)),

@@ -1,4 +1,5 @@
-//! A session whose client is in this process: the control connection and all data connections are pipes.
+//! A session whose client is in this process: the control connection and all data connections are
+//! pipes.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

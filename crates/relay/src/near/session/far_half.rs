@@ -31,7 +31,8 @@ pub(super) struct Far {
     pub(super) version: Version,
     /// `USER name` of the hello.
     logon: Option<(CommandId, Vec<u8>)>,
-    /// Commands sent before the far half's first message. `None` once the session cannot begin again with them.
+    /// Commands sent before the far half's first message. `None` once the session cannot begin
+    /// again with them.
     early_commands: Option<Vec<ToFar>>,
     pub(super) coding: Option<Agreement>,
     pub(super) session: u64,
@@ -139,8 +140,9 @@ impl Session {
         }
     }
 
-    /// Opens the session again, in the version of a far gateway that has refused a later one, and repeats the commands
-    /// that it has been sent. A session with a data connection is not opened again; the next one begins with that version.
+    /// Opens the session again in the older version that the far gateway has named. Repeats the
+    /// commands that it has been sent. A session with a data connection is not opened again; the
+    /// next one begins with that version.
     async fn begins_again(&mut self, message: &ToNear) -> bool {
         let (ToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
