@@ -106,10 +106,10 @@ impl FakeServer {
                 thread::spawn(move || {
                     let open = client.try_clone().expect("a socket");
                     let close_delay = behaviour.close_delay;
-                    Session::serve(client, state.clone(), behaviour);
+                    let counted = Session::serve(client, state.clone(), behaviour);
                     thread::sleep(close_delay);
                     let mut state = state.lock().expect("whole");
-                    state.open -= 1;
+                    state.open -= usize::from(counted);
                     state.ended.push(number);
                     drop(state);
                     // The client sees the end once there is room.

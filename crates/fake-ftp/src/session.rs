@@ -35,13 +35,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Serves a client until one of both ends the session.
-    pub(crate) fn serve(client: TcpStream, state: Arc<Mutex<State>>, behaviour: Behaviour) {
-        let open = {
+    /// Serves a client until one of both ends the session. A connection beyond the limit is refused
+    /// and does not count as open. Returns whether the connection counted.
+    pub(crate) fn serve(client: TcpStream, state: Arc<Mutex<State>>, behaviour: Behaviour) -> bool {
+        let has_room = {
             let mut state = state.lock().expect("whole");
             state.connections += 1;
-            state.open += 1;
-            state.open
+            let open_max = behaviour.connections_max;
+            let has_room = open_max.is_none_or(|it| state.open < it);
+            state.open += usize::from(has_room);
+            has_room
         };
         let mut session = Self {
             control: BufReader::new(client),
@@ -53,10 +56,17 @@ impl Session {
             from: None,
             client_waits: false,
         };
-        let connections_max = session.behaviour.connections_max;
-        if connections_max.is_some_and(|it| open > it) {
-            return session.say("421 too many connections");
+        if has_room {
+            session.talk();
+        } else {
+            session.say("421 too many connections");
         }
+        has_room
+    }
+
+    /// Follows the script of the behaviour, or greets and obeys commands.
+    fn talk(mut self) {
+        let session = &mut self;
         if let Some(script) = session.behaviour.script.take() {
             return session.follow(&script);
         }
