@@ -125,6 +125,8 @@ fn work_goes_on_after_the_server_of_nats_was_killed() {
     world.write("from", 400);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
+    // Confirmed work that NATS has lost is given away again after this time: a minute otherwise.
+    world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--bwlimit", "200k"]);
     wait("something has moved", || world.path("to").exists());
     let port = world.url.rsplit(':').next().expect("a port").to_owned();
