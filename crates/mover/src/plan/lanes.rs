@@ -195,9 +195,14 @@ impl<T> Lanes<T> {
         self.count(|it| matches!(it, Lane::Open(_)))
     }
 
+    /// Number of lanes that connect.
+    pub(super) fn connecting(&self) -> usize {
+        self.count(|it| matches!(it, Lane::Opening))
+    }
+
     /// Whether a lane connects.
     pub(super) fn is_any_opening(&self) -> bool {
-        self.lanes.iter().any(|it| matches!(it, Lane::Opening))
+        self.connecting() > 0
     }
 
     /// Whether a lane is connected.

@@ -274,8 +274,8 @@ impl Planner {
 
     fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
-        // A further connection is not to be had: none is opened for help until it is asked for again.
-        self.queue.drop_all_helpers();
+        // No further lane opens for help until it is wanted again. Lanes that open already may help.
+        self.queue.keep_helpers(self.lanes.connecting());
         // A lane that still connects may yet come up.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
         // Where a log-in has worked, the credentials are right: a server may refuse one while it is full.

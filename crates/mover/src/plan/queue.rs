@@ -97,9 +97,9 @@ impl Queue {
         helpers.filter(|it| it.task.is_help_with(file)).count()
     }
 
-    /// Drops the help with all files.
-    pub(super) fn drop_all_helpers(&mut self) {
-        self.helpers.clear();
+    /// Drops help until `count` tasks of it are left.
+    pub(super) fn keep_helpers(&mut self, count: usize) {
+        self.helpers.truncate(count);
     }
 
     /// Drops the help with a file.

@@ -1,10 +1,13 @@
 //! The decision when further connections join in the download of a large file.
 //!
-//! One connection begins. Connections that begin together leave slow start together, overflow the queue of the bottleneck
-//! and then wait for retransmissions, so further ones join only where the first cannot fill the path by itself. Three signs
-//! show that. Bytes arrive in bursts with silence between them: the congestion window or the receive window is smaller
-//! than the path. The rate stays far below what the path has carried in slow start. Or an earlier join has made the whole
-//! transfer faster.
+//! One connection begins. Connections that begin together leave slow start together, overflow the
+//! queue of the bottleneck and then wait for retransmissions. Further ones join where the first
+//! cannot fill the path by itself. Three signs show that. Bytes arrive in bursts with silence
+//! between them: the congestion window or the receive window is smaller than the path. The rate
+//! stays far below that of slow start. Or an earlier join has made the whole transfer faster.
+//!
+//! Without a sign one connection joins for a trial after five windows. If the rest would take half
+//! a minute or more, a trial costs little beside the rest: three join, after two windows.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +39,8 @@ pub(super) struct Joining {
     no_trial_before: Option<Instant>,
     /// Trials that brought nothing.
     failed_trials: u32,
+    /// A connection has failed, or has not come.
+    has_failed: bool,
 }
 
 /// Span over which the rate is measured.
@@ -79,6 +84,7 @@ impl Joining {
             trial: None,
             no_trial_before: None,
             failed_trials: 0,
+            has_failed: false,
         }
     }
 
@@ -88,6 +94,7 @@ impl Joining {
             none_before: self.none_before,
             failures: self.failures,
             failed_trials: self.failed_trials,
+            has_failed: self.has_failed,
             ..Self::new(now)
         };
     }
@@ -140,6 +147,7 @@ impl Joining {
     pub(super) fn failed(&mut self, now: Instant) {
         self.permits = 0;
         self.trial = None;
+        self.has_failed = true;
         self.failures += 1;
         let pause = FAILURE_PAUSE * 2u32.pow(self.failures.min(FAILURE_DOUBLINGS_MAX) - 1);
         self.none_before = Some(now + pause);
@@ -206,7 +214,7 @@ impl Joining {
         if !may_join || rest_s < REST_LEAST_S || rest_rounds < REST_LEAST_ROUNDS {
             return;
         }
-        let is_long = rest_s >= LONG_REST_S && self.failed_trials == 0;
+        let is_long = rest_s >= LONG_REST_S && self.failed_trials == 0 && !self.has_failed;
         let more = if is_long {
             connections.max(LONG_REST_CONNECTIONS)
         } else {
@@ -313,7 +321,7 @@ const TRIAL_WINDOWS: u32 = 5;
 /// A rest that would take longer is worth an early trial with several connections.
 const LONG_REST_S: f64 = 30.0;
 
-const LONG_REST_WINDOWS: u32 = 1;
+const LONG_REST_WINDOWS: u32 = 2;
 
 const LONG_REST_CONNECTIONS: usize = 3;
 
@@ -464,14 +472,27 @@ mod tests {
     #[test]
     fn several_join_at_once_where_the_rest_would_take_minutes() {
         let mut path = Path::new(4 << 30);
-        for _ in 0..4 {
+        for _ in 0..6 {
             path.round(500_000, Duration::ZERO);
         }
         assert_eq!(path.connections, 1 + LONG_REST_CONNECTIONS);
-        for _ in 0..4 {
+        for _ in 0..6 {
             path.round(500_000, Duration::ZERO);
         }
         assert_eq!(path.connections, 8);
+    }
+
+    #[test]
+    fn one_joins_at_a_time_after_one_was_refused() {
+        let mut path = Path::new(4 << 30);
+        path.joining.failed(path.now);
+        let mut counts = vec![path.connections];
+        for _ in 0..100 {
+            path.round(500_000, Duration::ZERO);
+            counts.push(path.connections);
+        }
+        counts.dedup();
+        assert_eq!(counts[..3], [1, 2, 4]);
     }
 
     #[test]

@@ -436,7 +436,8 @@ impl Pace {
     fn start_s(self, round: Duration) -> f64 {
         let round_s = round.as_secs_f64();
         let doublings = (self.bytes_per_s * round_s / INITIAL_WINDOW_BYTES).log2();
-        round_s * (REQUEST_ROUNDS + doublings.max(0.0))
+        let start_s = round_s * (REQUEST_ROUNDS + doublings.max(0.0));
+        start_s.min(START_MAX_S)
     }
 }
 
@@ -450,6 +451,9 @@ const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 
 /// The initial congestion window of TCP: ten segments.
 const INITIAL_WINDOW_BYTES: f64 = 14_600.0;
+
+/// A server may take long to open a file, which is no sign of long round trips.
+const START_MAX_S: f64 = 10.0;
 
 /// Round trips from the end of a range to the first bytes of the next one, about.
 const REQUEST_ROUNDS: f64 = 2.0;

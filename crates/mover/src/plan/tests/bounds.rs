@@ -576,6 +576,16 @@ fn no_connection_is_opened_for_help_after_a_refusal() {
     assert_eq!(desk.opening.len(), 1, "one at a time is tried");
 }
 
+/// The server takes two connections.
+#[test]
+fn a_connection_for_help_that_opens_after_the_refusal_of_others_helps() {
+    let (mut desk, _) = with_helpers(2);
+    assert_eq!(desk.opening.len(), 2);
+    desk.refuse(Remedy::FewerConnections);
+    desk.open();
+    assert!(desk.work.iter().any(|it| is_help(&it.2)));
+}
+
 /// A server refuses a second connection again and again while the first one fetches.
 #[test]
 fn refusals_beside_an_open_connection_do_not_end_the_job() {
