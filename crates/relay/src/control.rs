@@ -7,17 +7,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use net::{Connection, socket, tls::Leg};
 
-/// A control connection and what has been read of its next line.
+/// A control connection, and the unfinished line in its input.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// `None` once TLS could not be begun, and once closed.
+    /// `None` once closed, and after a failed start of TLS.
     leg: Option<Leg>,
     lines: LineSplitter,
     buffer: Box<[u8]>,
 }
 
 impl Control {
-    /// A connection whose lines have at most `line_max` bytes.
+    /// Creates a control connection whose lines have at most `line_max` bytes.
     pub(crate) fn new(leg: Leg, line_max: usize) -> Self {
         Self {
             leg: Some(leg),
@@ -26,12 +26,12 @@ impl Control {
         }
     }
 
-    /// The next line of what has been read.
+    /// Returns the next complete line of the input.
     pub(crate) fn next_line(&mut self) -> Option<Line> {
         self.lines.next_line()
     }
 
-    /// Reads once; all lines have been taken. Whether there was anything: `false` at the end.
+    /// Reads once. The caller has taken all lines before. Returns `false` at the end of the input.
     ///
     /// # Errors
     /// The errors of the connection.
@@ -44,8 +44,9 @@ impl Control {
         Ok(count > 0)
     }
 
-    /// Reads once if that is `wanted`; else only a reset is noticed, which is an error, and with `or_end` an
-    /// orderly end, although what came before it has not been read.
+    /// Reads once if `wanted`. Otherwise only a reset is detected, and reported as an error.
+    ///
+    /// With `or_end` an orderly end is detected, too, even if bytes before it are unread.
     ///
     /// # Errors
     /// The errors of the connection.
@@ -62,7 +63,7 @@ impl Control {
         }
     }
 
-    /// Writes whole lines with one call.
+    /// Writes complete lines with one call.
     ///
     /// # Errors
     /// The errors of the connection.
@@ -75,8 +76,8 @@ impl Control {
     /// Starts TLS with `handshake`.
     ///
     /// # Errors
-    /// Those of the handshake; `InvalidData` if the other side has sent more than TLS may follow:
-    /// that would be taken for something said under TLS.
+    /// The errors of the handshake. `InvalidData` if bytes follow the command or reply that starts
+    /// TLS: they would count as received under TLS.
     pub(crate) async fn begin_tls(
         &mut self,
         handshake: impl AsyncFnOnce(Connection) -> io::Result<Leg>,
@@ -91,35 +92,35 @@ impl Control {
         Ok(())
     }
 
-    /// The connection under TLS.
+    /// Returns the TCP connection, with or without TLS.
     pub(crate) fn connection(&self) -> Option<&Connection> {
         self.leg.as_ref().map(Leg::connection)
     }
 
-    /// Whether there is TLS.
+    /// Whether the connection uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.leg.as_ref().is_some_and(Leg::is_tls)
     }
 
-    /// Whether there is TLS 1.3.
+    /// Whether the connection uses TLS 1.3.
     pub(crate) fn is_tls13(&self) -> bool {
         self.leg.as_ref().is_some_and(Leg::is_tls13)
     }
 
-    /// The connection, if there is no TLS. What was read of it is lost.
+    /// Returns the connection if it does not use TLS. Unprocessed input is lost.
     pub(crate) fn into_plain(self) -> Option<Connection> {
         self.leg.and_then(Leg::into_plain)
     }
 
-    /// Says that nothing more will be written.
+    /// Ends the output.
     pub(crate) async fn shut_down(&mut self) {
         if let Some(leg) = &mut self.leg {
-            // The other side may be gone.
+            // The peer may have closed the connection.
             let _ = leg.shutdown().await;
         }
     }
 
-    /// Whether the connection is neither closed nor without the TLS that it should have.
+    /// Whether the connection is open. It is closed if TLS was requested and failed.
     pub(crate) fn is_open(&self) -> bool {
         self.leg.is_some()
     }
@@ -130,7 +131,7 @@ impl Control {
         self.leg = None;
     }
 
-    /// Reads on until the other side has ended too.
+    /// Reads and discards until the peer ends its output, too.
     pub(crate) async fn read_out(&mut self) {
         if let Some(leg) = &mut self.leg {
             while matches!(leg.read(&mut self.buffer).await, Ok(1..)) {}
@@ -138,5 +139,5 @@ impl Control {
     }
 }
 
-/// One read: most lines are shorter, and each session keeps as much.
+/// Bytes of one read. Most lines are shorter, and each session keeps a buffer of this size.
 const READ_BYTES: usize = 4096;

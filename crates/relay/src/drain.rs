@@ -1,12 +1,13 @@
 //! The drain budget of an upload: the file bytes that may lie between the client and the server.
 //!
-//! A client that has sent its last byte waits for the server's final reply. So everything between the two must drain
-//! within a few seconds. The far gateway measures how fast the server accepts bytes, and grants a budget. The near
-//! gateway reads from the client only while fewer bytes than the budget are on their way. All counts are bytes of the
-//! file: coding on the link changes nothing.
+//! A client that has sent its last byte waits for the server's final reply. Everything between
+//! client and server must therefore drain within a few seconds. The far gateway measures how fast
+//! the server accepts bytes, and grants a budget. The near gateway reads from the client only while
+//! fewer bytes than the budget are in flight. All counts are bytes of the file: coding on the link
+//! changes nothing.
 //!
-//! In: the time, the bytes that the server has accepted, and the time that it took for them. Out: [`Grant`]s. There is
-//! no clock and no socket here.
+//! In: the time, the bytes that the server has accepted, and the time that it took for them. Out:
+//! [`Grant`]s. This module has no clock and no socket.
 
 #[cfg(test)]
 mod simulation;
@@ -28,17 +29,18 @@ pub(crate) struct Drain {
     /// Time in which everything must drain.
     limit_s: f64,
     rtt_s: f64,
-    /// The first bytes, which say nothing about the rate: buffers before the server's program take them.
+    /// Remaining first bytes, which do not show the server's rate: buffers before its program
+    /// absorb them.
     buffered_bytes: u64,
-    /// Rate that is assumed until the first span has ended.
+    /// Assumed rate until the first span has ended.
     expected_bytes_per_s: f64,
-    /// Totals at the beginning of the present span.
+    /// Totals at the start of the present span.
     began: Totals,
     latest: Totals,
     /// Earlier spans, oldest first.
     spans: VecDeque<Span>,
     budget_bytes: u64,
-    /// The latest grant that the near gateway has, and its time.
+    /// The latest grant sent to the near gateway, and its time.
     granted: Grant,
     granted_s: f64,
 }
@@ -49,22 +51,24 @@ pub(crate) struct Totals {
     pub(crate) at_s: f64,
     /// Bytes that the server has accepted.
     pub(crate) accepted_bytes: u64,
-    /// Time for which the gateway waited for the server.
+    /// Time for which the gateway waited for the server to accept bytes.
     pub(crate) busy_s: f64,
 }
 
-/// What the server accepted in a short time.
+/// A short period, and the bytes that the server accepted in it.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     length_s: f64,
     bytes: u64,
-    /// The gateway waited for the server most of the time, so the server could not have accepted more.
+    /// The gateway waited for the server for most of the span: the server could not have accepted
+    /// more.
     is_server_limited: bool,
 }
 
 impl Drain {
-    /// The upload of a client that must drain within `limit`, to a server that accepted `known_bytes_per_s` in its
-    /// last upload.
+    /// Creates the budget of an upload that must drain within `limit`.
+    ///
+    /// `known_bytes_per_s` is the rate of the server's last upload.
     pub(crate) fn new(limit: Duration, rtt: Duration, known_bytes_per_s: Option<f64>) -> Self {
         let (limit_s, rtt_s) = (limit.as_secs_f64(), rtt.as_secs_f64());
         let budget_bytes = first_budget_bytes(limit, rtt, known_bytes_per_s);
@@ -85,7 +89,7 @@ impl Drain {
         }
     }
 
-    /// An upload that no client waits for.
+    /// Creates an unlimited budget, for an upload that no client waits for.
     pub(crate) fn unlimited() -> Self {
         Self {
             buffered_bytes: u64::MAX,
@@ -94,7 +98,7 @@ impl Drain {
         }
     }
 
-    /// Takes the totals of the upload until now.
+    /// Records the present totals of the upload.
     pub(crate) fn observe(&mut self, totals: Totals) {
         let bytes = totals
             .accepted_bytes
@@ -105,7 +109,7 @@ impl Drain {
         self.began.accepted_bytes += buffered;
         let span = self.present();
         if self.buffered_bytes > 0 {
-            // A server that waits for its first bytes is neither slow nor fast.
+            // A server that still waits for its first bytes is neither slow nor fast.
             if totals.accepted_bytes == 0 || !span.is_server_limited {
                 self.began = totals;
             }
@@ -123,7 +127,7 @@ impl Drain {
         self.budget_bytes = (budget as u64).max(BUDGET_MIN_BYTES);
     }
 
-    /// The grant that the near gateway should hear now, if it is worth a message.
+    /// Returns the next grant for the near gateway, if it is worth a message.
     pub(crate) fn due(&mut self) -> Option<Grant> {
         let grant = Grant {
             accepted_bytes: self.latest.accepted_bytes,
@@ -144,7 +148,8 @@ impl Drain {
         })
     }
 
-    /// Time until the totals should be observed again. The first spans decide how soon a fast server is known.
+    /// Returns the time until the next observation of the totals. Short first spans recognise a
+    /// fast server early.
     pub(crate) fn observe_again(&self) -> Duration {
         let is_idle = self.latest.accepted_bytes == 0;
         match () {
@@ -154,19 +159,22 @@ impl Drain {
         }
     }
 
-    /// Bytes of the file that may be on their way.
+    /// Returns the file bytes that may be in flight.
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
 
-    /// Measured rate of the server; `None` if the upload was too short to measure.
+    /// Returns the measured rate of the server. `None` if the upload was too short to measure.
     pub(crate) fn measured_bytes_per_s(&self) -> Option<f64> {
         (!self.spans.is_empty() && self.latest.accepted_bytes >= MEASURED_BYTES)
             .then(|| self.bytes_per_s())
     }
 
-    /// The rate at which the server accepts bytes: the average over the spans that it limited, and at least the
-    /// highest rate of a span in which it kept up, halved by each span that it has limited since.
+    /// Returns the rate at which the server accepts bytes.
+    ///
+    /// The rate is the average over the spans that the server limited. Its lower bound is the
+    /// highest rate of a span in which the server kept up. Each later limited span halves this
+    /// bound.
     fn bytes_per_s(&self) -> f64 {
         let mut kept_up: f64 = 0.0;
         if self.spans.len() < 2 {
@@ -181,7 +189,8 @@ impl Drain {
                 kept_up = kept_up.max(span.bytes as f64 / span.length_s);
             }
         }
-        // The more spans the server has limited since, the less says one in which buffers took everything.
+        // A span in which buffers absorbed everything counts less with each later span that the
+        // server limited.
         let run = self
             .spans
             .iter()
@@ -209,7 +218,8 @@ impl Drain {
         }
     }
 
-    /// Length of the present span: short for a server that keeps up from the start, then a part of a round trip.
+    /// Returns the length of the present span. Spans are short while a server keeps up from the
+    /// start, and then a part of a round trip.
     fn span_s(&self, is_server_limited: bool) -> f64 {
         match self.spans.is_empty() && !is_server_limited {
             true => SPAN_FIRST_S,
@@ -218,8 +228,9 @@ impl Drain {
     }
 }
 
-/// The budget before anything of an upload has been measured. A server that was fast may be slower now, and gets half of
-/// what its earlier rate allows.
+/// Returns the budget at the start of an upload, before any measurement.
+///
+/// A server that was fast may be slower now, so its earlier rate counts only in part.
 pub(crate) fn first_budget_bytes(
     limit: Duration,
     rtt: Duration,
@@ -231,33 +242,35 @@ pub(crate) fn first_budget_bytes(
     (unknown.max(known) as u64).max(BUDGET_MIN_BYTES)
 }
 
-/// Time in which an upload must drain to the server when the client has sent its last byte and waits for `wait`.
+/// Returns the time in which an upload must drain after the client's last byte. The client waits
+/// for `wait`.
 pub(crate) fn limit(wait: Duration) -> Duration {
     (wait / WAIT_SHARE).min(LIMIT_MAX)
 }
 
-/// The limit for a client that does not say how long it waits: WinSCP waits 15 s, FileZilla 20 s.
+/// The limit for a client that does not announce its timeout: WinSCP waits 15 s, FileZilla 20 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
-/// The part of a client's patience that is used (one over it): the server may become slower while the upload drains.
+/// One over the part of a client's timeout that an upload may use. The server may become slower
+/// while the upload drains.
 const WAIT_SHARE: u32 = 3;
 /// A longer limit gains nothing on any path, and takes memory.
 const LIMIT_MAX: Duration = Duration::from_secs(60);
 
-/// Time in which the server should accept a whole budget.
+/// Returns the time in which the server should accept a whole budget.
 fn drain_s(limit_s: f64, rtt_s: f64) -> f64 {
     BUDGET_ROUND_TRIPS * rtt_s + (BUDGET_SHARE * limit_s).min(BUDGET_TIME_MAX_S)
 }
 
-/// Bytes that may wait in one buffer of the kernel beside an upload with this budget.
+/// Returns the bytes that may wait in one kernel buffer beside an upload with this budget.
 pub(crate) fn kernel_buffer_bytes(budget_bytes: u64) -> usize {
     usize::try_from(budget_bytes / KERNEL_SHARE).unwrap_or(usize::MAX)
 }
 
-/// The rates that servers showed in their last uploads.
+/// The rates of servers in their last uploads.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRates {
-    /// In the order of measurement, the latest last.
+    /// Ordered by time of measurement, the latest last.
     known: Mutex<VecDeque<ServerRate>>,
 }
 
@@ -269,7 +282,7 @@ struct ServerRate {
 }
 
 impl ServerRates {
-    /// Remembers a rate that was measured at `now`.
+    /// Stores a rate that was measured at `now`.
     pub(crate) fn remember(&self, server: IpAddr, bytes_per_s: f64, now: Instant) {
         let mut known = self.lock();
         known.retain(|rate| rate.server != server);
@@ -283,7 +296,7 @@ impl ServerRates {
         });
     }
 
-    /// The rate of a server in its last upload, if that was not long ago.
+    /// Returns the rate of a server in its last upload, if that was recent.
     pub(crate) fn bytes_per_s(&self, server: IpAddr, now: Instant) -> Option<f64> {
         let known = self.lock();
         let rate = known.iter().find(|rate| rate.server == server)?;
@@ -295,44 +308,46 @@ impl ServerRates {
     }
 }
 
-/// The budget of an unknown server, for each second of the limit. A server of 300 kB/s accepts it in two thirds of the
-/// limit; the rest is for the kernels' buffers.
+/// Budget of an unknown server, for each second of the limit. A server of 300 kB/s accepts it in
+/// two thirds of the limit. The rest of the limit is for kernel buffers.
 const FIRST_BYTES_PER_S: f64 = 200e3;
-/// The part of an earlier rate that a server is trusted with.
+/// The assumed part of a server's earlier rate.
 const KNOWN_SHARE: f64 = 0.5;
 /// The least budget: two seconds of a server of 100 kbit/s.
 const BUDGET_MIN_BYTES: u64 = 24 << 10;
-/// The budget holds what the server accepts in this many round trips, so that it never waits for the client ...
+/// The budget holds the bytes that the server accepts in this many round trips, so that the server
+/// never waits for the client ...
 const BUDGET_ROUND_TRIPS: f64 = 1.5;
-/// ... and in this part of the limit, so that it does not wait for repeats either. The rest of the limit is for buffers
-/// of the kernels.
+/// ... and in this part of the limit, so that the server does not wait for retransmissions either.
+/// The rest of the limit is for kernel buffers.
 const BUDGET_SHARE: f64 = 0.4;
-/// A longer limit makes no budget larger than this.
+/// Longest time of the limit's part, so that a long limit does not enlarge the budget further.
 const BUDGET_TIME_MAX_S: f64 = 2.0;
-/// Bytes that the kernels of both ends may take before the server's program reads any. With a lower bound, a receive
-/// buffer of 64 KiB made a server of 10 Mbit/s seem ten times as fast.
+/// Bytes that the kernels of both ends may hold before the server's program reads any. With a lower
+/// value, a receive buffer of 64 KiB made a server of 10 Mbit/s seem ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
-/// A shorter upload says nothing about the server's rate.
+/// Fewest bytes of an upload that show the server's rate.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
-/// The rate is that of this many spans: 1.6 s, or two round trips and more.
+/// Spans over which the rate is measured: 1.6 s, or at least two round trips.
 const SPANS_MAX: usize = 16;
 const SPAN_FIRST_S: f64 = 0.02;
 const SPAN_MIN_S: f64 = 0.1;
 const SPANS_PER_ROUND_TRIP: f64 = 6.0;
-/// The server limits a span if the gateway waits for it in this part of it.
+/// The server limits a span if the gateway waits for it during at least this part of the span.
 const LIMITED_SHARE: f64 = 0.75;
-/// The near gateway hears of every such part of a budget that the server has accepted ...
+/// A grant is sent whenever the server has accepted this part of the budget (one over it) ...
 const GRANTS_PER_BUDGET: u64 = 8;
-/// ... and of everything else at this interval.
+/// ... and otherwise at this interval.
 const GRANT_INTERVAL_S: f64 = 0.1;
-/// Totals are observed at this interval, more often while an upload is young, and seldom if nothing comes.
+/// Interval of observations. It is shorter while an upload is young, and longer while no bytes
+/// arrive.
 const CHECK: Duration = Duration::from_millis(50);
 const CHECK_FIRST: Duration = Duration::from_millis(10);
 const CHECK_IDLE: Duration = Duration::from_millis(100);
 const YOUNG_S: f64 = 3.0;
-/// A buffer of the kernel holds this part of a budget (one over it).
+/// One over the part of a budget that a kernel buffer may hold.
 const KERNEL_SHARE: u64 = 16;
-/// Servers that are remembered.
+/// Servers with a stored rate.
 const SERVERS_MAX: usize = 64;
-/// A measurement counts for this long: a server that was fast then may be busy now.
+/// Lifetime of a measurement. A server that was fast then may be busy now.
 const KNOWN: Duration = Duration::from_secs(600);

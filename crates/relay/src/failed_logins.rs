@@ -7,11 +7,13 @@ use tracing::warn;
 /// Target of the audit trail's events, which no filter of the log leaves out.
 pub const AUDIT: &str = "audit";
 
-/// Logs that an FTP client has failed to log in. The address stands in the message, so that programs that read one line find it
-/// in each form of the log; what the client itself has sent comes last, and quoted.
+/// Logs a refused log-in of an FTP client.
+///
+/// The address is part of the message, so programs that read lines find it in each log format. The
+/// client's own input comes last, quoted.
 pub(crate) fn login_failed(client: SocketAddr, server: &str, user: &str) {
     let ip = client.ip().to_canonical();
     let port = client.port();
-    // Outside the session's span, whose fields would stand in front.
+    // The event has no parent, since the fields of the session's span would precede the message.
     warn!(target: AUDIT, parent: None, port, server, user, "failed log-in from {ip}");
 }

@@ -1,5 +1,5 @@
-//! A forwarded connection as a machine: an orderly end of one side becomes an orderly end of the
-//! other, any other end a reset.
+//! A forwarded connection as a machine. An orderly end of one direction becomes an orderly end at
+//! the other connection, any other end a reset.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -18,14 +18,14 @@ use net::{Connection, tls::Leg};
 /// Joins a connection and a stream until both directions have ended.
 ///
 /// # Errors
-/// What broke one of them.
+/// The reason for which the connection or the stream broke.
 pub(crate) async fn join(
     connection: Connection,
     stream: Stream,
     coding: Option<&Coding>,
     transfer: std::sync::Arc<Transfer>,
 ) -> Result<(), String> {
-    // There is no session that orders.
+    // A forward has no session that gives orders.
     let (_, orders) = mpsc::unbounded_channel();
     let parts = Parts {
         grants: Grants::default(),
@@ -119,7 +119,7 @@ impl Machine for Forward {
             | Input::StreamBroken(why)
             | Input::WriteFailed(why)
             | Input::NotAcknowledged(why) => self.break_off(why),
-            // There is none.
+            // These inputs do not occur.
             Input::SessionEnded
             | Input::Secured
             | Input::StreamOpened

@@ -1,5 +1,5 @@
-//! What sessions have learned of servers that differ from others. The next session of the same server begins with it. What has
-//! been learned expires, since servers change.
+//! Deviating traits of servers, learned in sessions. The next session with the same server starts
+//! with them. They expire, since servers change.
 
 use std::{
     collections::HashMap,
@@ -12,18 +12,18 @@ use tokio::time::Instant;
 
 use net::target::Endpoint;
 
-/// One way in which a server differs from others.
+/// A trait in which a server differs from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Trait {
     /// [`ServerTraits::dislikes_questions`].
     DislikesQuestions,
     /// [`ServerTraits::lacks_passive`].
     LacksPassive,
-    /// It takes TLS 1.3 only, and not TLS 1.2, which a server is offered first.
+    /// The server supports TLS 1.3 only. Other servers are first offered TLS 1.2.
     LacksTls12,
 }
 
-/// Traits of servers, and when each was learned.
+/// Traits of servers, and the time at which each was learned.
 #[derive(Debug, Default)]
 pub(crate) struct KnownServers(Mutex<HashMap<(Endpoint, Trait), Instant>>);
 
@@ -40,7 +40,7 @@ impl KnownServers {
         is_fresh
     }
 
-    /// What an FTP session begins with.
+    /// Returns the known traits for the start of an FTP session.
     pub(crate) fn ftp(&self, server: &Endpoint, now: Instant) -> ServerTraits {
         ServerTraits {
             dislikes_questions: self.has(server, Trait::DislikesQuestions, now),
@@ -48,12 +48,12 @@ impl KnownServers {
         }
     }
 
-    /// Remembers a trait.
+    /// Stores a trait.
     pub(crate) fn learn(&self, server: &Endpoint, which: Trait, now: Instant) {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         if traits.len() >= TRAITS_MAX && !traits.contains_key(&key) {
-            // It is found out again when its server is asked next.
+            // A later session with that server learns the trait again.
             let oldest = traits.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 traits.remove(&oldest);
@@ -62,7 +62,7 @@ impl KnownServers {
         traits.insert(key, now);
     }
 
-    /// Remembers what an FTP session has learned.
+    /// Stores the traits that an FTP session has learned.
     pub(crate) fn learn_ftp(&self, server: &Endpoint, lesson: Lesson, now: Instant) {
         match lesson {
             Lesson::DislikesQuestions => self.learn(server, Trait::DislikesQuestions, now),
@@ -74,15 +74,15 @@ impl KnownServers {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(Endpoint, Trait), Instant>> {
-        // Nothing here panics halfway.
+        // No code here panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Traits in memory.
+/// Most traits in memory.
 const TRAITS_MAX: usize = 1024;
 
-/// Time for which one is: finding it out again costs a client a connection, or some seconds at most.
+/// Lifetime of a trait. Learning it again costs a client a connection, or at most some seconds.
 const KEPT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! The near and the far end of services over a link between two gateways: FTP sessions and forwards.
+//! The near and the far end of services over a link between two gateways: FTP sessions and
+//! forwards.
 //!
-//! A [`Relay`] serves clients at its front doors, and the streams that peers open. FTP itself is in the `ftp`
-//! crate, the WAN in the `link` crate; this crate connects both to TCP sockets. It knows no configuration file, no admin
-//! interface and no packages: the daemon around it does.
+//! A [`Relay`] serves clients at its listeners, and the streams that peers open. FTP itself is in
+//! the `ftp` crate, the WAN in the `link` crate. This crate connects both to TCP sockets.
+//! Configuration file, admin interface and packages belong to the daemon.
 
 mod control;
 mod drain;
@@ -31,5 +32,5 @@ pub use failed_logins::AUDIT;
 pub use relay::{Builder, Relay, Sessions};
 pub use shared::ReachError;
 
-/// Of this program.
+/// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! Limits on what the clients of a gateway use, so that no client uses everything.
+//! Limits on the resources that clients of a gateway use, so that no client uses up all of them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: failed logins in a minute"
@@ -18,7 +18,8 @@ use net::target::network;
 pub struct Limits {
     /// Concurrent control connections.
     pub sessions_max: usize,
-    /// Of these and of forwards, from one client: an IPv4 address, or an IPv6 network of 64 bits.
+    /// Concurrent control connections and forwards of one client: an IPv4 address, or an IPv6
+    /// network of 64 bits.
     pub sessions_per_client_max: usize,
     /// Concurrent data connections.
     pub transfers_max: usize,
@@ -30,13 +31,13 @@ pub struct Limits {
     pub login_timeout: Duration,
     /// Time after which a control connection without command and transfer is closed.
     pub idle_timeout: Duration,
-    /// Time after which a data connection on which nothing moves is reset.
+    /// Time after which a data connection without progress is reset.
     pub stall_timeout: Duration,
 }
 
 impl Limits {
-    /// The defaults where a peer lets this gateway have so many streams at once: sessions, transfers and forwards take
-    /// one each, and a share of their own, so that none takes all from the others. Patience is longer than servers have.
+    /// Each session, transfer and forward uses one stream, and each kind has its own share. No kind
+    /// can thus use up all streams. Servers have shorter timeouts.
     pub fn fitting(streams: usize) -> Self {
         let share = |eighths: usize| (streams * eighths / SHARES).max(1);
         let sessions_max = share(SESSIONS_SHARES);
@@ -46,7 +47,7 @@ impl Limits {
             transfers_max: share(TRANSFERS_SHARES),
             forwards_max: share(FORWARDS_SHARES),
             failed_logins_per_minute_max: 20,
-            // People type; that of ProFTPD.
+            // The login timeout of ProFTPD, since people type passwords.
             login_timeout: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(3600),
             stall_timeout: Duration::from_secs(3600),
@@ -54,22 +55,22 @@ impl Limits {
     }
 }
 
-/// What a client was refused, for the log.
+/// A refusal of a client, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// To be served.
+    /// The client exceeds a limit, or may not use the listener.
     Service(Reached),
-    /// A server that is not allowed at the door.
+    /// A server that the listener does not allow.
     Server,
-    /// The admin interface, under a name that is not its own.
+    /// The admin interface, under a foreign host name.
     AdminHost,
     /// The dashboard, with a wrong token.
     AdminToken,
-    /// The dashboard, with a certificate that is not good.
+    /// The dashboard, with an invalid certificate.
     AdminCertificate,
 }
 
-/// A limit that is reached. Its text is that of the reply.
+/// A limit that is reached. Its text becomes part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reached {
     #[error("clients from your address are not served")]
@@ -98,11 +99,11 @@ struct State {
     of_client: HashMap<IpAddr, usize>,
     /// The time of the first failed login, and the number of failures.
     failed_logins: HashMap<IpAddr, (Instant, u32)>,
-    /// When a line in the log last named this refusal.
+    /// Time of the latest log line about each refusal.
     refusals_logged: HashMap<(IpAddr, Refusal), Instant>,
 }
 
-/// What a client takes a place for.
+/// Purpose of a client's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A control connection.
@@ -134,12 +135,12 @@ impl Usage {
         })
     }
 
-    /// Takes on other limits. Whoever has a place keeps it.
+    /// Applies other limits. Clients that are admitted already stay.
     pub(crate) fn set_limits(&self, limits: Limits) {
         self.lock().limits = limits;
     }
 
-    /// Lets a client in, as long as the place is held.
+    /// Admits a client while the place is held.
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: IpAddr,
@@ -174,7 +175,7 @@ impl Usage {
         })
     }
 
-    /// A server has refused this client's login.
+    /// Counts a login of this client that a server has refused.
     pub(crate) fn login_failed(&self, client: IpAddr) -> Result<(), Reached> {
         let (client, now) = (network(client), Instant::now());
         let mut state = self.lock();
@@ -190,7 +191,8 @@ impl Usage {
         Ok(())
     }
 
-    /// Whether the log is to say what this client was refused: once a minute, however often it tries.
+    /// Whether the log should report this refusal: once a minute, regardless of the number of
+    /// attempts.
     pub fn is_news(&self, client: IpAddr, refusal: Refusal) -> bool {
         self.is_news_at(client, refusal, Instant::now())
     }
@@ -205,7 +207,7 @@ impl Usage {
             logged.retain(|_, at| now - *at < MINUTE);
         }
         if logged.len() >= REFUSALS_KEPT {
-            // So many at once are one attack, of which the log knows.
+            // This many refusals at once are one attack, which the log has already reported.
             return false;
         }
         logged.insert(key, now);
@@ -225,7 +227,7 @@ impl State {
         }
     }
 
-    /// Failed logins of the last minute; those before are forgotten.
+    /// Returns the failed logins of the last minute, and forgets earlier ones.
     fn failed_logins(&mut self, client: IpAddr, now: Instant) -> u32 {
         match self.failed_logins.get(&client) {
             Some((since, count)) if now - *since < MINUTE => *count,
@@ -242,7 +244,7 @@ impl State {
             self.failed_logins
                 .retain(|_, (since, _)| now - *since < MINUTE);
         }
-        // So many clients at once are one attack: it gains nothing from being forgotten.
+        // This many clients at once are one attack. It gains nothing if its failures are forgotten.
         if self.failed_logins.len() >= FAILED_LOGINS_KEPT {
             self.failed_logins.clear();
         }
@@ -264,7 +266,8 @@ impl Drop for Place {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How the streams of a peer are divided. A session mostly has one transfer at a time, and many have none.
+/// Division of a peer's streams. A session mostly has one transfer at a time, and many sessions
+/// have none.
 const SESSIONS_SHARES: usize = 4;
 const TRANSFERS_SHARES: usize = 3;
 const FORWARDS_SHARES: usize = 1;
@@ -273,7 +276,7 @@ const SHARES: usize = SESSIONS_SHARES + TRANSFERS_SHARES + FORWARDS_SHARES;
 /// Default of `sessions_per_client_max`: a client may be the address translation of a whole site.
 const SESSIONS_PER_CLIENT: usize = 1000;
 
-/// Refusals whose last line in the log is remembered.
+/// Refusals whose latest log line is remembered.
 const REFUSALS_KEPT: usize = 1_000;
 
 /// Clients whose failed logins are kept in memory.

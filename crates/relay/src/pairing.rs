@@ -1,4 +1,4 @@
-//! Brings the link streams of data connections to the sessions that they belong to.
+//! Assigns the link streams of data connections to their sessions.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use ftp::session::TransferId;
 use link::{PeerId, RecvStream, SendStream};
 use tokio::sync::{Notify, mpsc};
 
-/// The two halves of a link stream, and bytes that have come ahead of them.
+/// The two halves of a link stream, and bytes that arrived with the hello.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) send: SendStream,
@@ -18,14 +18,14 @@ pub(crate) struct Stream {
     pub(crate) first: Bytes,
 }
 
-/// A link stream of a data connection, on its way to its session.
+/// A link stream of a data connection, for its session.
 #[derive(Debug)]
 pub(crate) struct DataStream {
     pub(crate) transfer: TransferId,
     pub(crate) stream: Stream,
 }
 
-/// Finds the session to which a data connection's stream belongs.
+/// Registry of sessions that wait for streams of data connections.
 #[derive(Debug, Default)]
 pub(crate) struct Pairing {
     sessions: Mutex<HashMap<(PeerId, u64), mpsc::Sender<DataStream>>>,
@@ -48,7 +48,7 @@ impl Pairing {
         self.lock().remove(&key);
     }
 
-    /// The session's end of `key`; streams may arrive before the session they belong to.
+    /// Returns the session's channel for `key`. Streams may arrive before their session.
     pub(crate) async fn find(&self, key: (PeerId, u64)) -> mpsc::Sender<DataStream> {
         loop {
             let changed = self.changed.notified();
@@ -62,5 +62,5 @@ impl Pairing {
     }
 }
 
-/// Data connections' streams that wait for their session to take them.
+/// Streams of data connections that wait until their session takes them.
 const DATA_STREAMS_MAX: usize = 16;

@@ -1,4 +1,5 @@
-//! Peers that speak an older version of the gateway protocol. A version is forgotten after a while, since peers are upgraded.
+//! Peers with an older version of the gateway protocol. A version expires, since peers are
+//! upgraded.
 
 use std::{
     collections::HashMap,
@@ -11,12 +12,12 @@ use tokio::time::Instant;
 
 use crate::wire::Version;
 
-/// Versions that peers have named in a refusal, and when.
+/// Versions that peers have named in a refusal, and the time of each.
 #[derive(Debug, Default)]
 pub(crate) struct PeerVersions(Mutex<HashMap<PeerId, (Version, Instant)>>);
 
 impl PeerVersions {
-    /// The version for the next session with `peer`.
+    /// Returns the version for the next session with `peer`.
     pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Version {
         let mut versions = self.lock();
         match versions.get(&peer) {
@@ -29,7 +30,7 @@ impl PeerVersions {
         }
     }
 
-    /// Remembers that `peer` speaks `version` and none after it.
+    /// Stores `version` as the latest version that `peer` supports.
     pub(crate) fn learn(&self, peer: PeerId, version: Version, now: Instant) {
         self.lock().insert(peer, (version, now));
     }
@@ -39,8 +40,8 @@ impl PeerVersions {
     }
 }
 
-/// Time after which a session tries the latest version again. With a peer that is still of the older release this costs a
-/// round trip.
+/// Time after which a session tries the latest version again. This costs a round trip if the peer
+/// still has the older release.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
 #[cfg(test)]

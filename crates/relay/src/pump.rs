@@ -1,10 +1,10 @@
-//! Moves the bytes of one data connection between a TCP connection or a pipe, the leg, and a link stream, as
-//! its machine says.
+//! Moves the bytes of one data connection between a leg, which is a TCP connection or a pipe, and a
+//! link stream. A machine controls it.
 //!
 //! Backpressure works without messages: a direction that cannot write stops reading, and holds one
-//! buffer. An upload has a [`drain`](crate::drain) budget: the pump reads from the client only what is
-//! granted, and the kernel's buffers hold a part of it. Whatever ends a pump before its machine is done
-//! resets leg and stream.
+//! buffer. An upload has a [`drain`](crate::drain) budget. The pump reads only granted bytes from
+//! the client, and the kernel's buffers hold a part of the budget. If a pump ends before its
+//! machine is done, leg and stream are reset.
 #![allow(
     clippy::disallowed_methods,
     reason = "drives sockets: the machine's clock"
@@ -41,52 +41,52 @@ use net::{
 /// A future that a pump keeps.
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Where the stream comes from.
+/// Source of the stream.
 #[derive(Debug)]
 pub(crate) enum StreamSource {
-    /// It is there.
+    /// The stream exists.
     Open(Stream),
-    /// The other gateway opens it.
+    /// The peer opens the stream.
     Awaited(oneshot::Receiver<Stream>),
 }
 
-/// How TLS begins on a leg that was connected without.
+/// Start of TLS on a leg that was connected without it.
 pub(crate) type Secure = Box<dyn FnOnce(Connection) -> Boxed<Result<Leg, Input>> + Send>;
 
-/// The grants of a pump, by the direction that they limit. Each bounds the kernel's buffer, too.
+/// The grants of a pump, by the direction that they limit. Each also bounds the kernel's buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     pub(crate) to_link: Option<watch::Receiver<Grant>>,
     pub(crate) from_link: Option<watch::Receiver<Grant>>,
 }
 
-/// What a pump is made of.
+/// Parts of a pump.
 pub(crate) struct Parts<M: Machine> {
     pub(crate) machine: M,
-    /// Connects the leg; else what the machine hears.
+    /// Connects the leg. The error is an input for the machine.
     pub(crate) connect: Boxed<Result<Leg, Input>>,
     pub(crate) secure: Option<Secure>,
     pub(crate) stream: StreamSource,
-    /// What the stream carries; `None`: the bytes as they are.
+    /// Coding of the stream. `None` for uncoded bytes.
     pub(crate) coded: Option<Coded>,
-    /// What has come from the leg goes without more after such a pause.
+    /// Pause of the leg after which its bytes are sent without further ones.
     pub(crate) hold: Hold,
-    /// The leg is given the bytes of a spool, and what the stream brings goes there.
+    /// Spool that supplies the leg's bytes, and that stores the bytes of the stream.
     pub(crate) spool: Option<Place>,
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
-    /// Hears the events of the machine.
+    /// Receives the events of the machine.
     pub(crate) tell: Box<dyn FnMut(M::Event) + Send>,
-    /// Where both sides have TLS.
+    /// Detection of truncated data. `Some` where both sides use TLS.
     pub(crate) truncation: Option<Arc<Truncation>>,
     pub(crate) transfer: Arc<Transfer>,
-    /// What may be on its way between the client and the server, where that is limited.
+    /// Limits of the bytes in flight between client and server.
     pub(crate) grants: Grants,
 }
 
 /// Runs the machine until it is done.
 ///
 /// # Errors
-/// What broke the data connection.
+/// The reason for which the data connection broke.
 pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
     let (stream, awaited) = match parts.stream {
         StreamSource::Open(stream) => (Some(stream), None),
@@ -128,7 +128,7 @@ pub(crate) async fn run<M: Machine>(parts: Parts<M>) -> Result<(), String> {
 struct Pump<M: Machine> {
     machine: M,
     started: Instant,
-    /// Not begun.
+    /// The connection of the leg before its start.
     connect: Option<Boxed<Result<Leg, Input>>>,
     connecting: Option<Boxed<Result<Leg, Input>>>,
     secure: Option<Secure>,
@@ -141,11 +141,11 @@ struct Pump<M: Machine> {
     outbound: Outbound,
     inbound: Inbound,
     telling: Option<Boxed<Result<(), String>>>,
-    /// TLS begins on the connected leg.
+    /// Whether TLS starts on the connected leg.
     is_securing: bool,
-    /// The end is being written to the leg.
+    /// Whether the end is being written to the leg.
     is_ending: bool,
-    /// `None` once the session has ended, which is no order.
+    /// `None` once the session has ended, which is not an order.
     orders: Option<mpsc::UnboundedReceiver<M::Order>>,
     tell: Box<dyn FnMut(M::Event) + Send>,
     truncation: Option<Arc<Truncation>>,
@@ -153,7 +153,7 @@ struct Pump<M: Machine> {
 }
 
 impl<M: Machine> Pump<M> {
-    /// Carries out the machine's orders. Returns what broke it once it is done.
+    /// Carries out the machine's orders. Once the machine is done, returns the error that ended it.
     fn carry_out(&mut self) -> Option<Option<String>> {
         while let Some(output) = self.machine.poll() {
             match output {
@@ -223,7 +223,7 @@ impl<M: Machine> Pump<M> {
         self.machine.handle(self.started.elapsed(), input);
     }
 
-    /// Waits for what happens next, moving bytes meanwhile, and lets the machine know.
+    /// Moves bytes until the next event, and reports it to the machine.
     async fn step(&mut self) {
         let deadline = self.machine.deadline().map(|at| self.started + at);
         let (outbound, inbound) = (self.machine.outbound(), self.inbound_task());
@@ -240,7 +240,7 @@ impl<M: Machine> Pump<M> {
         let truncation = self.truncation.as_deref();
         let watches_stream = self.machine.awaits_leg();
         tokio::select! {
-            // Orders say what an end means.
+            // Orders come first, since they determine the meaning of an end.
             biased;
             order = next(&mut self.orders) => match order {
                 Some(order) => self.machine.order(self.started.elapsed(), order),
@@ -263,12 +263,13 @@ impl<M: Machine> Pump<M> {
             }
             stream = opened(&mut self.awaited) => {
                 self.awaited = None;
-                // Without a session nobody sends one any more, which the machine's deadline ends.
+                // If the session has ended, no stream will come. The machine's deadline then ends
+                // the wait.
                 if let Some(stream) = stream {
                     self.stream_opened(stream);
                 }
             }
-            // Both sides are reset, as if the link had lost it.
+            // Both sides are reset, as after a loss of the link.
             () = transfer.stopped() => {
                 self.handle(Input::StreamLost("stopped by the operator".to_owned()));
             }

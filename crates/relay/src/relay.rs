@@ -37,16 +37,16 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Relay(pub(crate) Arc<Shared>);
 
-/// Sessions of a relay, and its shutdown.
+/// Sessions of a relay, and their shutdown.
 #[derive(Debug)]
 pub struct Sessions {
     cut: watch::Sender<bool>,
-    /// Dropped, no further session begins.
+    /// Permits new sessions until it is dropped.
     alive: Option<mpsc::Sender<()>>,
     all_gone: mpsc::Receiver<()>,
 }
 
-/// Parts of a relay that is yet to be built.
+/// Parts of a relay that is not built yet.
 #[derive(Debug)]
 pub struct Builder {
     link: Link,
@@ -59,7 +59,7 @@ pub struct Builder {
 }
 
 impl Relay {
-    /// Begins a relay over `link`, whose peers are those of `settings`.
+    /// Starts to build a relay over `link`. The peers of the link are the peers of `settings`.
     pub fn builder(link: Link, settings: Settings) -> Builder {
         Builder {
             link,
@@ -72,11 +72,12 @@ impl Relay {
         }
     }
 
-    /// Takes on other settings, and returns the relay with them. Limits hold for all sessions from now on; sessions that are open
-    /// keep the other settings that they have.
+    /// Returns the relay with other settings.
     ///
-    /// `peer_names` has the names of the link's peers by their numbers, removed ones included. `own_addresses` are those at
-    /// which this process listens for TCP: no peer reaches them.
+    /// Limits apply to all sessions from now on. Open sessions keep their other settings.
+    ///
+    /// `peer_names` has the names of the link's peers by their numbers, removed ones included.
+    /// `own_addresses` are the TCP listeners of this process, which no peer can reach.
     #[must_use]
     pub fn take_on(
         &self,
@@ -93,46 +94,49 @@ impl Relay {
         }))
     }
 
-    /// The link to the peers.
+    /// Returns the link to the peers.
     pub fn link(&self) -> &Link {
         &self.0.link
     }
 
-    /// Sessions and transfers, open and finished ones.
+    /// Returns the registry of open and finished sessions and transfers.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.0.registry
     }
 
-    /// What clients use, and its limits.
+    /// Returns the clients' use of resources, and its limits.
     pub fn usage(&self) -> &Usage {
         &self.0.usage
     }
 
-    /// Chunk stores, where the settings have a folder for them.
+    /// Returns the chunk stores, if the settings have a folder for them.
     pub fn stores(&self) -> Option<&Arc<Stores>> {
         self.0.stores.as_ref()
     }
 
-    /// The chunk store for `tenant` of `peer`; opened, if it was not.
+    /// Returns the chunk store for `tenant` of `peer`, and opens it if needed.
     pub fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
         self.0.store(peer, tenant)
     }
 
-    /// Whether no further session begins.
+    /// Whether no further session may start.
     pub fn is_ending(&self) -> bool {
         self.0.alive.upgrade().is_none()
     }
 
-    /// Refuses streams that do not belong to open sessions: another process has taken this one's place, and peers know that.
+    /// Refuses streams that do not belong to open sessions. Another process has replaced this one,
+    /// and the peers use that process.
     pub fn retire(&self) {
         self.0.is_retired.store(true, Relaxed);
     }
 
-    /// Opens a stream to the far end of the service `name`, through the first peer for `host` that answers. `via` names the
-    /// only peer that may be taken, by its place in the settings.
+    /// Opens a stream to the far end of the service `name`, through the first peer for `host` that
+    /// answers.
+    ///
+    /// `via` names the only permitted peer by its index in the settings.
     ///
     /// # Errors
-    /// [`ReachError`] if no peer leads there, or none answers.
+    /// [`ReachError`] if no peer serves `host`, or no such peer answers.
     pub async fn open(
         &self,
         name: &'static str,
@@ -148,7 +152,7 @@ impl Relay {
     /// Connects to a server on behalf of `peer`.
     ///
     /// # Errors
-    /// [`DialError`] if the peer may not reach it, or nobody answers there.
+    /// [`DialError`] if the peer may not reach the server, or the server does not answer.
     pub async fn dial(&self, peer: PeerId, target: &Endpoint) -> Result<TcpStream, DialError> {
         self.0.dial(peer, target).await
     }
@@ -158,7 +162,7 @@ impl Relay {
         self.0.cut_short().await;
     }
 
-    /// Updates rates, and takes back chunks that no peer has asked for in time, for as long as it is polled.
+    /// Updates rates, and drops chunks that no peer has requested in time, while it is polled.
     pub(crate) async fn keep_up(&self) {
         let rates = async {
             let mut ticks = interval(Duration::from_secs(1));
@@ -172,7 +176,7 @@ impl Relay {
 }
 
 impl Builder {
-    /// Logs finished transfers there.
+    /// Logs finished transfers to `log`.
     #[must_use]
     pub fn transfer_log(mut self, log: TransferLog) -> Self {
         self.registry = Registry::new(log);
@@ -186,29 +190,33 @@ impl Builder {
         self
     }
 
-    /// Keeps chunks of what crosses the link.
+    /// Stores chunks of the bytes that cross the link.
     #[must_use]
     pub fn stores(mut self, settings: Option<optimise::Settings>) -> Self {
         self.stores = settings;
         self
     }
 
-    /// Addresses at which this process listens for TCP: no peer reaches them.
+    /// Sets the addresses at which this process listens for TCP. No peer can reach them.
     #[must_use]
     pub fn own_addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.own_addresses = addresses.into_iter().collect();
         self
     }
 
-    /// Number of the first session. Sessions of an earlier process with the same key have lower ones.
+    /// Sets the number of the first session. Sessions of an earlier process with the same key have
+    /// lower numbers.
     #[must_use]
     pub fn first_session(mut self, number: u64) -> Self {
         self.first_session = number;
         self
     }
 
-    /// The relay, and its sessions. Logs a warning where the system grants smaller socket buffers. Front doors work at once;
-    /// [`far::serve`](crate::far::serve) serves peers, and must run for rates in the status, and for loans of chunks to end.
+    /// Builds the relay, and its sessions.
+    ///
+    /// Logs a warning if the system grants smaller socket buffers. Listeners work at once.
+    /// [`far::serve`](crate::far::serve) serves peers. It must also run for rates in the status,
+    /// and for the end of outstanding references.
     pub fn build(self) -> (Relay, Sessions) {
         warn_about_buffers(&self.link);
         let (cut, cut_seen) = watch::channel(false);
@@ -244,27 +252,28 @@ impl Builder {
 }
 
 impl Sessions {
-    /// Lets no further session begin.
+    /// Permits no further session.
     pub fn close(&mut self) {
         self.alive = None;
     }
 
-    /// Waits until all sessions have ended by themselves, once none begins any more.
+    /// Waits until all sessions have ended by themselves. No session may start any more.
     pub async fn ended(&mut self) {
-        // Sessions hold senders; nothing is ever sent.
+        // Sessions hold senders, and never send.
         let _ = self.all_gone.recv().await;
     }
 
-    /// Ends open sessions now. Returns when they are gone, after `patience` at the latest.
+    /// Ends open sessions now. Returns when they have ended, and at the latest after `patience`.
     pub async fn cut_short(&mut self, patience: Duration) {
         self.close();
-        // Only a dropped receiver could make this fail, and sessions hold some.
+        // This fails only without receivers, and sessions hold some.
         let _ = self.cut.send(true);
         let _ = timeout(patience, self.ended()).await;
     }
 }
 
-/// Small socket buffers drop packets at high rates, and the kernel grants what two settings allow.
+/// Warns about small socket buffers. They drop packets at high rates, and two kernel settings limit
+/// them.
 fn warn_about_buffers(link: &Link) {
     let buffers = link.snapshot().socket_buffers;
     let asked = buffers.asked.bytes();

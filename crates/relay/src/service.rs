@@ -1,7 +1,10 @@
-//! The two ends of a service that a relay carries: one serves clients of a listener, the other one streams of peers.
+//! The two ends of a service that a relay carries. The near end serves clients of a listener, the
+//! far end serves streams of peers.
+//! one streams of peers.
 //!
-//! A new service implements both traits in a module of its own. The near ends of FTP sessions and forwards implement
-//! [`NearService`]. Their far ends are older than [`FarService`], and have messages of their own in the hello of a stream.
+//! A new service implements both traits in a module of its own. The near ends of FTP sessions and
+//! forwards implement [`NearService`]. Their far ends are older than [`FarService`], and have their
+//! own messages in the hello of a stream.
 
 use std::{
     fmt,
@@ -22,40 +25,43 @@ use crate::{
 
 /// Near end of a service: serves the clients of a listener.
 pub trait NearService: fmt::Debug + Send + Sync + 'static {
-    /// Its name and the client, in front of all that is logged for this client.
+    /// Returns the tracing span for a client. It names the service and the client.
     fn span(&self, session: u64, client: SocketAddr) -> Span;
 
-    /// The limit that its clients count against: sessions and forwards have one each.
+    /// Returns the limit that its clients count against: sessions and forwards have one each.
     fn purpose(&self) -> Purpose;
 
-    /// Whether a client of this address may use it.
+    /// Whether a client with this address may use the service.
     fn admits(&self, client: IpAddr) -> bool;
 
-    /// Closes the connection of a client that may not use it now, and says why where its protocol can.
+    /// Closes the connection of a client that may not use the service now, with the reason if its
+    /// protocol permits one.
     fn turn_away(&self, connection: Connection, reached: Reached);
 
-    /// Serves a client until it leaves, or [`Relay::cut_short`] resolves: a second later the client is dropped. Streams to a far
-    /// end come from [`Relay::open`].
+    /// Serves a client until it leaves.
+    ///
+    /// If [`Relay::cut_short`] resolves, the client is dropped a second later. [`Relay::open`]
+    /// opens streams to a far end.
     fn serve(self: Arc<Self>, client: Client, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
-/// A client of a front door.
+/// A client of a listener.
 #[derive(Debug)]
 pub struct Client {
     /// Its connection.
     pub connection: Connection,
-    /// Where it comes from.
+    /// The client's address.
     pub address: SocketAddr,
-    /// Number of its session, unique among this relay's.
+    /// Number of the session, unique among this relay's sessions.
     pub session: u64,
 }
 
 /// Far end of a service: serves the streams that near ends open for it.
 pub trait FarService: fmt::Debug + Send + Sync + 'static {
-    /// Name by which near ends ask for it.
+    /// Returns the name by which near ends request it.
     fn name(&self) -> &'static str;
 
-    /// Serves a stream until it ends. Servers are reached by [`Relay::dial`].
+    /// Serves a stream until it ends. Connects to servers with [`Relay::dial`].
     fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
@@ -66,7 +72,7 @@ pub struct ServiceStream {
     pub peer: PeerId,
     /// Bytes to the other end.
     pub send: SendStream,
-    /// Bytes from the other end, behind those of `first`.
+    /// Bytes from the other end, after `first`.
     pub recv: RecvStream,
     /// Bytes received with the hello.
     pub first: Bytes,

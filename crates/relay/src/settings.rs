@@ -1,4 +1,5 @@
-//! Settings of a relay: the peers and the link to them, the doors for clients, and limits. All are checked already.
+//! Settings of a relay: the peers and the link to them, the listeners for clients, and limits. All
+//! values have been checked.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -20,14 +21,14 @@ use units::ByteCount;
 
 use crate::{limits::Limits, wire::Coding};
 
-/// Settings of a relay, doors excepted.
+/// Settings of a relay, without listeners.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
     /// The relay's own settings of each peer of `link`, in the same order.
     pub peers: Vec<Peer>,
-    /// Limits on what clients use.
+    /// Limits on the resources that clients use.
     pub limits: Limits,
 }
 
@@ -35,126 +36,130 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
     pub name: String,
-    /// Who says that it is one.
+    /// Source of the statement that it is a peer.
     pub origin: Origin,
-    /// Its number in the link: its place in the file that the gateway was started with, and later ones are
-    /// counted on.
+    /// The peer's number in the link. It is its position in the configuration file at the start of
+    /// the gateway. Later peers get the following numbers.
     pub id: PeerId,
-    /// Which servers are reached through it; `None`: any.
+    /// Servers that are reached through it. `None` for all servers.
     pub serves: Option<Vec<ServesPattern>>,
-    /// Servers that the gateway dials for this peer: its own `allow`, or that of `[far]`.
+    /// Servers that the gateway connects to for this peer: its own `allow`, or the `allow` of
+    /// `[far]`.
     pub allow: AllowList,
-    /// What goes to this peer may be compressed.
+    /// Whether bytes to this peer may be compressed.
     pub compresses: bool,
-    /// Chunks are kept that cross the link to or from this peer, where there is a folder for them.
+    /// Whether chunks that cross the link to or from this peer are stored, if a folder is
+    /// configured.
     pub deduplicates: bool,
     /// Tenants of this peer, whose chunks are kept apart.
     pub tenants: Vec<String>,
 }
 
-/// Who says that a gateway is a peer.
+/// Source of the statement that a gateway is a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The operator, in the file.
+    /// The operator, in the configuration file.
     File,
-    /// The register: it came by an invite, or was added by a command.
+    /// The register. The peer came by an invite, or was added by a command.
     Register,
-    /// An invite: it may become one, and nothing else.
+    /// An invite. The gateway may become a peer, and may do nothing else.
     Invite,
-    /// The register: it was one, and hears that it is none any more.
+    /// The register. The gateway was a peer, and learns that it is none any more.
     Dismissed,
 }
 
 impl Peer {
-    /// Whether it is no peer: it may become one by an invite, or it was one.
+    /// Whether it is not a peer: it may become one by an invite, or was one before.
     pub fn is_guest(&self) -> bool {
         matches!(self.origin, Origin::Invite | Origin::Dismissed)
     }
 }
 
-/// One FTP front door.
+/// One FTP listener.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FtpDoor {
     /// Address for clients.
     pub listen: SocketAddr,
-    /// The server; `None`: named by the client in `USER name@host[:port]`, or by the address that an
-    /// intercepted client connects to.
+    /// The server. `None` if the client names it in `USER name@host[:port]`, or if the address of
+    /// an intercepted connection names it.
     pub target: Option<Endpoint>,
-    /// Takes connections that clients make to the servers themselves.
+    /// Accepts connections that clients make to the servers themselves.
     pub transparent: bool,
-    /// Who may connect; `None`: loopback and private ranges.
+    /// Networks of permitted clients. `None` for loopback and private ranges.
     pub clients: Option<Vec<Network>>,
-    /// Servers that clients may name; `None`: all that a peer serves.
+    /// Servers that clients may name. `None` for all servers that a peer serves.
     pub allow: Option<AllowList>,
-    /// The peer to go through, an index into [`Settings::peers`]; `None`: chosen by `serves`.
+    /// The peer to use, an index into [`Settings::peers`]. `None` to choose by `serves`.
     pub via: Option<usize>,
-    /// Ports to listen on for data; `None`: whatever the system gives.
+    /// Ports for data listeners. `None` for ports that the system chooses.
     pub passive_ports: Option<RangeInclusive<u16>>,
-    /// What the gateways may do besides relaying.
+    /// Permission to act ahead of client or server.
     pub mode: Mode,
     /// Which side opens the data connections between far gateway and server.
     pub server_data: DataWay,
-    /// Address to announce in `227` instead of the one the client connected to.
+    /// Address to announce in `227`. `None` for the address that the client connected to.
     pub external_address: Option<IpAddr>,
     /// TLS with the clients.
     pub tls: DoorTls,
-    /// What that TLS must be.
+    /// Requirements for that TLS.
     pub tls_rules: tls::Rules,
-    /// TLS between the far gateway and the server; `None`: none.
+    /// TLS between the far gateway and the server. `None` for no TLS.
     pub server_tls: Option<ServerTls>,
-    /// Data may be compressed on the link.
+    /// Whether data may be compressed on the link.
     pub compresses: bool,
-    /// Chunks of uploads may be kept, and referred to.
+    /// Whether chunks of uploads may be stored, and referred to.
     pub deduplicates: bool,
-    /// The same of downloads.
+    /// The same for downloads.
     pub caches: bool,
-    /// Whose data it is, if not that of all.
+    /// The tenant that owns the data, if any.
     pub tenant: Option<String>,
 }
 
-/// TLS between the clients of a front door and the gateway.
+/// TLS between the clients of a listener and the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DoorTls {
     /// No TLS; `AUTH TLS` is refused.
     Off,
-    /// From `AUTH TLS` on, for clients that ask for it.
+    /// From `AUTH TLS` on, for clients that request it.
     Explicit(CertSource),
     /// TLS from the first byte.
     Implicit(CertSource),
 }
 
-/// An FTP front door that cannot read what passes it: all of it is TLS between the client and the server,
-/// also on the data connections, for which the client takes the ports that the server announces.
+/// An FTP listener that cannot read its traffic. TLS between client and server covers everything,
+/// including data connections. The client connects to the data ports that the server announces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassThrough {
     /// Address for clients.
     pub listen: SocketAddr,
     pub target: Endpoint,
-    /// Who may connect; `None`: loopback and private ranges.
+    /// Networks of permitted clients. `None` for loopback and private ranges.
     pub clients: Option<Vec<Network>>,
-    /// The peer to go through; `None`: chosen by `serves`.
+    /// The peer to use. `None` to choose by `serves`.
     pub via: Option<usize>,
-    /// The server's ports for data: on each the gateway listens and leads to the same port there.
+    /// The server's data ports. The gateway listens on each, and forwards to the same port of the
+    /// server.
     pub data_ports: RangeInclusive<u16>,
 }
 
-/// One front door for any TCP service.
+/// One listener for any TCP service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     /// Address for clients.
     pub listen: SocketAddr,
     /// The address that the far gateway connects to.
     pub target: Endpoint,
-    /// Who may connect; `None`: loopback and private ranges.
+    /// Networks of permitted clients. `None` for loopback and private ranges.
     pub clients: Option<Vec<Network>>,
-    /// The peer to go through; `None`: chosen by `serves`.
+    /// The peer to use. `None` to choose by `serves`.
     pub via: Option<usize>,
-    /// The bytes may be compressed on the link.
+    /// Whether the bytes may be compressed on the link.
     pub compresses: bool,
 }
 
 impl Settings {
-    /// Settings of a relay with these peers: fair to other traffic, with usual limits. Its peers reach no server through it.
+    /// Creates the settings of a relay with these peers: fair to other traffic, with usual limits.
+    /// The peers may not reach any server through it.
     pub fn new(identity: Identity, peers: Vec<PeerConfig>) -> Self {
         let memory_max = MEMORY_MAX.max(memory_least(peers.len()));
         let of_relay = peers.iter().enumerate();
@@ -184,7 +189,7 @@ impl Settings {
         }
     }
 
-    /// The peers that serve `host`, in the order in which they are tried.
+    /// Returns the peers that serve `host`, in the order in which they are tried.
     pub fn peers_for(&self, host: &Host, via: Option<usize>) -> Vec<PeerId> {
         let indices = match via {
             Some(index) => vec![index],
@@ -194,7 +199,8 @@ impl Settings {
         peers.map(|peer| peer.id).collect()
     }
 
-    /// The indices of the peers that serve `host` best. A peer of the register never stands in for one of the file.
+    /// Returns the indices of the peers that serve `host` best. A peer of the register never
+    /// replaces a peer of the file.
     fn serving(&self, host: &Host) -> Vec<usize> {
         let patterns = self.peers.iter().map(|peer| peer.serves.as_deref());
         let mut best = net::target::choose(host, patterns);
@@ -205,17 +211,17 @@ impl Settings {
         best
     }
 
-    /// The settings of a peer, unless it is none of this configuration.
+    /// Returns the settings of a peer. `None` if this configuration does not have it.
     pub fn peer(&self, id: PeerId) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
-    /// Whether bytes of a door that compresses or not are compressed on the way to `peer`.
+    /// Whether bytes of a listener with this setting are compressed on the way to `peer`.
     pub fn compresses(&self, peer: PeerId, door_compresses: bool) -> bool {
         door_compresses && self.peer(peer).is_some_and(|peer| peer.compresses)
     }
 
-    /// The part of what `peer` offers for a forward that this gateway does, too.
+    /// Returns the part of a peer's offer for a forward that this gateway supports, too.
     pub fn coding_with(&self, peer: PeerId, offer: &Coding) -> Coding {
         Coding {
             compresses: self.compresses(peer, offer.compresses),
@@ -223,14 +229,14 @@ impl Settings {
         }
     }
 
-    /// A peer, and the first of its keys.
+    /// Returns a peer, and its first key.
     pub fn peer_and_key(&self, id: PeerId) -> Option<(&Peer, &PublicKey)> {
         let mut peers = self.peers.iter().zip(&self.link.peers);
         let (peer, of_link) = peers.find(|(peer, _)| peer.id == id)?;
         Some((peer, of_link.public_keys.first()?))
     }
 
-    /// Where this configuration says that a peer listens.
+    /// Returns the configured endpoint of a peer.
     pub fn endpoint_of(&self, id: PeerId) -> Option<&str> {
         let mut peers = self.peers.iter().zip(&self.link.peers);
         let (_, of_link) = peers.find(|(peer, _)| peer.id == id)?;
@@ -239,8 +245,10 @@ impl Settings {
 }
 
 impl FtpDoor {
-    /// A door for programs in this process: clients name their servers, which the peer `via` reaches, with TLS as `server_tls`
-    /// says. Its clients need no TLS.
+    /// Creates a listener for programs in this process.
+    ///
+    /// Clients name their servers, which the peer `via` reaches. `server_tls` determines the TLS
+    /// with these servers. The clients need no TLS.
     pub fn within_process(listen: SocketAddr, via: usize, server_tls: Option<ServerTls>) -> Self {
         Self {
             listen,
@@ -263,7 +271,8 @@ impl FtpDoor {
         }
     }
 
-    /// The server for a client that connected to `local`, unless the client has to name it.
+    /// Returns the server for a client that connected to `local`. `None` if the client has to name
+    /// it.
     pub fn target_of(&self, local: SocketAddr) -> Option<Endpoint> {
         let original = Endpoint {
             host: Host::Ip(local.ip()),
@@ -273,7 +282,7 @@ impl FtpDoor {
         self.target.clone().or(is_server.then_some(original))
     }
 
-    /// TLS with the clients, for the session's state machine.
+    /// Returns the setting of TLS with the clients, for the session's state machine.
     pub fn client_tls(&self) -> ClientTls {
         let is_required = self.tls_rules.is_required;
         match &self.tls {
@@ -288,38 +297,39 @@ impl FtpDoor {
         self.allow.as_ref().is_none_or(|allow| allow.lists(server))
     }
 
-    /// Whether a client at `ip` may use this door.
+    /// Whether a client at `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
     }
 }
 
 impl PassThrough {
-    /// Whether a client at `ip` may use this door.
+    /// Whether a client at `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
     }
 }
 
 impl Forward {
-    /// Whether a client at `ip` may use this door.
+    /// Whether a client at `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)
     }
 }
 
-/// Memory that the link needs for this number of peers.
+/// Returns the memory that the link needs for this number of peers.
 pub fn memory_least(peers: usize) -> ByteCount {
     ByteCount::mebibytes(MEMORY_PER_PEER_MIB * peers.max(1) as u64)
 }
 
-/// Usual memory of the link. Fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md) with room for a second peer.
+/// Usual memory of the link. It fills 1 Gbit/s at 600 ms and 64 % loss (650 MB, docs/protocol.md),
+/// with room for a second peer.
 pub const MEMORY_MAX: ByteCount = ByteCount::gibibytes(1);
 
 /// Memory below which a connection cannot keep its windows and buffers.
 pub const MEMORY_PER_PEER_MIB: u64 = 16;
 
-/// Usual silence after which a session ends: longer than a router's restart.
+/// Usual time of silence after which a session ends: longer than a router's restart.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn admits(clients: Option<&[Network]>, ip: IpAddr) -> bool {

@@ -34,8 +34,8 @@ use net::{
     target::{AllowList, Endpoint, Host},
 };
 
-/// A running gateway, as its sessions see it. A reload makes another one, with other settings and otherwise
-/// the same parts; sessions keep the one that they began with.
+/// A running gateway, as its sessions see it. A reload creates another value with other settings,
+/// and otherwise the same parts. Sessions keep the value that they started with.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
@@ -47,16 +47,16 @@ pub(crate) struct Shared {
     pub(crate) pairing: Arc<Pairing>,
     pub(crate) known_servers: Arc<KnownServers>,
     pub(crate) peer_versions: Arc<PeerVersions>,
-    /// How fast servers took their last uploads.
+    /// Rates at which servers accepted their last uploads.
     pub(crate) server_rates: Arc<ServerRates>,
     pub(crate) truncations: Arc<Truncations>,
     pub(crate) spools: Option<Arc<Spools>>,
     pub(crate) stores: Option<Arc<Stores>>,
     pub(crate) lending: Arc<Lending>,
-    /// Where the gateway itself listens for TCP.
+    /// Addresses at which the gateway itself listens for TCP.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,
-    /// Another process has taken this one's place, and peers know that.
+    /// Whether another process has replaced this one, and the peers use that process.
     pub(crate) is_retired: Arc<AtomicBool>,
     /// True once a shutdown's time for draining is over: open connections must end now.
     pub(crate) cut: watch::Receiver<bool>,
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) alive: mpsc::WeakSender<()>,
 }
 
-/// Why no stream could be opened, as a reply's text.
+/// Reason why no stream could be opened, as a reply's text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReachError {
     #[error("no peer serves {0}")]
@@ -91,11 +91,11 @@ impl Shared {
     /// Resolves when open connections must end.
     pub(crate) async fn cut_short(&self) {
         let mut cut = self.cut.clone();
-        // A dropped sender is as good as an order.
+        // A dropped sender has the same meaning as an order.
         let _ = cut.wait_for(|cut| *cut).await;
     }
 
-    /// A number for a session, unique among this gateway's.
+    /// Returns a number for a session, unique among this gateway's sessions.
     pub(crate) fn session_number(&self) -> u64 {
         self.next_session.fetch_add(1, Relaxed)
     }
@@ -115,8 +115,9 @@ impl Shared {
         dial::dial(target, allow, &self.own).await
     }
 
-    /// Opens a stream that begins with what `service` makes of the peer, to the first peer for `host` that answers. Returns also
-    /// what else `service` made of this peer.
+    /// Opens a stream to the first peer for `host` that answers.
+    ///
+    /// `service` creates the stream's first message for a peer, and a value that is returned, too.
     pub(crate) async fn reach<T>(
         &self,
         host: &Host,
@@ -126,7 +127,7 @@ impl Shared {
     ) -> Result<(PeerId, T, SendStream, RecvStream), ReachError> {
         let mut peers = self.settings.peers_for(host, via);
         if peers.len() > 1 {
-            // A peer that is known to be silent is asked only after those that are up.
+            // A peer that is known to be silent is tried after the peers that are up.
             let link = self.link.snapshot();
             let up = |peer: &PeerId| {
                 link.peers
@@ -182,8 +183,10 @@ impl Shared {
         }
     }
 
-    /// What this gateway offers `peer` for the data of a door's clients, and its own part of that; `None`: bytes as they are.
-    /// Asked again it may offer something else: a store may be free by then.
+    /// Returns this gateway's offer for the data of a listener's clients, and its own part in it.
+    /// `None` for uncoded bytes.
+    ///
+    /// A later call may return another offer: a store may be free by then.
     pub(crate) fn offer(&self, peer: PeerId, door: &FtpDoor) -> Option<(Coding, Agreement)> {
         let tenant = door.tenant.as_deref().unwrap_or_default();
         let store = match door.deduplicates || door.caches {
@@ -207,14 +210,14 @@ impl Shared {
         Some((coding, agreement))
     }
 
-    /// This gateway's part of what `peer` offers.
+    /// Returns this gateway's part of the peer's offer.
     pub(crate) fn agree(&self, peer: PeerId, offer: &Coding) -> Agreement {
         let terms = offer.store.as_ref();
         let store = terms.and_then(|terms| self.store(peer, &terms.tenant));
         Agreement::accepted(offer, self.settings.compresses(peer, true), store)
     }
 
-    /// What becomes of the bytes of a data connection. `beside` is a stream of its session.
+    /// Returns the coding of a data connection. `beside` is a stream of its session.
     pub(crate) fn coded(
         &self,
         agreement: Option<&Agreement>,
@@ -224,7 +227,7 @@ impl Shared {
         Some(agreement?.of_stream(key, &self.link, beside, &self.lending))
     }
 
-    /// The chunk store for `tenant` of `peer`, where the configuration has one.
+    /// Returns the chunk store for `tenant` of `peer`, if one is configured.
     pub(crate) fn store(&self, peer: PeerId, tenant: &str) -> Option<Store> {
         let (of_peer, key) = self.settings.peer_and_key(peer)?;
         let has_tenant = tenant.is_empty() || of_peer.tenants.iter().any(|it| it == tenant);
@@ -235,11 +238,11 @@ impl Shared {
             key,
             tenant,
         };
-        // The first time files are opened.
+        // The first call opens files.
         tokio::task::block_in_place(|| stores.get(scope))
     }
 
-    /// Why nothing may be expected from `peer` at the moment, if that is so.
+    /// Returns the reason why `peer` cannot answer at the moment, if there is one.
     pub(crate) fn silence(&self, peer: PeerId) -> Option<ReachError> {
         let state = self.link.snapshot().peers.get(peer.0).map(|p| p.state);
         if matches!(state, Some(PeerState::Up { .. })) {

@@ -25,20 +25,21 @@ use crate::transfer_log::TransferRecord;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
     pub version: String,
-    /// The gateway's own, as `longhaul pubkey` prints it.
+    /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,
-    /// The names of users, files and clients are left out: who asks has shown no token.
+    /// Whether the names of users, files and clients are left out, since the reader has shown no
+    /// token.
     #[serde(default)]
     pub hides_names: bool,
     /// Unix time of the start, in seconds.
     pub started_unix_s: u64,
     /// Address of the link's socket.
     pub link_listen: String,
-    /// Where the admin interface listens, as the configuration says.
+    /// Configured address of the admin interface.
     #[serde(default)]
     pub admin_listen: String,
-    /// Where orders are taken.
+    /// Path of the socket that accepts orders.
     #[serde(default)]
     pub admin_socket: String,
     /// Requested socket buffer, in bytes.
@@ -49,7 +50,7 @@ pub struct Snapshot {
     pub socket_buffer_send_bytes: u64,
     /// Datagrams dropped unanswered, by reason.
     pub dropped: Dropped,
-    /// Processes whose place this one has taken, and which serve what they have begun.
+    /// Processes that this one has replaced, and that still serve their sessions.
     #[serde(default)]
     pub older_processes: Vec<OlderProcess>,
     /// The peers, in file order.
@@ -58,7 +59,7 @@ pub struct Snapshot {
     pub sessions_open: u64,
     /// Sessions since the start, open ones included.
     pub sessions_total: u64,
-    /// Logons refused, by the gateway and not by a server: targets not allowed, peers down.
+    /// Logons that the gateway refused, not a server: targets not allowed, peers down.
     pub refused_total: u64,
     /// Log-ins of this gateway's clients that servers have refused.
     #[serde(default)]
@@ -73,30 +74,30 @@ pub struct Snapshot {
     /// FTP transfers of this gateway's clients since the start that have failed.
     #[serde(default)]
     pub ftp_failed: FtpTotals,
-    /// Seconds that succeeded FTP transfers took, in steps of about three.
+    /// Durations of succeeded FTP transfers in seconds, in steps of about three.
     #[serde(default)]
     pub ftp_durations_s: Histogram,
     /// Mean rates of succeeded FTP transfers in which bytes moved, in bits per second.
     #[serde(default)]
     pub ftp_rates_bits_per_s: Histogram,
-    /// Lines that the transfer log lacks, because they could not be written.
+    /// Lines that the transfer log lacks because they could not be written.
     #[serde(default)]
     pub transfer_log_dropped_total: u64,
-    /// What coding made of the bytes of transfers and forwards.
+    /// Totals of coding over transfers and forwards.
     #[serde(default)]
     pub optimiser: OptimiserTotals,
-    /// The chunk stores that are open.
+    /// The open chunk stores.
     #[serde(default)]
     pub stores: Vec<StoreStatus>,
     /// Transfers and forwards open now.
     pub transfers: Vec<TransferStatus>,
-    /// The last FTP transfers of this gateway's clients that have ended, the newest first.
+    /// The last finished FTP transfers of this gateway's clients, the newest first.
     #[serde(default)]
     pub finished: Vec<TransferRecord>,
 }
 
 impl Snapshot {
-    /// Takes the names of users, files and clients out.
+    /// Removes the names of users, files and clients.
     pub fn hide_names(&mut self) {
         for transfer in &mut self.transfers {
             transfer.path.clear();
@@ -109,12 +110,12 @@ impl Snapshot {
     }
 }
 
-/// A process whose place another one has taken. It serves what it has begun, and ends after that.
+/// A process that another one has replaced. It serves its sessions, and ends after them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OlderProcess {
     pub pid: u32,
     pub version: String,
-    /// Unix time since which it serves nobody new, in seconds.
+    /// Unix time since which it serves no new sessions, in seconds.
     pub since_unix_s: u64,
     /// Control connections and forwards open now, near and far.
     pub sessions_open: u64,
@@ -122,7 +123,7 @@ pub struct OlderProcess {
     pub transfers_open: u64,
 }
 
-/// Sums of finished FTP transfers, those of the transfer log.
+/// Sums over finished FTP transfers, as in the transfer log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtpTotals {
     pub transfers: u64,
@@ -132,18 +133,18 @@ pub struct FtpTotals {
     pub download_bytes: u64,
 }
 
-/// What coding made of the bytes of all transfers and forwards that were coded, open ones included.
+/// Totals of coding over all coded transfers and forwards, open ones included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimiserTotals {
     /// Bytes of the files.
     pub bytes: u64,
-    /// Bytes of the streams on the link, without headers and repeats.
+    /// Bytes of the streams on the link, without headers and retransmissions.
     pub wan_bytes: u64,
-    /// What compression has saved.
+    /// Bytes saved by compression.
     pub compression_saved_bytes: u64,
-    /// What references to chunks that the other gateway has have saved.
+    /// Bytes saved by references to chunks that the peer has.
     pub deduplication_saved_bytes: u64,
-    /// What this gateway's processor took for it, in seconds.
+    /// Processor time of this gateway for coding, in seconds.
     pub processor_s: f64,
 }
 
@@ -156,13 +157,13 @@ pub struct Dropped {
     pub bad_mac: u64,
     /// First flights that had arrived before.
     pub replayed: u64,
-    /// First flights during other handshakes of the same peer: asked for a cookie, or dropped.
+    /// First flights during other handshakes of the same peer: answered with a cookie, or dropped.
     pub crowded: u64,
-    /// Not a datagram of the link at all.
+    /// Datagrams that do not belong to the link.
     pub malformed: u64,
-    /// For a connection that does not exist.
+    /// Datagrams for a connection that does not exist.
     pub unknown_connection: u64,
-    /// Forged or damaged.
+    /// Forged or damaged datagrams.
     pub undecryptable: u64,
 }
 
@@ -171,7 +172,7 @@ pub struct PeerStatus {
     pub name: String,
     /// `never-answered`, `refused`, `dismissed`, `connecting`, `up` or `silent`.
     pub state: String,
-    /// Attempts to reach it, while it has never answered.
+    /// Attempts to reach the peer, while it has never answered.
     pub attempts: u64,
     /// Unix time since which it is up or silent, in seconds.
     pub since_unix_s: Option<u64>,
@@ -207,7 +208,7 @@ pub struct PeerStatus {
     pub received_payload_bytes: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
-    /// Payload sent again.
+    /// Retransmitted payload.
     pub retransmitted_bytes: u64,
     /// Streams open.
     pub streams_open: u64,
@@ -218,16 +219,16 @@ pub struct PeerStatus {
 /// A data connection or a forward.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TransferStatus {
-    /// Its number, unique among this gateway's since its start.
+    /// Its number, unique among this gateway's transfers since its start.
     #[serde(default)]
     pub id: u64,
-    /// What the client asks for; empty where that is not known, as on the far side.
+    /// Path that the client requested. Empty if unknown, as on the far side.
     #[serde(default)]
     pub path: String,
-    /// So many bytes will move, where the server has announced it.
+    /// Size of the file, if the server has announced it.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Number of the session it belongs to.
+    /// Number of its session.
     pub session: u64,
     /// `ftp` or `forward`.
     pub kind: String,
@@ -241,12 +242,12 @@ pub struct TransferStatus {
     pub up_bytes: u64,
     /// Bytes from the server's side to the client's.
     pub down_bytes: u64,
-    /// Bytes of its streams on the link, both directions, without headers and repeats.
+    /// Bytes of its streams on the link, both directions, without headers and retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
     /// Both directions over the last second, in bits per second.
     pub bits_per_s: u64,
-    /// Seconds since it was set up.
+    /// Seconds since it was registered.
     pub age_s: f64,
     /// The bottleneck: `client`, `WAN` or `server`; empty while no byte moves.
     pub limit: String,

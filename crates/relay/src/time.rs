@@ -4,27 +4,27 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-/// Seconds since 1970; none before.
+/// Returns the seconds since 1970, and 0 for earlier times.
 pub fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs())
 }
 
-/// Seconds since 1970 as `2024-02-29T12:00:00Z`.
+/// Formats seconds since 1970 as `2024-02-29T12:00:00Z`.
 pub fn utc(unix_s: u64) -> String {
     let seconds = i64::try_from(unix_s).unwrap_or(i64::MAX);
     let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
     format!("{time:.0}")
 }
 
-/// The same with milliseconds: `2024-02-29T12:00:00.250Z`.
+/// Formats a time with milliseconds: `2024-02-29T12:00:00.250Z`.
 pub(crate) fn utc_ms(time: SystemTime) -> String {
     let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{time:.3}")
 }
 
-/// A text of [`utc`] or [`utc_ms`] as C's `ctime` has it: `Thu Feb 29 12:00:00 2024`. A text of another form
-/// is returned as it is.
+/// Converts a text of [`utc`] or [`utc_ms`] to the format of C's `ctime`: `Thu Feb 29 12:00:00
+/// 2024`. Other texts are returned unchanged.
 pub(crate) fn ctime(utc: &str) -> String {
     let time: Result<Timestamp, _> = utc.parse();
     time.map_or_else(
@@ -33,7 +33,7 @@ pub(crate) fn ctime(utc: &str) -> String {
     )
 }
 
-/// `time` as [`utc`]; `never` for `None`.
+/// Formats `time` like [`utc`]. Returns `never` for `None`.
 pub(crate) fn or_never(time: Option<SystemTime>) -> String {
     time.and_then(|t| t.duration_since(SystemTime::UNIX_EPOCH).ok())
         .map_or("never".to_owned(), |since| utc(since.as_secs()))

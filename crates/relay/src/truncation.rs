@@ -1,10 +1,11 @@
-//! Truncated data: data under TLS that ends with a FIN without close_notify, which anybody on the
-//! path could have sent. The data ends in the same way on the other gateway's TLS, and client and
-//! server judge by themselves whether it is complete.
+//! Truncated data: data under TLS that end with a FIN without close_notify. Anyone on the path can
+//! send such a FIN. The data end in the same way on the peer's TLS connection. Client and server
+//! then decide by themselves whether the data are complete.
 //!
-//! Both kinds of end look the same on a link stream. The gateway that sees such an end therefore
-//! first tells the other gateway, on a stream of its own, since the session's stream may be gone
-//! already. It ends the data stream only after the other gateway has confirmed.
+//! Both kinds of end look the same on a link stream. The gateway that detects a truncation
+//! therefore first reports it to the peer. The report uses its own stream, since the session's
+//! stream may have ended already. The gateway ends the data stream only after the peer has
+//! confirmed the report.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,32 +22,32 @@ use tokio::time::timeout;
 
 use crate::wire::{Hello, Service, encode};
 
-/// A session, as one gateway knows it.
+/// A session, as one gateway identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
     pub(crate) peer: PeerId,
-    /// This gateway has the client, and the session's number is its own.
+    /// Whether this gateway has the client, and chose the session's number.
     pub(crate) is_near: bool,
     pub(crate) session: u64,
 }
 
-/// The sessions of a gateway, and their data connections that the other gateway reported as
-/// truncated.
+/// The sessions of a gateway, and their data connections that the peer reported as truncated.
 #[derive(Debug, Default)]
 pub(crate) struct Truncations(Mutex<HashMap<SessionKey, Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// More data connections may come.
+    /// Whether further data connections may come.
     is_open: bool,
     connections: HashMap<TransferId, Arc<AtomicBool>>,
-    /// Told of before this gateway has the data connection: in fast mode the other's may be over by then.
+    /// Reports that precede the data connection. In fast mode the peer's data connection may be
+    /// over by then.
     early: BTreeSet<TransferId>,
 }
 
 impl Truncations {
-    /// The other gateway has seen such an end. False if the session is unknown: then
-    /// the data must not seem to have ended.
+    /// Records the peer's report of a truncation. False if the session is unknown: the data must
+    /// then not seem to have ended.
     pub(crate) fn note(&self, key: SessionKey, transfer: TransferId) -> bool {
         let mut sessions = self.lock();
         let Some(known) = sessions.get_mut(&key) else {
@@ -58,7 +59,7 @@ impl Truncations {
         }
         if known.is_open {
             known.early.insert(transfer);
-            // Of those that are over nobody asks again.
+            // Data connections that are over need no reports.
             if known.early.len() > EARLY_MAX {
                 known.early.pop_first();
             }
@@ -67,12 +68,12 @@ impl Truncations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
-        // Nothing here panics halfway.
+        // No code here panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A session that accepts reports about its data connections, until drop.
+/// A session that accepts reports about its data connections, until it is dropped.
 pub(crate) struct KnownSession {
     truncations: Arc<Truncations>,
     key: SessionKey,
@@ -98,19 +99,19 @@ impl Drop for KnownSession {
     }
 }
 
-/// The truncation of one data connection with TLS: reported here, or by the other gateway.
+/// The truncation of one data connection with TLS, as reported by this gateway or by the peer.
 pub(crate) struct Truncation {
     truncations: Arc<Truncations>,
     link: Link,
     session: SessionKey,
-    /// A stream of the session: the process that has it is told.
+    /// A stream of the session. The process that has it receives the report.
     beside: StreamKey,
     transfer: TransferId,
     told: Arc<AtomicBool>,
 }
 
 impl Truncation {
-    /// Takes over a report that came before the data connection.
+    /// Creates a truncation, with the report that preceded the data connection, if any.
     pub(crate) fn new(
         truncations: Arc<Truncations>,
         link: Link,
@@ -135,10 +136,10 @@ impl Truncation {
         }
     }
 
-    /// Tells the other gateway that the data has ended so here, and waits until it knows.
+    /// Reports to the peer that the data were truncated here. Waits for the confirmation.
     ///
     /// # Errors
-    /// The reason why the other gateway does not know. The data must then not seem to have ended.
+    /// The reason why the report failed. The data must then not seem to have ended.
     pub(crate) async fn tell(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
         let failed = |why: String| format!("no close_notify, and the peer cannot be told: {why}");
@@ -164,7 +165,7 @@ impl Truncation {
         }
     }
 
-    /// Whether the data has ended so on the other side.
+    /// Whether the peer has reported that its data were truncated.
     pub(crate) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }
@@ -182,9 +183,9 @@ impl Drop for Truncation {
     }
 }
 
-/// Time for the other gateway to acknowledge: some round trips of a bad path, and shorter than clients wait for a
-/// final reply.
+/// Timeout of the peer's confirmation: some round trips of a bad path, and shorter than clients
+/// wait for a final reply.
 const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Data connections of one session told of early: as many as a client may have asked for ahead.
+/// Early reports of one session: as many as a client may request data connections ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;

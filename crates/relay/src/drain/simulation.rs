@@ -1,4 +1,4 @@
-//! Uploads in virtual time: a client that is always faster, a line, both gateways, and a server.
+//! Uploads in virtual time: a client that is always faster, a path, both gateways, and a server.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use super::*;
 /// One upload.
 struct Upload {
     file_bytes: f64,
-    /// Bytes per second of the line, and its round-trip time.
+    /// Bytes per second of the path, and its round-trip time.
     line_bytes_per_s: f64,
     rtt_s: f64,
-    /// Bytes on the line for each byte of the file at an offset.
+    /// Bytes on the link for each byte of the file at an offset.
     coded: fn(f64) -> f64,
     /// Bytes that the server's program reads per second at a time.
     server: fn(f64) -> f64,
@@ -35,11 +35,11 @@ const PLAIN: Upload = Upload {
 
 #[derive(Debug)]
 struct Outcome {
-    /// From the client's first byte until the server has everything.
+    /// Time from the client's first byte until the server has the whole file.
     total_s: f64,
-    /// From the client's last byte.
+    /// The same time from the client's last byte.
     tail_s: f64,
-    /// Most file bytes that were on their way.
+    /// Most file bytes in flight.
     ahead_max_bytes: f64,
     drain: Drain,
 }
@@ -60,7 +60,8 @@ fn run(upload: &Upload) -> Outcome {
         while let Some((_, grant)) = grants.pop_front_if(|(at, _)| *at <= now) {
             near = grant;
         }
-        // The near gateway takes what budget and line allow. Its own queue holds 10 ms of the line.
+        // The near gateway reads as much as budget and path permit. Its own queue holds 10 ms of
+        // the path.
         let room = (near.budget_bytes as f64 + near.accepted_bytes as f64 - taken)
             .min(upload.file_bytes - taken);
         if room > 0.0 && line_free_s < now + 0.01 {
@@ -173,7 +174,7 @@ fn a_server_with_large_buffers_is_measured_once_they_are_full() {
         ..PLAIN
     };
     let outcome = run(&upload);
-    // Two seconds are those of its own buffers.
+    // The server's own buffers account for two seconds.
     assert!(outcome.tail_s < 5.0, "{}", outcome.tail_s);
     assert!(outcome.total_s < 31.5, "{}", outcome.total_s);
 }
@@ -205,7 +206,7 @@ fn a_server_that_stalls_lets_the_budget_shrink_and_grow_again() {
 
 #[test]
 fn few_bytes_of_the_line_never_stand_for_more_than_the_budget() {
-    // An image whose second half is empty, and one that is sparse throughout.
+    // An image with an empty second half, and a sparse image.
     let images: [fn(f64) -> f64; 2] = [
         |at| if at < 10e6 { 1.0 } else { 1e-4 },
         |at| {
@@ -260,7 +261,7 @@ fn a_patient_client_has_more_on_its_way_before_the_server_is_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// For any totals the budget lets a client send something, and grants never go back.
+    /// For any totals the budget permits the client to send, and grants never decrease.
     #[test]
     fn grants_are_in_order_for_any_totals(
         steps in proptest::collection::vec((0.0..10.0_f64, 0_u64..1 << 40, 0.0..10.0_f64), 1..200),
@@ -285,7 +286,7 @@ proptest! {
         }
     }
 
-    /// A server of any constant rate has everything within the limit, and hardly ever waits.
+    /// A server of any constant rate has the whole file within the limit, and hardly ever waits.
     #[test]
     fn a_server_of_any_rate_has_everything_in_time(
         rate_exponent in 4.7..7.5_f64,
@@ -305,7 +306,7 @@ proptest! {
             server_buffer_bytes: buffer_bytes,
             ..PLAIN
         });
-        // What the server's own buffers hold is beside the budget.
+        // The bytes in the server's own buffers come on top of the budget.
         let tail_max_s = 2.3 + 1.6 * rtt_s + buffer_bytes / rate;
         prop_assert!(outcome.tail_s < tail_max_s, "{} of {tail_max_s} s", outcome.tail_s);
         prop_assert!(outcome.total_s < time_s * 1.03 + 3.0 * rtt_s + 0.2, "{} of {time_s} s", outcome.total_s);

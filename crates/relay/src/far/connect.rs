@@ -1,5 +1,5 @@
-//! Connects to a server for a control connection, with implicit TLS if configured. A server that
-//! has TLS 1.3 only is connected a second time. Explicit TLS on the first connection belongs to the
+//! Control connections to servers, with implicit TLS if configured. The gateway connects a second
+//! time to a server that supports TLS 1.3 only. Explicit TLS on the first connection belongs to the
 //! session.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -21,7 +21,9 @@ use net::{
     tls::{self, Connector, Kind, Leg},
 };
 
-/// The connection, and who begins TLS on others to the same server; else the reply that says why not.
+/// Returns the connection, and the TLS connector for other connections to the same server.
+///
+/// The error is the reply for the client.
 pub(super) async fn connect(
     opened: &Opened,
     shared: &Shared,
@@ -60,8 +62,10 @@ pub(super) async fn connect(
     Ok((leg, Some(Arc::new(connector))))
 }
 
-/// Connects again to a server whose greeting and answer to `AUTH TLS` have been heard already, and makes the
-/// handshake; else the reply that says why not.
+/// Connects again to a server after its greeting and its reply to `AUTH TLS`, and makes the
+/// handshake.
+///
+/// The error is the reply for the client.
 pub(super) async fn again(
     server: SocketAddr,
     tls: &Connector,
@@ -85,10 +89,10 @@ pub(super) async fn again(
     Ok(control)
 }
 
-/// Connects again to a server for the same session; with `tls` where that is implicit.
+/// Connects again to a server for the same session, with implicit TLS if `tls` is given.
 ///
 /// # Errors
-/// Those of the connection and of the handshake.
+/// The errors of the connection and of the handshake.
 pub(super) async fn reconnect(
     server: SocketAddr,
     tls: Option<&Connector>,
@@ -106,7 +110,7 @@ pub(super) async fn reconnect(
     in_time.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Reads one reply, which must be a success.
+/// Reads one reply, which must report success.
 async fn success(control: &mut Control) -> io::Result<()> {
     let mut tracker = ReplyTracker::default();
     loop {
@@ -127,13 +131,13 @@ async fn success(control: &mut Control) -> io::Result<()> {
     }
 }
 
-/// The reply to a client after a failed handshake with its server.
+/// Returns the reply to a client after a failed handshake with its server.
 pub(super) fn no_tls(error: &io::Error) -> (u16, String) {
     (530, format!("no TLS with the server: {error}"))
 }
 
-/// Code of the reply to a client whose server cannot be had. (lftp takes a 5yz whose text has the words for a name
-/// server for a temporary failure; none of ours has.)
+/// Returns the code of the reply to a client whose server cannot be reached. (lftp treats a 5yz
+/// reply as temporary if its text mentions a name server. No text of this gateway does.)
 fn reply_code(error: &DialError) -> u16 {
     if error.is_refusal() { 530 } else { 421 }
 }
@@ -144,5 +148,5 @@ fn unreachable(error: &io::Error) -> (u16, String) {
     (421, text)
 }
 
-/// Time for a server that has just greeted to do it again, and to answer.
+/// Timeout of the second greeting and reply of a server that has just greeted.
 const GREETING_PATIENCE: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! The server's data connection: how it is connected, for the pump that drives its machine. The
-//! gateway dials as soon as the server announces its port, or accepts.
+//! The server's data connection: its connection, for the pump that drives its machine. The gateway
+//! connects as soon as the server announces its port, or accepts.
 
 use std::{
     io,
@@ -11,16 +11,16 @@ use ftp::session::data::Input;
 use net::dial::CONNECT_PATIENCE;
 use net::{Connection, Listener, socket, tls::Leg};
 
-/// How the server's data connection comes about.
+/// Method by which the server's data connection is opened.
 pub(super) enum ServerLeg {
     /// The server listens at this address.
     Dial(SocketAddr),
-    /// The server connects here, from this address.
+    /// The server connects to this listener, from this address.
     Accept(Listener, IpAddr),
 }
 
 impl ServerLeg {
-    /// Address of the server.
+    /// Returns the address of the server.
     pub(super) fn server(&self) -> IpAddr {
         match self {
             Self::Dial(to) => to.ip(),
@@ -33,10 +33,10 @@ impl ServerLeg {
     }
 }
 
-/// Connects the leg, without TLS, from the address of the control connection: servers compare.
+/// Connects the leg, without TLS, from the address of the control connection: servers compare both.
 ///
 /// # Errors
-/// What the machine hears.
+/// Input for the machine that describes the failure.
 pub(super) async fn connect(leg: ServerLeg, local: IpAddr) -> Result<Leg, Input> {
     let connected = async {
         let connection = match leg {

@@ -31,7 +31,7 @@ use crate::{
     wire::{Decoder, FarMessage, Hello, Service, TOKEN_BYTES, WireError, encode, reset},
 };
 
-/// A gateway that has come with an invite and wants to be a peer.
+/// A gateway that has presented an invite in order to become a peer.
 #[derive(Debug)]
 pub struct Candidate {
     /// Token of the invite.
@@ -42,14 +42,16 @@ pub struct Candidate {
     pub name: String,
 }
 
-/// The part of a gateway that makes peers of candidates.
+/// The part of a gateway that enrols candidates as peers.
 pub trait Enrol: Send + Sync {
-    /// Answers on the candidate's stream.
+    /// Enrols the candidate, and replies on its stream.
     fn enrol(&self, candidate: Candidate, send: SendStream) -> BoxFuture<'static, ()>;
 }
 
-/// Serves the streams that peers open, until the link shuts down. Each session takes on the settings that `current` has then.
-/// `enrolments` admits gateways that present an invite; `None` refuses them. `services` are far ends that peers request by name.
+/// Serves the streams that peers open, until the link shuts down.
+///
+/// Each session uses the settings that `current` has at its start. `enrolments` admits gateways
+/// that present an invite. `None` refuses them. `services` are far ends that peers request by name.
 pub async fn serve(
     current: watch::Receiver<Relay>,
     enrolments: Option<Arc<dyn Enrol>>,
@@ -67,7 +69,7 @@ pub async fn serve(
     }
 }
 
-/// Far ends that this gateway has besides FTP and forwards.
+/// Far ends of this gateway besides FTP and forwards.
 struct Ends {
     enrolments: Option<Arc<dyn Enrol>>,
     services: HashMap<&'static str, Arc<dyn FarService>>,
@@ -101,7 +103,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
             warn!(%error, "a stream that begins wrongly");
-            // Where raw bytes are expected an answer would be taken for data.
+            // The peer would treat a message as data if it expects raw bytes.
             if matches!(
                 error,
                 WireError::Version {
@@ -121,7 +123,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
         Err(_) => return send.reset(reset::PROTOCOL),
     };
     let Some(of_config) = shared.settings.peer(peer) else {
-        // It was removed a moment ago.
+        // The peer was removed a moment ago.
         return send.reset(reset::NOT_ALLOWED);
     };
     let may_enrol =
@@ -135,7 +137,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
         Service::FtpData { .. } | Service::Truncated { .. } | Service::Chunks { .. }
     );
     if shared.is_retired.load(Relaxed) && !is_of_session {
-        // What this process knows of peers and of what they may reach is of an earlier time.
+        // This process has outdated settings for peers and their allow lists.
         warn!("a stream for a process that another one has replaced");
         return send.reset(reset::SESSION_ENDED);
     }
@@ -255,7 +257,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
         Service::FtpData { session, transfer } => {
             match timeout(PAIRING_PATIENCE, shared.pairing.find((peer, session))).await {
                 Ok(sender) => {
-                    // Dropped if the session is gone, which resets the stream.
+                    // If the session has ended, the stream is dropped, and thereby reset.
                     let first = decoder.into_rest();
                     let stream = Stream { send, recv, first };
                     let _ = sender.send(DataStream { transfer, stream }).await;
@@ -281,7 +283,7 @@ async fn read_hello(recv: &mut RecvStream, decoder: &mut Decoder) -> Result<Hell
     }
 }
 
-/// Time for the first message of a stream.
+/// Timeout of the first message of a stream.
 const HELLO_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time by which a data connection's stream may precede its session.

@@ -94,11 +94,11 @@ struct Data {
     orders: mpsc::UnboundedSender<Order>,
     stream: Option<oneshot::Sender<Stream>>,
     server: IpAddr,
-    /// The connection itself keeps it, so that its end counts.
+    /// Weak, since the data connection holds the transfer, and its end must count.
     transfer: Weak<Transfer>,
-    /// When the data connection was opened.
+    /// Time at which the data connection was opened.
     opened: Instant,
-    /// What an upload may have on its way, and when its server was observed last.
+    /// Drain budget of an upload, and the time of the last observation of its server.
     drain: Drain,
     observed: Instant,
     grants: watch::Sender<Grant>,
@@ -114,23 +114,23 @@ struct Session<'a> {
     server: SocketAddr,
     local: SocketAddr,
     control: Control,
-    /// The next control connection, while it is being made.
+    /// The next control connection, while it is being opened.
     reconnection: Option<Boxed<io::Result<Leg>>>,
     /// The TLS connector, if the session has TLS.
     tls: Option<Arc<Connector>>,
     is_tls_implicit: bool,
-    /// What becomes of the data on the way to the peer.
+    /// Coding of the data on the link.
     coding: Option<Agreement>,
     far: FarSession,
     send: SendStream,
     data: BTreeMap<TransferId, Data>,
     /// Streams whose data connection the server has not announced yet.
     early: BTreeMap<TransferId, DataStream>,
-    /// For the next data connection.
+    /// Spool position for the next data connection.
     spool: Option<Place>,
     /// Time in which an upload must drain to the server.
     drain_limit: Duration,
-    /// The near gateway's first budget for each upload.
+    /// Budget of an upload before its first grant, as last reported to the near gateway.
     first_budget_bytes: u64,
     /// The latest data connection that was started.
     latest: TransferId,
@@ -314,7 +314,7 @@ impl Session<'_> {
         }
     }
 
-    /// There will be no session: tells the client why.
+    /// Refuses the session, and reports the reason to the client.
     async fn refuse(&mut self, code: u16, text: String) -> Result<(), SessionError> {
         self.closing = true;
         self.send_message(ToNear::Refused { code, text }).await
@@ -384,10 +384,10 @@ impl Session<'_> {
         let command = Command::parse(&line);
         debug!(%command, "to the server");
         if !PRECEDES_DATA.contains(&command.verb()) {
-            // The upload for which a spool was asked did not come.
+            // The upload for which a spool was requested did not come.
             self.spool = None;
         }
-        // Under TLS nothing can be urgent.
+        // Urgent data do not exist under TLS.
         let clear = self.control.connection();
         if let Some(connection) = clear.filter(|_| synch && !self.control.is_tls()) {
             socket::send_synch(connection)?;
@@ -405,13 +405,13 @@ impl Session<'_> {
             return Ok(());
         };
         match self.send.write(bytes).await {
-            // The client left without reading on; its commands are still finished.
+            // The client left without reading further. Its commands are still finished.
             Err(StreamError::Stopped { .. }) => Ok(()),
             result => Ok(result?),
         }
     }
 
-    /// Listens for the server's data connection. Returns where.
+    /// Listens for the server's data connection. Returns the listener's address.
     fn listen(&mut self, id: TransferId) -> Option<SocketAddr> {
         let listener = socket::listen(self.local.ip().to_canonical(), 0);
         match listener.and_then(|l| Ok((l.local_addr()?, l))) {
@@ -427,9 +427,10 @@ impl Session<'_> {
         }
     }
 
-    /// Has the next data connection take its bytes from a spool. Returns what the client is told.
+    /// Selects the spool from which the next data connection takes its bytes. Returns the reply to
+    /// the client.
     async fn find_spool(&mut self, request: &SpoolRequest) -> String {
-        // The one before, of an upload that did not come, has no reader any more.
+        // An earlier selection, of an upload that did not come, loses its reader.
         self.spool = None;
         let Some(spools) = &self.shared.spools else {
             return "502 gateway: there is no spool here".to_owned();
@@ -496,7 +497,7 @@ impl Session<'_> {
             hold: Hold::File,
             spool,
             orders: ordered,
-            // The session may be gone; then nobody needs to know.
+            // The session may have ended. The event is then not needed.
             tell: Box::new(move |event| {
                 let _ = events.send((id, event));
             }),
@@ -555,11 +556,11 @@ impl Session<'_> {
             Some(sender) => {
                 let _ = sender.send(data.stream);
             }
-            // Too late: dropped, it is reset.
+            // The data connection is over. Dropping the stream resets it.
             None if id <= self.latest => {}
             None => {
                 self.early.insert(id, data);
-                // Those whose PASV was refused are never asked for again.
+                // Streams remain if their PASV was refused.
                 if self.early.len() > EARLY_MAX {
                     self.early.pop_first();
                 }
@@ -579,7 +580,7 @@ impl Session<'_> {
             self.early.remove(&id);
         }
         if let Some(data) = self.data.get(&id) {
-            // One that has ended needs no order.
+            // A data connection that has ended needs no order.
             let _ = data.orders.send(order);
         }
     }
@@ -592,9 +593,9 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Streams kept for data connections that the server has not announced: as many as a client may have
-/// asked for ahead.
+/// Streams kept for data connections that the server has not announced: as many as a client may
+/// request ahead.
 const EARLY_MAX: usize = PIPELINED_MAX;
 
-/// What may come between a request for a spool and the data connection.
+/// Commands that may come between a request for a spool and the data connection.
 const PRECEDES_DATA: [&str; 6] = ["PASV", "EPSV", "TYPE", "REST", "PBSZ", "PROT"];

@@ -1,6 +1,6 @@
-//! The fallback for an intercepted client whose peer turns out to be dead: the gateway connects to
-//! the server with the client's address, and relays. Nothing is accelerated, and data connections
-//! do not pass through this module.
+//! The fallback for an intercepted client whose peer turns out to be dead. The gateway connects to
+//! the server with the client's address, and relays. It does not accelerate anything, and data
+//! connections do not pass through this module.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use net::{socket, transparent};
 
-/// Relays between a client that has received nothing yet and `server`, until both have ended.
+/// Relays between a client that has received no bytes yet and `server`, until both have ended.
 pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     let connected = match stream.peer_addr() {
         Ok(client) => transparent::connect_as(client.ip(), server, PATIENCE).await,
@@ -38,5 +38,5 @@ pub(super) async fn relay(mut stream: TcpStream, server: SocketAddr) {
     }
 }
 
-/// Time for the server to accept; clients wait 20 s and more for its greeting.
+/// Timeout of the connection to the server. Clients wait 20 s and more for its greeting.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The client's data connection: how it is connected, for the pump that drives its machine.
+//! The client's data connection: its connection, for the pump that drives its machine.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,7 +18,7 @@ use net::{
     transparent,
 };
 
-/// How the client's data connection comes about.
+/// Method by which the client's data connection is opened.
 pub(super) enum ClientLeg {
     /// The client connects to this listener.
     Accept(Listener),
@@ -35,25 +35,25 @@ impl ClientLeg {
     }
 }
 
-/// What the client's data connection has in common with its control connection.
+/// Properties that the client's data connection shares with its control connection.
 pub(super) struct Client {
-    /// The gateway's end of the control connection: clients compare.
+    /// The gateway's end of the control connection: clients compare both addresses.
     pub(super) local: IpAddr,
-    /// That address is the server's.
+    /// Whether that address is the server's.
     pub(super) is_transparent: bool,
     /// The only address that may connect.
     pub(super) address: IpAddr,
-    /// The network within this process in which the client is.
+    /// The network within this process to which the client belongs.
     pub(super) network: Option<PipeNetwork>,
 }
 
 /// Connects the leg, without TLS.
 ///
 /// # Errors
-/// What the machine hears.
+/// Input for the machine that describes the failure.
 pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input> {
     let connection = match leg {
-        // One connection only: the kernel refuses a second one.
+        // The listener accepts only one connection: the kernel refuses a second one.
         ClientLeg::Accept(listener) => socket::accept_from(&listener, client.address).await,
         ClientLeg::Dial(at) => {
             let connected = if let Some(network) = &client.network {
@@ -75,7 +75,7 @@ pub(super) async fn connect(leg: ClientLeg, client: Client) -> Result<Leg, Input
     Ok(Leg::plain(connection))
 }
 
-/// How TLS begins on the leg.
+/// Returns the start of TLS on the leg.
 pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
     Box::new(move |tcp| -> Boxed<_> {
         Box::pin(async move {
@@ -85,5 +85,5 @@ pub(super) fn secure(tls: Arc<Acceptor>) -> Secure {
     })
 }
 
-/// Time for a client to accept a connection to the port that it named.
+/// Timeout of the connection to the port that a client has named.
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);

@@ -38,7 +38,7 @@ impl NearService for Forward {
     }
 
     fn turn_away(&self, connection: Connection, _: Reached) {
-        // What the client expects to read is not known.
+        // The protocol is unknown, so the gateway cannot send a reason.
         socket::abort(connection);
     }
 
@@ -55,18 +55,18 @@ impl NearService for Forward {
     }
 }
 
-/// How a connection is forwarded.
+/// Options of a forwarded connection.
 pub(super) struct ForwardOptions<'a> {
     /// The kind's name in `status`.
     pub(super) kind: &'static str,
     pub(super) class: Class,
-    /// Time without a byte after which it is reset, unless `is_needed` says otherwise.
+    /// Time without a byte after which the connection is reset, unless `is_needed` returns true.
     pub(super) patience: Option<Duration>,
     pub(super) is_needed: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl ForwardOptions<'_> {
-    /// Any TCP service: it knows best how long it may be silent.
+    /// Options for any TCP service. The service itself decides how long it may be idle.
     const FORWARD: ForwardOptions<'static> = ForwardOptions {
         kind: "forward",
         class: Class::Bulk,
@@ -74,7 +74,7 @@ impl ForwardOptions<'_> {
         is_needed: &|| false,
     };
 
-    /// Resolves when nothing moves on a connection that nothing else needs.
+    /// Resolves when a connection is idle for too long, and not needed otherwise.
     async fn given_up(&self, transfer: &Transfer) {
         let Some(patience) = self.patience else {
             return std::future::pending().await;
@@ -155,7 +155,7 @@ pub(super) async fn relay_forward(
     }
 }
 
-/// Resolves when for so long nothing has moved.
+/// Resolves when no byte has moved for `patience`.
 async fn stalled(transfer: &Transfer, patience: Duration) {
     let moved = || transfer.meters().0.bytes() + transfer.meters().1.bytes();
     let mut before = moved();

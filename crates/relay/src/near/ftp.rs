@@ -1,4 +1,4 @@
-//! FTP front doors: the near end of FTP sessions.
+//! FTP listeners: the near end of FTP sessions.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -22,17 +22,17 @@ use net::{
     tls::{Acceptor, Leg},
 };
 
-/// An FTP front door that is open.
+/// An open FTP listener.
 #[derive(Debug)]
 pub struct FtpFrontDoor {
     settings: Arc<FtpDoor>,
-    /// Where it listens.
+    /// The listener's address.
     address: SocketAddr,
     tls: Option<Arc<Acceptor>>,
 }
 
 impl FtpFrontDoor {
-    /// A door that listens at `address`. `tls` accepts the TLS that the settings ask for.
+    /// Creates a listener at `address`. `tls` accepts TLS as the settings require.
     pub fn new(settings: FtpDoor, address: SocketAddr, tls: Option<Arc<Acceptor>>) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -67,7 +67,7 @@ impl NearService for FtpFrontDoor {
         let door = Arc::new(session::Door {
             config: self.settings.clone(),
             address: self.address,
-            // Only data connections of this session resume what the client begins.
+            // Only data connections of this session can resume the client's TLS sessions.
             tls: self.tls.as_ref().map(|tls| Arc::new(tls.for_session())),
         });
         let Client {
@@ -79,7 +79,8 @@ impl NearService for FtpFrontDoor {
     }
 }
 
-/// Closes with a reply that says why, unless that would take TLS.
+/// Closes the connection with a reply that states the reason, or without one if the listener uses
+/// TLS.
 fn turn_away(connection: Connection, reached: Reached, has_tls: bool) {
     if has_tls {
         return socket::abort(connection);
@@ -96,5 +97,5 @@ fn turn_away(connection: Connection, reached: Reached, has_tls: bool) {
     });
 }
 
-/// Time in which a client that is turned away may hear why.
+/// Timeout of the reply to a client that is turned away.
 const TURN_AWAY_PATIENCE: Duration = Duration::from_secs(2);

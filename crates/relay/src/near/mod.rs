@@ -1,4 +1,4 @@
-//! The near gateway: front doors for clients.
+//! The near gateway: listeners for clients.
 
 mod bypass;
 mod data;
@@ -26,7 +26,7 @@ use net::{Connection, Listener};
 
 /// Accepts clients of a service until the task is dropped.
 ///
-/// Clients of a [`Listener::Pipe`] have their data connections in its network.
+/// Data connections of clients of a [`Listener::Pipe`] use its network.
 pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Relay) {
     accept(&listener, |connection, client| {
         let shared = &relay.0;
@@ -68,13 +68,13 @@ pub async fn serve(listener: Listener, service: Arc<dyn NearService>, relay: Rel
     .await;
 }
 
-/// Resolves when a session has had time to end after it was cut short.
+/// Resolves when a session has had time to end after an abort.
 async fn ended_late(relay: &Relay) {
     relay.cut_short().await;
     sleep(CUT_PATIENCE).await;
 }
 
-/// Counts a client that is not served, and says so in the log once a minute.
+/// Counts a client that is not served, and logs it once a minute.
 fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
     shared.registry.refused();
     if shared.usage.is_news(client.ip(), Refusal::Service(reached)) {
@@ -87,7 +87,8 @@ async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAdd
         match listener.accept().await {
             Ok((connection, client)) => start(connection, client),
             Err(error) => {
-                // Out of descriptors, most likely: others may close some.
+                // The process is probably out of file descriptors. Other connections may close
+                // some.
                 warn!(%error, "cannot accept");
                 sleep(ACCEPT_PAUSE).await;
             }
@@ -95,7 +96,7 @@ async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAdd
     }
 }
 
-/// Time for a session that is cut short to inform its client, and the far gateway.
+/// Time for an aborted session to inform its client and the far gateway.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,5 +1,6 @@
-//! `USER name@host:port` at a listener with a fixed server, which may be that server: `longhaul copy --gateway` names the
-//! server always. Names of accounts may have an `@`, so host and port must both be those of the server.
+//! `USER name@host:port` at a listener with a fixed server, where it may name that server:
+//! `longhaul copy --gateway` always names the server. Account names may contain an `@`, so host and
+//! port must both match the server.
 
 use std::borrow::Cow;
 
@@ -7,7 +8,8 @@ use ftp::command::{Command, Kind};
 
 use net::target::Endpoint;
 
-/// The line without the server's name, where it logs in to the server at `target`; else the line.
+/// Returns the line without the server's name if it logs in to the server at `target`, and
+/// otherwise the line.
 pub(super) fn without_target<'a>(
     line: &'a [u8],
     target: impl FnOnce() -> Option<Endpoint>,

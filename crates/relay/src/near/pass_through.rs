@@ -1,5 +1,5 @@
-//! FTPS that the gateway does not read: forwards the control connection and each data connection.
-//! Data connections keep the server's port numbers.
+//! FTPS that the gateway does not decrypt: forwards the control connection and each data
+//! connection. Data connections keep the server's port numbers.
 
 use std::{
     collections::HashMap,
@@ -28,16 +28,16 @@ use crate::{
 };
 use net::{Connection, socket, target::Endpoint};
 
-/// A door and the open connections of its clients.
+/// A listener, and the open connections of its clients.
 #[derive(Debug)]
 pub struct Door {
     config: PassThrough,
     shared: Arc<Shared>,
     open: Arc<Mutex<HashMap<IpAddr, Open>>>,
     inherited: Arc<Mutex<Inherited>>,
-    /// Data connections come to another process.
+    /// Another process accepts the data connections.
     has_left_data: AtomicBool,
-    /// The door with another server that was here before a reload, while it has clients.
+    /// The listener with another server before a reload, while it still has clients.
     older: Option<Arc<Self>>,
 }
 
@@ -49,10 +49,10 @@ struct Open {
     data: usize,
 }
 
-/// Clients whose control connections an older process of this gateway has.
+/// Clients with control connections in an older process of this gateway.
 #[derive(Debug, Default)]
 struct Inherited {
-    /// When each is forgotten, unless it has a data connection meanwhile.
+    /// Time at which each client is forgotten, unless it opens a data connection before.
     until: HashMap<IpAddr, Instant>,
 }
 
@@ -76,7 +76,7 @@ pub async fn serve_pass_through(
     .await;
 }
 
-/// Accepts only data connections, until the door's last client has left.
+/// Accepts only data connections, until the listener's last client has left.
 pub async fn serve_data(data: Vec<Arc<TcpListener>>, door: Arc<Door>) {
     let _listening = listen_for_data(data, &door);
     while door.has_clients() {
@@ -102,7 +102,7 @@ fn listen_for_data(data: Vec<Arc<TcpListener>>, door: &Arc<Door>) -> JoinSet<()>
 }
 
 impl Door {
-    /// A door in the place of `before`, whose clients go on.
+    /// Creates a listener that replaces `before`, whose clients stay connected.
     pub fn new(config: PassThrough, relay: Relay, before: Option<&Arc<Self>>) -> Arc<Self> {
         let (same, other): (Option<_>, Option<_>) = match before {
             Some(before) if before.config.target == config.target => (Some(before), None),
@@ -125,7 +125,7 @@ impl Door {
         &self.config
     }
 
-    /// Whether a client has a connection through it, or through one that it has replaced.
+    /// Whether a client has a connection through this listener, or through a replaced one.
     pub fn has_clients(&self) -> bool {
         let older = self.older.as_ref();
         !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())
@@ -139,7 +139,7 @@ impl Door {
             }
             Err(reached) => {
                 turned_away(&self.shared, client, reached);
-                // Whether the client expects TLS at once is not known, so nothing can be said.
+                // The client may expect TLS at once, so the gateway cannot send a reason.
                 socket::abort(stream);
             }
         }
@@ -177,7 +177,7 @@ impl Door {
                 host: self.config.target.host.clone(),
                 port,
             },
-            // This door has judged the client.
+            // This listener has checked the client already.
             clients: None,
             via: self.config.via,
             compresses: false,
@@ -201,7 +201,7 @@ impl Door {
                 } else {
                     limits.idle_timeout
                 }),
-                // A control connection is silent while a transfer runs.
+                // A control connection is idle while a transfer runs.
                 is_needed: &|| !held.is_data && held.door.may_have_data(held.client),
             };
             relay_forward(stream, client, number, options, &forward, &shared).await;
@@ -218,11 +218,11 @@ impl Door {
         Ok((place, self.hold(client, false)))
     }
 
-    /// A place for one more data connection of a client that has a control connection.
+    /// Returns a place for another data connection of a client that has a control connection.
     fn admit_data(self: &Arc<Self>, client: IpAddr) -> Option<Held> {
         let most = self.shared.settings.limits.transfers_max;
         let mut open = self.lock();
-        // Not all of ours are in the registry yet.
+        // Some connections of this listener are not in the registry yet.
         let of_door: usize = open.values().map(|open| open.data).sum();
         if self.shared.registry.door_transfers_open().max(of_door) >= most {
             return None;
@@ -232,7 +232,7 @@ impl Door {
             true => open.entry(client).or_default(),
             false => open.get_mut(&client)?,
         };
-        // How many control connections an older process has is not known.
+        // The number of control connections in an older process is unknown.
         let controls = client_open.controls + if is_inherited { INHERITED_MAX } else { 0 };
         if client_open.data >= controls * DATA_PER_CONTROL_MAX {
             return None;
@@ -247,26 +247,27 @@ impl Door {
             || self.lock().get(&client).is_some_and(|open| open.data > 0)
     }
 
-    /// Clients that have connections, or may have data connections.
+    /// Returns clients that have connections, or may have data connections.
     pub fn clients(&self) -> Vec<IpAddr> {
         let mut clients: Vec<_> = self.lock().keys().copied().collect();
         clients.extend(self.lock_inherited().until.keys());
         clients
     }
 
-    /// From now on another process accepts data connections.
+    /// Records that another process accepts data connections from now on.
     pub fn leave_data(&self) {
         self.has_left_data.store(true, Relaxed);
     }
 
-    /// Lets clients have data connections here whose control connections an older process has.
+    /// Permits data connections of clients whose control connections are in an older process.
     pub fn inherit(&self, clients: impl Iterator<Item = IpAddr>) {
         let until = Instant::now() + self.shared.settings.limits.idle_timeout;
         let clients = clients.map(|client| (client, until));
         self.lock_inherited().until.extend(clients);
     }
 
-    /// Whether an older process has a control connection of `client`, which then may have data connections for longer.
+    /// Whether an older process has a control connection of `client`. If so, the client may have
+    /// data connections for longer.
     fn is_inherited(&self, client: IpAddr) -> bool {
         let now = Instant::now();
         let mut inherited = self.lock_inherited();
@@ -314,11 +315,12 @@ impl Drop for Held {
     }
 }
 
-/// Clients have one data connection for each control connection; the one before may still be ending.
+/// Clients have one data connection for each control connection. An earlier one may still be
+/// ending.
 const DATA_PER_CONTROL_MAX: usize = 4;
 
-/// Control connections that a client may have in older processes.
+/// Assumed control connections of a client in older processes.
 const INHERITED_MAX: usize = 16;
 
-/// Interval of looking whether a door that was removed still has clients.
+/// Interval of checks whether a removed listener still has clients.
 const LEFT_CHECK: Duration = Duration::from_secs(1);

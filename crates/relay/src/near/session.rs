@@ -50,13 +50,13 @@ use net::{
     tls::{Acceptor, Kind, Leg},
 };
 
-/// A front door as one session sees it.
+/// The listener of one session.
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) config: Arc<FtpDoor>,
-    /// Where it listens.
+    /// The listener's address.
     pub(super) address: SocketAddr,
-    /// The session's TLS acceptor, if the door has TLS.
+    /// The session's TLS acceptor, if the listener uses TLS.
     pub(super) tls: Option<Arc<Acceptor>>,
 }
 
@@ -157,32 +157,32 @@ struct Session {
     client: SocketAddr,
     /// The address that the client connected to.
     local: SocketAddr,
-    /// The network within this process in which the client is. Data connections belong there too.
+    /// The network within this process to which the client belongs. Data connections use it, too.
     network: Option<PipeNetwork>,
     number: u64,
     control: Control,
     near: NearSession,
     far: Option<Far>,
-    /// Ticks for the far half's peer until that has said something.
+    /// Checks the far half's peer until its first message.
     unheard: Option<(PeerId, Interval)>,
     /// Link streams of data connections that the server has not announced yet.
     streams: HashMap<TransferId, (SendStream, RecvStream)>,
     data: BTreeMap<TransferId, Data>,
-    /// What each upload may have on its way.
+    /// Drain budget of each upload.
     grants: BTreeMap<TransferId, watch::Sender<Grant>>,
-    /// The same for an upload without a grant of its own.
+    /// The budget of an upload without a grant of its own.
     first_budget_bytes: u64,
     events: mpsc::UnboundedSender<(TransferId, Event)>,
-    /// Since when the client may log in.
+    /// Start of the time in which the client may log in.
     logon_since: Instant,
     closing: bool,
-    /// The client has sent something.
+    /// Whether the client has sent any bytes.
     has_spoken: bool,
-    /// The client goes to its server directly.
+    /// Whether the client is connected to its server directly.
     is_passing: bool,
-    /// What the client asked for last.
+    /// Transfer type that the client has requested last.
     transfer_type: TransferType,
-    /// The next transfer does not begin with a file's first byte.
+    /// Whether the next transfer begins after a file's first byte.
     begins_inside: bool,
 }
 
@@ -230,7 +230,7 @@ impl Session {
                     self.drain().await;
                     continue;
                 }
-                // RFC 959: while a transfer runs, the end is an abort.
+                // RFC 959: while a transfer runs, the end of the control connection aborts it.
                 read = self.control.read_if(
                     self.near.wants_client(),
                     self.near.is_transferring() && !self.near.is_half_closed(),
@@ -257,7 +257,7 @@ impl Session {
                 Some((id, event)) = from_data.recv() => self.data_said(id, event),
                 _ = ticks.tick(), if !self.data.is_empty() => {
                     self.tell_limits().await;
-                    // Reports are no sign of life of the client.
+                    // Reports do not show that the client is alive.
                     continue;
                 }
                 () = shared.cut_short() => {
@@ -344,7 +344,7 @@ impl Session {
     }
 }
 
-/// Time for a client to take a reply. It sends commands, so it should read.
+/// Timeout of a reply. A client that sends commands should read replies.
 const REPLY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Time for the client to close after the last reply.

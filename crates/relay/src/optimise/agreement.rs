@@ -1,4 +1,4 @@
-//! What two gateways have agreed on for the data connections of a session.
+//! Coding that two gateways have negotiated for the data connections of a session.
 
 use std::sync::Arc;
 
@@ -11,32 +11,33 @@ use optimiser::{
 use super::{Key, Lending};
 use crate::wire::{Coding, Cutting};
 
-/// Of a session; `None` in its place means that bytes go as they are.
+/// Coding negotiated for a session. `None` in its place disables coding.
 #[derive(Debug, Clone)]
 pub(crate) struct Agreement {
     pub(crate) compresses: bool,
-    /// Where chunks are that the other gateway may refer to.
+    /// Store of the chunks that the peer may refer to.
     store: Option<Store>,
-    /// What this gateway sends may refer to chunks.
+    /// Whether this gateway sends references to chunks.
     refers: bool,
-    /// Where both cut; `None` until it is known of the other gateway: then nothing is referred to.
+    /// Cutter of both gateways. `None` until the peer's cutting is known: this gateway then sends
+    /// no references.
     cutter: Option<Arc<Cutter>>,
 }
 
-/// The same for one data connection.
+/// Deduplication of one data connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharing {
     pub(crate) store: Store,
     pub(crate) cutter: Option<Arc<Cutter>>,
     pub(crate) lending: Arc<Lending>,
     pub(crate) link: Link,
-    /// A stream of the session: its process at the peer is asked.
+    /// A stream of the session. Requests for chunks go to its process at the peer.
     pub(crate) beside: StreamKey,
-    /// What this gateway sends.
+    /// Direction that this gateway sends.
     pub(crate) key: Key,
 }
 
-/// What becomes of the bytes of a stream.
+/// Coding of one stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Coded {
     pub(crate) compresses: bool,
@@ -44,7 +45,7 @@ pub(crate) struct Coded {
 }
 
 impl Agreement {
-    /// What the near gateway offers, with a store or without.
+    /// Creates the near gateway's offer, with a store or without.
     pub(crate) fn offered(compresses: bool, store: Option<Store>, refers: bool) -> Self {
         Self {
             compresses,
@@ -54,7 +55,7 @@ impl Agreement {
         }
     }
 
-    /// What the far gateway makes of an offer: its own part of what is offered.
+    /// Creates the far gateway's answer to an offer: the offered part that it supports.
     pub(crate) fn accepted(offer: &Coding, compresses: bool, store: Option<Store>) -> Self {
         let refers = offer.store.as_ref().is_some_and(|terms| terms.downloads);
         let mut agreement = Self::offered(offer.compresses && compresses, store, refers);
@@ -65,7 +66,7 @@ impl Agreement {
         agreement
     }
 
-    /// Where this gateway cuts, for the other one.
+    /// Returns this gateway's cutting, for the peer.
     pub(crate) fn cutting(&self) -> Option<Cutting> {
         self.store.as_ref().map(|store| Cutting {
             id: CUTTER_ID,
@@ -73,7 +74,8 @@ impl Agreement {
         })
     }
 
-    /// The other gateway has a store, too, and would cut so. Of the two secrets the smaller one is taken.
+    /// Records the cutting of the peer, which has a store, too. The smaller of the two secrets
+    /// counts.
     pub(crate) fn cut_with(&mut self, theirs: &Cutting) {
         let ours = self.cutting().filter(|ours| ours.id == theirs.id);
         if let Some(ours) = ours.filter(|_| self.refers) {
@@ -82,7 +84,7 @@ impl Agreement {
         }
     }
 
-    /// For the data connection of `key`.
+    /// Returns the coding of the data connection of `key`.
     pub(crate) fn of_stream(
         &self,
         key: Key,

@@ -1,5 +1,6 @@
-//! The receiver's questions for chunks that its store does not have, on a stream of their own: the data's stream goes on
-//! meanwhile, and may be full.
+//! The receiver's requests for chunks that are missing in its store.
+//!
+//! They use a stream of their own, since the data's stream continues meanwhile, and may be full.
 
 use std::{
     collections::VecDeque,
@@ -26,24 +27,25 @@ use crate::wire::{Ask, Hello, Service, encode};
 /// A chunk that was missing.
 #[derive(Debug)]
 pub(super) struct Filled {
-    /// Of its reference.
+    /// Number of its reference.
     pub(super) number: u64,
     pub(super) name: Name,
     pub(super) chunk: Bytes,
 }
 
-/// The questions of one stream. Dropped, it asks no more.
+/// The requests of one stream. Dropping it ends the requests.
 #[derive(Debug)]
 pub(super) struct Borrowing {
-    /// All chunks of references below this number are there.
+    /// Number below which all chunks of references are available.
     taken: watch::Sender<u64>,
-    /// Bounded by what is asked for: the stream is not read on until it is there.
+    /// Requested chunks. The receiver stops reading the stream while it waits for one, which bounds
+    /// the channel.
     missing: mpsc::UnboundedSender<(u64, Reference)>,
     filled: mpsc::UnboundedReceiver<Filled>,
     task: JoinHandle<Result<(), BorrowError>>,
 }
 
-/// Why a missing chunk does not come.
+/// Reason why a missing chunk does not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BorrowError {
     #[error("a chunk cannot be asked for: {0}")]
@@ -67,7 +69,7 @@ impl Borrowing {
         let task = tokio::spawn(async move {
             tokio::select! {
                 result = borrow(sharing, tally, up_to, asked, fill) => result,
-                // A peer that takes no questions must not keep the task.
+                // A peer that accepts no requests must not keep the task alive.
                 () = async {
                     while until.changed().await.is_ok() {}
                     sleep(PARTING_PATIENCE).await;
@@ -82,7 +84,8 @@ impl Borrowing {
         }
     }
 
-    /// All chunks of references below this number are there. If the task has ended, [`filled`](Self::filled) says why.
+    /// Records that all chunks of references below `number` are available. If the task has ended,
+    /// [`filled`](Self::filled) returns the reason.
     pub(super) fn taken(&self, number: u64) {
         self.taken.send_replace(number);
     }
@@ -91,10 +94,10 @@ impl Borrowing {
         let _ = self.missing.send((number, reference));
     }
 
-    /// The next chunk that was missing. They come in the order in which they were asked for. Cancel safe.
+    /// Returns the next missing chunk, in the order of requests. Cancel safe.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// The reason why no further chunk arrives.
     pub(super) async fn filled(&mut self) -> Result<Filled, BorrowError> {
         match self.filled.recv().await {
             Some(filled) => Ok(filled),
@@ -121,7 +124,7 @@ async fn borrow(
                 fills.asked.push_back((number, reference));
                 send.write(encode(&Ask::Missing(number))).await?;
             }
-            // Of many numbers the last one says all.
+            // The latest number covers all earlier ones.
             changed = up_to.changed() => {
                 if changed.is_err() {
                     send.finish();
@@ -148,7 +151,7 @@ async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError
             .await;
         match opened {
             Ok(opened) => break opened,
-            // Others end.
+            // Other streams may end meanwhile.
             Err(OpenError::TooManyStreams { .. }) if Instant::now() < deadline => {
                 sleep(OPEN_PAUSE).await;
             }
@@ -158,14 +161,14 @@ async fn open(sharing: &Sharing) -> Result<(SendStream, RecvStream), BorrowError
     let service = Service::Chunks {
         session: session.session,
         transfer,
-        // The other gateway sends.
+        // The peer sends the data.
         of_near: !session.is_near,
     };
     send.write(encode(&Hello { service })).await?;
     Ok((send, recv))
 }
 
-/// Chunks that are asked for, and what has come of the first one.
+/// Requested chunks, and the received part of the first one.
 #[derive(Debug)]
 struct Fills {
     decoder: Decoder,
@@ -209,7 +212,7 @@ impl Fills {
                 return Err(BorrowError::Other);
             }
             tally.missed(chunk.len(), 0);
-            // Who does not listen any more has ended the transfer.
+            // A closed channel means that the transfer has ended.
             let name = reference.name;
             let _ = fill.send(Filled {
                 number,
@@ -221,9 +224,9 @@ impl Fills {
     }
 }
 
-/// Time for a stream to be free.
+/// Time to wait for a free stream.
 const OPEN_PATIENCE: Duration = Duration::from_secs(60);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
-/// Time to say what was taken last, once the data has ended here.
+/// Time to acknowledge the last chunks, once the data has ended here.
 const PARTING_PATIENCE: Duration = Duration::from_secs(10);

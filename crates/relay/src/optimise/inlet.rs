@@ -20,17 +20,17 @@ use super::{
     borrowing::{BorrowError, Borrowing},
 };
 
-/// The receiving half of a link stream, and what decodes its bytes.
+/// The receiving half of a link stream, and the decoder of its bytes.
 #[derive(Debug)]
 pub(crate) struct Inlet {
     recv: RecvStream,
-    /// Came ahead.
+    /// Bytes that arrived with the hello.
     first: Bytes,
-    /// `None`: bytes come as they are.
+    /// `None` for an uncoded stream.
     coder: Option<Box<Coder>>,
 }
 
-/// Why no more bytes come.
+/// Reason why no further bytes arrive.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InletError {
     #[error(transparent)]
@@ -47,17 +47,17 @@ struct Coder {
     check: Check,
     tally: Arc<Tally>,
     counted: Counts,
-    /// With a chunk store.
+    /// Deduplication, with a chunk store.
     sharing: Option<Sharing>,
-    /// What comes next, in order.
+    /// Decoded items that were not delivered yet, in order.
     queue: VecDeque<Item>,
     queued_bytes: usize,
     loading: Option<JoinHandle<Vec<Option<Bytes>>>>,
-    /// The chunks that have been delivered, in lists.
+    /// Lists of the delivered chunks.
     lister: Lister,
-    /// Once there has been a reference.
+    /// Requests for chunks. `Some` after the first reference.
     borrowing: Option<Borrowing>,
-    /// All chunks of references below this number are there, and the sender knows it.
+    /// Number below which all chunks of references are available, as last reported to the sender.
     told: u64,
 }
 
@@ -69,19 +69,19 @@ enum Item {
         reference: Reference,
         place: Place,
     },
-    /// The next chunks are those of a list.
+    /// The next chunks belong to a list.
     List {
         number: u64,
         reference: Reference,
         place: Place,
     },
-    /// The bytes before were, in the end, those of a chunk.
+    /// The preceding bytes complete this chunk.
     Whole(Reference),
     End(Head),
 }
 
 impl Item {
-    /// Where it is, if it is not at hand anyway.
+    /// Returns the location of the item's chunk or list. `None` for other items.
     fn place(&self) -> Option<&Place> {
         match self {
             Self::Chunk { place, .. } | Self::List { place, .. } => Some(place),
@@ -90,27 +90,27 @@ impl Item {
     }
 }
 
-/// Where a chunk is.
+/// Location of a chunk.
 #[derive(Debug)]
 enum Place {
-    /// In the store, perhaps.
+    /// The store, which may have the chunk.
     Store,
-    /// It was asked for.
+    /// The peer, which was asked for the chunk.
     Peer,
     Here(Bytes),
 }
 
-/// What has to happen before there are more bytes.
+/// Step that is required for further bytes.
 enum Next {
     Bytes(Bytes),
     Loaded,
     Filled,
-    /// More bytes of the stream.
+    /// More bytes of the stream are needed.
     Stream,
 }
 
 impl Inlet {
-    /// The stream, of which `first` has come ahead.
+    /// Creates an inlet for a stream. `first` are bytes that arrived with the hello.
     pub(crate) fn new(
         recv: RecvStream,
         first: Bytes,
@@ -135,10 +135,10 @@ impl Inlet {
         Self { recv, first, coder }
     }
 
-    /// The next bytes; `None` at their end, which is verified. Cancelled, it loses nothing.
+    /// Returns the next bytes. `None` at their end, which is verified. Cancel safe.
     ///
     /// # Errors
-    /// [`InletError`] if no more come. The bytes before it are not complete.
+    /// [`InletError`] if no more bytes arrive. The bytes before it are not complete.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, InletError> {
         loop {
             let Some(coder) = &mut self.coder else {
@@ -149,7 +149,7 @@ impl Inlet {
                 Next::Loaded => coder.loaded().await,
                 Next::Filled => tokio::select! {
                     filled = coder.filled() => filled?,
-                    // The sender has given up; what it has referred to does not matter any more.
+                    // The sender has reset the stream, so its references do not matter any more.
                     error = self.recv.failed() => return Err(error.into()),
                 },
                 Next::Stream => match self.read_stream().await? {
@@ -181,14 +181,14 @@ impl Inlet {
         coder.map_or(Ok(()), |coder| coder.decoder.end())
     }
 
-    /// Takes no more.
+    /// Stops reading.
     pub(crate) fn stop(&mut self, code: u32) {
         self.recv.stop(code);
     }
 }
 
 impl Coder {
-    /// The next bytes, or what has to happen before.
+    /// Returns the next bytes, or the step required before them.
     fn next(&mut self) -> Result<Next, InletError> {
         loop {
             self.look_ahead()?;
@@ -200,7 +200,8 @@ impl Coder {
                     self.load();
                     return Ok(Next::Loaded);
                 }
-                // What follows is not read while a chunk is waited for: the queue has enough to ask for.
+                // The stream is not read while a chunk is awaited: the queue contains enough
+                // references to request.
                 Some(Place::Peer) => return Ok(Next::Filled),
                 Some(Place::Here(_)) | None => {}
             }
@@ -226,13 +227,13 @@ impl Coder {
                     self.keep(list.map(|list| (list.name, list.bytes)));
                 }
                 Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
-                // Their places were looked at.
+                // The match above has handled items with a location.
                 Some(Item::Chunk { .. } | Item::List { .. }) => {}
             }
         }
     }
 
-    /// Decodes what has come, as far as the queue has room, and asks for chunks that are known to be missing.
+    /// Decodes received bytes as far as the queue has room, and requests missing chunks.
     fn look_ahead(&mut self) -> Result<(), InletError> {
         while self.queued_bytes < AHEAD_BYTES {
             let Self { tally, decoder, .. } = self;
@@ -282,7 +283,7 @@ impl Coder {
         self.sharing.as_ref().map(|sharing| &sharing.store)
     }
 
-    /// Where the chunk, or list, of a reference is. It is asked for if it is known to be missing.
+    /// Finds the chunk or list of a reference, and requests it if it is missing.
     fn find(&mut self, number: u64, reference: Reference) -> Result<Place, DecodeError> {
         let store = self.store().ok_or(DecodeError::Chunks)?;
         if store.has(&reference.name) {
@@ -292,7 +293,7 @@ impl Coder {
         Ok(Place::Peer)
     }
 
-    /// Puts the chunks of the list with this number in its place.
+    /// Replaces the list with this number by its chunks.
     fn expand(&mut self, number: u64, list: &[u8]) -> Result<(), DecodeError> {
         self.queued_bytes -= list.len();
         let listed = frame::references(list).map(|reference| reference.bytes);
@@ -323,7 +324,7 @@ impl Coder {
         bytes
     }
 
-    /// The next chunk is delivered.
+    /// Adds the next delivered chunk to the lists.
     fn list(&mut self, reference: &Reference) {
         let list = self.lister.push(reference);
         self.keep(list.map(|list| (list.name, list.bytes)));
@@ -333,7 +334,8 @@ impl Coder {
         if let (Some(store), Some((name, bytes))) = (self.store(), chunk)
             && !store.has(&name)
         {
-            // A chunk is a part of a larger buffer, which must not wait for the disk.
+            // A chunk is a part of a larger buffer, which must not stay in memory until the disk
+            // has written it.
             store.put(name, Bytes::copy_from_slice(&bytes));
         }
     }
@@ -349,7 +351,7 @@ impl Coder {
         Ok(())
     }
 
-    /// Begins to read the chunks at the front of the queue from the store.
+    /// Starts to read the chunks at the front of the queue from the store.
     fn load(&mut self) {
         let Some(store) = self.store().cloned() else {
             return;
@@ -379,7 +381,7 @@ impl Coder {
         let Some(loading) = &mut self.loading else {
             return;
         };
-        // One that has panicked has found nothing.
+        // A task that has panicked has found no chunks.
         let chunks = loading.await.unwrap_or_default();
         self.loading = None;
         let count = chunks.len().max(1);
@@ -407,7 +409,7 @@ impl Coder {
             }
         }
         for (number, reference) in missing {
-            // There is a store, or nothing was loaded.
+            // The store exists, since chunks were loaded from it.
             let _ = self.ask(number, reference);
         }
         self.tell();
@@ -434,7 +436,7 @@ impl Coder {
         Ok(())
     }
 
-    /// Tells the sender which chunks it need not keep any more.
+    /// Reports to the sender which chunks it need not keep any longer.
     fn tell(&mut self) {
         let mut up_to = self.told;
         for item in &self.queue {
@@ -444,7 +446,7 @@ impl Coder {
                     place: Place::Here(_),
                     ..
                 } => up_to = up_to.max(number + 1),
-                // The chunks of a list are still to be looked for.
+                // The chunks of a list have not been looked up yet.
                 Item::Chunk { .. } | Item::List { .. } => break,
                 Item::Bytes(_) | Item::Whole(_) | Item::End(_) => {}
             }
@@ -458,9 +460,9 @@ impl Coder {
     }
 }
 
-/// So many bytes are decoded, or referred to, ahead of their delivery, and a list more at most. Missing chunks among them are
-/// asked for together.
+/// Most bytes that are decoded, or referred to, before their delivery. One list more may be
+/// decoded. Missing chunks among these bytes are requested together.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Chunks that are read from the store by one call: about 1 MiB.
+/// Chunks that one call reads from the store: about 1 MiB.
 const LOADED_TOGETHER: usize = 64;

@@ -1,4 +1,4 @@
-//! Answers of the sender: chunks that the receiver of references does not have.
+//! The sender's answers: chunks that the receiver of references does not have.
 
 use bytes::BytesMut;
 use link::{RecvStream, SendStream};
@@ -11,7 +11,8 @@ use tracing::debug;
 use super::{Key, Lending};
 use crate::wire::{Ask, Decoder, reset};
 
-/// Answers the questions about the stream of `key`, the first of which may be in `decoder`, until the receiver ends.
+/// Answers requests about the stream of `key`, until the receiver ends. `decoder` may contain the
+/// first request.
 pub(crate) async fn serve(
     lending: &Lending,
     key: Key,
@@ -59,5 +60,5 @@ pub(crate) async fn serve(
     }
 }
 
-/// These chunks are waited for.
+/// Compression level of missing chunks, since a receiver waits for them.
 const MISSING_LEVEL: i32 = 1;

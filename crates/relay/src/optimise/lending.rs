@@ -1,8 +1,12 @@
-//! Chunks that this gateway has referred to: the receiver may not have them, and asks for their bytes until it has taken
-//! them. They are kept in memory meanwhile, within bounds; without room a chunk goes with its bytes.
+//! Outstanding references: chunks that this gateway has referred to, and that the receiver has not
+//! acknowledged.
 //!
-//! A stream to a slow reader lends no more than the reader has taken in the last two seconds, and the sender waits: many
-//! slow readers would fill the memory otherwise.
+//! The receiver may not have such a chunk, and can request its bytes. The gateway therefore keeps
+//! outstanding chunks in memory, within bounds. Without room it sends a chunk's bytes in place of a
+//! reference.
+//!
+//! A stream to a slow reader has no more outstanding bytes than the reader has taken in the last
+//! two seconds, and the sender waits. Many slow readers would otherwise fill the memory.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,7 +26,7 @@ use tokio::{
 use super::{Sharing, Tally};
 use crate::truncation::SessionKey;
 
-/// One direction of a data connection: what this gateway sends.
+/// One direction of a data connection: the direction that this gateway sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) session: SessionKey,
@@ -36,17 +40,17 @@ pub(crate) struct Lending {
     kept: Mutex<Kept>,
 }
 
-/// Bytes of chunks that are lent.
+/// Bytes of outstanding chunks.
 #[derive(Debug, Default)]
 struct Kept {
     bytes: usize,
     of_peers: HashMap<PeerId, usize>,
 }
 
-/// Those of one stream.
+/// Chunks referenced on one stream and not yet acknowledged.
 #[derive(Debug, Default)]
 struct Loan {
-    /// Of the transfer.
+    /// Counters of the transfer.
     tally: Option<Arc<Tally>>,
     state: Mutex<State>,
     taken: Notify,
@@ -54,15 +58,17 @@ struct Loan {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the first one of `chunks`.
+    /// Number of the first of `chunks`.
     first: u64,
     chunks: VecDeque<Bytes>,
     kept_bytes: usize,
     recent: Recent,
-    /// The receiver has taken nothing for too long: what follows goes with its bytes.
+    /// Whether the receiver has taken nothing for too long. The stream then carries bytes in place
+    /// of references.
     is_mute: bool,
     missing: u64,
-    /// The stream has ended, and the receiver may still ask: when that was, or when it has taken some since.
+    /// Time at which the stream ended, or the receiver last took a chunk after that. The receiver
+    /// may still request chunks.
     ended: Option<Instant>,
 }
 
@@ -74,26 +80,26 @@ struct Recent {
     bytes: usize,
 }
 
-/// The sender's side of a stream.
+/// The sender's references on one stream.
 #[derive(Debug)]
 pub(super) struct Lender {
     store: Store,
     lending: Arc<Lending>,
     tally: Arc<Tally>,
     key: Key,
-    /// Once there has been a reference.
+    /// `Some` after the first reference.
     loan: Option<Arc<Loan>>,
     is_finished: bool,
 }
 
 impl Lending {
-    /// The chunk of a reference that has not been taken.
+    /// Returns the chunk of an outstanding reference.
     pub(super) fn chunk(&self, key: Key, number: u64) -> Option<Bytes> {
         let loan = lock(&self.loans).get(&key).cloned();
         loan?.chunk(number)
     }
 
-    /// A chunk that was missing has gone behind.
+    /// Counts a missing chunk that was sent.
     pub(super) fn answered(&self, key: Key, chunk_bytes: usize, frame_bytes: usize) {
         let loan = lock(&self.loans).get(&key).cloned();
         if let Some(tally) = loan.as_ref().and_then(|loan| loan.tally.as_ref()) {
@@ -107,14 +113,15 @@ impl Lending {
             tally,
             ..Loan::default()
         });
-        // A peer that numbers two streams alike asks in vain for what the first one referred to.
+        // A peer that gives two streams the same number can no longer request the chunks of the
+        // first.
         if let Some(former) = loans.insert(key, loan.clone()) {
             self.release(key, former.give_up());
         }
         loan
     }
 
-    /// The stream of a loan has ended, in order or not. What may still be asked for is kept.
+    /// Handles the end of a stream, in order or not. Chunks that may still be requested are kept.
     fn end(&self, key: Key, loan: &Arc<Loan>, is_finished: bool) {
         let mut loans = lock(&self.loans);
         let is_known = loans
@@ -129,7 +136,7 @@ impl Lending {
         self.release(key, loan.give_up());
     }
 
-    /// Gives up what nobody has asked for in time, again and again.
+    /// Periodically drops the chunks that no receiver has requested in time.
     pub(crate) async fn sweep(&self) {
         loop {
             let now = Instant::now();
@@ -144,10 +151,10 @@ impl Lending {
         }
     }
 
-    /// The receiver has taken all up to this number.
+    /// Records that the receiver has taken all chunks below this number.
     pub(super) fn taken(&self, key: Key, up_to: u64) {
         let loan = lock(&self.loans).get(&key).cloned();
-        // One that has been given up is none.
+        // The stream's references may have been dropped.
         if let Some(loan) = loan {
             let (bytes, is_over) = loan.taken(up_to);
             self.release(key, bytes);
@@ -157,7 +164,8 @@ impl Lending {
         }
     }
 
-    /// Each peer may have as much as is still free, so that one that takes nothing leaves room for the others.
+    /// Reserves memory for chunks. Each peer may use as much as is still free, so that a peer that
+    /// takes nothing leaves room for the others.
     fn take(&self, key: Key, bytes: usize) -> bool {
         let mut kept = lock(&self.kept);
         let of_peer = kept.of_peers.get(&key.session.peer).map_or(0, |it| *it);
@@ -179,7 +187,7 @@ impl Lending {
 }
 
 impl Loan {
-    /// A receiver asks for each chunk once.
+    /// Returns a missing chunk. A receiver requests each chunk once.
     fn chunk(&self, number: u64) -> Option<Bytes> {
         let mut state = lock(&self.state);
         if state.missing >= state.referred() {
@@ -197,7 +205,8 @@ impl Loan {
         state.kept_bytes + bytes <= KEPT_OF_STREAM_MAX_BYTES && !state.is_mute && !is_lost_on_them
     }
 
-    /// Resolves while the stream may lend more, or the receiver takes nothing at all. Cancel safe.
+    /// Resolves while the stream may send references, or once the receiver takes nothing at all.
+    /// Cancel safe.
     async fn has_room(&self) {
         loop {
             {
@@ -215,12 +224,12 @@ impl Loan {
     fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
         state.kept_bytes += bytes;
-        // Each is a part of a larger buffer, most of which may be bytes that nobody has referred to.
+        // Each chunk is a part of a larger buffer, most of which may be bytes without references.
         let copies = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
         state.chunks.extend(copies);
     }
 
-    /// Returns how many bytes are free now, and whether nothing can follow.
+    /// Returns the bytes that become free, and whether no request can follow.
     fn taken(&self, up_to: u64) -> (usize, bool) {
         let mut state = lock(&self.state);
         let mut bytes = 0;
@@ -241,7 +250,7 @@ impl Loan {
         (bytes, state.chunks.is_empty() && state.ended.is_some())
     }
 
-    /// The stream has ended. Returns whether all has been taken.
+    /// Records the end of the stream. Returns whether all chunks have been taken.
     fn ended(&self) -> bool {
         let mut state = lock(&self.state);
         state.ended = Some(Instant::now());
@@ -270,7 +279,8 @@ impl Recent {
         }
     }
 
-    /// Bytes that may be lent at once. They double in each round trip while the receiver takes all of them.
+    /// Returns the most bytes that may be outstanding. They double in each round trip while the
+    /// receiver takes all of them.
     fn bound(&mut self, now: Instant) -> usize {
         let is_old =
             |(at, _): &mut (Instant, usize)| now.saturating_duration_since(*at) > RECENT_TIME;
@@ -282,7 +292,7 @@ impl Recent {
 }
 
 impl State {
-    /// How many chunks there have been.
+    /// Returns the number of references so far.
     fn referred(&self) -> u64 {
         self.first + self.chunks.len() as u64
     }
@@ -306,14 +316,14 @@ impl Lender {
         }
     }
 
-    /// Resolves while more may be lent. Cancel safe.
+    /// Resolves while further references are permitted. Cancel safe.
     pub(super) async fn has_room(&self) {
         if let Some(loan) = &self.loan {
             loan.has_room().await;
         }
     }
 
-    /// The stream ends in order: the receiver may ask on.
+    /// Records an orderly end of the stream: the receiver may still request chunks.
     pub(super) fn finished(&mut self) {
         self.is_finished = true;
     }
@@ -343,7 +353,8 @@ impl Chunks for Lender {
 
     fn sent(&mut self, name: Name, chunk: Bytes) {
         if !self.store.has(&name) {
-            // The chunk is a part of a larger buffer, which must not wait for the disk.
+            // A chunk is a part of a larger buffer, which must not stay in memory until the disk
+            // has written it.
             self.store.put(name, Bytes::copy_from_slice(&chunk));
         }
     }
@@ -357,36 +368,38 @@ impl Drop for Lender {
     }
 }
 
-/// A poisoned loan is still one.
+/// Locks the mutex. Its value remains valid if a thread panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most bytes of all chunks that are lent: half of it to one peer, a quarter more to the next.
+/// Most bytes of all outstanding chunks. One peer can use half of them, the next one a quarter.
 const KEPT_MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// Of one stream: what goes in a quarter of a second at 2 Gbit/s, twenty times the rate of a line of 100 Mbit/s.
+/// Most outstanding bytes of one stream: a quarter of a second at 2 Gbit/s.
 const KEPT_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// When so many were missing, and most of all: the receiver's store is another one, and each reference costs a round trip.
+/// Number of missing chunks from which their share counts. If most chunks are missing, the receiver
+/// has another store, and each reference costs a round trip.
 const MISSING_LEAST: u64 = 256;
 
-/// A stream lends this much to a receiver that has taken nothing yet: three lists or so.
+/// Outstanding bytes permitted before the receiver has taken anything: about three lists.
 const LENT_MIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// The most that a stream lends before it waits. A list more may follow, which fits what a stream may lend.
+/// Outstanding bytes at which a stream waits. One more list may follow, and fits the stream's
+/// bound.
 const LENT_MAX_BYTES: usize = 48 * 1024 * 1024;
 
-/// Time over which bytes count as taken recently: a round trip over a satellite and more.
+/// Period over which taken bytes count: more than a round trip over a satellite.
 const RECENT_TIME: Duration = Duration::from_secs(2);
 const RECENT_STEP: Duration = Duration::from_millis(50);
 
-/// Time for the receiver to take something of what is lent.
+/// Time for the receiver to take any outstanding chunk.
 const TAKE_PATIENCE: Duration = Duration::from_secs(5);
 
 const SWEEP_PAUSE: Duration = Duration::from_secs(60);
 
-/// Time to ask after the end of the stream: as long as a peer may be silent.
+/// Time for requests after the end of the stream: the longest silence of a peer.
 const ASK_PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
@@ -424,7 +437,7 @@ mod tests {
         let other = lending.begin(key, None);
         assert!(lend(&lending, key, &one, &chunk));
         assert!(lend(&lending, key, &other, &chunk));
-        // The first one ends in order, and the peer says that it has taken all of the second one.
+        // The first stream ends in order, and the peer acknowledges all chunks of the second one.
         lending.end(key, &one, true);
         lending.taken(key, u64::MAX);
         assert!(lend(&lending, key, &other, &chunk));

@@ -1,11 +1,13 @@
 //! Coded streams: fewer bytes on the link than the application's.
 //!
-//! What the bytes become is decided in the crate `optimiser`. Here are the ends of a link stream that may be coded: the
-//! `Outlet` takes bytes, the `Inlet` gives them, and both count in a `Tally`.
+//! The crate `optimiser` contains the coding itself. This module contains the ends of a link stream
+//! that may be coded. The `Outlet` takes bytes, the `Inlet` returns them, and both count in a
+//! `Tally`.
 //!
-//! With chunk stores on both sides (`Stores`, agreed on for each session in an `Agreement`) the outlet refers to chunks that
-//! its own store has. The inlet takes them from its store, and asks for those that are not there (`Borrowing`); the
-//! outlet's gateway keeps them until they have been taken (`Lending`), and answers (`lend`).
+//! If both gateways have chunk stores (`Stores`, agreed on for each session in an `Agreement`), the
+//! outlet refers to chunks in its own store. The inlet takes them from its store, and requests
+//! missing ones (`Borrowing`). The outlet's gateway keeps them until they have been taken
+//! (`Lending`), and answers requests (`lend`).
 #![allow(
     clippy::disallowed_methods,
     reason = "measures how long coding takes, and what else is waited for"

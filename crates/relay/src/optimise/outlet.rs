@@ -16,40 +16,40 @@ use optimiser::{
 
 use super::{Coded, Tally, lending::Lender};
 
-/// The sending half of a link stream, and what codes its bytes.
+/// The sending half of a link stream, and the encoder of its bytes.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     send: SendStream,
-    /// Taken, and not in the stream yet.
+    /// Bytes that were taken, and are not in the stream yet.
     unwritten: Option<Bytes>,
-    /// `None`: bytes go as they are.
+    /// `None` for an uncoded stream.
     coder: Option<Box<Coder>>,
 }
 
 #[derive(Debug)]
 struct Coder {
     encoder: Encoder,
-    /// With a chunk store.
+    /// References, with a chunk store.
     lender: Option<Lender>,
     tally: Arc<Tally>,
     counted: Counts,
-    /// Not in the stream yet.
+    /// Frames that are not in the stream yet.
     frames: VecDeque<Bytes>,
-    /// Bytes for which these stand, and the time that they took.
+    /// Application bytes in these frames, and the time spent on coding them.
     coding: Spent,
-    /// For the next ones: how long the link was waited for, and the application.
+    /// Time spent on waiting for the link and for the application, for the next frames.
     link: Duration,
     source: Duration,
-    /// Since when the application is waited for.
+    /// Start of the present wait for the application.
     idle_since: Instant,
 }
 
-/// How long the application may pause before what it has brought goes without more.
+/// Time for which the application may pause before its bytes are sent without further ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Not at all: somebody may wait for an answer.
+    /// No pause, since the application may wait for an answer.
     Dialogue,
-    /// For a moment: files come without a pause.
+    /// A short pause: bytes of files arrive without pauses.
     File,
 }
 
@@ -57,7 +57,7 @@ impl Hold {
     fn time(self, is_among_known: bool) -> Duration {
         match self {
             Self::Dialogue => Duration::ZERO,
-            // The rest of a chunk, or of a list, is worth a longer wait than a better compression is.
+            // The rest of a chunk, or of a list, is worth a longer wait than better compression.
             Self::File if is_among_known => Duration::from_millis(100),
             Self::File => Duration::from_millis(5),
         }
@@ -89,15 +89,15 @@ impl Outlet {
         }
     }
 
-    /// The link stream.
+    /// Returns the link stream.
     pub(crate) fn stream(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// Puts bytes of `buffer` into the stream; how many of them went is what `moved` hears. Cancelled, it loses none.
+    /// Moves bytes of `buffer` into the stream, and reports their number to `moved`. Cancel safe.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// The errors of the stream.
     pub(crate) async fn write(
         &mut self,
         buffer: &mut BytesMut,
@@ -145,14 +145,14 @@ impl Outlet {
         }
     }
 
-    /// How long bytes of `buffer` may wait for more; `None` if none wait.
+    /// Returns the time for which bytes of `buffer` may wait for further ones. `None` if none wait.
     pub(crate) fn hold(&self, buffer: &BytesMut, hold: Hold) -> Option<Duration> {
         let encoder = &self.coder.as_ref()?.encoder;
         let is_held = encoder.holds_back(buffer);
         is_held.then(|| hold.time(encoder.is_among_known()))
     }
 
-    /// Ends the stream behind `rest`.
+    /// Ends the stream after `rest`.
     pub(crate) fn finish(&mut self, rest: &mut BytesMut) {
         let Some(coder) = &mut self.coder else {
             return self.send.finish();
@@ -196,7 +196,8 @@ impl Coder {
         };
     }
 
-    /// The frames are in the stream since `wait`. Returns for how many bytes they stand.
+    /// Records that the frames are in the stream. They have waited since `wait`. Returns the number
+    /// of their application bytes.
     fn went(&mut self, wait: Instant) -> usize {
         self.idle_since = Instant::now();
         let spent = std::mem::take(&mut self.coding);

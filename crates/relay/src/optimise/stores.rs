@@ -1,6 +1,7 @@
 //! The chunk stores of a gateway: one for each peer, and for each tenant of a peer.
 //!
-//! What one peer or tenant moves is no other one's business: chunks are neither found nor evicted across stores.
+//! Peers and tenants must not learn each other's files: a chunk is found and evicted only within
+//! its own store.
 
 use std::{
     collections::BTreeMap,
@@ -18,16 +19,16 @@ use optimiser::store::{ClearError, Counts, Fresh, OpenError, Store};
 use tracing::{info, warn};
 use units::ByteCount;
 
-/// Where chunk stores are, and how large each may be.
+/// Location of the chunk stores, and their greatest size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder of all of them.
+    /// The folder of all stores.
     pub folder: PathBuf,
-    /// Most bytes of each on the disk.
+    /// Most bytes of each store on the disk.
     pub size_max: ByteCount,
 }
 
-/// All chunk stores of a gateway. One is opened when it is first asked for.
+/// All chunk stores of a gateway. Each one is opened at its first use.
 #[derive(Debug)]
 pub struct Stores {
     settings: Settings,
@@ -36,35 +37,36 @@ pub struct Stores {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// By their folders.
+    /// Open stores, by folder name.
     stores: BTreeMap<String, Store>,
-    /// Those that could not be opened, and when.
+    /// Stores that could not be opened, and the time of the latest attempt.
     failed: BTreeMap<String, Instant>,
     is_retired: bool,
 }
 
-/// Whose chunks are in a folder, as its name says.
+/// Owner of the chunks in a folder, as the folder's name states it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreName {
     /// The name of the folder.
     pub folder: String,
     pub peer: String,
-    /// Empty: of no tenant.
+    /// Empty for chunks of no tenant.
     pub tenant: String,
 }
 
-/// Whose chunks a store has.
+/// Owner of the chunks of a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) peer: &'a str,
-    /// Who has another key is another peer, whatever it is called.
+    /// The peer's key. A peer with another key is another peer, even under the same name.
     pub(crate) key: &'a PublicKey,
-    /// Empty: what belongs to no tenant.
+    /// Empty for chunks of no tenant.
     pub(crate) tenant: &'a str,
 }
 
 impl Stores {
-    /// Makes the folder if the one above it is there. The log says if it cannot be used; the gateway works without it.
+    /// Creates the folder if its parent folder exists. If the folder cannot be used, the log
+    /// reports it, and the gateway works without stores.
     pub(crate) fn new(settings: Settings) -> Arc<Self> {
         let mut builder = fs::DirBuilder::new();
         let made = match fs::metadata(&settings.folder) {
@@ -82,7 +84,8 @@ impl Stores {
         })
     }
 
-    /// The store of `scope`, if it can be opened. Blocks for some file operations the first time.
+    /// Returns the store of `scope`, if it can be opened. The first call blocks for some file
+    /// operations.
     pub(crate) fn get(&self, scope: Scope<'_>) -> Option<Store> {
         let name = scope.folder();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,11 +113,11 @@ impl Stores {
                 open.stores.insert(name, store.clone());
                 Some(store)
             }
-            // The process that this one has replaced lets go of it in a moment.
+            // The replaced process releases the store in a moment.
             Err(OpenError::InUse { .. }) => None,
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                // One line says it, however often it is tried again.
+                // Repeated attempts are logged only once.
                 if open.failed.insert(name, Instant::now()).is_none() {
                     warn!(%error, cause, "no chunk store; files move without deduplication until it can be opened");
                 }
@@ -123,7 +126,8 @@ impl Stores {
         }
     }
 
-    /// Where each open store stands, and why it keeps nothing new, by the names of their folders.
+    /// Returns for each open store its name, its counts, and the reason why it stores no new
+    /// chunks.
     pub(crate) fn counts(&self) -> Vec<(StoreName, Counts, Option<String>)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let stores = open.stores.iter();
@@ -134,16 +138,16 @@ impl Stores {
             .collect()
     }
 
-    /// Most bytes of each on the disk.
+    /// Returns the most bytes of each store on the disk.
     pub(crate) fn size_max(&self) -> ByteCount {
         self.settings.size_max
     }
 
-    /// Removes everything from the open store in the folder of this name; `None` if there is none. Blocks while files are
-    /// removed.
+    /// Removes all chunks from the open store in the folder of this name. `None` if it is not open.
+    /// Blocks while files are removed.
     ///
     /// # Errors
-    /// [`ClearError`]: the store is as it was.
+    /// [`ClearError`]: the store is unchanged.
     pub fn clear(&self, folder: &str) -> Option<Result<(), ClearError>> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let store = open.stores.get(folder)?.clone();
@@ -151,7 +155,7 @@ impl Stores {
         Some(store.clear(fresh()))
     }
 
-    /// Another process takes the stores over. What has been referred to can still be read.
+    /// Hands the stores over to another process. Chunks that were referred to can still be read.
     pub fn retire(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.is_retired = true;
@@ -162,7 +166,7 @@ impl Stores {
 }
 
 impl Scope<'_> {
-    /// The name of the folder, by which people may know it: `PEER-KEY` or `PEER-KEY-TENANT`.
+    /// Returns the folder's name, in a form that people recognise: `PEER-KEY` or `PEER-KEY-TENANT`.
     fn folder(&self) -> String {
         let key = digest::digest(&digest::SHA256, &self.key.0);
         let key = &key.as_ref()[..8];
@@ -180,7 +184,7 @@ impl Scope<'_> {
 }
 
 impl StoreName {
-    /// What the name of a folder says; `None` if it is not that of a store.
+    /// Parses the name of a folder. `None` if it is not the folder of a store.
     pub fn parse(folder: &str) -> Option<Self> {
         let mut parts = folder.split('-');
         let (peer, key, tenant) = (parts.next()?, parts.next()?, parts.next());
@@ -195,10 +199,10 @@ impl StoreName {
         })
     }
 
-    /// Those in the folder of all stores, in order.
+    /// Returns the names of the stores in `folder`, in order.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// The folder cannot be read.
     pub fn all_in(folder: &Path) -> io::Result<Vec<Self>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -213,7 +217,7 @@ impl StoreName {
     }
 }
 
-/// The text with only letters, digits and `_`; all other bytes as `%XX`.
+/// Keeps letters, digits and `_` of the text, and writes all other bytes as `%XX`.
 fn escaped(text: &str) -> String {
     let mut name = String::new();
     for byte in text.bytes() {
@@ -226,7 +230,7 @@ fn escaped(text: &str) -> String {
     name
 }
 
-/// The text that [`escaped`] made this name of.
+/// Returns the text from which [`escaped`] made this name.
 fn unescaped(name: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = name.bytes();
@@ -257,10 +261,11 @@ fn fill(bytes: &mut [u8]) {
     rand::fill(bytes).expect("the system's randomness works");
 }
 
-/// What waits for the disk. A second of 1 Gbit/s takes 125 MB; what comes faster than the disk writes is not kept.
+/// Most bytes that wait for the disk. A second of 1 Gbit/s brings 125 MB; chunks that arrive faster
+/// than the disk writes are not stored.
 const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// After a file operation that failed: a full disk may have room again.
+/// Pause after a failed file operation: a full disk may have room again.
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -312,7 +317,7 @@ mod tests {
         assert!(!all.join("disk").exists());
         fs::create_dir(all.join("disk")).expect("room");
         let mut open = stores.open.lock().expect("no panic");
-        // As if the pause had passed.
+        // Simulates the end of the pause.
         for failed in open.failed.values_mut() {
             *failed = failed
                 .checked_sub(PAUSE)

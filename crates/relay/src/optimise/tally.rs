@@ -1,4 +1,4 @@
-//! What coding made of the bytes of a transfer, and what that took.
+//! Counters of coding: bytes before and after it, and the processor time that it takes.
 
 use std::{
     sync::{
@@ -11,14 +11,14 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use optimiser::{counts::Counts, frame::REFERENCE_BYTES};
 
-/// Counts of one transfer, both directions together; and of all of them.
+/// Counts of one transfer, both directions together, and of all transfers.
 #[derive(Debug)]
 pub struct Tally {
     of_transfer: Sums,
     of_all: Arc<Sums>,
 }
 
-/// What became of bytes so far.
+/// Sums over coded bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     bytes: AtomicU64,
@@ -28,7 +28,7 @@ pub(crate) struct Sums {
     processor_ns: AtomicU64,
 }
 
-/// The same at one moment.
+/// The sums at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Bytes of the application.
@@ -37,12 +37,12 @@ pub(crate) struct Seen {
     pub(crate) wan_bytes: u64,
     pub(crate) compression_saved_bytes: u64,
     pub(crate) deduplication_saved_bytes: u64,
-    /// Of this gateway, for coding and decoding.
+    /// This gateway's processor time for coding and decoding.
     pub(crate) processor: Duration,
 }
 
 impl Tally {
-    /// Of a new transfer.
+    /// Creates the counters of a new transfer.
     pub(crate) fn new(of_all: Arc<Sums>) -> Self {
         Self {
             of_transfer: Sums::default(),
@@ -50,7 +50,7 @@ impl Tally {
         }
     }
 
-    /// So much has been encoded or decoded since the last call.
+    /// Adds the bytes that were encoded or decoded since the last call.
     pub fn add(&self, counts: &Counts) {
         self.each(|sums| {
             sums.bytes.fetch_add(counts.bytes, Relaxed);
@@ -62,8 +62,10 @@ impl Tally {
         });
     }
 
-    /// A chunk of so many bytes was referred to, and the receiver did not have it: it went behind, in a frame. Of all transfers
-    /// the saving stays counted, since counters never fall.
+    /// Counts a referenced chunk that the receiver did not have, and that was sent later in a
+    /// frame.
+    ///
+    /// The sums of all transfers keep the saving, since counters never decrease.
     pub(super) fn missed(&self, chunk_bytes: usize, frame_bytes: usize) {
         self.each(|sums| {
             sums.wan_bytes.fetch_add(frame_bytes as u64, Relaxed);
@@ -74,7 +76,7 @@ impl Tally {
         let _ = saved.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Does `work` and counts what the processor took for it.
+    /// Runs `work`, and counts its processor time.
     pub(super) fn processor<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = processor_time();
         let result = work();
@@ -90,7 +92,7 @@ impl Tally {
         add(&self.of_all);
     }
 
-    /// Of the transfer, so far.
+    /// Returns the sums of the transfer so far.
     pub(crate) fn seen(&self) -> Seen {
         self.of_transfer.seen()
     }
@@ -108,8 +110,8 @@ impl Sums {
     }
 }
 
-/// Of the thread that calls.
+/// Returns the processor time of the calling thread.
 fn processor_time() -> Duration {
-    // There is such a clock on every Linux.
+    // Every Linux has this clock.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -19,7 +19,7 @@ use net::{
     tls::Writer,
 };
 
-/// What is done at the leg's writing side.
+/// Task at the leg's writing side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     Wait,
@@ -29,14 +29,15 @@ pub(super) enum Task {
     Acknowledge,
 }
 
-/// What has been read of the stream.
+/// Bytes read from the stream.
 pub(super) struct Inbound {
     unsent: KernelBuffer,
-    /// What may be on its way to the leg; `None` where that is not limited.
+    /// Limits of the bytes in flight to the leg. `None` without a limit.
     grants: Option<watch::Receiver<Grant>>,
-    /// Read and not written.
+    /// Bytes that were read, and not written.
     unwritten: Bytes,
-    /// Written and perhaps not flushed: TLS keeps the bytes that the socket did not take.
+    /// Bytes that were written, and perhaps not flushed: TLS keeps bytes that the socket did not
+    /// take.
     unflushed_bytes: usize,
 }
 
@@ -52,7 +53,7 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// A direction whose bytes on their way follow these grants.
+    /// Creates a direction whose bytes in flight follow these grants.
     pub(super) fn granted(grants: Option<watch::Receiver<Grant>>) -> Self {
         Self {
             grants,
@@ -60,7 +61,7 @@ impl Inbound {
         }
     }
 
-    /// Works until something happens. Cancelled, it loses nothing.
+    /// Works until an event occurs. Cancel safe.
     pub(super) async fn advance(
         &mut self,
         task: Task,
@@ -147,7 +148,7 @@ impl Inbound {
     }
 }
 
-/// What went wrong on the way to the leg.
+/// Reason for which bytes did not reach the leg.
 #[derive(Debug, thiserror::Error)]
 enum Undelivered {
     #[error("data connection: {0}")]

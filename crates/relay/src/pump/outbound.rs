@@ -16,15 +16,15 @@ use crate::{
 };
 use net::{socket::KernelBuffer, tls::Reader};
 
-/// What has been read of the leg.
+/// Bytes read from the leg.
 pub(super) struct Outbound {
     buffer: BytesMut,
     unread: KernelBuffer,
-    /// The buffer goes as far as this says, before more is read.
+    /// Part of the buffer to send before the next read.
     take: Option<Take>,
     /// Bytes that the leg has sent.
     read_bytes: u64,
-    /// Bytes that may be on their way to the server; `None` where that is not limited.
+    /// Bytes that may be in flight to the server. `None` without a limit.
     grants: Option<watch::Receiver<Grant>>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Outbound {
 }
 
 impl Outbound {
-    /// A direction whose bytes on their way follow these grants.
+    /// Creates a direction whose bytes in flight follow these grants.
     pub(super) fn granted(grants: Option<watch::Receiver<Grant>>) -> Self {
         Self {
             grants,
@@ -49,12 +49,12 @@ impl Outbound {
         }
     }
 
-    /// Ends the stream behind what has been read.
+    /// Ends the stream after the bytes that were read.
     pub(super) fn finish(&mut self, send: &mut Outlet) {
         send.finish(&mut self.buffer);
     }
 
-    /// Moves bytes until something happens. Cancelled, it loses none.
+    /// Moves bytes until an event occurs. Cancel safe.
     pub(super) async fn advance(
         &mut self,
         flow: Flow,
@@ -143,7 +143,8 @@ impl Outbound {
                     0 => Take::Rest,
                     _ => Take::Blocks,
                 },
-                // A leg that is silent would never tell that nobody listens any more.
+                // While the leg sends nothing, no write would detect that the peer has stopped
+                // reading.
                 Err(error) = send.stream().closed() => return Err(error.into()),
                 () = sleep(held.unwrap_or_default()), if held.is_some() => Take::All,
             };
@@ -152,7 +153,8 @@ impl Outbound {
         }
     }
 
-    /// Bytes that may be read from the leg now. Waits until that is worth a read. Cancel safe.
+    /// Returns the number of bytes that may be read from the leg now. Waits until a read is
+    /// worthwhile. Cancel safe.
     async fn room(&mut self) -> usize {
         let Some(grants) = &mut self.grants else {
             return usize::MAX;
@@ -166,7 +168,7 @@ impl Outbound {
             |grant: &Grant| room(grant) >= ROOM_MIN_BYTES.min(grant.budget_bytes / 4).max(1);
         match grants.wait_for(is_worth_it).await {
             Ok(grant) => usize::try_from(room(&grant)).unwrap_or(usize::MAX),
-            // The session is gone, and no client waits for a reply.
+            // The session has ended, and no client waits for a reply.
             Err(_) => usize::MAX,
         }
     }
@@ -180,7 +182,7 @@ fn read_failed(error: &io::Error) -> Input {
     }
 }
 
-/// Reads to the end of the leg, for nobody.
+/// Reads to the end of the leg, and discards the bytes.
 async fn discard(leg: &mut Reader) -> Input {
     let mut buffer = vec![0; DISCARD_BYTES];
     loop {
@@ -205,13 +207,14 @@ enum Broken {
     Stream(#[from] StreamError),
 }
 
-/// One read: large, since each costs a system call and a hand-over to the link.
+/// Most bytes of one read: large, since each read costs a system call and a transfer to the link's
+/// task.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A smaller grant is not worth a read of its own.
+/// Fewest granted bytes that are worth a read.
 const ROOM_MIN_BYTES: u64 = 16 * 1024;
 
-/// Room that is not worth a read of its own.
+/// Fewest free bytes of the buffer that are worth a read.
 const READ_MIN_BYTES: usize = 16 * 1024;
 
 const DISCARD_BYTES: usize = 64 * 1024;

@@ -1,7 +1,8 @@
-//! What a spool has, and who reads it.
+//! The contents of a spool, and its readers.
 //!
-//! Bytes come in the order of the file, and the newest ones are kept. The file goes on as fast as its fastest reader
-//! takes it. A reader that falls behind by more than there is room for has lost its place; nobody waits for it.
+//! Bytes arrive in the order of the file, and the newest ones are kept. The contents advance at the
+//! rate of the fastest reader. A reader that falls behind by more than the room has lost its place,
+//! and no one waits for it.
 
 use std::{
     collections::BTreeMap,
@@ -24,40 +25,40 @@ use tokio::{
 
 use super::{ring::Ring, room::Room};
 
-/// What a spool has, and who reads it.
+/// The contents of a spool, and its readers.
 #[derive(Debug)]
 pub(super) struct Contents {
     ring: Arc<Ring>,
     size_bytes: u64,
-    /// Tells it from others that had its name.
+    /// Number that distinguishes it from other spools of the same name.
     instance: u64,
     state: watch::Sender<State>,
-    /// Held by who writes, until the disk has answered.
+    /// Held by the writer until the disk has answered.
     writing: Arc<Mutex<()>>,
-    /// Given back once nobody reads and nobody writes any more.
+    /// Released with the last reader and the last writer.
     _room: Room,
 }
 
-/// What has come, and how far it has been read.
+/// The range of available bytes, and the progress of the readers.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// The bytes from the beginning of the file that have come.
+    /// Bytes from the start of the file that have arrived.
     have_bytes: u64,
-    /// The first of them that is still there.
+    /// The first of these bytes that is still available.
     begin_bytes: u64,
-    /// Streams that have begun to bring bytes, and have not ended.
+    /// Streams that have started to bring bytes, and have not ended.
     fillers: u32,
-    /// How far each has come.
+    /// Position of each reader.
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
-    /// Readers that had everything are wanted in this number, and have been so many.
+    /// Number of expected readers of the whole file. `readers_done` counts the finished ones.
     readers_due: u32,
     readers_done: u32,
-    /// Why nothing more comes.
+    /// Reason why no further bytes arrive.
     broken: Option<String>,
 }
 
-/// One that takes bytes out.
+/// A reader of the contents.
 #[derive(Debug)]
 pub(super) struct Reader {
     contents: Arc<Contents>,
@@ -67,14 +68,14 @@ pub(super) struct Reader {
     changes: watch::Receiver<State>,
 }
 
-/// One that brings bytes.
+/// A writer of the contents.
 #[derive(Debug)]
 pub(super) struct Filler {
     contents: Arc<Contents>,
     at_bytes: u64,
 }
 
-/// Why a spool does not go on.
+/// Reason why a spool cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
     #[error("spool: nobody brings the rest of the file")]
@@ -90,17 +91,17 @@ pub(crate) enum SpoolError {
 }
 
 impl State {
-    /// Whether all have had the file.
+    /// Whether all expected readers have had the file.
     pub(super) fn is_done(&self) -> bool {
         self.readers_done >= self.readers_due || self.broken.is_some()
     }
 
-    /// Whether somebody brings bytes or takes some.
+    /// Whether the contents have a reader or a writer.
     pub(super) fn is_used(&self) -> bool {
         self.fillers > 0 || !self.readers.is_empty()
     }
 
-    /// How far the fastest has come of those that do not have all of a file of `size_bytes`.
+    /// Returns the position of the fastest reader that has not read the whole file of `size_bytes`.
     fn fastest_bytes(&self, size_bytes: u64) -> u64 {
         let at = self.readers.values().copied();
         at.filter(|it| *it < size_bytes).max().unwrap_or(size_bytes)
@@ -110,7 +111,7 @@ impl State {
 impl Contents {
     pub(super) fn new(ring: Ring, room: Room, request: &SpoolRequest) -> Arc<Self> {
         let state = State {
-            // Who asks first goes on where it is.
+            // The first upload continues at its own offset.
             have_bytes: request.offset_bytes,
             begin_bytes: request.offset_bytes,
             readers_due: request.readers,
@@ -142,7 +143,7 @@ impl Contents {
         self.state.subscribe()
     }
 
-    /// A reader from `at_bytes` on; `None` if that byte is gone.
+    /// Creates a reader that starts at `at_bytes`. `None` if that byte is not available any more.
     pub(super) fn reader(self: &Arc<Self>, at_bytes: u64) -> Option<Reader> {
         let mut number = None;
         self.state.send_if_modified(|state| {
@@ -163,10 +164,10 @@ impl Contents {
         })
     }
 
-    /// One that brings bytes from `at_bytes` on.
+    /// Creates a writer that starts at `at_bytes`.
     ///
     /// # Errors
-    /// [`SpoolError::Gap`] if those before have not come.
+    /// [`SpoolError::Gap`] if earlier bytes are missing.
     pub(super) fn filler(self: &Arc<Self>, at_bytes: u64) -> Result<Filler, SpoolError> {
         if at_bytes > self.have_bytes() {
             return Err(SpoolError::Gap);
@@ -180,10 +181,10 @@ impl Contents {
 }
 
 impl Filler {
-    /// Takes bytes in. Waits until there is room. Bytes that have come before are left out.
+    /// Adds bytes. Waits until there is room. Skips bytes that arrived before.
     ///
     /// # Errors
-    /// [`SpoolError`] if they do not belong here, or the disk does not take them.
+    /// [`SpoolError`] if the bytes do not fit, or the disk does not accept them.
     pub(super) async fn write(&mut self, mut bytes: Bytes) -> Result<(), SpoolError> {
         let contents = self.contents.clone();
         let end_bytes = self.at_bytes + bytes.len() as u64;
@@ -215,7 +216,7 @@ impl Drop for Filler {
 }
 
 impl Contents {
-    /// Waits until bytes from `at` on can be taken. Returns how many.
+    /// Waits until bytes from `at` on have room. Returns their number.
     async fn room(&self, at: u64) -> Result<u64, SpoolError> {
         let end = |state: &State| state.fastest_bytes(self.size_bytes) + self.ring.room_bytes();
         let has_room = |state: &State| state.broken.is_some() || at < end(state);
@@ -228,7 +229,7 @@ impl Contents {
         }
     }
 
-    /// Writes bytes. Cancelled, it lets nobody else write before the disk has answered.
+    /// Writes bytes. If cancelled, it blocks other writers until the disk has answered.
     async fn put(
         &self,
         part: Bytes,
@@ -237,7 +238,7 @@ impl Contents {
     ) -> Result<OwnedMutexGuard<()>, SpoolError> {
         let end = at + part.len() as u64;
         let begin = end.saturating_sub(self.ring.room_bytes());
-        // Who reads what is overwritten from now on sees it here.
+        // A reader of the bytes that are overwritten from now on detects it here.
         self.state.send_if_modified(|state| {
             state.begin_bytes = state.begin_bytes.max(begin);
             false
@@ -253,10 +254,10 @@ impl Contents {
 }
 
 impl Reader {
-    /// The next bytes; `None` at the end of the file. Cancelled, it loses nothing.
+    /// Returns the next bytes. `None` at the end of the file. Cancel safe.
     ///
     /// # Errors
-    /// [`SpoolError`] if they are gone, or do not come.
+    /// [`SpoolError`] if the bytes are not available any more, or do not arrive.
     pub(super) async fn read(&mut self) -> Result<Option<Bytes>, SpoolError> {
         let at = self.at_bytes;
         if at == self.contents.size_bytes {
@@ -289,7 +290,7 @@ impl Reader {
         Ok(Some(Bytes::from(bytes)))
     }
 
-    /// Waits for bytes beyond those that have been read. Returns the end of those that have come.
+    /// Waits for bytes beyond the reader's position. Returns the end of the available bytes.
     async fn wait(&mut self) -> Result<u64, SpoolError> {
         let at = self.at_bytes;
         let has_news = |state: &State| {
@@ -337,12 +338,14 @@ async fn on_disk<T: Send + 'static>(
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// The next spool's number. It begins somewhere else in each process: instances of different gateways must differ, too.
+/// Number of the next spool. Each process starts at a random number, since instances of different
+/// gateways must differ, too.
 static INSTANCES: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
 
 /// Bytes of one read.
 const READ_BYTES_MAX: u64 = 256 * 1024;
 
-/// Time in which somebody brings what an upload waits for: as long as a sender needs that has been interrupted.
+/// Time for a writer to bring the bytes that an upload waits for. An interrupted sender needs this
+/// time.
 const FILLER_PATIENCE: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! Spools: files that cross the WAN once, for several servers behind this gateway.
 //!
-//! The uploads that name a spool are given its bytes, each at the pace of its own server. A spool is a file that has no
-//! name and is gone with the process.
+//! The uploads that name a spool take its bytes, each at the rate of its own server. A spool is a
+//! file without a name, which disappears with the process.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns files, and the clock that ends them"
@@ -32,12 +32,12 @@ use units::ByteCount;
 pub(crate) use self::tap::{Source, SourceError, Tap};
 use self::{contents::Contents, ring::Ring, room::Rooms};
 
-/// Where spools are, and how large they may be together.
+/// Location of the spools, and their greatest total size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The folder.
     pub folder: PathBuf,
-    /// Most bytes in all of them.
+    /// Most bytes in all spools.
     pub size_max: ByteCount,
 }
 
@@ -46,20 +46,20 @@ pub struct Settings {
 pub(crate) struct Spools {
     settings: Settings,
     rooms: Arc<Rooms>,
-    /// No peer sees those of another.
+    /// Peers do not see each other's spools.
     spools: Mutex<HashMap<Name, Arc<Contents>>>,
 }
 
 type Name = (PeerId, u128);
 
-/// A place in a spool, from which the next upload takes its bytes.
+/// A position in a spool, from which the next upload takes its bytes.
 #[derive(Debug)]
 pub(crate) struct Place {
     contents: Arc<Contents>,
     reader: contents::Reader,
 }
 
-/// Why there is none, as a reply.
+/// Reason why a spool is refused, as a reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoSpool {
     #[error("452 gateway: the spool has no room for another file")]
@@ -81,10 +81,10 @@ impl Spools {
         })
     }
 
-    /// Finds or makes the spool that `peer` asks for. Returns what to answer, too.
+    /// Finds or creates the spool that `peer` requests. Returns the reply, too.
     ///
     /// # Errors
-    /// [`NoSpool`] with what to answer.
+    /// [`NoSpool`] with the reply.
     pub(crate) async fn place(
         self: &Arc<Self>,
         peer: PeerId,
@@ -126,7 +126,7 @@ impl Spools {
         })?;
         let fresh = Contents::new(ring, room, request);
         let mut spools = self.lock();
-        // Another session may have been faster.
+        // Another session may have created it meanwhile.
         let contents = spools.entry(name).or_insert_with(|| fresh.clone()).clone();
         if Arc::ptr_eq(&contents, &fresh) {
             let lives = live(contents.clone(), Arc::downgrade(self), name);
@@ -144,7 +144,7 @@ impl Spools {
     }
 }
 
-/// Gives a spool up once all uploads have had it, or none has been there for a while.
+/// Removes a spool once all uploads have had it, or after a time without an upload.
 async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: Name) {
     let mut changes = contents.changes();
     loop {
@@ -167,10 +167,10 @@ async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: Name) {
     }
 }
 
-/// A file gets such a part of the room at most, so that so many fit at least.
+/// One over the largest part of the room that a file may use. At least this many files fit.
 const SPOOLS_LEAST: u64 = 8;
 
-/// Time in which an upload that broke off comes again.
+/// Time in which an interrupted upload returns.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bytes of a file on the disk: the last ones, as many as there is room for.
+//! Bytes of a file on the disk: the last ones, as many as the room holds.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
@@ -12,17 +12,17 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Takes the room at once, so that the disk cannot be full later.
+    /// Reserves the room at once, so that the disk cannot be full later.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(super) fn new(folder: &Path, room_bytes: u64) -> io::Result<Self> {
         use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
         let mut options = File::options();
         options.read(true).write(true).mode(0o600);
         options.custom_flags(nix::libc::O_TMPFILE);
         let file = options.open(folder).or_else(|error| {
-            // Where the folder above is missing too, a disk is not mounted.
+            // If the parent folder is missing too, a disk is not mounted.
             if error.kind() != io::ErrorKind::NotFound {
                 return Err(error);
             }
@@ -31,7 +31,8 @@ impl Ring {
         })?;
         let length = i64::try_from(room_bytes).map_err(io::Error::other)?;
         match fallocate(&file, FallocateFlags::empty(), 0, length) {
-            // Some file systems cannot; a full disk then shows when it is written.
+            // Some file systems do not support this. A full disk then causes an error at a later
+            // write.
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(Self { file, room_bytes }),
             Err(error) => Err(error.into()),
         }
@@ -41,10 +42,10 @@ impl Ring {
         self.room_bytes
     }
 
-    /// Writes bytes whose first one has the number `at`.
+    /// Writes bytes, the first of which has the number `at`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(super) fn write(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             let (place, room) = self.place(at, bytes.len());
@@ -55,10 +56,10 @@ impl Ring {
         Ok(())
     }
 
-    /// Reads bytes whose first one has the number `at`; they have been written.
+    /// Reads bytes that have been written. The first one has the number `at`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(super) fn read(&self, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             let (place, room) = self.place(at, bytes.len());
@@ -69,7 +70,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Where a byte is, and how many of `count` fit from there on.
+    /// Returns the position of a byte, and the part of `count` that fits there.
     fn place(&self, at: u64, count: usize) -> (u64, usize) {
         let place = at % self.room_bytes;
         let room = usize::try_from(self.room_bytes - place).unwrap_or(usize::MAX);

@@ -7,13 +7,13 @@ use std::{
 
 use link::PeerId;
 
-/// How much of it is taken, and by whom.
+/// Bytes that each peer uses.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     taken: Mutex<HashMap<PeerId, u64>>,
 }
 
-/// A part of it. Dropped, it is free again.
+/// A part of the disk space. Dropping it frees that part.
 #[derive(Debug)]
 pub(super) struct Room {
     rooms: Arc<Rooms>,
@@ -22,7 +22,8 @@ pub(super) struct Room {
 }
 
 impl Rooms {
-    /// Takes a part of `size_max` bytes; `None` if so much is not free, or `peer` would have nearly all of it.
+    /// Reserves `bytes` bytes. `None` if they are not free, or if `peer` would use nearly all of
+    /// `size_max`.
     pub(super) fn take(self: &Arc<Self>, peer: PeerId, bytes: u64, size_max: u64) -> Option<Room> {
         let mut taken = self.lock();
         let all: u64 = taken.values().sum();
@@ -57,5 +58,5 @@ impl Drop for Room {
     }
 }
 
-/// One peer leaves such a part to the others.
+/// One over the part that a peer leaves to the others.
 const PEER_LEAVES: u64 = 8;

@@ -1,4 +1,4 @@
-//! What the server of an upload is given: the bytes of its stream, or those of a spool.
+//! Source of an upload's bytes for its server: the stream of the upload, or a spool.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::task::{JoinError, JoinHandle};
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::optimise::{Inlet, InletError};
 
-/// Where the bytes for a server come from.
+/// Source of the bytes for a server.
 #[derive(Debug)]
 pub(crate) enum Source {
     Stream(Inlet),
@@ -20,15 +20,15 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Tap {
     reader: Reader,
-    /// Until the stream has ended.
+    /// `Some` until the stream has ended.
     filling: Option<Filling>,
 }
 
-/// Takes what a stream brings; ends with its owner.
+/// A task that moves a stream into the spool. It ends with its owner.
 #[derive(Debug)]
 struct Filling(JoinHandle<Result<(), SourceError>>);
 
-/// Why no more bytes come.
+/// Reason why no further bytes arrive.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     #[error("link: {0}")]
@@ -38,10 +38,10 @@ pub(crate) enum SourceError {
 }
 
 impl Source {
-    /// The next bytes; `None` at their end. Cancelled, it loses nothing.
+    /// Returns the next bytes. `None` at their end. Cancel safe.
     ///
     /// # Errors
-    /// [`SourceError`] if no more come.
+    /// [`SourceError`] if no further bytes arrive.
     pub(crate) async fn read(&mut self) -> Result<Option<Bytes>, SourceError> {
         match self {
             Self::Stream(stream) => Ok(stream.read().await?),
@@ -49,7 +49,7 @@ impl Source {
         }
     }
 
-    /// Takes no more from the stream.
+    /// Stops reading the stream.
     pub(crate) fn stop(&mut self, code: u32) {
         match self {
             Self::Stream(stream) => stream.stop(code),
@@ -59,7 +59,7 @@ impl Source {
 }
 
 impl Tap {
-    /// Gives a server what is at `place`. The stream fills the spool.
+    /// Creates the source that starts at `place`. The stream fills the spool.
     pub(crate) fn new(place: Place, stream: Inlet) -> Self {
         let Place { contents, reader } = place;
         let filling = tokio::spawn(fill(contents, stream));
@@ -79,7 +79,8 @@ impl Tap {
                 }
                 bytes = self.reader.read() => match bytes? {
                     Some(bytes) => return Ok(Some(bytes)),
-                    // The stream may still break: then this upload does, whatever others have brought.
+                    // The stream may still break. This upload then breaks, too, regardless of the
+                    // bytes of other streams.
                     None => {
                         ended(filling.await)?;
                         self.filling = None;
@@ -92,7 +93,7 @@ impl Tap {
     }
 }
 
-/// A task that has ended is cancelled only where the process ends.
+/// Returns the result of the task. A task is cancelled only when the process ends.
 fn ended(filled: Result<Result<(), SourceError>, JoinError>) -> Result<(), SourceError> {
     let cancelled = |error: JoinError| SourceError::Spool(SpoolError::Broken(error.to_string()));
     filled.map_err(cancelled)?
@@ -104,13 +105,14 @@ impl Drop for Filling {
     }
 }
 
-/// Moves a stream into a spool. It goes as fast as the stream does: a server that takes nothing holds nobody up.
+/// Moves a stream into a spool at the stream's own rate. A server that takes no bytes delays no
+/// other one.
 async fn fill(contents: std::sync::Arc<Contents>, mut stream: Inlet) -> Result<(), SourceError> {
     let mut begin = BytesMut::new();
     while begin.len() < POSITION_BYTES {
         match stream.read().await? {
             Some(bytes) => begin.extend_from_slice(&bytes),
-            // The bytes come by another stream.
+            // Another stream brings the bytes.
             None if begin.is_empty() => return Ok(()),
             None => return Err(SpoolError::Gap.into()),
         }
@@ -123,5 +125,5 @@ async fn fill(contents: std::sync::Arc<Contents>, mut stream: Inlet) -> Result<(
     Ok(())
 }
 
-/// Bytes that come begin with the number of the first one.
+/// Length of the number of the first byte, which precedes the bytes of a stream.
 const POSITION_BYTES: usize = 8;

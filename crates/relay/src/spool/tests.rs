@@ -77,7 +77,7 @@ async fn a_sender_that_comes_later_goes_on_and_repeats_nothing() {
     filler.write(bytes.slice(..1000)).await.expect("room");
     drop(filler);
     assert!(place.contents.filler(1001).is_err(), "a gap");
-    // It does not know all that has come.
+    // This stream repeats bytes that have arrived before.
     let mut filler = place.contents.filler(600).expect("it follows");
     filler.write(bytes.slice(600..700)).await.expect("known");
     filler.write(bytes.slice(700..)).await.expect("room");

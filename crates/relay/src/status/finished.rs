@@ -1,4 +1,4 @@
-//! Finished FTP transfers: their sums, the last of them, and what is told of each.
+//! Finished FTP transfers: their sums, the last of them, and a log entry for each.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,7 @@ use crate::{
     transfer_log::{TransferDirection, TransferRecord, TransferType},
 };
 
-/// What a session knows of a transfer that it is done with.
+/// A session's facts about a finished transfer.
 #[derive(Debug)]
 pub struct Conclusion {
     pub user: String,
@@ -31,11 +31,11 @@ pub struct Conclusion {
     pub succeeded: bool,
     pub client_tls: bool,
     pub server_tls: bool,
-    /// When its command came; `None`: before its data connection was set up.
+    /// Time of its command. `None` if it came before the data connection was registered.
     pub commanded: Option<Instant>,
 }
 
-/// What the data connection adds.
+/// Facts that the data connection adds.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) time: String,
@@ -55,10 +55,10 @@ pub(super) struct Measured {
 pub(super) struct Finished {
     pub(super) succeeded: FtpTotals,
     pub(super) failed: FtpTotals,
-    /// Of those that have succeeded.
+    /// Durations and rates of succeeded transfers.
     pub(super) durations_s: Histogram,
     pub(super) rates_bits_per_s: Histogram,
-    /// The newest last.
+    /// Ordered by time, the newest last.
     newest: VecDeque<Arc<TransferRecord>>,
 }
 
@@ -84,7 +84,7 @@ impl Finished {
         self.newest.push_back(record.clone());
     }
 
-    /// The last of them, the newest first.
+    /// Returns the last finished transfers, the newest first.
     pub(super) fn newest(&self) -> Vec<TransferRecord> {
         self.newest.iter().rev().map(|r| (**r).clone()).collect()
     }
@@ -124,7 +124,7 @@ impl Conclusion {
     }
 }
 
-/// The same facts in the log.
+/// Logs the facts of a record.
 pub(super) fn log(record: &TransferRecord) {
     info!(
         session = record.session,
@@ -152,5 +152,5 @@ pub(super) fn log(record: &TransferRecord) {
     );
 }
 
-/// So many are shown after their end.
+/// Finished transfers that are kept for display.
 const KEPT: usize = 100;

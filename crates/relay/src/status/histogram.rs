@@ -1,17 +1,18 @@
-//! How values are spread, in steps of about three.
+//! Distribution of values, in steps of about three.
 
 use serde::{Deserialize, Serialize};
 
-/// How many values were at most each bound of a scale.
+/// Number of values in each interval of a scale.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Values between the bound before and the one at the same place; the last ones are above all bounds.
+    /// Number of values between the preceding bound and the bound with the same index. The last
+    /// count is of values above all bounds.
     pub counts: [u64; BOUNDS + 1],
-    /// Of all values.
+    /// Sum of all values.
     pub sum: f64,
 }
 
-/// The bounds of a histogram, rising.
+/// The bounds of a histogram, ascending.
 pub(crate) type Scale = [f64; BOUNDS];
 
 impl Histogram {
@@ -20,7 +21,7 @@ impl Histogram {
         self.sum += value;
     }
 
-    /// Each bound with the number of values that are at most it; then infinity, with all.
+    /// Returns each bound with the number of values up to it, and finally infinity with all values.
     pub(super) fn cumulated(&self, scale: &Scale) -> impl Iterator<Item = (f64, u64)> {
         let bounds = scale.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts).scan(0, |below, (bound, count)| {

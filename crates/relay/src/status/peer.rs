@@ -1,4 +1,4 @@
-//! What the link tells of a peer, for the snapshot.
+//! Status of a peer, from the link's snapshot.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The last finished transfers, compactly, for the dashboard: what they were, and what plain TCP would have made of them by
-//! arithmetic.
+//! The last finished transfers, in a compact form for the dashboard. Each has the duration that a
+//! formula predicts for plain TCP.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,7 +14,7 @@ use crate::transfer_log::{TransferDirection, TransferRecord};
 /// A finished transfer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RecentTransfer {
-    /// Counted from 1 since the start.
+    /// Its number, counted from 1 since the start.
     number: u64,
     /// Unix time of its end, in milliseconds.
     ended_unix_ms: u64,
@@ -32,13 +32,15 @@ pub(crate) struct RecentTransfer {
     reply_code: Option<u16>,
     succeeded: bool,
     limited_by: Option<&'static str>,
-    /// Time that FTP over one plain TCP connection would take on the path as it was, in seconds; `None` if the path was not
-    /// known. Of what came from the peer, the least time: the loss on that way is not known here.
+    /// Duration of FTP over one plain TCP connection on the path at that time, in seconds. `None`
+    /// if the path was unknown.
+    ///
+    /// For a download this is the least time, since the loss from the peer is unknown here.
     plain_tcp_s: Option<f64>,
 }
 
 impl Found {
-    /// Takes the names of users, files and clients out.
+    /// Removes the names of users, files and clients.
     pub fn hide_names(&mut self) {
         for transfer in &mut self.transfers {
             (transfer.user, transfer.client) = (Box::default(), Box::default());
@@ -47,10 +49,10 @@ impl Found {
     }
 }
 
-/// What is known of the path to a peer.
+/// Properties of the path to a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KnownPath {
-    /// The highest rate that the link has lately found.
+    /// The highest rate that the link has measured recently.
     pub rate: BitRate,
     /// Least round-trip time.
     pub rtt: std::time::Duration,
@@ -58,26 +60,26 @@ pub struct KnownPath {
     pub loss: f64,
 }
 
-/// What is asked for.
+/// A query for transfers.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     /// Words that must all occur, in any field and case.
     pub words: String,
-    /// Only failed ones.
+    /// Whether only failed transfers match.
     pub failed: bool,
-    /// Only older ones than this number.
+    /// Upper bound of the numbers of matching transfers, exclusive.
     pub before: Option<u64>,
-    /// So many at most.
+    /// Most transfers to return.
     pub count_max: usize,
 }
 
-/// What was found, the newest first.
+/// Matching transfers, the newest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     transfers: Vec<RecentTransfer>,
-    /// How many match, those that are not shown included.
+    /// Number of matching transfers, including those not returned.
     matching: usize,
-    /// How many are kept.
+    /// Number of transfers in memory.
     kept: usize,
 }
 
@@ -85,9 +87,9 @@ pub struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     total: u64,
-    /// The newest last.
+    /// Ordered by time, the newest last.
     kept: VecDeque<RecentTransfer>,
-    /// By the names of peers.
+    /// Paths by the names of peers.
     paths: BTreeMap<String, KnownPath>,
 }
 
@@ -188,7 +190,8 @@ impl RecentTransfer {
 }
 
 impl KnownPath {
-    /// A file on this path, for the formula of `longhaul calc time`: CUBIC, with windows that fill the path.
+    /// Describes a file on this path for the formula of `longhaul calc time`: CUBIC, with windows
+    /// that fill the path.
     pub fn transfer(&self, size: ByteCount) -> calc::Transfer {
         calc::Transfer {
             size,
@@ -201,7 +204,7 @@ impl KnownPath {
 }
 
 fn plain_tcp_s(record: &TransferRecord, mut path: KnownPath) -> Option<f64> {
-    // The line is no slower than what has moved over it.
+    // The path is at least as fast as this transfer.
     let rate = BitRate::bits_per_s(record.rate_bit_per_s);
     path.rate = path.rate.max(rate);
     if record.direction != Some(TransferDirection::Upload) {
@@ -213,22 +216,22 @@ fn plain_tcp_s(record: &TransferRecord, mut path: KnownPath) -> Option<f64> {
     is_known.then(|| transfer.plain().time.as_secs_f64())
 }
 
-/// At most so many bytes of a text, whole characters.
+/// Returns at most the first [`TEXT_BYTES_MAX`] bytes of a text, in whole characters.
 fn short(text: &str) -> Box<str> {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
     text[..end].into()
 }
 
-/// So many are kept: what a dashboard can search in a moment, 3 MB of usual names.
+/// Transfers in memory. A dashboard can search them quickly, and usual names need 3 MB.
 const KEPT: usize = 10_000;
 
-/// Longer texts are cut, so that the memory has a bound.
+/// Longest text in bytes. Longer ones are cut, so that the memory has a bound.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Paths that are known at a time: as many as a link has peers.
+/// Most paths: a link has no more peers.
 const PATHS_MAX: usize = 4096;
 
-/// The formulas divide by what arrives.
+/// Upper bound of the loss, since the formulas divide by the delivered share.
 const LOSS_MAX: f64 = 0.99;
 
 #[cfg(test)]

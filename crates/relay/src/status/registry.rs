@@ -30,13 +30,13 @@ use crate::{
     wire::Limit,
 };
 
-/// Counts the bytes and the waiting time of one direction of a transfer.
+/// Counters of the bytes and the waiting time of one direction of a transfer.
 #[derive(Debug)]
 pub struct Meter {
     started: Instant,
     bytes: AtomicU64,
     is_on_link: AtomicBool,
-    /// When the current wait began.
+    /// Start of the current wait.
     since_ns: AtomicU64,
     tcp_ns: AtomicU64,
     link_ns: AtomicU64,
@@ -58,12 +58,12 @@ impl Meter {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// From now on it is the TCP connection's turn.
+    /// Records that the transfer now waits for the TCP connection.
     pub(crate) fn waits_for_tcp(&self) {
         self.waits_for(false);
     }
 
-    /// From now on it is the link's turn.
+    /// Records that the transfer now waits for the link.
     pub fn waits_for_link(&self) {
         self.waits_for(true);
     }
@@ -81,12 +81,12 @@ impl Meter {
         self.bytes.load(Relaxed)
     }
 
-    /// Whether it has waited for TCP longer than for the link, up to the last byte.
+    /// Whether it has waited longer for TCP than for the link, up to the last byte.
     fn waited_for_tcp(&self) -> bool {
         self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
     }
 
-    /// Bytes, and the times for which it has waited for TCP and for the link until now.
+    /// Returns the bytes, and the times of waiting for TCP and for the link until now.
     fn totals(&self) -> [u64; 3] {
         let waits_ns = self.now_ns().saturating_sub(self.since_ns.load(Relaxed));
         let is_on_link = self.is_on_link.load(Relaxed);
@@ -107,7 +107,7 @@ impl Meter {
     }
 }
 
-/// An open transfer; dropped, it leaves the registry.
+/// An open transfer. Dropping it removes it from the registry.
 #[derive(Debug)]
 pub struct Transfer {
     id: u64,
@@ -123,26 +123,27 @@ struct Entry {
     peer: String,
     client: String,
     target: String,
-    /// Towards the server, towards the client, in the order of [`Transfer::meters`] on the near side.
+    /// Towards the server and towards the client, in the order of [`Transfer::meters`] on the near
+    /// side.
     meters: (Meter, Meter),
     tally: Arc<Tally>,
     started: Instant,
     /// One of the constants below.
     outcome: AtomicU8,
     sample: Mutex<Sample>,
-    /// The other gateway's report, see [`limit_code`].
+    /// The peer's report, see [`limit_code`].
     told: AtomicU8,
     asked: Mutex<Asked>,
     stop: Notify,
     conclusion: Mutex<Option<Conclusion>>,
 }
 
-/// What the client has asked for.
+/// The file that the client has requested.
 #[derive(Debug, Default)]
 struct Asked {
-    /// The argument of the command.
+    /// Argument of the command.
     path: String,
-    /// As the server has announced it.
+    /// Size that the server has announced.
     size_bytes: Option<u64>,
 }
 
@@ -172,7 +173,7 @@ pub struct Registry {
     log: TransferLog,
 }
 
-/// Counts an open session; dropped, it counts no more.
+/// Counts an open session until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard(Arc<Registry>);
 
@@ -183,18 +184,19 @@ impl Drop for SessionGuard {
 }
 
 impl Transfer {
-    /// Both directions: from TCP to the link, from the link to TCP.
+    /// Returns the meters of both directions: from TCP to the link, and from the link to TCP.
     pub fn meters(&self) -> &(Meter, Meter) {
         &self.entry.meters
     }
 
-    /// What coding makes of its bytes.
-    /// Bytes that the TCP connection has taken from the link, and the time that it took for them.
+    /// Returns the bytes that the TCP connection has accepted from the link, and the time that this
+    /// took.
     pub(crate) fn given_to_tcp(&self) -> (u64, Duration) {
         let [bytes, tcp_ns, _] = self.entry.meters.1.totals();
         (bytes, Duration::from_nanos(tcp_ns))
     }
 
+    /// Returns the counters of its coding.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.entry.tally
     }
@@ -204,8 +206,8 @@ impl Transfer {
         self.entry.outcome.store(COMPLETED, Relaxed);
     }
 
-    /// The session is done with this FTP transfer. It counts, and is logged, once its data connection is done
-    /// with it, too.
+    /// Concludes the session's part of an FTP transfer. The transfer is counted and logged once its
+    /// data connection ends, too.
     pub fn concluded(&self, conclusion: Conclusion) {
         let outcome = match conclusion.succeeded {
             true => COMPLETED,
@@ -215,27 +217,27 @@ impl Transfer {
         *lock(&self.entry.conclusion) = Some(conclusion);
     }
 
-    /// Takes the other gateway's report of the bottleneck.
+    /// Stores the peer's report of the bottleneck.
     pub(crate) fn told(&self, limit: Limit) {
         self.entry.told.store(limit_code(limit), Relaxed);
     }
 
-    /// What the client asks for.
+    /// Stores the path that the client requests.
     pub fn asked_for(&self, path: String) {
         lock(&self.entry.asked).path = path;
     }
 
-    /// So much will move, the server says.
+    /// Stores the size that the server has announced.
     pub fn announced(&self, size_bytes: u64) {
         lock(&self.entry.asked).size_bytes = Some(size_bytes);
     }
 
-    /// Resolves once the operator has the transfer stopped.
+    /// Resolves once the operator stops the transfer.
     pub async fn stopped(&self) {
         self.entry.stop.notified().await;
     }
 
-    /// The bottleneck at this gateway since the last call or tick.
+    /// Returns the bottleneck at this gateway since the last call or tick.
     pub(crate) fn limit(&self) -> Option<Limit> {
         lock(&self.entry.sample).limit
     }
@@ -251,7 +253,7 @@ impl Drop for Transfer {
         let total = match self.entry.outcome.load(Relaxed) {
             COMPLETED => &self.registry.completed_total,
             FAILED => &self.registry.failed_total,
-            // A data connection that no transfer has used is none.
+            // A data connection that no transfer has used does not count.
             _ if meters.0.bytes() + meters.1.bytes() == 0 => return,
             _ => &self.registry.failed_total,
         };
@@ -260,7 +262,7 @@ impl Drop for Transfer {
 }
 
 impl Entry {
-    /// Those of the direction that moves; the other one waits for its end.
+    /// Returns the totals of the direction that moves. The opposite direction waits for its end.
     fn totals(&self) -> [u64; 3] {
         let (a, b) = &self.meters;
         if a.bytes() > b.bytes() {
@@ -292,7 +294,7 @@ impl Entry {
         sample.totals = totals;
     }
 
-    /// Of the whole transfer, at its end.
+    /// Returns the bottleneck of the whole transfer, at its end.
     fn bottleneck(&self) -> Option<Limit> {
         let (a, b) = &self.meters;
         let meter = if a.bytes() > b.bytes() { a } else { b };
@@ -303,7 +305,8 @@ impl Entry {
         }
     }
 
-    /// Bytes from the client's side to the server's, and the other way.
+    /// Returns the bytes from the client's side to the server's, and the bytes in the other
+    /// direction.
     fn up_and_down(&self) -> (u64, u64) {
         let (to_link, from_link) = (self.meters.0.bytes(), self.meters.1.bytes());
         if self.near {
@@ -321,7 +324,7 @@ impl Entry {
         let sample = *lock(&self.sample);
         let limit = match (sample.limit, limit_of(self.told.load(Relaxed))) {
             (Some(Limit::Wan), Some(told)) => limit_name(told),
-            // The other gateway has said nothing of its side, and says nothing of forwards.
+            // The peer has not reported its bottleneck yet, and never reports one for forwards.
             (Some(Limit::Wan), None) if self.near => "WAN or server",
             (Some(Limit::Wan), None) => "WAN or client",
             (limit, _) => limit.map_or("", limit_name),
@@ -348,12 +351,12 @@ impl Entry {
 }
 
 impl Registry {
-    /// Counters at zero. Finished transfers go to `log`.
+    /// Creates counters at zero. Finished transfers go to `log`.
     pub(crate) fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
-            // No other process has the same numbers: a page may still show those of an earlier one. They fit a number of
-            // JavaScript.
+            // No other process uses the same numbers: a page may still show numbers of an earlier
+            // process. They are exact in JavaScript.
             next: AtomicU64::new(time::unix_s(SystemTime::now()) * 1_000_000),
             transfers: Mutex::default(),
             sessions_open: AtomicU64::new(0),
@@ -369,7 +372,7 @@ impl Registry {
         })
     }
 
-    /// Control connections and forwards open now.
+    /// Returns the control connections and forwards that are open now.
     pub fn sessions_open(&self) -> u64 {
         self.sessions_open.load(Relaxed)
     }
@@ -380,7 +383,7 @@ impl Registry {
         SessionGuard(self.clone())
     }
 
-    /// Data connections of front doors that are open.
+    /// Returns the number of open data connections of listeners.
     pub(crate) fn door_transfers_open(&self) -> usize {
         let transfers = lock(&self.transfers);
         let of_doors = transfers.values().filter(|t| t.near && t.kind == "ftp");
@@ -459,34 +462,34 @@ impl Registry {
         self.log.write(record);
     }
 
-    /// Takes note of what the path to a peer is like, for what plain TCP would make of it.
+    /// Stores the properties of the path to a peer, for the estimate of plain TCP.
     pub fn note_path(&self, peer: &str, path: KnownPath) {
         lock(&self.recent).note_path(peer, path);
     }
 
-    /// Those of the last finished transfers that are asked for.
+    /// Returns the matching transfers among the last finished ones.
     pub fn recent(&self, search: &Search) -> Found {
         lock(&self.recent).find(search)
     }
 
-    /// How many transfers have finished since the start.
+    /// Returns the number of finished transfers since the start.
     pub fn recent_total(&self) -> u64 {
         lock(&self.recent).total()
     }
 
-    /// Stops an open transfer. Returns whether there is one of this number.
+    /// Stops an open transfer. Returns whether a transfer with this number exists.
     pub fn stop(&self, id: u64) -> bool {
         let entry = lock(&self.transfers).get(&id).cloned();
         let entry = entry.inspect(|entry| entry.stop.notify_one());
         entry.is_some()
     }
 
-    /// The file in which finished transfers are logged.
+    /// Returns the log of finished transfers.
     pub fn transfer_log(&self) -> &TransferLog {
         &self.log
     }
 
-    /// Updates rates and limits; called once a second.
+    /// Updates rates and limits. Called once a second.
     pub(crate) fn tick(&self) {
         let now = Instant::now();
         for entry in lock(&self.transfers).values() {
@@ -494,7 +497,7 @@ impl Registry {
         }
     }
 
-    /// The transfers that are open now.
+    /// Returns the transfers that are open now.
     pub fn open_transfers(&self) -> Vec<TransferStatus> {
         let now = Instant::now();
         lock(&self.transfers)
@@ -504,7 +507,7 @@ impl Registry {
     }
 
     pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
-        // All of one moment, and the lock is not held while the link's state is told.
+        // All values are of one moment. The lock is released before the link's state is formatted.
         let (totals, histograms, finished) = {
             let finished = lock(&self.finished);
             (
@@ -560,7 +563,7 @@ impl Registry {
     }
 }
 
-/// Bytes that were not coded are those of the application.
+/// Returns the bytes on the link. Bytes without coding count as they are.
 fn wan_bytes(coded: &Seen, bytes: u64) -> u64 {
     coded.wan_bytes + bytes.saturating_sub(coded.bytes)
 }
@@ -605,7 +608,7 @@ fn limit_name(limit: Limit) -> &'static str {
     }
 }
 
-/// A poisoned counter is still a counter.
+/// Locks the mutex. A counter remains valid if a thread panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

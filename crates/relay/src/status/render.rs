@@ -11,8 +11,8 @@ use super::{
 use crate::{time, transfer_log::TransferRecord};
 
 impl Snapshot {
-    /// The text format of Prometheus, version 0.0.4. Transfers are left out: their labels would
-    /// never end.
+    /// Renders the text format of Prometheus, version 0.0.4. Transfers are left out: their labels
+    /// would never end.
     pub fn to_metrics(&self) -> String {
         let mut out = Metrics(String::new());
         out.gauge(
@@ -471,7 +471,7 @@ impl fmt::Display for OlderProcess {
         )
     }
 }
-/// More would make the peers scroll away.
+/// Finished transfers in the text. More would make the peers scroll away.
 const FINISHED_SHOWN: usize = 10;
 
 impl fmt::Display for OptimiserTotals {
@@ -488,7 +488,7 @@ impl fmt::Display for OptimiserTotals {
     }
 }
 
-/// The path that a file has once it is whole. The mover uploads `a/film` as `a/film.0123abcd.part`.
+/// Returns the final path of a file. The mover uploads `a/film` as `a/film.0123abcd.part`.
 pub fn final_path(path: &str) -> &str {
     let without_digits = |text: &str, count: usize| {
         let (rest, digits) = text.split_at_checked(text.len().checked_sub(count)?)?;
@@ -499,7 +499,7 @@ pub fn final_path(path: &str) -> &str {
     let Some(stem) = path.strip_suffix(".part") else {
         return path;
     };
-    // Workers of a fleet have a mark of their own behind the digits.
+    // Workers of a fleet add a mark of their own after the digits.
     let marked = without_digits(stem, 10).map_or(stem, |end| &stem[..end]);
     match without_digits(marked, 8) {
         Some(end) if end > 0 && !stem[..end].ends_with('/') => &path[..end],
@@ -533,8 +533,8 @@ impl fmt::Display for FinishedLine<'_> {
     }
 }
 
-/// So many bytes of the application, and so many on the link: told where these are fewer. A gateway that does not count them
-/// tells zero.
+/// Bytes of the application, and bytes on the link. They are printed only if the link has fewer. A
+/// gateway that does not count them reports zero.
 struct OnWan(u64, u64);
 
 impl fmt::Display for OnWan {

@@ -1,47 +1,47 @@
-//! What is told of a chunk store.
+//! Status of a chunk store.
 
 use serde::{Deserialize, Serialize};
 
 use crate::optimise::Stores;
 
-/// A chunk store that is open. Counts are since it was opened.
+/// An open chunk store. Counts begin when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
     /// The name of its folder.
     pub store: String,
     pub peer: String,
-    /// Empty: of no tenant.
+    /// Empty for chunks of no tenant.
     pub tenant: String,
-    /// Chunks that it has, lists of chunks included.
+    /// Chunks in the store, lists of chunks included.
     pub chunks: u64,
     pub segments: u64,
     /// Bytes of the segments on the disk.
     pub disk_bytes: u64,
-    /// Most bytes of these.
+    /// Most bytes of the segments on the disk.
     pub size_max_bytes: u64,
     /// Memory of the index.
     pub index_bytes: u64,
-    /// Chunks that were read from it.
+    /// Chunks that were read.
     pub hits: u64,
-    /// Chunks that were looked for, and not there.
+    /// Chunks that were looked up, and not found.
     pub misses: u64,
-    /// Chunks and segments that were damaged. They cost time, never a byte.
+    /// Damaged chunks and segments. They cost time, never a byte.
     pub damaged: u64,
-    /// Chunks that were not kept: the queue to the disk was full, or the disk.
+    /// Chunks that were not stored, since the queue to the disk or the disk was full.
     pub dropped: u64,
     /// Segments removed to make room.
     pub evicted_segments: u64,
     /// Writes and removals of files that failed.
     pub write_errors: u64,
-    /// Chunks of earlier runs may be unknown yet.
+    /// Whether chunks of earlier runs may still be unknown.
     pub is_rebuilding: bool,
-    /// Why nothing new is kept at the moment.
+    /// Reason why the store accepts no new chunks at the moment.
     #[serde(default)]
     pub trouble: Option<String>,
 }
 
 impl StoreStatus {
-    /// Those of all stores that are open.
+    /// Returns the status of all open stores.
     pub fn all(stores: &Stores) -> Vec<Self> {
         let size_max_bytes = stores.size_max().bytes();
         let all = stores.counts().into_iter();

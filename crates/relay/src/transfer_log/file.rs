@@ -12,15 +12,15 @@ use nix::fcntl::OFlag;
 #[derive(Debug)]
 pub(super) struct LogFile {
     file: File,
-    /// The disk took only a part of the last line.
+    /// Whether the disk accepted only a part of the last line.
     is_torn: bool,
 }
 
 impl LogFile {
-    /// Opens the file, or creates it for its owner to write and its group to read.
+    /// Opens the file. A new file is writable for its owner, and readable for its group.
     ///
     /// # Errors
-    /// Those of the system. A named pipe that nobody reads is one.
+    /// The errors of the system. A named pipe without a reader is one.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .append(true)
@@ -32,8 +32,8 @@ impl LogFile {
         Ok(Self { file, is_torn })
     }
 
-    /// Writes `line`, which ends with a newline. What is left of a line before that did not fit gets a line
-    /// of its own.
+    /// Writes `line`, which ends with a newline. If the line before was written only in part, a
+    /// newline precedes `line`.
     ///
     /// # Errors
     /// The line, or its end, is not in the file.
@@ -58,5 +58,5 @@ impl LogFile {
     }
 }
 
-/// Paths and user names are not for everybody.
+/// Paths and user names must not be public.
 const MODE: u32 = 0o640;

@@ -1,9 +1,9 @@
-//! The transfer log: records of finished FTP transfers go in, and one task writes a line for each to
-//! a file.
+//! The transfer log. One task receives the records of finished FTP transfers, and writes a line for
+//! each to a file.
 //!
-//! Whoever finishes a transfer never waits for the disk: records go through a bounded channel, and one
-//! that does not fit, or that cannot be written, is counted as dropped. A file that replaces another is
-//! opened by whoever asks for it, so that a mistake in its path is told at once.
+//! A finished transfer never waits for the disk. Records pass through a bounded channel. A record
+//! that does not fit, or that cannot be written, is counted as dropped. On a reload the caller
+//! opens the new file, so that an error in its path is reported at once.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the file and the clock of its warnings"
@@ -37,24 +37,24 @@ use tracing::warn;
 
 use self::file::LogFile;
 
-/// Where the log is, and what its lines look like.
+/// Path of the log, and the format of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub path: PathBuf,
     pub format: Format,
 }
 
-/// What a line looks like.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object.
     #[default]
     Json,
-    /// That of wu-ftpd, which vsftpd and ProFTPD write, too: downloads and uploads only.
+    /// The format of wu-ftpd, which vsftpd and ProFTPD write, too: downloads and uploads only.
     Xferlog,
 }
 
-/// The file of a transfer log cannot be used.
+/// Error: the file of a transfer log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the transfer log {path} cannot be opened: {source}")]
 pub struct OpenError {
@@ -76,7 +76,7 @@ struct Open {
 #[derive(Debug)]
 pub struct TransferLog {
     messages: mpsc::Sender<Message>,
-    /// What the task takes before it writes the next line.
+    /// File that the task takes before it writes the next line.
     next: Arc<Mutex<Option<Opened>>>,
     is_on: AtomicBool,
     dropped: Arc<Dropped>,
@@ -85,12 +85,12 @@ pub struct TransferLog {
 #[derive(Debug)]
 enum Message {
     Line(Arc<TransferRecord>),
-    /// Everything before this has been written.
+    /// A request for an answer once all earlier lines are written.
     Flush(oneshot::Sender<()>),
 }
 
 impl Opened {
-    /// Opens the file; without settings there is no log.
+    /// Opens the file. Without settings there is no log.
     ///
     /// # Errors
     /// [`OpenError`] names the file.
@@ -108,7 +108,7 @@ impl Opened {
 }
 
 impl TransferLog {
-    /// A log without a file.
+    /// Creates a log without a file.
     pub fn off() -> Self {
         Self {
             messages: mpsc::channel(1).0,
@@ -121,7 +121,7 @@ impl TransferLog {
     /// Starts the task. It ends when the log is dropped.
     ///
     /// # Errors
-    /// The system has no room for a thread.
+    /// The system cannot start a thread.
     pub fn start(opened: Opened) -> io::Result<Self> {
         let (messages, received) = mpsc::channel(LINES_MAX);
         let log = Self {
@@ -137,25 +137,25 @@ impl TransferLog {
         Ok(log)
     }
 
-    /// Goes on in another file, or in the same one opened again.
+    /// Continues in another file, or in the same one opened again.
     pub fn go_on_in(&self, opened: Opened) {
         self.is_on.store(opened.0.is_some(), Relaxed);
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     }
 
-    /// Has a line written for `record`. Never waits.
+    /// Queues a line for `record`. Never waits.
     pub(crate) fn write(&self, record: Arc<TransferRecord>) {
         if self.is_on.load(Relaxed) && self.messages.try_send(Message::Line(record)).is_err() {
             self.dropped.count(&"the disk is slower than the transfers");
         }
     }
 
-    /// Lines that could not be written since the start.
+    /// Returns the number of lines since the start that could not be written.
     pub(crate) fn dropped_total(&self) -> u64 {
         self.dropped.total.load(Relaxed)
     }
 
-    /// Waits until what was logged is written, for at most `patience`.
+    /// Waits until all logged records are written, for at most `patience`.
     pub async fn flush(&self, patience: Duration) {
         let (written, is_written) = oneshot::channel();
         let flush = async {
@@ -169,7 +169,7 @@ impl TransferLog {
     }
 }
 
-/// Counts dropped lines, and warns of them now and then.
+/// Counts dropped lines, and logs a warning occasionally.
 #[derive(Debug, Default)]
 struct Dropped {
     total: AtomicU64,
@@ -188,7 +188,7 @@ impl Dropped {
     }
 }
 
-/// The task that writes.
+/// Runs the task that writes.
 fn write_all(
     mut messages: mpsc::Receiver<Message>,
     next: &Mutex<Option<Opened>>,
@@ -201,7 +201,7 @@ fn write_all(
         }
         match (message, &mut open) {
             (Message::Flush(written), _) => {
-                // Whoever waited may have given up.
+                // The waiting caller may have stopped at its timeout.
                 let _ = written.send(());
             }
             (Message::Line(record), Some(open)) => {
@@ -220,8 +220,8 @@ fn write_all(
     }
 }
 
-/// Lines that wait for the disk. A thousand transfers may end at once; each line is 6 KiB at most.
+/// Lines that wait for the disk. A thousand transfers may end at once. A line has at most 6 KiB.
 const LINES_MAX: usize = 4096;
 
-/// A full disk is warned of so often.
+/// Interval of warnings about a full disk.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What is told of a finished transfer: in the transfer log, in the log and in `status`.
+//! A finished transfer, as the transfer log, the log and `status` report it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 pub struct TransferRecord {
     /// Raised when a field changes its meaning or disappears.
     pub schema: u32,
-    /// When it ended, in UTC (RFC 3339).
+    /// Time of its end, in UTC (RFC 3339).
     pub time: String,
     /// Number of its session.
     pub session: u64,
     /// Address and port of the client's control connection.
     pub client: String,
     pub user: String,
-    /// Where the front door listens.
+    /// Address of the listener.
     pub door: String,
     pub peer: String,
-    /// The target, as the door or the client names it.
+    /// The server, as the configuration or the client names it.
     pub server: String,
-    /// The FTP command; empty if it is one that the gateway does not know.
+    /// The FTP command. Empty if the gateway does not know it.
     pub verb: String,
-    /// What followed the command. Bytes that are not UTF-8 are written `\xNN`.
+    /// The argument of the command. Bytes that are not UTF-8 are written `\xNN`.
     pub path: String,
     /// `None` if the command is unknown.
     pub direction: Option<TransferDirection>,
@@ -30,39 +30,39 @@ pub struct TransferRecord {
     pub bytes: u64,
     /// From the command to the end of the transfer, in seconds.
     pub duration_s: f64,
-    /// Mean over the duration.
+    /// Mean rate over the duration.
     pub rate_bit_per_s: u64,
-    /// Code of the final reply that the client got; `None` if it got none.
+    /// Code of the final reply to the client. `None` if there was none.
     pub reply_code: Option<u16>,
-    /// Everything has arrived, and the server has said so.
+    /// Whether all bytes have arrived, and the server has confirmed it.
     pub succeeded: bool,
-    /// The client's data connection has TLS.
+    /// Whether the client's data connection has TLS.
     pub client_tls: bool,
-    /// The server's data connection has TLS.
+    /// Whether the server's data connection has TLS.
     pub server_tls: bool,
     /// The bottleneck for most of the time: `client`, `WAN` or `server`; `None` if no byte moved.
     pub limited_by: Option<String>,
-    /// Payload of its streams on the link, without headers and repeats.
+    /// Payload of its streams on the link, without headers and retransmissions.
     #[serde(default)]
     pub wan_bytes: u64,
-    /// What compression has saved of the payload.
+    /// Payload bytes saved by compression.
     #[serde(default)]
     pub compression_saved_bytes: u64,
-    /// What references to chunks that the other gateway has have saved of the payload.
+    /// Payload bytes saved by references to chunks that the peer has.
     #[serde(default)]
     pub deduplication_saved_bytes: u64,
-    /// What this gateway's processor took to code or decode the payload, in seconds.
+    /// Processor time of this gateway for coding or decoding the payload, in seconds.
     #[serde(default)]
     pub coding_processor_s: f64,
 }
 
-/// What the bytes of a transfer are, and which way they go.
+/// Kind and direction of a transfer's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferDirection {
     Upload,
     Download,
-    /// From server to client, and no file.
+    /// From server to client, without a file.
     Listing,
 }
 
@@ -70,14 +70,14 @@ pub enum TransferDirection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferType {
-    /// That of a session that has asked for none (RFC 959).
+    /// The type of a session that has requested none (RFC 959).
     #[default]
     Ascii,
     Binary,
 }
 
 impl TransferDirection {
-    /// As text.
+    /// Returns the name as text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Upload => "upload",
@@ -88,7 +88,7 @@ impl TransferDirection {
 }
 
 impl TransferRecord {
-    /// Takes the names of the user, the file and the client out.
+    /// Removes the names of the user, the file and the client.
     pub(crate) fn hide_names(&mut self) {
         self.client.clear();
         self.user.clear();
@@ -99,7 +99,7 @@ impl TransferRecord {
     pub const SCHEMA: u32 = 1;
 }
 
-/// A path as text: UTF-8 where it is, other bytes as `\xNN`.
+/// Returns a path as text. Bytes that are not UTF-8 are written `\xNN`.
 pub(crate) fn path_text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes[..bytes.len().min(PATH_MAX_BYTES)].utf8_chunks() {
@@ -109,7 +109,7 @@ pub(crate) fn path_text(bytes: &[u8]) -> String {
     text
 }
 
-/// Longest path that is told whole, that of Linux.
+/// Longest path that is reported in full: the limit of Linux.
 const PATH_MAX_BYTES: usize = 4096;
 
 #[cfg(test)]

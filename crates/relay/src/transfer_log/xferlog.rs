@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use super::{TransferDirection, TransferRecord, TransferType};
 use crate::time;
 
-/// The line with its newline. Listings are in none.
+/// Returns the line with its newline. Listings have no line.
 pub(super) fn line(record: &TransferRecord) -> Option<String> {
     let direction = match record.direction {
         Some(TransferDirection::Upload) => 'i',
@@ -37,7 +37,7 @@ pub(super) fn line(record: &TransferRecord) -> Option<String> {
     ))
 }
 
-/// A field: without blanks, and never empty.
+/// Returns the text as a field: without blanks, and never empty.
 fn word(text: &str) -> String {
     if text.is_empty() {
         return "?".to_owned();

@@ -1,10 +1,10 @@
-//! What two gateways say of coded streams: what becomes of bytes, where they are cut, and which chunks are missing.
+//! Messages about coded streams: the coding, the cutting, and missing chunks.
 
 use codec::{BodyError, Reader, Version, put_flags, put_text};
 
 use super::{Wire, WireError};
 
-/// What becomes of bytes before they go: in both directions they are frames of `optimiser`.
+/// Coding of bytes. Both directions then consist of frames of `optimiser`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coding {
     /// Both gateways may compress.
@@ -13,23 +13,23 @@ pub struct Coding {
     pub store: Option<StoreTerms>,
 }
 
-/// What a gateway says of its chunk store.
+/// Properties of a gateway's chunk store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreTerms {
-    /// Whose chunks are there; empty: those of no tenant.
+    /// The tenant that owns the chunks. Empty for chunks of no tenant.
     pub tenant: String,
-    /// What comes from the far gateway may refer to chunks, too.
+    /// Whether bytes from the far gateway may refer to chunks, too.
     pub downloads: bool,
-    /// Where it would cut.
+    /// Cutting that the gateway proposes.
     pub cutting: Cutting,
 }
 
-/// Where bytes are cut into chunks.
+/// Parameters by which bytes are cut into chunks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cutting {
-    /// Of the algorithm: gateways of which these differ do not share chunks.
+    /// Number of the algorithm. Gateways with different numbers do not share chunks.
     pub id: u8,
-    /// Of the store. Both gateways cut by the smaller one of their secrets.
+    /// Secret of the store. Both gateways use the smaller one of their secrets.
     pub secret: [u8; 32],
 }
 
@@ -39,12 +39,13 @@ impl std::fmt::Debug for Cutting {
     }
 }
 
-/// From the receiver of references to chunks. The first reference of a stream has the number 0.
+/// A message from the receiver of references to chunks. The first reference of a stream has the
+/// number 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// The chunks of all references below this number are there.
+    /// The chunks of all references below this number are available.
     Taken(u64),
-    /// The chunk of this reference is not.
+    /// The chunk of this reference is missing.
     Missing(u64),
 }
 

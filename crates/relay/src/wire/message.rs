@@ -30,17 +30,17 @@ pub enum Service {
     Forward {
         /// The address to connect to.
         target: Endpoint,
-        /// Coded bytes follow, in both directions; `None`: raw ones.
+        /// Coding of the bytes in both directions. `None` for raw bytes.
         coding: Option<Coding>,
     },
     /// An FTP session; messages follow.
     FtpSession {
         /// Version of the messages that follow.
         version: Version,
-        /// Number of the session, unique among those of the opening gateway.
+        /// Number of the session, unique among the sessions of the opening gateway.
         session: u64,
         target: Endpoint,
-        /// `USER name`, when the client was greeted by the gateway and named its server.
+        /// `USER name`, if the gateway greeted the client, and the client named its server.
         logon: Option<(CommandId, Vec<u8>)>,
         /// Requests that the far gateway may make ahead of the client.
         mode: Mode,
@@ -48,7 +48,7 @@ pub enum Service {
         server_data: DataWay,
         /// TLS with the server.
         tls: Option<ServerTls>,
-        /// The streams of its data connections carry coded bytes; `None`: raw ones.
+        /// Coding of the bytes of its data connections. `None` for raw bytes.
         coding: Option<Coding>,
     },
     /// The bytes of a data connection.
@@ -57,57 +57,59 @@ pub enum Service {
         /// Number of the data connection within the session.
         transfer: TransferId,
     },
-    /// No bytes: the data of a data connection is about to end as it ended there, without close_notify. Known once
-    /// this stream has been finished in return.
+    /// Report of a truncation, without bytes. The data of a data connection ended without
+    /// close_notify at the sender, and will end in the same way here. Finishing this stream in
+    /// return confirms the report.
     Truncated {
-        /// Its session, numbered by the near gateway.
+        /// Number of its session, chosen by the near gateway.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
-        /// Whether the client ended so, and the near gateway opened the stream; otherwise the
-        /// server ended so.
+        /// Whether the client truncated the data, and the near gateway opened the stream. Otherwise
+        /// the server truncated them.
         by_client: bool,
     },
-    /// Questions for chunks that the data of a data connection referred to: [`Ask`](super::Ask)s, answered by coded bytes: the
-    /// chunks that were missing, one after the other.
+    /// Requests for chunks that the data of a data connection referred to. The requests are
+    /// [`Ask`](super::Ask)s. The answers are coded bytes: the missing chunks, one after the other.
     Chunks {
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
-        /// Whether the near gateway, which asked for the session, sends the data.
+        /// Whether the near gateway, which opened the session, sends the data.
         of_near: bool,
     },
-    /// A service by its name; what follows is its own.
+    /// A service by its name. The following bytes belong to the service.
     Named(String),
-    /// A gateway that has come with an invite wants to be a peer by this key from now on. One [`EnrolReply`] follows.
+    /// Request of a gateway with an invite to become a peer with this key. One [`EnrolReply`]
+    /// follows.
     Enrol {
         /// The token of the invite.
         token: [u8; TOKEN_BYTES],
         public_key: PublicKey,
-        /// What it calls itself.
+        /// Name that it suggests for itself.
         name: String,
     },
 }
 
-/// Bytes of the token of an invite: nobody guesses 128 bits.
+/// Bytes of the token of an invite. Guessing 128 bits is infeasible.
 pub const TOKEN_BYTES: usize = 16;
 
-/// The answer to [`Service::Enrol`].
+/// The reply to [`Service::Enrol`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnrolReply {
     /// The gateway is a peer.
     Enrolled {
-        /// What it is called here.
+        /// Its name at this gateway.
         name: String,
     },
-    /// The gateway is none.
+    /// The gateway is not a peer.
     Refused {
-        /// Why.
+        /// The reason.
         text: String,
     },
 }
 
-/// From the near gateway, on the stream of an FTP session.
+/// A message from the near gateway, on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NearMessage {
     /// A message of the session.
@@ -116,20 +118,22 @@ pub enum NearMessage {
     Waiting(TransferId, Limit),
 }
 
-/// From the far gateway, on the stream of an FTP session.
+/// A message from the far gateway, on the stream of an FTP session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FarMessage {
     /// A message of the session.
     Session(ToNear),
     /// The bottleneck of a transfer at the far gateway.
     Waiting(TransferId, Limit),
-    /// Bytes of an upload that the server has accepted. Version 5 has these in place of grants.
+    /// Bytes of an upload that the server has accepted. Version 5 has this message in place of
+    /// grants.
     Delivered(TransferId, Delivered),
-    /// What an upload may have on its way.
+    /// Grant of an upload: its permitted bytes in flight.
     Granted(TransferId, Grant),
-    /// The bytes that each further upload may have on its way until it has a grant of its own.
+    /// Permitted bytes in flight of each further upload until its first grant.
     FirstBudget(u64),
-    /// The far gateway has a chunk store for the data of this session, and would cut so. Comes first.
+    /// Cutting of the far gateway, which has a chunk store for the data of this session. It is the
+    /// first message.
     Store(Cutting),
 }
 
@@ -220,7 +224,7 @@ impl Wire for Hello {
         let peer = reader.u8()?;
         let version = Version::from_byte(peer).ok_or(WireError::Version {
             peer,
-            // The type bytes are those of every version.
+            // The type bytes are the same in every version.
             is_session: kind == FTP_SESSION,
         })?;
         let service = match kind {
@@ -393,7 +397,7 @@ impl Wire for FarMessage {
     }
 }
 
-/// The remaining bytes as one line: a newline inside would become another command.
+/// Returns the remaining bytes as one line. A newline inside would become another command.
 fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
     let line = reader.rest();
     if line.contains(&b'\n') {
@@ -421,6 +425,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, BodyError> {
     }
 }
 
-/// Type of the [`Hello`] of an FTP session. It stays so in all versions: a gateway of another can tell these streams,
-/// where an answer is understood, from those of raw bytes, where it would be taken for data.
+/// Type of the [`Hello`] of an FTP session. It is the same in all versions. A gateway of another
+/// version can thus recognise streams on which its reply is understood. On a stream of raw bytes a
+/// reply would count as data.
 const FTP_SESSION: u8 = 2;

@@ -1,8 +1,9 @@
 //! The messages between two gateways on a link stream, as values and bytes.
 //!
-//! A stream begins with a [`Hello`], which carries the [`Version`]. The streams of forwards and of data
-//! connections carry bytes after it, as they are or [coded](Coding). The stream of an FTP session carries [`NearMessage`]s in
-//! one direction and [`FarMessage`]s in the other: the messages of [`ftp::session`], and reports of the gateways.
+//! A stream begins with a [`Hello`], which carries the [`Version`]. The streams of forwards and of
+//! data connections carry bytes after it, raw or [coded](Coding). The stream of an FTP session
+//! carries [`NearMessage`]s in one direction, and [`FarMessage`]s in the other. These are the
+//! messages of [`ftp::session`], and reports of the gateways.
 //!
 //! A message is a type byte, a length in four bytes (big endian), and a body of that length. Every
 //! length has a bound. Decoding accepts any bytes: `decode` is the target of a fuzzer.
@@ -20,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 use codec::BodyError;
 pub use codec::Version;
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -34,7 +35,7 @@ pub enum WireError {
     #[error("the peer speaks version {peer} of the gateway protocol, this gateway {}", Version::LATEST.byte())]
     Version {
         peer: u8,
-        /// The stream is that of an FTP session: messages follow, and not raw bytes.
+        /// Whether the stream belongs to an FTP session: messages follow, and not raw bytes.
         is_session: bool,
     },
     /// The stream ended inside a message.
@@ -42,14 +43,15 @@ pub enum WireError {
     Truncated,
 }
 
-/// A value that travels as one message.
+/// A value that is sent as one message.
 pub trait Wire: Sized {
     /// Whether `version` has the message.
     fn is_in(&self, _version: Version) -> bool {
         true
     }
 
-    /// The message's type byte and body in the form of `version`, which has the message.
+    /// Encodes the message's body in the form of `version`, which has the message. Returns the type
+    /// byte.
     fn encode_body(&self, version: Version, body: &mut Vec<u8>) -> u8;
 
     /// Reads a body of type `kind` in the form of `version`.
@@ -59,12 +61,12 @@ pub trait Wire: Sized {
     fn decode_body(version: Version, kind: u8, body: &[u8]) -> Result<Self, WireError>;
 }
 
-/// The message as bytes, in the form of the latest version. That version must have the message.
+/// Encodes the message in the form of the latest version. That version must have the message.
 pub fn encode(message: &impl Wire) -> Bytes {
     bytes_of(Version::LATEST, message)
 }
 
-/// The message as bytes in the form of `version`; `None` if the version does not have it.
+/// Encodes the message in the form of `version`. `None` if the version does not have it.
 pub fn encode_in(version: Version, message: &impl Wire) -> Option<Bytes> {
     message.is_in(version).then(|| bytes_of(version, message))
 }
@@ -84,7 +86,8 @@ fn bytes_of(version: Version, message: &impl Wire) -> Bytes {
     bytes.into()
 }
 
-/// The message at the start of `bytes` and its length; `None` if it is not complete yet.
+/// Decodes the message at the start of `bytes`. Returns its length, too. `None` if it is
+/// incomplete.
 ///
 /// # Errors
 /// [`WireError`] as soon as the bytes cannot be the beginning of a message.
@@ -92,7 +95,7 @@ pub fn decode<M: Wire>(bytes: &[u8]) -> Result<Option<(M, usize)>, WireError> {
     decode_in(Version::LATEST, bytes)
 }
 
-/// The same in the form of `version`.
+/// Decodes a message in the form of `version`, like [`decode`].
 ///
 /// # Errors
 /// [`WireError`] as soon as the bytes cannot be the beginning of a message.
@@ -111,7 +114,7 @@ pub fn decode_in<M: Wire>(version: Version, bytes: &[u8]) -> Result<Option<(M, u
         .map(|message| Some((message, HEADER_BYTES + body.len())))
 }
 
-/// Takes messages out of bytes that arrive in arbitrary pieces.
+/// Decoder of messages in bytes that arrive in arbitrary parts.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Form of the messages.
@@ -125,13 +128,13 @@ impl Decoder {
         self.version = version;
     }
 
-    /// Adds bytes as they came. Callers drain [`next_message`](Self::next_message) before the next
+    /// Adds received bytes. Callers drain [`next_message`](Self::next_message) before the next
     /// push.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next message, if it is complete.
+    /// Returns the next message, if it is complete.
     ///
     /// # Errors
     /// [`WireError`] if the bytes so far are no message.
@@ -143,7 +146,7 @@ impl Decoder {
         Ok(Some(message))
     }
 
-    /// The bytes after the last message: the raw bytes after a [`Hello`].
+    /// Returns the bytes after the last message: the raw bytes after a [`Hello`].
     pub fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }
@@ -154,19 +157,20 @@ impl Decoder {
     }
 }
 
-/// The version that a gateway speaks which has refused a session with the text of [`WireError::Version`].
+/// Returns the version of a gateway that has refused a session with the text of
+/// [`WireError::Version`].
 pub fn version_of_refusal(text: &str) -> Option<Version> {
     let rest = text.strip_prefix("the peer speaks version ")?;
     let (_, theirs) = rest.split_once(" of the gateway protocol, this gateway ")?;
     Version::from_byte(theirs.parse().ok()?)
 }
 
-/// Longest body of a message: the longest reply line and room for what goes with it.
+/// Longest body of a message: the longest reply line, with room for its other fields.
 pub const BODY_MAX: usize = ftp::line::REPLY_MAX + 1024;
 
 /// Codes with which gateways reset link streams, for logs.
 pub mod reset {
-    /// The TCP connection on the other side was reset or broke.
+    /// The TCP connection at the sender's side was reset or broke.
     pub const ABORTED: u32 = 1;
     /// The target is not allowed.
     pub const NOT_ALLOWED: u32 = 2;

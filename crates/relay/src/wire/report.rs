@@ -1,13 +1,13 @@
-//! What gateways report to each other of a transfer while it goes on.
+//! Periodic reports of gateways about a transfer.
 
 use codec::{BodyError, Reader};
 
-/// What an upload may have on its way. Both are bytes of the file.
+/// Permitted bytes in flight of an upload. Both fields count bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grant {
     /// Bytes that the server has accepted since the upload began.
     pub accepted_bytes: u64,
-    /// Bytes beyond these that the near gateway may have read from the client.
+    /// Bytes beyond `accepted_bytes` that the near gateway may have read from the client.
     pub budget_bytes: u64,
 }
 

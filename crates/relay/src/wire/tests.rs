@@ -146,7 +146,7 @@ fn reports_have_types_that_no_session_message_has() {
 
 #[test]
 fn another_version_is_named() {
-    // Another version's body means nothing.
+    // The body of another version has no meaning.
     for (kind, is_session) in [(1, false), (2, true), (3, false), (4, false), (77, false)] {
         let bytes = [kind, 0, 0, 0, 2, 9, 0];
         let refused = WireError::Version {
@@ -176,7 +176,7 @@ fn a_refusal_names_the_version_that_the_refusing_gateway_speaks() {
     }
 }
 
-/// The bytes are those of the last release that spoke version 5.
+/// The bytes come from the last release of version 5.
 #[test]
 fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
     let transfer = TransferId(7);
@@ -206,7 +206,7 @@ fn version_5_has_reports_of_delivered_bytes_in_place_of_grants() {
     }
 }
 
-/// The last release of version 5 sends both.
+/// The last release of version 5 sends both messages.
 #[test]
 fn version_5_has_limits_of_the_near_gateway_and_commands_left_unanswered() {
     let waiting = NearMessage::Waiting(TransferId(7), Limit::Client);

@@ -14,11 +14,12 @@ use tokio::sync::watch;
 pub(crate) struct Pair {
     pub(crate) near: Relay,
     pub(crate) far: Relay,
-    /// Sessions of both, the near one's first. Dropped, they end.
+    /// Sessions of both relays, the near one's first. Dropping them ends them.
     pub(crate) sessions: [Sessions; 2],
 }
 
-/// Starts two relays. The far one connects to the servers in `allow`, and has `service` besides.
+/// Starts two relays. The far one may connect to the servers in `allow`, and has `service` in
+/// addition.
 pub(crate) fn pair(allow: AllowList, service: Option<Arc<dyn FarService>>) -> Pair {
     let [near, far] = [(); 2].map(|()| Identity::generate());
     let keys = (near.public_key(), far.public_key());
@@ -32,7 +33,7 @@ pub(crate) fn pair(allow: AllowList, service: Option<Arc<dyn FarService>>) -> Pa
     }
 }
 
-/// A relay with one peer.
+/// Starts a relay with one peer.
 #[allow(clippy::disallowed_methods, reason = "owns the link's socket")]
 fn relay(
     identity: Identity,

@@ -1,4 +1,4 @@
-//! Relays that programs build for themselves.
+//! Tests of relays that other programs embed.
 
 mod common;
 mod pipes;

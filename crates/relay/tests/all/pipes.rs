@@ -102,7 +102,7 @@ struct Client(BufReader<Pipe>);
 
 impl World {
     async fn start() -> Self {
-        // The success that it reports of a part must not reach the client.
+        // The server reports success of a truncated upload. This reply must not reach the client.
         let server = FakeServer::start(Behaviour {
             upload_reply: Some("226 done"),
             ..Behaviour::default()
@@ -157,7 +157,7 @@ impl Client {
         line
     }
 
-    /// Asks for a port of the session's.
+    /// Requests a passive port of the session.
     async fn passive(&mut self) -> SocketAddr {
         self.send("PASV").await;
         let reply = self.expect("227").await;
@@ -167,7 +167,7 @@ impl Client {
         SocketAddr::from((ip, u16::from_be_bytes([numbers[4], numbers[5]])))
     }
 
-    /// Gives the session a port of the client's.
+    /// Announces an active port of the client to the session.
     async fn active(&mut self, network: &PipeNetwork) -> PipeListener {
         let listener = network.listen().expect("a port");
         let [high, low] = listener.local_addr().port().to_be_bytes();
@@ -177,7 +177,7 @@ impl Client {
     }
 }
 
-/// More than the buffers on the way hold together.
+/// Generates more bytes than all buffers of the path hold.
 fn pattern() -> Vec<u8> {
     (0..3_000_000_u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -188,5 +188,5 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("it takes too long")
 }
 
-/// Longest wait for anything that should come.
+/// Longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! A service that is in neither gateway: both its ends are in this module alone.
+//! A service outside both gateways: both its ends are in this module.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the clients around two relays"
@@ -32,11 +32,11 @@ use tracing::{Span, info_span};
 
 use crate::common::{self, Pair};
 
-/// Near end of an echo service: a connection goes to the far end of the only peer.
+/// Near end of an echo service. It connects each client to the far end at the only peer.
 #[derive(Debug)]
 struct EchoDoor;
 
-/// Far end of an echo service: what comes goes back.
+/// Far end of an echo service. It sends all received bytes back.
 #[derive(Debug)]
 struct Echo;
 
@@ -76,7 +76,7 @@ impl NearService for EchoDoor {
                     }
                 }
                 send.finish();
-                // Dropped before the peer has all, it would be a reset.
+                // Dropping the stream before the peer has all bytes would reset it.
                 let _ = send.closed().await;
             };
             let down = async move {
@@ -85,7 +85,7 @@ impl NearService for EchoDoor {
                         return;
                     }
                 }
-                // The client may be gone.
+                // The client may have closed the connection.
                 let _ = to_client.shutdown().await;
             };
             tokio::join!(up, down);
@@ -120,7 +120,8 @@ impl FarService for Echo {
     }
 }
 
-/// Two relays, the far one with or without the echo service, and the address of the near one's door.
+/// Starts two relays, the far one with or without the echo service. Returns the address of the near
+/// listener, too.
 async fn pair(service: Option<Arc<dyn FarService>>) -> (SocketAddr, Pair) {
     let pair = common::pair(AllowList::default(), service);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -195,5 +196,5 @@ async fn a_client_of_a_service_that_waits_for_nothing_ends_with_its_relay() {
     ended.expect("no session is left");
 }
 
-/// Longer than any step takes on a busy machine.
+/// Timeout that is longer than any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

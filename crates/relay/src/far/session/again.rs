@@ -1,5 +1,7 @@
-//! Other connections to the same server: for another version of TLS, and at a question asked ahead that ends a session or
-//! has no answer in time.
+//! Further connections to the same server.
+//!
+//! They serve to try another version of TLS. They also replace a session that ended, or got no
+//! reply in time, after a command sent ahead.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +17,8 @@ use net::{
 };
 
 impl Session<'_> {
-    /// Goes on with another connection to the same server, as far as the first had come.
+    /// Continues with another connection to the same server, in the state that the first had
+    /// reached.
     pub(super) async fn begin_again(&mut self, tls: Connector) -> Result<(), (u16, String)> {
         info!(server = %self.server, "connecting again: the server does not take TLS 1.2");
         let name = self.target.host.to_string();
@@ -31,7 +34,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Begins to connect again to the server that the session has left.
+    /// Starts to connect again to the server that the session has left.
     pub(super) fn reconnect(&mut self) {
         info!(server = %self.server, "connecting again, to ask nothing ahead");
         let tls = self.tls.clone().filter(|_| self.is_tls_implicit);
@@ -40,7 +43,7 @@ impl Session<'_> {
         self.reconnection = Some(Box::pin(connection));
     }
 
-    /// Takes the connection that [`Self::reconnect`] has begun.
+    /// Takes the connection that [`Self::reconnect`] has started.
     pub(super) fn reconnected(&mut self, leg: io::Result<Leg>) -> Result<(), SessionError> {
         self.reconnection = None;
         let input = match leg {
@@ -58,7 +61,7 @@ impl Session<'_> {
     }
 }
 
-/// Resolves with the connection that has been begun, and never without one.
+/// Resolves with the connection that was started, and never without one.
 pub(super) async fn connected(
     reconnection: &mut Option<Boxed<io::Result<Leg>>>,
 ) -> io::Result<Leg> {

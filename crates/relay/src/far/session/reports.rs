@@ -1,4 +1,4 @@
-//! What the far half of a session reports of its transfers to the near one, again and again.
+//! Periodic reports of the far half of a session to the near half, about its transfers.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -25,13 +25,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The drain budget of an upload to `server` that begins now.
+    /// Creates the drain budget of an upload to `server` that starts now.
     pub(super) fn new_drain(&self, server: IpAddr) -> Drain {
         let known = self.shared.server_rates.bytes_per_s(server, Instant::now());
         Drain::new(self.drain_limit, self.rtt(), known)
     }
 
-    /// Remembers the rate of the server of an upload that has ended.
+    /// Stores the rate of a server after an upload.
     pub(super) async fn remember_rate(&mut self, transfer: TransferId) -> Result<(), SessionError> {
         let data = self.data.get(&transfer);
         let Some((server, rate)) =
@@ -57,7 +57,7 @@ impl Session<'_> {
         self.tell_near(&FarMessage::FirstBudget(bytes)).await
     }
 
-    /// When the servers of uploads are to be observed next.
+    /// Returns the time of the next observation of servers.
     pub(super) fn next_observation(&self) -> Instant {
         let next = self
             .data
@@ -66,7 +66,7 @@ impl Session<'_> {
         next.min().unwrap_or_else(Instant::now)
     }
 
-    /// Observes what the servers of uploads accept, and reports the grants that follow.
+    /// Observes the bytes that servers of uploads accept, and reports the resulting grants.
     pub(super) async fn observe_uploads(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         let mut messages = Vec::new();
@@ -99,7 +99,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Round-trip time of the link; none is known before the first measurement.
+    /// Returns the round-trip time of the link. It is zero before the first measurement.
     fn rtt(&self) -> Duration {
         let peers = self.shared.link.snapshot().peers;
         let peer = peers.get(self.peer.0);

@@ -1,16 +1,16 @@
-//! The clock for what a session awaits of its server.
+//! The clock for a session's waits for its server.
 
 use ftp::session::far::{Input, Wait};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Session, SessionError};
 
-/// Since when the session has waited.
+/// The present wait, and its start.
 #[derive(Debug)]
 pub(super) struct Waits {
     current: Option<Wait>,
     since: Instant,
-    /// Bytes that had moved then on the session's data connections.
+    /// Bytes moved on the session's data connections at that time.
     moved_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// When the wait is over; `None` if there is none.
+    /// Returns the end of the wait. `None` if there is no wait.
     pub(super) fn until(&mut self, wait: Option<Wait>) -> Option<Instant> {
         let number = |wait: Option<Wait>| wait.map(|wait| wait.number);
         if number(wait) != number(self.current) {
@@ -58,7 +58,7 @@ impl Session<'_> {
     }
 }
 
-/// Resolves at `until`, and never without.
+/// Resolves at `until`, and never without it.
 pub(super) async fn over(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,

@@ -1,4 +1,4 @@
-//! The data connections of a session: opens, orders and ends them.
+//! The data connections of a session: opens and ends them, and gives them orders.
 
 use std::{
     io,
@@ -37,10 +37,10 @@ use net::{Listener, pipe::PipeNetwork, socket, transparent};
 pub(super) struct Data {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) task: JoinHandle<()>,
-    /// Kept until the session is done with it.
+    /// Kept until the session has finished with it.
     pub(super) transfer: Option<Arc<Transfer>>,
     pub(super) has_tls: bool,
-    /// The command that uses it, once that has come.
+    /// The command that uses the data connection, once it has arrived.
     pub(super) commanded: Option<Commanded>,
 }
 
@@ -71,7 +71,7 @@ impl Session {
                 let written = send.write(hello).await.is_ok();
                 self.streams.insert(transfer, (send, recv));
                 if has_grants {
-                    // Clients may send before the far gateway has said how much may be on its way.
+                    // Clients may send before the first grant of the far gateway.
                     let first = Grant {
                         accepted_bytes: 0,
                         budget_bytes: self.first_budget_bytes,
@@ -153,7 +153,7 @@ impl Session {
             hold: Hold::File,
             spool: None,
             orders: ordered,
-            // The session may be gone; then nobody needs to know.
+            // The session may have ended. The event is then not needed.
             tell: Box::new(move |event| {
                 let _ = events.send((id, event));
             }),
@@ -208,7 +208,7 @@ impl Session {
             }
             if let Some(data) = self.data.remove(&id) {
                 let _ = data.orders.send(order);
-                // The reset must be out before the reply that tells of it.
+                // The reset must precede the reply that reports it.
                 let _ = timeout(KILL_PATIENCE, data.task).await;
             }
         } else if let Some(data) = self.data.get(&id) {
@@ -217,7 +217,7 @@ impl Session {
     }
 }
 
-/// A listener for one data connection, on the address that the client knows.
+/// Opens a listener for one data connection, on the address that the client uses.
 fn bind(ip: IpAddr, door: &FtpDoor, network: Option<&PipeNetwork>) -> io::Result<Listener> {
     if let Some(network) = network {
         return network.listen().map(Listener::from);
@@ -229,7 +229,7 @@ fn bind(ip: IpAddr, door: &FtpDoor, network: Option<&PipeNetwork>) -> io::Result
     match &door.passive_ports {
         None => listen(0),
         Some(ports) => {
-            // Starting anywhere keeps the next port from being guessed.
+            // The search starts at a random port, so that the next port cannot be guessed.
             let count = ports.len();
             let start = std::collections::hash_map::RandomState::new();
             let start = std::hash::BuildHasher::hash_one(&start, count) as usize % count;

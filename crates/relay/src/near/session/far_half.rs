@@ -72,7 +72,7 @@ impl Far {
 }
 
 impl Session {
-    /// A peer that dies may be found out only after a stream to it was opened.
+    /// Detects a peer that died shortly before the session opened a stream to it.
     pub(super) fn check_unheard(&mut self, peer: PeerId) {
         if let Some(error) = self.shared.silence(peer) {
             self.far = None;
@@ -83,7 +83,8 @@ impl Session {
         }
     }
 
-    /// The peer is not there. A client that was intercepted may pass if nothing was said yet.
+    /// Handles an unreachable peer. An intercepted client may be passed to its server if no message
+    /// was exchanged yet.
     pub(super) fn not_reached(&mut self, error: &ReachError) {
         let is_down = matches!(
             error,
@@ -140,9 +141,9 @@ impl Session {
         }
     }
 
-    /// Opens the session again in the older version that the far gateway has named. Repeats the
-    /// commands that it has been sent. A session with a data connection is not opened again; the
-    /// next one begins with that version.
+    /// Opens the session again in the older version that the far gateway has named, and repeats the
+    /// commands that were sent. A session with a data connection is not opened again. The next one
+    /// begins with that version.
     async fn begins_again(&mut self, message: &ToNear) -> bool {
         let (ToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
@@ -313,7 +314,7 @@ impl Session {
             return;
         };
         if let Err(error) = far.send.write(bytes).await {
-            // The receiving half reports the same, with the right consequences.
+            // The receiving half reports the same error, and handles it.
             debug!(%error, "cannot send to the far side");
         }
     }
@@ -333,7 +334,7 @@ impl Session {
     }
 }
 
-/// Resolves now and then while the far half has not said a word.
+/// Resolves periodically until the first message of the far half.
 pub(super) async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId {
     match unheard {
         Some((peer, ticks)) => {
@@ -344,7 +345,7 @@ pub(super) async fn unheard(unheard: &mut Option<(PeerId, Interval)>) -> PeerId 
     }
 }
 
-/// The next message of the far half; never, if there is none.
+/// Returns the next message of the far half. Never resolves without one.
 pub(super) async fn next_message(
     far: &mut Option<Far>,
     shared: &Shared,
@@ -386,14 +387,15 @@ pub(super) async fn next_message(
 /// Interval of reports of a transfer's bottleneck to the far gateway.
 pub(super) const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Commands that a session keeps to begin again with: more than clients send before the greeting.
+/// Commands that a session keeps for a repeated start: more than clients send before the greeting.
 const EARLY_COMMANDS_MAX: usize = 64;
 
-/// Time for the far half's first word, after which a peer that is not up counts as down.
+/// Time for the far half's first message. After that, a peer that is not up counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
-/// A client that may pass does not have to wait for that, nor for a peer that is silent to come back.
+/// The same time for a client that can be passed to its server. Such a client need not wait for a
+/// silent peer either.
 const PASS_PATIENCE: Duration = Duration::from_millis(300);
 const PASS_CHECK: Duration = Duration::from_millis(20);
 

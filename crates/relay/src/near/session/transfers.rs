@@ -1,5 +1,5 @@
-//! The transfers of a session, for the transfer log: when their commands came, and what is told once
-//! the session is done with one.
+//! The transfers of a session, for the transfer log: the times of their commands, and a record of
+//! each finished one.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: durations of transfers"
@@ -18,12 +18,12 @@ use crate::{
     transfer_log::{TransferDirection, TransferType, path_text},
 };
 
-/// When a transfer was asked for, and of what type.
+/// Time and type of a requested transfer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Commanded {
     at: Instant,
     transfer_type: TransferType,
-    /// A size that the server announces is what will move.
+    /// Whether a size announced by the server is the number of bytes that will move.
     is_whole_download: bool,
     is_announced: bool,
 }
@@ -40,11 +40,11 @@ impl Session {
         )
     }
 
-    /// Takes note of a command from the client that says what a transfer is, or begins one.
+    /// Records a command that describes or starts a transfer.
     pub(super) fn note(&mut self, command: &Command<'_>) {
         match command.kind() {
             Kind::Transfer(direction) => {
-                // The newest data connection is the one that it uses.
+                // The command uses the newest data connection.
                 let newest = self.data.values_mut().next_back();
                 let whole = !std::mem::take(&mut self.begins_inside);
                 if let Some(data) = newest
@@ -74,13 +74,13 @@ impl Session {
         }
     }
 
-    /// Takes note of a reply that says how much will come. Servers write "150 Opening BINARY mode data connection for a (1048576
-    /// bytes)."
+    /// Records a reply that announces the size of a transfer. Servers write "150 Opening BINARY
+    /// mode data connection for a (1048576 bytes)."
     pub(super) fn note_reply(&mut self, line: &[u8]) {
         if !line.starts_with(b"150 ") && !line.starts_with(b"125 ") {
             return;
         }
-        // Replies come in the order of the commands.
+        // Replies arrive in the order of the commands.
         let mut waiting = self.data.values_mut().filter_map(|data| {
             let commanded = data.commanded.as_mut().filter(|it| !it.is_announced)?;
             Some((commanded, data.transfer.as_ref()?))
@@ -96,14 +96,14 @@ impl Session {
         }
     }
 
-    /// The session is done with a transfer: what it has moved by its end counts.
+    /// Ends the session's part in a transfer. Its bytes count until the data connection ends.
     pub(super) fn transferred(&mut self, record: Record) {
         let data = self.data.get_mut(&record.transfer);
         let (transfer, has_tls, commanded) = match data {
             Some(data) => (data.transfer.take(), data.has_tls, data.commanded),
             None => (None, false, None),
         };
-        // One without a data connection counts, too.
+        // A transfer without a data connection counts, too.
         let transfer = transfer.or_else(|| self.far.as_ref().map(|far| self.register(far)));
         let Some(transfer) = transfer else { return };
         transfer.concluded(Conclusion {
@@ -122,7 +122,7 @@ impl Session {
     }
 }
 
-/// The number of bytes that a preliminary reply announces.
+/// Returns the number of bytes that a preliminary reply announces.
 fn announced_size(line: &[u8]) -> Option<u64> {
     let text = str::from_utf8(line).ok()?;
     let (before, _) = text.rsplit_once(" bytes)")?;
