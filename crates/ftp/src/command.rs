@@ -1,7 +1,7 @@
-//! One command line as a client sent it: Telnet prefix, verb, argument.
+//! One command line of a client: Telnet prefix, verb, argument.
 //!
-//! Parsing borrows the line and changes nothing in it; [`Command::line`] is what is relayed.
-//! `Debug` and `Display` are safe to log: secrets are replaced and control characters escaped.
+//! Parsing borrows the line, and does not change it. The gateway relays [`Command::line`]. `Debug`
+//! and `Display` are safe to log: secrets are replaced, and control characters are escaped.
 
 use std::{borrow::Cow, fmt};
 
@@ -13,27 +13,27 @@ pub struct Command<'a> {
     line: &'a [u8],
     synch: bool,
     verb: String,
-    /// The verb has bytes that no verb has.
+    /// Whether the verb has bytes that no verb has.
     is_malformed: bool,
-    /// A CR or NUL stands inside the line.
+    /// Whether the line contains a CR or NUL.
     is_split: bool,
     argument: Cow<'a, [u8]>,
 }
 
-/// What a verb means for the gateways. Everything else is relayed as it is.
+/// Meaning of a verb for the gateways. All other verbs are relayed unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `USER`: names the account, and with a proxy logon the server.
+    /// `USER`: names the account, and in a proxy logon the server.
     User,
     /// `PASS`.
     Pass,
-    /// `PASV`, `EPSV`, `LPSV`: asks for a passive data connection.
+    /// `PASV`, `EPSV`, `LPSV`: requests a passive data connection.
     Passive(PassiveForm),
-    /// `PORT`, `EPRT`, `LPRT`: names where the client awaits the data connection.
+    /// `PORT`, `EPRT`, `LPRT`: names the address at which the client awaits the data connection.
     Active(ActiveForm),
     /// `SPAS`, `SSCN` and other forms of data connection that are not offered.
     OtherData,
-    /// `AUTH`, `PBSZ`, `PROT`, `CCC` and their kin.
+    /// `AUTH`, `PBSZ`, `PROT`, `CCC` and similar commands.
     Protection,
     /// A transfer over the data connection.
     Transfer(Direction),
@@ -41,23 +41,24 @@ pub enum Kind {
     Abort,
     /// `QUIT`.
     Quit,
-    /// `TYPE`: how the bytes of transfers are meant.
+    /// `TYPE`: the representation type of transfers.
     Type,
-    /// May overtake a running transfer: `STAT` without a path, `NOOP`, `REIN`.
+    /// A command that may overtake a running transfer: `STAT` without a path, `NOOP`, `REIN`.
     Overtaking,
-    /// No verb: it has other bytes than letters and, behind these, digits. What such a verb means depends on the
-    /// reader, so no server sees it.
+    /// A malformed verb: anything but letters, followed by digits. Readers interpret such a verb in
+    /// different ways, so it is never sent to a server.
     Malformed,
-    /// A CR or NUL stands inside the line. Some servers end the command there and run the rest as another one, so no
-    /// server sees it.
+    /// A line that contains a CR or NUL. Some servers end the command there, and execute the rest
+    /// as another one. Such a line is never sent to a server.
     Split,
-    /// A line without a word. Servers differ in whether they answer, so no server sees it.
+    /// A line without a word. Some servers answer it and others do not, so it is never sent to a
+    /// server.
     Blank,
-    /// Anything else.
+    /// Any other verb.
     Other,
 }
 
-/// Which way the bytes of a transfer go, seen from the client.
+/// Direction of a transfer's bytes, from the client's view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the server to the client.
@@ -67,15 +68,16 @@ pub enum Direction {
 }
 
 impl<'a> Command<'a> {
-    /// Reads `line`, which carries no terminator. Never fails: an empty line has an empty verb.
+    /// Parses `line`, which carries no terminator. Never fails: an empty line has an empty verb.
     ///
-    /// CR and NUL at its edges belong to the terminator: some clients send CR CR LF, LF CR or CR NUL LF.
+    /// CR and NUL at its edges belong to the terminator: some clients send CR CR LF, LF CR or CR
+    /// NUL LF.
     pub fn parse(line: &'a [u8]) -> Self {
         let (prefix, rest) = split_telnet_prefix(trim_line_ends(line));
         let rest = trim_line_ends(rest);
         let is_split = rest.iter().any(|b| is_line_end(*b));
         let text = undouble_iac(rest);
-        // Servers skip what is white in front, and end a verb at anything white.
+        // Servers skip white space before a verb, and end the verb at any white space.
         let start = text
             .iter()
             .position(|b| !is_white(*b))
@@ -103,27 +105,27 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The line to relay: as received, without the Telnet interrupt in front of it.
+    /// Returns the line to relay: as received, without the Telnet interrupt before it.
     pub fn line(&self) -> &'a [u8] {
         self.line
     }
 
-    /// Whether a Telnet interrupt or Synch came in front of the command.
+    /// Whether a Telnet interrupt or Synch preceded the command.
     pub fn synch(&self) -> bool {
         self.synch
     }
 
-    /// The verb in upper case.
+    /// Returns the verb in upper case.
     pub fn verb(&self) -> &str {
         &self.verb
     }
 
-    /// What follows the first space, with doubled IAC bytes undoubled.
+    /// Returns the text after the first space, with doubled IAC bytes undoubled.
     pub fn argument(&self) -> &[u8] {
         &self.argument
     }
 
-    /// What the gateways have to know about the verb.
+    /// Returns the meaning of the verb for the gateways.
     pub fn kind(&self) -> Kind {
         match self.verb.as_str() {
             _ if self.is_split => Kind::Split,
@@ -143,7 +145,7 @@ impl<'a> Command<'a> {
             "ABOR" => Kind::Abort,
             "QUIT" => Kind::Quit,
             "TYPE" => Kind::Type,
-            // With a path, its refusal could not be told from that of the transfer.
+            // The refusal of `STAT` with a path would look like the refusal of a transfer.
             "STAT" if self.argument.trim_ascii().is_empty() => Kind::Overtaking,
             "NOOP" | "REIN" => Kind::Overtaking,
             _ if self.is_malformed => Kind::Malformed,
@@ -156,7 +158,8 @@ impl fmt::Display for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb.as_str();
         let plain = PLAIN_VERBS.contains(&verb);
-        // What is no verb may be a password that a server would read in spite of what precedes it.
+        // An unknown verb may be a password, which a server would read in spite of the preceding
+        // bytes.
         f.write_str(if plain || SECRET_VERBS.contains(&verb) {
             verb
         } else {
@@ -178,8 +181,8 @@ impl fmt::Debug for Command<'_> {
     }
 }
 
-/// `bytes` as text for a log: UTF-8 where it is, control characters and the rest escaped, cut at
-/// 256 characters.
+/// Converts `bytes` to text for a log. Control characters and bytes that are not UTF-8 are escaped.
+/// The text is cut at 256 characters.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -198,10 +201,10 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Splits off any run of the Telnet codes that clients put in front of `ABOR`: IAC IP, IAC DM, IAC
-/// IAC, and what is left of them when urgent bytes went another way.
+/// Splits off the Telnet codes that clients send before `ABOR`: IAC IP, IAC DM and IAC IAC. If
+/// urgent bytes took another way, the remaining codes are split off.
 ///
-/// These are the forms that tnftp, lftp and the tests of pyftpdlib send.
+/// These are the forms of tnftp, lftp and the tests of pyftpdlib.
 fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
     let end = line
         .iter()
@@ -210,7 +213,7 @@ fn split_telnet_prefix(line: &[u8]) -> (&[u8], &[u8]) {
     line.split_at(end)
 }
 
-/// Removes the bytes at both ends of a line that some servers take for line ends.
+/// Removes the bytes at both ends of a line that some servers interpret as line ends.
 fn trim_line_ends(mut line: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = line
         && is_line_end(*first)
@@ -225,27 +228,31 @@ fn trim_line_ends(mut line: &[u8]) -> &[u8] {
     line
 }
 
-/// FileZilla Server 0.9 ends a command at each CR, LF and NUL.
+/// Whether a server may end a command at `byte`. FileZilla Server 0.9 does so at each CR, LF and
+/// NUL.
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\r' | 0)
 }
 
-/// Whether a word can be a verb: RFC 959 has letters, and extensions end in digits (`MD5`, `XSHA256`).
+/// Whether a word can be a verb. RFC 959 uses letters, and extensions end in digits (`MD5`,
+/// `XSHA256`).
 ///
-/// ProFTPD removes IAC WILL, WONT, DO or DONT and the byte behind it wherever they stand, so it reads `PO` IAC WILL
-/// `x` `RT` as `PORT`; others remove more. vsftpd takes `P@SW` for `PASV`. In an argument such a sequence does no
-/// harm: the verb ends in front of it, and arguments that the gateways act upon never reach a server.
+/// ProFTPD removes IAC WILL, WONT, DO or DONT and the following byte at any position. It thus reads
+/// `PO` IAC WILL `x` `RT` as `PORT`. Other servers remove more. vsftpd reads `P@SW` as `PASV`.
+///
+/// In an argument such a sequence is harmless: the verb ends before it, and arguments that the
+/// gateways act upon never reach a server.
 fn is_verb(word: &[u8]) -> bool {
     let letters = word.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     word.is_empty() || letters > 0 && word[letters..].iter().all(u8::is_ascii_digit)
 }
 
-/// As C's `isspace` has it.
+/// Whether C's `isspace` accepts `byte`.
 fn is_white(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// RFC 854: a data byte 255 is sent twice.
+/// Undoubles data bytes 255, which RFC 854 sends twice.
 fn undouble_iac(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.windows(2).any(|pair| pair == [0xff, 0xff]) {
         return Cow::Borrowed(bytes);
@@ -263,7 +270,7 @@ fn undouble_iac(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Verbs whose arguments hold no secret.
+/// Verbs with arguments that contain no secret.
 const PLAIN_VERBS: &[&str] = &[
     "ABOR", "ALLO", "APPE", "AUTH", "AVBL", "CCC", "CDUP", "CLNT", "CPSV", "CWD", "DELE", "EPRT",
     "EPSV", "FEAT", "HASH", "HELP", "HOST", "LANG", "LIST", "LPRT", "LPSV", "MD5", "MDTM", "MFCT",
@@ -273,13 +280,13 @@ const PLAIN_VERBS: &[&str] = &[
     "XMD5", "XMKD", "XPWD", "XRMD", "XSHA", "XSHA1", "XSHA256",
 ];
 
-/// Verbs whose arguments may be secrets: `SITE RESPONSE`, `SITE GPASS` and their kin.
+/// Verbs with arguments that may be secrets: `SITE RESPONSE`, `SITE GPASS` and similar ones.
 const SECRET_VERBS: &[&str] = &["PASS", "ACCT", "RESP", "ADAT", "SITE"];
 
-/// Longer verbs exist nowhere; a longer word is cut in the parsed copy.
+/// Longest verb. Longer ones do not exist; a longer word is cut in the parsed copy.
 const VERB_MAX: usize = 16;
 
-/// Longest text of a client's that one log field carries, in bytes.
+/// Longest text of a client in one log field, in bytes.
 const LOGGED_MAX: usize = 256;
 
 #[cfg(test)]
@@ -407,16 +414,16 @@ mod tests {
         }
     }
 
-    /// What a server may remove from a line before it reads it.
+    /// Bytes that a server may remove from a line before it parses the line.
     #[derive(Debug, Clone, Copy)]
     enum Remove {
-        /// Every Telnet sequence, as RFC 854 has them.
+        /// Every Telnet sequence of RFC 854.
         Telnet,
-        /// As ProFTPD: options and interrupts, but no subnegotiation.
+        /// Options and interrupts, but no subnegotiation, as ProFTPD does.
         Options,
-        /// IAC and the byte behind it.
+        /// IAC and the following byte.
         Pairs,
-        /// All but printable ASCII.
+        /// All bytes except printable ASCII.
         Unprintable,
     }
 
@@ -447,7 +454,7 @@ mod tests {
         out
     }
 
-    /// Verbs that a server must never get from a client.
+    /// Verbs of a client that must never reach a server.
     const KEPT_FROM_SERVERS: [&str; 10] = [
         "PORT", "EPRT", "LPRT", "PASV", "EPSV", "PROT", "CCC", "SSCN", "AUTH", "CPSV",
     ];
@@ -471,7 +478,7 @@ mod tests {
             for (at, sequence) in at {
                 line.splice(at..at, sequence);
             }
-            // A line ends there.
+            // A newline ends the line.
             line.retain(|b| *b != b'\n');
             let command = Command::parse(&line);
             let is_relayed = !matches!(

@@ -1,10 +1,11 @@
-//! FTP as values and state machines: lines, commands, replies, data addresses, proxy logons, and
-//! the two halves of a session that a pair of gateways carries.
+//! FTP as values and state machines: lines, commands, replies, data addresses and proxy logons. It
+//! also contains the two halves of a session that a pair of gateways carries.
 //!
-//! Bytes and events go in, and what to do comes out. No socket, no clock, no randomness, no async:
-//! the gateway drives these machines, the tests drive them too, and a fuzzer can.
+//! The machines take bytes and events, and return actions. They use no socket, no clock, no
+//! randomness and no async. The gateway, tests and fuzzers can all drive them.
 //!
-//! Rule of the house: relay what is not understood. Only a copy of each line is parsed.
+//! The machines relay commands and replies that they do not understand. They parse only a copy of
+//! each line.
 #![warn(missing_docs)]
 
 pub mod address;

@@ -1,31 +1,31 @@
 //! Splits a byte stream into lines, with a bound on the length of one line.
 //!
-//! Bytes go in as they were read, lines come out without their terminator. CRLF and bare LF both
-//! end a line; NUL, 8-bit bytes and a bare CR are ordinary content. A line above the bound is
-//! reported once and then discarded up to its newline, so that its remainder can never be taken
-//! for another command.
+//! It takes bytes as they were read, and returns lines without their terminator. CRLF and bare LF
+//! both end a line. NUL, 8-bit bytes and a bare CR are ordinary content. A line above the bound is
+//! reported once, and then discarded up to its newline. Its remainder can thus never count as
+//! another command.
 
 /// One line, without its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// A line within the bound.
     Complete(Vec<u8>),
-    /// A line above the bound began; the rest of it is discarded.
+    /// A line above the bound has begun. The rest of it is discarded.
     TooLong,
 }
 
-/// Cuts lines out of bytes that arrive in arbitrary pieces.
+/// Splits bytes that arrive in arbitrary parts into lines.
 #[derive(Debug)]
 pub struct LineSplitter {
     buffer: Vec<u8>,
-    /// Bytes at the start of `buffer` known to hold no newline.
+    /// Bytes at the start of `buffer` that contain no newline.
     searched: usize,
     max_bytes: usize,
     discarding: bool,
 }
 
 impl LineSplitter {
-    /// A splitter for lines of at most `max_bytes` bytes, terminator excluded.
+    /// Creates a splitter for lines of at most `max_bytes` bytes, terminator excluded.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -35,18 +35,18 @@ impl LineSplitter {
         }
     }
 
-    /// Adds bytes as they were read. Callers drain [`next_line`](Self::next_line) before the next
-    /// push, which bounds the buffer by one line and one read.
+    /// Adds received bytes. Callers drain [`next_line`](Self::next_line) before the next push,
+    /// which bounds the buffer by one line and one read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether nothing is left of what was pushed.
+    /// Whether all added bytes have been returned.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.discarding
     }
 
-    /// The next line; `None` until more bytes arrive.
+    /// Returns the next line. `None` until more bytes arrive.
     pub fn next_line(&mut self) -> Option<Line> {
         loop {
             let newline = self.buffer[self.searched..]
@@ -74,7 +74,7 @@ impl LineSplitter {
 
     fn no_newline(&mut self) -> Option<Line> {
         self.searched = self.buffer.len();
-        // One byte of slack: the CR of a line that is exactly at the bound.
+        // One byte of slack, for the CR of a line that is exactly at the bound.
         if self.discarding || self.buffer.len() > self.max_bytes + 1 {
             self.buffer.clear();
             self.searched = 0;
@@ -86,10 +86,11 @@ impl LineSplitter {
     }
 }
 
-/// Longest command line relayed, in bytes. CPython's ftplib stops at 8192, vsftpd at 4096.
+/// Longest relayed command line, in bytes. The bound of CPython's ftplib is 8192, the bound of
+/// vsftpd 4096.
 pub const COMMAND_MAX: usize = 16 * 1024;
 
-/// Longest reply line relayed, in bytes; curl's own bound. The number of lines is not bounded.
+/// Longest relayed reply line, in bytes, as in curl. The number of lines is not bounded.
 pub const REPLY_MAX: usize = 64 * 1024;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Proxy logons: which account on which server. Either `USER name@host[:port]` says both, or `HOST`,
-//! `OPEN` or `SITE` names the server and `USER` the account.
+//! Proxy logons: an account and its server. `USER name@host[:port]` names both. Alternatively
+//! `HOST`, `OPEN` or `SITE` names the server, and `USER` the account.
 //!
-//! The last `@` splits, since account names contain `@`. Without any `@` a `%` splits instead.
-//! Whether the host is a proper name or address, and allowed, is the gateway's business.
+//! The last `@` splits, since account names contain `@`. Without any `@`, a `%` splits instead. The
+//! gateway checks whether the host is a valid name or address, and allowed.
 
-/// A proxy logon, taken apart.
+/// A parsed proxy logon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logon {
     /// The account on the server, as it is sent there.
@@ -18,28 +18,28 @@ pub struct Logon {
 pub struct Server {
     /// Name or address, without brackets.
     pub host: String,
-    /// The port; 21 where none was named.
+    /// The port. 21 if the client named none.
     pub port: u16,
 }
 
-/// Why an argument is no proxy logon.
+/// Reason why an argument is no proxy logon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LogonError {
-    /// An account without a server. The reply asks for `name@server`.
+    /// An account without a server. The reply requests `name@server`.
     #[error("no server named")]
     NoServer,
-    /// Something stands where the server should, but it is none.
+    /// The text in place of the server is malformed.
     #[error("malformed server")]
     Malformed,
 }
 
 impl Logon {
-    /// Reads the argument of `USER`: `name@host`, `name@host:port`, `name@[v6]:port`,
-    /// `name@host port` and the same with `%` for `@`. Behind a further space may stand an account on
-    /// the gateway, which is ignored: there are none.
+    /// Reads the argument of `USER`: `name@host`, `name@host:port`, `name@[v6]:port`, `name@host
+    /// port`, and the same with `%` for `@`. An account on the gateway may follow after another
+    /// space. It is ignored, since the gateway has no accounts.
     ///
     /// # Errors
-    /// [`LogonError`] when no server is named, or what is there cannot be one.
+    /// [`LogonError`] if no server is named, or if the text in its place is malformed.
     pub fn parse(argument: &[u8]) -> Result<Self, LogonError> {
         let split = argument
             .iter()
@@ -64,7 +64,7 @@ impl Server {
     /// Reads the forms that [`split_port`] does.
     ///
     /// # Errors
-    /// [`LogonError`] when there is no server, or what is there cannot be one.
+    /// [`LogonError`] if no server is named, or if the text in its place is malformed.
     pub fn parse(argument: &[u8]) -> Result<Self, LogonError> {
         let text = std::str::from_utf8(argument)
             .map_err(|_| LogonError::Malformed)?
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// Reads the forms of [`units::split_port`]; without a port it is 21.
+/// Reads the forms of [`units::split_port`]. The default port is 21.
 pub fn split_port(server: &str) -> Option<(&str, u16)> {
     let (host, port) = units::split_port(server)?;
     Some((host, port.unwrap_or(FTP_PORT)))
@@ -87,7 +87,7 @@ pub fn split_port(server: &str) -> Option<(&str, u16)> {
 /// The port of FTP's control connection (RFC 959).
 pub const FTP_PORT: u16 = 21;
 
-/// Longest name of a host (RFC 1123 section 2.1).
+/// Longest host name (RFC 1123 section 2.1).
 const HOST_MAX: usize = 255;
 
 #[cfg(test)]

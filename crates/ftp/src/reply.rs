@@ -1,19 +1,19 @@
-//! Replies as raw lines: where one begins and ends, and what its code means.
+//! Replies as raw lines: their first and last lines, and the meaning of their codes.
 //!
-//! Lines are relayed as they are; the tracker only looks at a copy. RFC 959 section 4.2: `ddd-`
-//! opens a multi-line reply, and a line that starts with the same code and a space ends it.
+//! Lines are relayed unchanged. The tracker reads only a copy. RFC 959 section 4.2: `ddd-` opens a
+//! multi-line reply, and a line with the same code and a space ends it.
 
-/// What a reply line is within its reply.
+/// Position of a line within its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Code of the reply; `None` for a line outside any reply that carries none.
+    /// Code of the reply. `None` for a line outside any reply, without a code.
     pub code: Option<Code>,
-    /// The line opens a reply.
+    /// Whether the line opens a reply.
     pub first: bool,
-    /// The line ends a reply.
+    /// Whether the line ends a reply.
     pub last: bool,
-    /// The line has another code than its reply: some servers end a reply so, and in others it is text. A line that follows
-    /// shows which.
+    /// Whether the line has another code than its reply. Some servers end a reply with such a line;
+    /// others use it as text. The following line decides.
     pub in_doubt: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(pub u16);
 
-/// The first digit of a code: what the client does next.
+/// The first digit of a code, which determines the client's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// `1yz`: another reply follows.
@@ -30,12 +30,12 @@ pub enum Class {
     Completed,
     /// `3yz`: another command is needed.
     Intermediate,
-    /// `4yz`, `5yz` and anything else: refused or failed.
+    /// `4yz`, `5yz` and all others: refused or failed.
     Failed,
 }
 
 impl Code {
-    /// The class of the code.
+    /// Returns the class of the code.
     pub fn class(self) -> Class {
         match self.0 / 100 {
             1 => Class::Preliminary,
@@ -46,14 +46,14 @@ impl Code {
     }
 }
 
-/// Follows the replies on one control connection.
+/// Tracker of the replies on one control connection.
 #[derive(Debug, Default)]
 pub struct ReplyTracker {
     open: Option<Code>,
 }
 
 impl ReplyTracker {
-    /// Places `line`, which carries no terminator.
+    /// Determines the position of `line`, which carries no terminator.
     pub fn place(&mut self, line: &[u8]) -> Place {
         let code = leading_code(line);
         let separator = line.get(3).copied();
@@ -95,13 +95,14 @@ impl ReplyTracker {
         }
     }
 
-    /// A line in doubt has turned out to end the open reply.
+    /// Records that a line in doubt ended the open reply.
     pub fn end_in_doubt(&mut self) {
         self.open = None;
     }
 }
 
-/// The code at the start of `line`, if three digits and a space, a hyphen or the end are there.
+/// Returns the code at the start of `line`. The code is three digits, followed by a space, a hyphen
+/// or the end.
 pub fn leading_code(line: &[u8]) -> Option<Code> {
     let digits = line.get(..3)?;
     let separated = matches!(line.get(3), None | Some(b' ' | b'-'));

@@ -1,10 +1,10 @@
-//! `SITE LONGHAUL`: commands that the far gateway answers by itself. No server sees them.
+//! `SITE LONGHAUL`: commands that the far gateway answers by itself. They never reach a server.
 
 use std::str::SplitAsciiWhitespace;
 
 use crate::command::Command;
 
-/// The words behind `SITE` and the words of `name`; `None` for another command.
+/// Returns the words after `SITE` and the words of `name`. `None` for another command.
 pub(crate) fn words_behind<'a>(
     name: &str,
     command: &'a Command<'_>,
@@ -21,7 +21,7 @@ pub(crate) fn words_behind<'a>(
     is_ours.then_some(words)
 }
 
-/// A number of digits alone: no sign.
+/// Parses a number of digits, without a sign.
 pub(crate) fn number(text: &str, radix: u32) -> Option<u128> {
     let is_number = !text.is_empty() && text.chars().all(|it| it.is_digit(radix));
     is_number.then(|| u128::from_str_radix(text, radix).ok())?

@@ -1,17 +1,19 @@
 //! `SITE LONGHAUL SPOOL`: one upload's bytes for several servers behind the same far gateway.
 //!
-//! The command comes before the data connection of an upload, and is answered by the far gateway: no server sees it.
-//! The server of that upload is given the bytes of a spool. What the data connection itself carries goes into the
-//! spool, and through it to all servers whose uploads name it. So it is enough that one of these data connections
-//! carries the bytes, and the others end at once.
+//! The command precedes the data connection of an upload. The far gateway answers it: the command
+//! never reaches a server. The server of that upload gets the bytes of a spool.
+//!
+//! The bytes of the data connection itself go into the spool, and through it to all servers whose
+//! uploads name the spool. One of these data connections therefore has to carry the bytes, and the
+//! others end at once.
 //!
 //! ```text
 //! SITE LONGHAUL SPOOL id size offset readers
 //! 200 LONGHAUL SPOOL have instance
 //! ```
 //!
-//! A data connection that carries bytes begins with the number of the first one: eight bytes, the most significant
-//! first. The numbers count from the beginning of the file.
+//! A data connection that carries bytes starts with the number of the first one: eight bytes, the
+//! most significant first. The numbers count from the start of the file.
 
 use std::fmt;
 
@@ -20,20 +22,22 @@ use crate::{
     site::{self, number},
 };
 
-/// A spool that an upload takes its bytes from.
+/// A spool from which an upload takes its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolRequest {
-    /// Names the spool. The client draws it at random, so that nobody else can name it.
+    /// Identifier of the spool. The client draws it at random, so that other clients cannot guess
+    /// it.
     pub id: u128,
     /// Size of the file.
     pub size_bytes: u64,
-    /// Where in the file this upload begins.
+    /// Offset in the file at which this upload starts.
     pub offset_bytes: u64,
-    /// Number of uploads that take the file. The spool is given up once so many have all of it.
+    /// Number of uploads that take the file. The spool is removed once this number of uploads has
+    /// all bytes.
     pub readers: u32,
 }
 
-/// A text is no request, or no answer to one.
+/// Error: a text is no request, or no answer to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected SITE LONGHAUL SPOOL, then 32 hexadecimal digits, a size, an offset within it, and a number of uploads"
@@ -41,10 +45,10 @@ pub struct SpoolRequest {
 pub struct NoSpoolRequest;
 
 impl SpoolRequest {
-    /// Reads a command; `None` for one that is for the server.
+    /// Parses a command. `None` for a command to the server.
     ///
     /// # Errors
-    /// [`NoSpoolRequest`] if it begins as a request and does not go on as one.
+    /// [`NoSpoolRequest`] if the start of a request is followed by other text.
     pub fn of(command: &Command<'_>) -> Option<Result<Self, NoSpoolRequest>> {
         let words = site::words_behind(NAME, command)?;
         Some(Self::read(words).ok_or(NoSpoolRequest))
@@ -64,7 +68,7 @@ impl SpoolRequest {
         (words.next().is_none() && is_possible).then_some(request)
     }
 
-    /// The argument of `SITE`.
+    /// Returns the argument of `SITE`.
     pub fn argument(&self) -> String {
         let Self {
             id,
@@ -76,17 +80,19 @@ impl SpoolRequest {
     }
 }
 
-/// The answer: which spool this is, and how much of the file it has had, from its beginning.
+/// The answer: identity of the spool, and its bytes from the start of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpoolAnswer {
-    /// The number of the first byte that it has not had.
+    /// The number of the first byte that it has not received.
     pub have_bytes: u64,
-    /// Tells the spool from another one of the same name, at another gateway or at another time.
+    /// Distinguishes the spool from another one of the same name, at another gateway or at another
+    /// time.
     pub instance: u64,
 }
 
 impl SpoolAnswer {
-    /// Reads the line of a reply; `None` for that of a server which takes the command for something else.
+    /// Parses the line of a reply. `None` for the reply of a server that interprets the command
+    /// differently.
     pub fn of(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?;
         let have = text.strip_prefix("200 ")?.strip_prefix(NAME)?;

@@ -1,7 +1,8 @@
-//! `SITE LONGHAUL WAIT`: how long a client waits for the reply to an upload once it has sent the last byte.
+//! `SITE LONGHAUL WAIT`: a client's timeout for the reply to an upload, after its last byte.
 //!
-//! The far gateway bounds what is on its way to a slow server, so that nobody waits in vain. A client that waits longer
-//! than others may have more on its way before it is known how fast the server is.
+//! The far gateway limits the bytes in flight to a slow server, so that clients do not wait in
+//! vain. A client with a longer timeout may have more bytes in flight until the server's rate is
+//! known.
 //!
 //! ```text
 //! SITE LONGHAUL WAIT seconds
@@ -12,26 +13,26 @@ use std::time::Duration;
 
 use crate::{command::Command, site};
 
-/// A text is no such command.
+/// Error: a text is no such command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected SITE LONGHAUL WAIT, then a number of seconds from 1 to {MAX_S}")]
 pub struct NoWait;
 
-/// How long the client waits for the reply to an upload; `None` for a command that is for the server.
+/// Returns the client's timeout for the reply to an upload. `None` for a command to the server.
 ///
 /// # Errors
-/// [`NoWait`] if it begins as such a command and does not go on as one.
+/// [`NoWait`] if the start of such a command is followed by other text.
 pub fn of(command: &Command<'_>) -> Option<Result<Duration, NoWait>> {
     let words = site::words_behind(NAME, command)?;
     Some(read(words).ok_or(NoWait))
 }
 
-/// The argument of `SITE`. Parts of a second do not count.
+/// Returns the argument of `SITE`. Fractions of a second are dropped.
 pub fn argument(wait: Duration) -> String {
     format!("{NAME} {}", wait.as_secs().clamp(1, MAX_S))
 }
 
-/// The answer.
+/// Returns the answer.
 pub(crate) fn answer() -> String {
     format!("200 {NAME}")
 }

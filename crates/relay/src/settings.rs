@@ -93,7 +93,7 @@ pub struct FtpDoor {
     pub via: Option<usize>,
     /// Ports for data listeners. `None` for ports that the system chooses.
     pub passive_ports: Option<RangeInclusive<u16>>,
-    /// Permission to act ahead of client or server.
+    /// Whether the gateways save round trips, or only relay.
     pub mode: Mode,
     /// Which side opens the data connections between far gateway and server.
     pub server_data: DataWay,

@@ -1,9 +1,9 @@
-//! `PORT` (RFC 959), `EPRT` (RFC 2428) and `LPRT` (RFC 1639): where a client or a gateway awaits the
-//! data connection.
+//! `PORT` (RFC 959), `EPRT` (RFC 2428) and `LPRT` (RFC 1639): addresses at which a client or a
+//! gateway awaits the data connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The ways to say where the server is to connect to.
+/// Commands that name the address for a server's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActiveForm {
     /// `PORT h1,h2,h3,h4,p1,p2`: IPv4.
@@ -14,21 +14,21 @@ pub enum ActiveForm {
     Lprt,
 }
 
-/// Why an argument names no address.
+/// Reason why an argument names no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ActiveError {
-    /// It is not written as the command demands.
+    /// The argument has not the form that the command demands.
     #[error("malformed address")]
     Malformed,
-    /// A protocol that is neither IPv4 nor IPv6.
+    /// The protocol is neither IPv4 nor IPv6.
     #[error("unknown network protocol")]
     UnknownFamily,
 }
 
-/// The address in the argument of `form`.
+/// Returns the address in the argument of `form`.
 ///
 /// # Errors
-/// [`ActiveError`] if there is none.
+/// [`ActiveError`] if it contains none.
 pub fn active_address(form: ActiveForm, argument: &[u8]) -> Result<SocketAddr, ActiveError> {
     let text = std::str::from_utf8(argument)
         .map_err(|_| ActiveError::Malformed)?
@@ -41,7 +41,8 @@ pub fn active_address(form: ActiveForm, argument: &[u8]) -> Result<SocketAddr, A
     address.ok_or(ActiveError::Malformed)
 }
 
-/// The command that tells a server to connect to `at`; `None` where `form` cannot carry the address.
+/// Returns the command that makes a server connect to `at`. `None` if `form` cannot carry the
+/// address.
 pub fn active_line(form: ActiveForm, at: SocketAddr) -> Option<String> {
     let [high, low] = at.port().to_be_bytes();
     match (form, at.ip().to_canonical()) {
@@ -101,7 +102,7 @@ fn lprt_address(text: &str) -> Result<SocketAddr, ActiveError> {
     }
 }
 
-/// Numbers up to 255 with commas between them.
+/// Parses numbers up to 255 with commas between them.
 fn octets(text: &str) -> Option<Vec<u8>> {
     text.split(',')
         .take(OCTETS_MAX + 1)
@@ -110,7 +111,7 @@ fn octets(text: &str) -> Option<Vec<u8>> {
         .filter(|octets| octets.len() <= OCTETS_MAX)
 }
 
-/// Digits alone: no sign, no other spelling.
+/// Parses plain digits, without a sign or any other spelling.
 fn number(text: &str) -> Option<u32> {
     let is_plain = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     is_plain.then(|| text.parse().ok()).flatten()

@@ -1,5 +1,5 @@
-//! Where a data connection goes: the replies to `PASV`, `EPSV` and `LPSV`, and the arguments of `PORT`,
-//! `EPRT` and `LPRT`.
+//! Addresses of data connections: the replies to `PASV`, `EPSV` and `LPSV`, and the arguments of
+//! `PORT`, `EPRT` and `LPRT`.
 
 mod active;
 mod passive;

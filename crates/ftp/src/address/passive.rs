@@ -1,33 +1,34 @@
 //! The replies to `PASV`, `EPSV` and `LPSV`, read and written, and the argument of `EPSV`.
 //!
-//! The address in a server's `227` is not read at all: a data connection goes to the peer of the
-//! control connection and nowhere else.
+//! The address in a server's `227` is ignored: a data connection always goes to the peer of the
+//! control connection.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The ways to ask for a passive data connection.
+/// Commands that request a passive data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassiveForm {
-    /// `PASV` (RFC 959): the answer carries an IPv4 address.
+    /// `PASV` (RFC 959): the reply carries an IPv4 address.
     Pasv,
-    /// `EPSV` (RFC 2428): the answer carries a port only.
+    /// `EPSV` (RFC 2428): the reply carries a port only.
     Epsv,
-    /// `LPSV` (RFC 1639): the answer carries an address of either family. Servers are not asked so.
+    /// `LPSV` (RFC 1639): the reply carries an address of either family. The gateway never sends it
+    /// to servers.
     Lpsv,
 }
 
-/// What the argument of `EPSV` asks for (RFC 2428 section 3).
+/// Argument of `EPSV` (RFC 2428 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpsvArgument {
-    /// None: the protocol of the control connection.
+    /// No argument: the protocol of the control connection.
     Absent,
     /// `1`: IPv4.
     V4,
     /// `2`: IPv6.
     V6,
-    /// `ALL`: from now on nothing but `EPSV`.
+    /// `ALL`: from now on only `EPSV`.
     All,
-    /// Anything else.
+    /// Any other argument.
     Unknown,
 }
 
@@ -43,8 +44,8 @@ pub fn epsv_argument(argument: &[u8]) -> EpsvArgument {
     }
 }
 
-/// The port that a server announced, in a line of its reply to `form`. Some servers answer `PASV` in the form of `EPSV`, or
-/// the other way round.
+/// Returns the port that a server announced in a line of its reply to `form`. Some servers answer
+/// `PASV` in the form of `EPSV`, or the other way round.
 pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     let text = line.get(3..)?;
     let port = match form {
@@ -55,13 +56,14 @@ pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     port.filter(|&port| port != 0)
 }
 
-/// RFC 1123 section 4.1.2.6: scan for the digits, the parentheses may be missing. The four numbers
-/// of the address may be anything, and blanks may stand beside the commas.
+/// Parses the port of a reply to `PASV`. RFC 1123 section 4.1.2.6: scan for the digits, the
+/// parentheses may be missing. The four numbers of the address may be anything, and blanks may
+/// surround the commas.
 fn pasv_port(text: &[u8]) -> Option<u16> {
     let mut numbers: Vec<u32> = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.iter().position(u8::is_ascii_digit) {
-        // A run of numbers that breaks off without a comma was not the address.
+        // A run of numbers that ends without a comma is not the address.
         if rest[..start].trim_ascii() != b"," {
             numbers.clear();
         }
@@ -80,8 +82,8 @@ fn pasv_port(text: &[u8]) -> Option<u16> {
     None
 }
 
-/// `(<d><d><d>port<d>)` with any delimiter. The port is the last field, so that `(||port|)` and `(|1|address|port|)`, which
-/// some servers send, are read too.
+/// Parses `(<d><d><d>port<d>)` with any delimiter. The port is the last field. The function thus
+/// reads `(||port|)` and `(|1|address|port|)`, too, which some servers send.
 fn epsv_port(text: &[u8]) -> Option<u16> {
     let open = text.iter().position(|&b| b == b'(')?;
     let inner = text[open + 1..].trim_ascii_start();
@@ -95,19 +97,19 @@ fn epsv_port(text: &[u8]) -> Option<u16> {
     std::str::from_utf8(port.trim_ascii()).ok()?.parse().ok()
 }
 
-/// The reply to `PASV`, in the words that clients search for.
+/// Returns the reply to `PASV`, in the words that clients search for.
 pub fn pasv_reply(address: Ipv4Addr, port: u16) -> String {
     let [a, b, c, d] = address.octets();
     let [high, low] = port.to_be_bytes();
     format!("227 Entering Passive Mode ({a},{b},{c},{d},{high},{low}).")
 }
 
-/// The reply to `EPSV`.
+/// Returns the reply to `EPSV`.
 pub fn epsv_reply(port: u16) -> String {
     format!("229 Entering Extended Passive Mode (|||{port}|)")
 }
 
-/// The reply to `LPSV`.
+/// Returns the reply to `LPSV`.
 fn lpsv_reply(at: SocketAddr) -> String {
     let (family, octets) = match at.ip().to_canonical() {
         IpAddr::V4(ip) => (4, ip.octets().to_vec()),
@@ -119,7 +121,7 @@ fn lpsv_reply(at: SocketAddr) -> String {
     format!("228 Entering Long Passive Mode ({family},{length},{address}2,{high},{low})")
 }
 
-/// The reply line to `form` that announces `at`; `None` where PASV cannot carry the address.
+/// Returns the reply line to `form` that announces `at`. `None` if PASV cannot carry the address.
 pub fn passive_reply(form: PassiveForm, at: SocketAddr) -> Option<String> {
     match (form, at.ip().to_canonical()) {
         (PassiveForm::Epsv, _) => Some(epsv_reply(at.port())),

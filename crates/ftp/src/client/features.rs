@@ -1,29 +1,30 @@
-//! What a server says that it can do: the reply to `FEAT` (RFC 2389).
+//! Features of a server: the reply to `FEAT` (RFC 2389).
 
 use super::Reply;
 
-/// What a server offers beyond RFC 959. A server that does not know `FEAT` has the default: nothing.
+/// Features of a server beyond RFC 959. A server without `FEAT` has the default: none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
     /// `MLSD` and `MLST` (RFC 3659): listings that programs can read.
     pub machine_listings: bool,
     /// `SIZE`.
     pub size: bool,
-    /// `MDTM`: asks for the time of the last change.
+    /// `MDTM`: queries the time of the last change.
     pub modified: bool,
-    /// `MFMT`: sets it.
+    /// `MFMT`: sets the time of the last change.
     pub set_modified: bool,
     /// `REST STREAM`: transfers begin at an offset.
     pub restart: bool,
-    /// Names are UTF-8 (RFC 2640).
+    /// Whether names are UTF-8 (RFC 2640).
     pub utf8: bool,
     /// `EPSV`.
     pub extended_passive: bool,
     /// `AUTH TLS`.
     pub auth_tls: bool,
-    /// Algorithms of `HASH`, in the server's words; the chosen one, marked by `*`, is the first.
+    /// Algorithms of `HASH`, as the server names them. The selected one, marked by `*`, comes
+    /// first.
     pub hashes: Vec<String>,
-    /// Commands that return a hash of a file: `XSHA256`, `XSHA1`, `XMD5`, `XCRC`, and their kin.
+    /// Commands that return a hash of a file: `XSHA256`, `XSHA1`, `XMD5`, `XCRC`, and similar ones.
     pub hash_commands: Vec<String>,
 }
 
@@ -34,7 +35,7 @@ impl Features {
         if !reply.is_completed() {
             return features;
         }
-        // The first line and the last one are the reply's own.
+        // The first and the last line are not features.
         for line in reply.lines() {
             let Some(line) = line.strip_prefix(b" ") else {
                 continue;
@@ -49,7 +50,8 @@ impl Features {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let rest = rest.trim();
         match word.to_ascii_uppercase().as_str() {
-            // "MLST" with its facts stands for both commands (RFC 3659 section 7.8); some servers list "MLSD" alone.
+            // "MLST" with its facts announces both commands (RFC 3659 section 7.8). Some servers
+            // list "MLSD" alone.
             "MLST" | "MLSD" => self.machine_listings = true,
             "SIZE" => self.size = true,
             "MDTM" => self.modified = true,

@@ -1,8 +1,8 @@
-//! The client's end of a control connection: commands go out, several at a time where the caller wants that, and each
-//! reply finds the command that it answers.
+//! The client's end of a control connection. The caller may send several commands at a time. Each
+//! reply is matched with its command.
 //!
-//! Bytes go in and out; sockets, TLS and time belong to the caller. Names are bytes: what a server lists can be asked
-//! for again, whatever its character set is.
+//! The module handles bytes. Sockets, TLS and time belong to the caller. Names are bytes, so a
+//! listed name can be requested again regardless of its character set.
 
 mod features;
 mod reply;
@@ -21,7 +21,7 @@ pub use self::{features::Features, reply::Reply};
 pub struct Client {
     lines: LineSplitter,
     replies: ReplyTracker,
-    /// Lines of the reply that has not ended yet.
+    /// Lines of the reply that is not complete yet.
     open: Vec<Vec<u8>>,
     open_bytes: usize,
     /// Commands without a final reply, in the order in which they were sent.
@@ -29,44 +29,45 @@ pub struct Client {
     next: u64,
 }
 
-/// Names a command until its final reply has come.
+/// Identifies a command until its final reply has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// What the server says before any command.
+    /// Identifies the server's greeting, which precedes all commands.
     pub const GREETING: Self = Self(0);
 }
 
-/// A reply, and what it answers.
+/// A reply, and the command that it answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The command; `None` where none waits for a reply, as when a server says `421` and leaves.
+    /// The command. `None` if no command waits for a reply, for example if a server sends `421` and
+    /// leaves.
     pub ticket: Option<Ticket>,
-    /// The reply. Another one follows for the same command if it is preliminary.
+    /// The reply. If it is preliminary, another one follows for the same command.
     pub reply: Reply,
 }
 
-/// A command cannot be sent.
+/// Error: a command cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnsendableError {
-    /// The rest of the name would be another command.
+    /// The part of the name after the line break would be another command.
     #[error("the name has a line break")]
     LineBreak,
-    /// No file system has such names, and some servers end the name there.
+    /// No file system has such names, and some servers end the name at the zero byte.
     #[error("the name has a zero byte")]
     Nul,
 }
 
-/// The server does not speak FTP.
+/// Error: the server does not use FTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// A line or a reply is longer than any that a server has reason to send.
+    /// A line or a reply is longer than any legitimate one.
     #[error("a reply of the server is too long")]
     TooLong,
-    /// A line without a reply code where a reply begins.
+    /// A line without a reply code at the start of a reply.
     #[error("the server does not speak FTP")]
     NoCode,
 }
@@ -88,7 +89,7 @@ impl Client {
     /// Appends a command to `out`, the bytes for the server. An empty argument is left out.
     ///
     /// # Errors
-    /// [`UnsendableError`] if `argument` cannot be part of a command; nothing was appended.
+    /// [`UnsendableError`] if `argument` cannot be part of a command. `out` is then unchanged.
     pub fn command(
         &mut self,
         verb: &str,
@@ -113,16 +114,17 @@ impl Client {
         Ok(ticket)
     }
 
-    /// Adds bytes of the server's. Callers drain [`next_answer`](Self::next_answer) before they add more, which bounds
-    /// what is kept.
+    /// Adds bytes from the server. Callers drain [`next_answer`](Self::next_answer) before they add
+    /// more, which bounds the memory.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
 
-    /// The next reply; `None` until more bytes arrive.
+    /// Returns the next reply. `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`ReplyError`] if what the server sends cannot be a reply. The connection is of no more use then.
+    /// [`ReplyError`] if the server's bytes cannot be a reply. The connection cannot be used any
+    /// more.
     pub fn next_answer(&mut self) -> Result<Option<Answer>, ReplyError> {
         while let Some(line) = self.lines.next_line() {
             let Line::Complete(line) = line else {
@@ -156,21 +158,21 @@ impl Client {
         Ok(None)
     }
 
-    /// Whether every command has its final reply, and nothing has come beyond.
+    /// Whether every command has its final reply, and no further bytes have arrived.
     pub fn is_at_rest(&self) -> bool {
         self.waiting.is_empty() && self.open.is_empty() && self.lines.is_empty()
     }
 
-    /// How many commands, the greeting among them, have no final reply yet.
+    /// Returns the number of commands without a final reply, the greeting included.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
-/// Longest reply, in bytes: `STAT` of a directory is one.
+/// Longest reply, in bytes: `STAT` of a directory may be long.
 const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What a line takes beside its bytes.
+/// Memory for a line in addition to its bytes.
 const LINE_COST_BYTES: usize = 32;
 
 #[cfg(test)]

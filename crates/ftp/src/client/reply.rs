@@ -1,4 +1,4 @@
-//! A whole reply, as a client reads it.
+//! A complete reply, as a client reads it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::{
     reply::{Class, Code},
 };
 
-/// A code, and the lines that have it.
+/// A code, and the lines of the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     code: Code,
@@ -15,18 +15,18 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A reply of `lines`, of which there is at least one.
+    /// Creates a reply of at least one line.
     pub(super) fn new(code: Code, lines: Vec<Vec<u8>>) -> Self {
         debug_assert!(!lines.is_empty());
         Self { code, lines }
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What the client does next.
+    /// Returns the class of the code, which determines the client's next step.
     pub fn class(&self) -> Class {
         self.code.class()
     }
@@ -41,12 +41,13 @@ impl Reply {
         self.code.0 / 100 == 4
     }
 
-    /// The lines as they came, without terminators; the code is in the first and the last one.
+    /// Returns the lines as received, without terminators. The first and the last one contain the
+    /// code.
     pub fn lines(&self) -> &[Vec<u8>] {
         &self.lines
     }
 
-    /// What follows the code in the last line.
+    /// Returns the text after the code in the last line.
     pub fn text(&self) -> &[u8] {
         self.lines
             .last()
@@ -55,7 +56,7 @@ impl Reply {
     }
 }
 
-/// The code and the last line's text, safe to print.
+/// Writes the code and the last line's text, safe to print.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.code.0, escape(self.text()))

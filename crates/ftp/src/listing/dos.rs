@@ -1,4 +1,4 @@
-//! A line of `LIST` as IIS writes it by default: `01-02-24  03:04AM       <DIR>          name`.
+//! A line of `LIST` in the default form of IIS: `01-02-24 03:04AM <DIR> name`.
 
 use jiff::civil::DateTime;
 
@@ -15,7 +15,8 @@ fn read_entry(line: &[u8]) -> Option<Entry> {
     let (size, rest) = word(rest)?;
     let unix_s = read_time(date, time)?;
     let (kind, size_bytes, name) = if size == "<DIR>" {
-        // The column of sizes is filled up with spaces, so a directory's name begins where files' names do.
+        // The size column is padded with spaces, so names of directories and files begin in the
+        // same column.
         (Kind::Directory, None, rest.trim_ascii_start())
     } else {
         let size = size.replace(',', "").parse().ok()?;
@@ -36,7 +37,7 @@ fn read_entry(line: &[u8]) -> Option<Entry> {
     })
 }
 
-/// `MM-DD-YY` or `MM-DD-YYYY`, and `HH:MM`, with `AM` or `PM` or without.
+/// Parses `MM-DD-YY` or `MM-DD-YYYY`, and `HH:MM`, with or without `AM` or `PM`.
 fn read_time(date: &str, time: &str) -> Option<i64> {
     let mut parts = date.split('-');
     let month = parts.next()?.parse().ok()?;
@@ -65,7 +66,7 @@ fn read_time(date: &str, time: &str) -> Option<i64> {
     unix_s(DateTime::new(year, month, day, hour, minute.parse().ok()?, 0, 0).ok()?)
 }
 
-/// The first word of `line`, and what is behind it.
+/// Splits `line` after its first word.
 fn word(line: &[u8]) -> Option<(&str, &[u8])> {
     let line = line.trim_ascii_start();
     let end = line.iter().position(|b| *b == b' ')?;

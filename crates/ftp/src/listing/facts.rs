@@ -2,7 +2,7 @@
 
 use super::{Entry, Kind, Read, read_time};
 
-/// Reads `line`. `MLST` puts a space in front, which the caller has removed.
+/// Reads `line`. `MLST` puts a space before it, which the caller has removed.
 pub(super) fn read(line: &[u8]) -> Read {
     if line.is_empty() {
         return Read::Nothing;
@@ -46,7 +46,7 @@ pub(super) fn read(line: &[u8]) -> Read {
     })
 }
 
-/// `None` for the directory itself and its parent.
+/// Returns the kind. `None` for the directory itself and its parent.
 fn read_kind(value: &[u8]) -> Option<Kind> {
     let is = |name: &[u8]| value.eq_ignore_ascii_case(name);
     if is(b"cdir") || is(b"pdir") {

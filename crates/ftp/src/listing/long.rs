@@ -1,11 +1,10 @@
-//! A line of `LIST` as `ls -l` writes it:
-//! `-rw-r--r--   1 owner group     1024 Jan 02 2024 name`.
+//! A line of `LIST` in the form of `ls -l`: `-rw-r--r-- 1 owner group 1024 Jan 02 2024 name`.
 
 use jiff::civil::DateTime;
 
 use super::{Entry, Kind, Modified, Precision, Read, unix_s};
 
-/// Reads `line`; `now_unix_s` tells the year where `ls` leaves it out.
+/// Reads `line`. `now_unix_s` determines the year if `ls` omits it.
 pub(super) fn read(line: &[u8], now_unix_s: i64) -> Read {
     if line.trim_ascii().is_empty() || line.starts_with(b"total ") {
         return Read::Nothing;
@@ -18,8 +17,8 @@ pub(super) fn read(line: &[u8], now_unix_s: i64) -> Read {
         _ => return Read::Unknown,
     };
     let words = words(line);
-    // The name begins behind the date, and the date is found by its month: owners may have spaces, groups may be
-    // missing, and devices have two numbers in place of a size.
+    // The name follows the date, and the month identifies the date. Owners may have spaces, groups
+    // may be missing, and devices have two numbers in place of a size.
     let dates = (2..words.len().saturating_sub(3))
         .filter_map(|at| Some((at, read_date(line, &words[at..at + 3], now_unix_s)?)));
     for (at, modified) in dates {
@@ -27,7 +26,7 @@ pub(super) fn read(line: &[u8], now_unix_s: i64) -> Read {
         if size.is_none() && kind != Kind::Other {
             continue;
         }
-        // One space separates the date from the name; more belong to the name.
+        // One space separates the date from the name. Further spaces belong to the name.
         let name = &line[words[at + 2].1 + 1..];
         return Read::Entry(entry(name, kind, size, modified));
     }
@@ -56,7 +55,7 @@ fn entry(name: &[u8], kind: Kind, size_bytes: Option<u64>, modified: Modified) -
     }
 }
 
-/// Where the words of `line` begin and end.
+/// Returns the starts and ends of the words of `line`.
 fn words(line: &[u8]) -> Vec<(usize, usize)> {
     let mut words = Vec::new();
     let mut start = None;
@@ -65,7 +64,7 @@ fn words(line: &[u8]) -> Vec<(usize, usize)> {
             (true, Some(begun)) => {
                 words.push((begun, at));
                 start = None;
-                // The date is among the first words; a name has any number of them.
+                // The date is among the first words. A name has any number of words.
                 if words.len() == WORDS_MAX {
                     return words;
                 }
@@ -78,7 +77,7 @@ fn words(line: &[u8]) -> Vec<(usize, usize)> {
     words
 }
 
-/// `Jan 2 2024`, `Jan 2 03:04`, `2024-01-02 03:04` is not among them: no server of note writes it.
+/// Parses `Jan 2 2024` or `Jan 2 03:04`. No common server writes `2024-01-02 03:04`.
 fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<Modified> {
     let month = text(line, words[0])?;
     let month = MONTHS
@@ -92,7 +91,8 @@ fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<M
         let this_year = jiff::Timestamp::from_second(now_unix_s).ok()?;
         let this_year = this_year.to_zoned(jiff::tz::TimeZone::UTC).year();
         let in_year = |year| unix_s(DateTime::new(year, month, day, hour, minute, 0, 0).ok()?);
-        // The zone may put a new file a day ahead of us. February 29 is in no other year.
+        // The time zone may date a new file one day ahead of `now_unix_s`. February 29 does not
+        // exist in every year.
         let unix_s = in_year(this_year)
             .filter(|it| *it <= now_unix_s + DAY_S)
             .or_else(|| in_year(this_year - 1))?;
@@ -114,7 +114,8 @@ fn text(line: &[u8], (start, end): (usize, usize)) -> Option<&str> {
 
 const DAY_S: i64 = 86_400;
 
-/// Permissions, links, owner, group, two numbers of a device, date; and room for an owner of several words.
+/// Most words up to the date: permissions, links, owner, group, two numbers of a device, date. An
+/// owner may have several words.
 const WORDS_MAX: usize = 14;
 
 const MONTHS: [&str; 12] = [

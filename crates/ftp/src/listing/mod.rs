@@ -1,7 +1,8 @@
-//! Listings: what a server says of the files in a directory.
+//! Listings: a server's description of the files in a directory.
 //!
-//! `MLSD` (RFC 3659) is made for programs. `LIST` is made for people; two forms of it are read, that of `ls -l` and
-//! that of DOS. A line in another form is counted, so that nobody takes a directory for empty that is not.
+//! `MLSD` (RFC 3659) is made for programs. `LIST` is made for people; two forms of it are parsed:
+//! the form of `ls -l`, and the form of DOS. A line in another form is counted, so that its
+//! directory does not seem to be empty.
 
 mod dos;
 mod facts;
@@ -13,68 +14,70 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use crate::line::{Line, LineSplitter};
 
-/// A file, a directory or another thing in a directory.
+/// A file, a directory or another object in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The name within its directory, in the server's bytes.
+    /// Name within its directory, in the server's bytes.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Type of the object.
     pub kind: Kind,
-    /// Bytes; `None` where the server does not say.
+    /// Size in bytes. `None` if the server does not report it.
     pub size_bytes: Option<u64>,
-    /// When it was changed last; `None` where the server does not say.
+    /// Time of the last change. `None` if the server does not report it.
     pub modified: Option<Modified>,
 }
 
-/// What a name stands for.
+/// Type of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link, and what it points at where the server says so.
+    /// A symbolic link, with its target if the server reports it.
     Symlink {
         /// The path in the link.
         target: Option<Vec<u8>>,
     },
-    /// A device, a socket and the like.
+    /// A device, a socket or another special file.
     Other,
 }
 
-/// The time of a file's last change, as precisely as a server gives it.
+/// Time of a file's last change, in the precision of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modified {
-    /// Seconds since 1970. UTC from `MLSD` and `MDTM`; from `LIST` in the server's own zone, which it does not tell.
+    /// Seconds since 1970. `MLSD` and `MDTM` use UTC. `LIST` uses the server's own time zone, which
+    /// it does not report.
     pub unix_s: i64,
-    /// What the listing leaves out.
+    /// Precision of the time.
     pub precision: Precision,
 }
 
 /// The unit of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precision {
-    /// A second.
+    /// A minute, in an unknown time zone.
     Second,
     /// A minute, in a zone that is not known.
     Minute,
-    /// A day, in a zone that is not known.
+    /// A day, in an unknown time zone.
     Day,
 }
 
 /// The form of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Of `MLSD`.
+    /// The form of `MLSD`.
     Machine,
-    /// Of `LIST`, as `ls -l` or as DOS has it.
+    /// The form of `LIST`, as in `ls -l` or DOS.
     Human {
-        /// The present, in seconds since 1970: `ls` leaves out the year of what is younger than six months.
+        /// The present, in seconds since 1970. `ls` omits the year for files younger than six
+        /// months.
         now_unix_s: i64,
     },
 }
 
-/// Reads a listing in the pieces in which it arrives.
+/// Parser of a listing that arrives in parts.
 #[derive(Debug)]
 pub struct Listing {
     form: Form,
@@ -84,7 +87,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// An empty listing.
+    /// Creates an empty listing.
     pub fn new(form: Form) -> Self {
         Self {
             form,
@@ -94,19 +97,21 @@ impl Listing {
         }
     }
 
-    /// Adds bytes of the data connection. Callers drain [`next_entry`](Self::next_entry) before they add more.
+    /// Adds bytes of the data connection. Callers drain [`next_entry`](Self::next_entry) before
+    /// they add more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
 
-    /// The listing has ended: a last line may lack its end.
+    /// Records the end of the listing. The last line may lack its terminator.
     pub fn end(&mut self) {
         if !self.lines.is_empty() {
             self.lines.push(b"\n");
         }
     }
 
-    /// The next entry; `None` until more bytes arrive. The directory itself and its parent are left out.
+    /// Returns the next entry. `None` until more bytes arrive. The directory itself and its parent
+    /// are omitted.
     pub fn next_entry(&mut self) -> Option<Entry> {
         while let Some(line) = self.lines.next_line() {
             let read = match &line {
@@ -127,22 +132,22 @@ impl Listing {
         None
     }
 
-    /// Whether the directory itself was among the entries, as `LIST -a` has it.
+    /// Whether the listing contained the directory itself, as `LIST -a` does.
     pub fn has_itself(&self) -> bool {
         self.has_itself
     }
 
-    /// Lines that were not understood so far.
+    /// Returns the number of lines that could not be parsed so far.
     pub fn not_understood(&self) -> u64 {
         self.not_understood
     }
 }
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     Entry(Entry),
-    /// No entry: the total of `ls`, an empty line, the directory itself.
+    /// No entry: the total of `ls`, an empty line, or the directory itself.
     Nothing,
     Unknown,
 }
@@ -155,14 +160,16 @@ fn read_human(line: &[u8], now_unix_s: i64) -> Read {
     }
 }
 
-/// Whether a server may name an entry so. A name with a slash would lead out of the directory.
+/// Whether a server may use this name for an entry. A name with a slash would lead out of the
+/// directory.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
 
-/// Reads a time of `MDTM` or of the fact `modify`: `YYYYMMDDHHMMSS`, with or without a fraction, UTC.
+/// Parses a time of `MDTM` or of the fact `modify`: `YYYYMMDDHHMMSS` in UTC, with or without a
+/// fraction.
 ///
-/// Some servers write the year 2000 and later as `191ss`: 19100 is 2000.
+/// Some servers write years from 2000 on as `191` and the years since 1900: 19100 is 2000.
 pub fn read_time(text: &[u8]) -> Option<Modified> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
     let (digits, fraction) = text.split_at(digits);
@@ -176,7 +183,7 @@ pub fn read_time(text: &[u8]) -> Option<Modified> {
         _ => return None,
     };
     let two = |at: usize| rest[at..at + 2].parse::<i8>().ok();
-    // Leap seconds are those before them.
+    // A leap second counts as the second before it.
     let second = two(8)?.min(59);
     let time = DateTime::new(year, two(0)?, two(2)?, two(4)?, two(6)?, second, 0).ok()?;
     Some(Modified {
@@ -185,9 +192,9 @@ pub fn read_time(text: &[u8]) -> Option<Modified> {
     })
 }
 
-/// A time as `MFMT` and `MDTM` have it.
+/// Formats a time for `MFMT` and `MDTM`.
 ///
-/// Returns `None` for a time that has no four-digit year.
+/// Returns `None` for a time without a four-digit year.
 pub fn write_time(unix_s: i64) -> Option<String> {
     let time = Timestamp::from_second(unix_s).ok()?;
     let time = time.to_zoned(TimeZone::UTC);
@@ -211,7 +218,8 @@ impl fmt::Display for Precision {
     }
 }
 
-/// Longest line of a listing, in bytes: a name and the path in a link have 4,096 at most each.
+/// Longest line of a listing, in bytes. A name and the path in a link have at most 4,096 bytes
+/// each.
 const ENTRY_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

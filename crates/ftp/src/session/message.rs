@@ -9,7 +9,7 @@ use super::{CommandId, Stage, Subject, Tag, TransferId};
 pub enum ToFar {
     /// A request that waits for its turn at the server.
     Request(Request),
-    /// The near half gave a data connection up.
+    /// The near half has dropped a data connection.
     Abandon(TransferId),
 }
 
@@ -33,7 +33,8 @@ pub enum Request {
         id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether the client has its reply already. Then the transfer reports a refusal of the server.
+        /// Whether the client has its reply already. A refusal of the server then becomes the reply
+        /// to the transfer.
         answered: bool,
     },
 }
@@ -48,35 +49,35 @@ pub enum ToNear {
         /// The line without its terminator.
         line: Vec<u8>,
     },
-    /// The server has agreed on the data connection that this command asked for.
+    /// The server has agreed to the data connection that this command requested.
     DataReady(CommandId),
     /// The server has answered the oldest command whose reply the client had already.
     Taken,
-    /// The server leaves this command unanswered, and the client has gone on.
+    /// The server leaves this command unanswered, and the client has sent further ones.
     LeftUnanswered(CommandId),
-    /// The server's answer to a question that the far half asked ahead of the client.
+    /// The server's answer to a question, which the far half sent ahead of the client.
     Prefetched {
         /// The question.
         subject: Subject,
-        /// The lines of the answer with CRLF between them; `None` if there is none to repeat.
+        /// The lines of the answer with CRLF between them. `None` if no answer can be repeated.
         answer: Option<Vec<u8>>,
-        /// Whether no other question is under way.
+        /// Whether no other question is in flight.
         last: bool,
     },
-    /// There is no session with the server: the reply that names the reason. Nothing follows.
+    /// The session with the server is refused. The reply contains the reason. No message follows.
     Refused {
         /// Code of the reply.
         code: u16,
         /// Text of the reply.
         text: String,
     },
-    /// The server's control connection has ended. Nothing follows.
+    /// The server's control connection has ended. No message follows.
     ServerClosed,
-    /// An upload has ended at the server. The near half holds a success back until this message comes.
+    /// An upload has ended at the server. The near half holds a success until this message arrives.
     UploadEnded {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether everything from the client, and its end, was written to the server.
+        /// Whether all bytes from the client, and their end, were written to the server.
         is_whole: bool,
     },
 }
@@ -270,7 +271,7 @@ fn prefetched(reader: &mut Reader<'_>) -> Result<ToNear, BodyError> {
     })
 }
 
-/// The remaining bytes as one line: a newline inside would become another command or reply.
+/// Returns the remaining bytes as one line. A newline inside would become another command or reply.
 fn line(reader: &mut Reader<'_>) -> Result<Vec<u8>, BodyError> {
     let line = reader.rest();
     if line.contains(&b'\n') {
@@ -289,7 +290,8 @@ fn one_line(reader: &mut Reader<'_>) -> Result<String, BodyError> {
     }
 }
 
-/// Message types for the far half. The gateways use further types on the same stream for reports of their own.
+/// Message types for the far half. The gateways use further types on the same stream for their own
+/// reports.
 const COMMAND: u8 = 1;
 const DATA: u8 = 2;
 const ABANDON: u8 = 3;

@@ -1,10 +1,11 @@
-//! The two halves of a session: [`near`] beside the client, [`far`] beside the server; and its
-//! [`data`] connections.
+//! The two halves of a session, and its [`data`] connections. The half at the client's side is
+//! [`near`], the half at the server's side is [`far`].
 //!
-//! The far half sends the server one command at a time (what may overtake a transfer excepted) and
-//! tags each reply line with the command and the transfer that it answers. The near half relays
-//! the lines, inserts the gateway's own replies in their order, and holds the final reply of a
-//! transfer until its data has been delivered. [`ToFar`] and [`ToNear`] are all that they say to each other.
+//! The far half sends the server one command at a time, except for commands that may overtake a
+//! transfer. It tags each reply line with the command and the transfer that it answers. The near
+//! half relays the lines, and inserts the gateway's own replies in order. It holds the final reply
+//! of a transfer until the data have been delivered. The halves exchange only [`ToFar`] and
+//! [`ToNear`].
 
 pub mod data;
 pub mod far;
@@ -19,19 +20,19 @@ use crate::{
     reply::Code,
 };
 
-/// What a pair of gateways may do beside relaying, for fewer round trips.
+/// Behaviour of a pair of gateways: fewer round trips, or plain relaying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// The gateways answer by themselves what is safe to answer, and ask the server ahead for what
-    /// clients ask next. A refusal that the client would have got at `PASV`, `PORT` or `TYPE` it gets
-    /// at the transfer.
+    /// The gateways answer safe commands by themselves, and ask the server ahead for the usual next
+    /// replies. A refusal of `PASV`, `PORT` or `TYPE` reaches the client as the reply to the
+    /// transfer.
     #[default]
     Fast,
-    /// Each command of the client's is one of the server's, and each reply too.
+    /// Each command of the client is sent to the server, and each reply comes from the server.
     Strict,
 }
 
-/// What the server is asked ahead, in fast mode: nothing that changes anything there.
+/// Question for the server in fast mode. None changes the server's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// `SYST`.
@@ -43,7 +44,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject that a command without argument asks for.
+    /// Returns the subject of a command without argument.
     pub fn of(verb: &str) -> Option<Self> {
         match verb {
             "SYST" => Some(Self::System),
@@ -53,7 +54,7 @@ impl Subject {
         }
     }
 
-    /// Code of the reply that has it (RFC 959 section 5.4, RFC 2389 section 3.2).
+    /// Returns the code of the answer (RFC 959 section 5.4, RFC 2389 section 3.2).
     fn answer_code(self) -> Code {
         Code(match self {
             Self::System => 215,
@@ -62,7 +63,7 @@ impl Subject {
         })
     }
 
-    /// The command that asks for it.
+    /// Returns the command of the question.
     pub fn verb(self) -> &'static str {
         match self {
             Self::System => "SYST",
@@ -80,33 +81,33 @@ pub struct CommandId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub u32);
 
-/// What one reply line from the server belongs to.
+/// Properties of one reply line of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The command that it answers; `None` for the greeting and for what nobody asked for.
+    /// The command that it answers. `None` for the greeting, and for lines without a command.
     pub command: Option<CommandId>,
-    /// The data connection whose transfer it reports on.
+    /// The data connection of the transfer that it reports on.
     pub transfer: Option<TransferId>,
     /// Whether another reply to the same command follows.
     pub stage: Stage,
-    /// Code of the reply; 0 for a line outside any reply.
+    /// Code of the reply. 0 for a line outside any reply.
     pub code: u16,
-    /// The line ends its reply.
+    /// Whether the line ends its reply.
     pub last: bool,
-    /// What the client may ask next has been asked already, and follows.
+    /// Whether questions have been sent ahead, whose answers follow.
     pub prefetches: bool,
 }
 
-/// Where in the answer to a command a reply stands.
+/// Stage of a reply in the answer to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// A `1yz` reply: more follows.
+    /// A `1yz` reply: another one follows.
     Preliminary,
-    /// The answer to the command.
+    /// The final reply to the command.
     Final,
 }
 
-/// The gateway's own answer to a command that is for gateways and never for a server.
+/// Returns the gateway's own reply to a command that must never reach a server.
 fn refusal(command: &Command<'_>) -> Option<&'static str> {
     match command.kind() {
         Kind::Passive(_) | Kind::Active(_) | Kind::OtherData => {
@@ -123,22 +124,24 @@ fn refusal(command: &Command<'_>) -> Option<&'static str> {
     }
 }
 
-/// Whether transfers after the command need no end of their data connection: in block and compressed mode the data itself
-/// has an end (RFC 959 section 3.4), and the gateways wait for that of the connection.
+/// Whether transfers after the command do not end with their data connection. In block and
+/// compressed mode the data themselves mark the end (RFC 959 section 3.4), and the gateways wait
+/// for the end of the connection.
 fn keeps_data_open(command: &Command<'_>) -> bool {
     let mode = command.argument().trim_ascii().first();
     command.verb() == "MODE" && matches!(mode, Some(b'B' | b'b' | b'C' | b'c'))
 }
 
-/// Most commands that a client may have sent ahead of their replies; further ones wait in its
-/// socket. At 200 ms and six commands for each small upload these are 200 files a second.
+/// Most commands that a client may send ahead of their replies. Further ones wait in its socket. At
+/// 200 ms and six commands for each small upload this is 200 files a second.
 pub const PIPELINED_MAX: usize = 256;
 
-/// Most of them once one is longer than [`LINE_USUAL_BYTES`].
+/// Most of these commands once one is longer than [`LINE_USUAL_BYTES`].
 const PIPELINED_LONG_MAX: usize = 64;
 
-/// Longest command that clients have reason to send: a verb and a path.
+/// Usual greatest length of a command: a verb and a path.
 const LINE_USUAL_BYTES: usize = COMMAND_MAX / 4;
 
-/// Most bytes in all of them. The near half never has more under way: 64 long ones, or 255 usual ones and a long one.
+/// Most bytes in all of these commands. The near half never has more in flight: 64 long ones, or
+/// 255 usual ones and a long one.
 const PIPELINED_BYTES_MAX: usize = (PIPELINED_LONG_MAX + 1) * COMMAND_MAX;

@@ -1,10 +1,10 @@
-//! What carries bytes: a TCP connection and a link stream. Only their number is carried.
+//! Carriers of bytes: a TCP connection and a link stream. They carry only the number of bytes.
 
 use std::time::Duration;
 
 use crate::channel::{Channel, Rng};
 
-/// The ends of a carrier: the one nearer to the client, and the one nearer to the server.
+/// The ends of a carrier: A is nearer to the client, B nearer to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     A,
@@ -27,7 +27,7 @@ enum Piece {
     Reset,
 }
 
-/// What a read finds.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
     Nothing,
@@ -36,22 +36,22 @@ pub(crate) enum Read {
     Reset,
 }
 
-/// Why nothing can be written.
+/// Error: the carrier accepts no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// One direction.
+/// One direction of a carrier.
 #[derive(Debug)]
 struct Lane {
     pieces: Channel<Piece>,
     unread_bytes: u64,
-    /// The writer has written its end.
+    /// Whether the writer has written its end.
     has_fin: bool,
-    /// The reader has seen the end.
+    /// Whether the reader has seen the end.
     has_ended: bool,
-    /// The reader has seen a reset.
+    /// Whether the reader has seen a reset.
     is_reset: bool,
-    /// The reader wants no more, which the writer hears in time.
+    /// The reader's request to stop, which reaches the writer later.
     stop: Channel<()>,
     is_stopped: bool,
 }
@@ -74,9 +74,9 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Carrier {
     lanes: [Lane; 2],
-    /// The ends whose socket is closed: what arrives there is answered by a reset.
+    /// Ends whose socket is closed. A reset answers bytes that arrive there.
     closed: [bool; 2],
-    /// A reset overtakes what has arrived and was not read.
+    /// Whether a reset overtakes unread bytes that have arrived.
     reset_overtakes: bool,
     capacity_bytes: u64,
 }
@@ -91,7 +91,7 @@ impl Carrier {
         }
     }
 
-    /// Writes at most `count` bytes. Returns how many.
+    /// Writes at most `count` bytes. Returns their number.
     pub(crate) fn write(
         &mut self,
         now: Duration,
@@ -116,19 +116,19 @@ impl Carrier {
         Ok(count)
     }
 
-    /// Whether the other end takes no more.
+    /// Whether the other end has stopped reading.
     pub(crate) fn is_stopped(&mut self, now: Duration, end: End) -> bool {
         let lane = &mut self.lanes[end as usize];
         lane.is_stopped |= lane.stop.pop(now).is_some();
         lane.is_stopped
     }
 
-    /// Whether there is room for more.
+    /// Whether the lane has room for further bytes.
     pub(crate) fn has_room(&self, end: End) -> bool {
         self.lanes[end as usize].unread_bytes < self.capacity_bytes
     }
 
-    /// Writes all, above the capacity if need be: what was read has to go somewhere.
+    /// Writes all bytes, even above the capacity: bytes that were read must not be lost.
     pub(crate) fn push(
         &mut self,
         now: Duration,
@@ -155,7 +155,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Resets the writing lane of a stream: what was not read is lost.
+    /// Resets the writing lane of a stream: unread bytes are lost.
     pub(crate) fn reset_lane(&mut self, now: Duration, rng: &mut Rng, end: End) {
         let lane = &mut self.lanes[end as usize];
         lane.pieces.clear();
@@ -164,7 +164,7 @@ impl Carrier {
         lane.pieces.push(now, rng, Piece::Reset);
     }
 
-    /// Takes no more from the other end of a stream.
+    /// Stops reading from the other end of a stream.
     pub(crate) fn stop(&mut self, now: Duration, rng: &mut Rng, end: End) {
         let lane = &mut self.lanes[end.other() as usize];
         lane.stop.push(now, rng, ());
@@ -172,7 +172,7 @@ impl Carrier {
         lane.is_reset = true;
     }
 
-    /// Lets go of a stream: what has not ended is reset.
+    /// Releases a stream. Lanes that have not ended are reset.
     pub(crate) fn let_go(&mut self, now: Duration, rng: &mut Rng, end: End) {
         if !self.lanes[end as usize].has_fin {
             self.reset_lane(now, rng, end);
@@ -192,7 +192,7 @@ impl Carrier {
         self.lanes[end.other() as usize].pieces.clear();
     }
 
-    /// Closes in order, or with a reset if something was left unread.
+    /// Closes in order. Closes with a reset if bytes were left unread.
     pub(crate) fn close(&mut self, now: Duration, rng: &mut Rng, end: End) {
         if self.closed[end as usize] {
             return;
@@ -235,18 +235,18 @@ impl Carrier {
         }
     }
 
-    /// Whether something, an end too, waits to be read.
+    /// Whether bytes or an end wait to be read.
     pub(crate) fn has_unread(&self, now: Duration, end: End) -> bool {
         let lane = &self.lanes[end.other() as usize];
         lane.pieces.arrived(now).next().is_some()
     }
 
-    /// Whether the other end has got everything from this one.
+    /// Whether the other end has received all bytes of this one.
     pub(crate) fn is_acknowledged(&self, now: Duration, end: End) -> bool {
         self.lanes[end as usize].pieces.is_settled(now)
     }
 
-    /// Bytes that have arrived at this end and were not read, and whether the end is behind them.
+    /// Returns the unread bytes that have arrived at this end, and whether the end follows them.
     pub(crate) fn waiting(&self, now: Duration, end: End) -> (u64, bool) {
         let lane = &self.lanes[end.other() as usize];
         lane.pieces
@@ -258,13 +258,13 @@ impl Carrier {
             })
     }
 
-    /// Whether the other end's reset has arrived here.
+    /// Whether the other end's reset has arrived at this end.
     pub(crate) fn is_reset_for(&self, now: Duration, end: End) -> bool {
         let lane = &self.lanes[end.other() as usize];
         lane.is_reset || lane.pieces.arrived(now).any(|p| *p == Piece::Reset)
     }
 
-    /// What a kernel does by itself: bytes for a closed socket are answered by a reset.
+    /// Simulates the kernel: a reset answers bytes for a closed socket.
     pub(crate) fn settle(&mut self, now: Duration, rng: &mut Rng) {
         for end in [End::A, End::B] {
             let lane = &mut self.lanes[end.other() as usize];

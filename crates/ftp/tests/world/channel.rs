@@ -1,12 +1,12 @@
-//! Randomness with a seed, and channels that take time.
+//! Seeded random numbers, and channels with a delay.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// SplitMix64: every world has its own, and its seed tells it all.
+/// SplitMix64. Every world has its own generator, whose seed determines everything.
 #[derive(Debug)]
 pub(crate) struct Rng {
     state: u64,
-    /// How many pieces in a hundred stall.
+    /// Percentage of items that stall.
     stalls_percent: u64,
 }
 
@@ -33,12 +33,12 @@ impl Rng {
         self.stalls_percent == 0
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// True in `percent` of all cases.
+    /// Returns true in `percent` of all cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -47,14 +47,14 @@ impl Rng {
         among[self.below(among.len() as u64) as usize]
     }
 
-    /// A time from 0 to `max_ms`, short ones more often.
+    /// Returns a time from 0 to `max_ms`. Short times are more frequent.
     pub(crate) fn time(&mut self, max_ms: u64) -> Duration {
         let bound = 1 + self.below(max_ms + 1);
         Duration::from_millis(self.below(bound))
     }
 }
 
-/// A channel that keeps the order, with a delay, and now and then a stall.
+/// A channel that keeps the order, with a delay, and with occasional stalls.
 #[derive(Debug)]
 pub(crate) struct Channel<T> {
     items: VecDeque<(Duration, T)>,
@@ -82,14 +82,14 @@ impl<T> Channel<T> {
         self.items.push_back((self.last, item));
     }
 
-    /// The next item, if it has arrived.
+    /// Returns the next item, if it has arrived.
     pub(crate) fn pop(&mut self, now: Duration) -> Option<T> {
         self.items
             .pop_front_if(|(at, _)| *at <= now)
             .map(|(_, item)| item)
     }
 
-    /// What has arrived.
+    /// Returns the items that have arrived.
     pub(crate) fn arrived(&self, now: Duration) -> impl Iterator<Item = &T> {
         let items = self.items.iter().take_while(move |(at, _)| *at <= now);
         items.map(|(_, item)| item)
@@ -103,12 +103,12 @@ impl<T> Channel<T> {
         self.items.is_empty()
     }
 
-    /// When the next item arrives after `now`.
+    /// Returns the time at which the next item arrives after `now`.
     pub(crate) fn next_arrival(&self, now: Duration) -> Option<Duration> {
         self.items.iter().map(|(at, _)| *at).find(|at| *at > now)
     }
 
-    /// Whether everything has arrived.
+    /// Whether all items have arrived.
     pub(crate) fn is_settled(&self, now: Duration) -> bool {
         self.last <= now || self.items.is_empty()
     }

@@ -1,10 +1,10 @@
-//! A client that does what clients do, and some of what they should not.
+//! A client that behaves as real clients do, and sometimes misbehaves.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::{carrier::End, channel::Rng, conn::Conn, quirks::Quirks, server::PORT_MIN};
 
-/// What a command is, as far as its reply goes.
+/// Kind of a command, by its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data,
@@ -19,11 +19,11 @@ pub(crate) enum Kind {
 struct Sent {
     number: u32,
     kind: Kind,
-    /// The one answer that it may have, where it is a question.
+    /// The only valid answer, if it is a question.
     answer: Option<&'static str>,
 }
 
-/// What a client means to do with one transfer.
+/// A client's plan for one transfer.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     is_passive: bool,
@@ -31,16 +31,16 @@ struct Plan {
     size_bytes: u64,
     connects_first: bool,
     waits_for_150: bool,
-    /// When it sends ABOR, from the transfer command on.
+    /// Time of its ABOR after the transfer command.
     aborts_after: Option<Duration>,
-    /// It does not touch the data before the answer to the ABOR.
+    /// Whether it ignores the data before the reply to the ABOR.
     aborts_deaf: bool,
-    /// It resets its data connection, or leaves altogether, after so many bytes.
+    /// Number of bytes after which it resets its data connection, or leaves entirely.
     breaks_at: Option<(u64, Break)>,
-    /// It sends these during the transfer.
+    /// Number of commands that it sends during the transfer.
     chatter: u64,
     has_path_chatter: bool,
-    /// It goes on when the transfer has ended, whether or not the ABOR has been answered.
+    /// Whether it continues after the transfer without a reply to the ABOR.
     ignores_abort_answer: bool,
 }
 
@@ -62,7 +62,7 @@ enum Step {
     Gone,
 }
 
-/// The transfer under way.
+/// The present transfer.
 #[derive(Debug)]
 struct Current {
     plan: Plan,
@@ -73,7 +73,7 @@ struct Current {
     final_code: Option<u16>,
     has_aborted: bool,
     aborted_at: Duration,
-    /// The answer to the ABOR has come.
+    /// Whether the reply to the ABOR has arrived.
     abort_answered: bool,
     has_broken: bool,
 }
@@ -85,27 +85,27 @@ pub(crate) struct Client {
     numbered: u32,
     outstanding: VecDeque<Sent>,
     transfers_left: u64,
-    /// When it leaves without a word.
+    /// Time at which it leaves without QUIT.
     leaves_at: Option<Duration>,
     current: Option<Current>,
     wake: Option<Duration>,
     /// Lines to send.
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// It sends nothing more, and reads.
+    /// Whether it sends no more, and still reads.
     pub(crate) has_ended: bool,
     is_half_closed: bool,
-    /// It has been told that the session ends.
+    /// Whether it was informed about the end of the session.
     has_farewell: bool,
-    /// What must not be.
+    /// A violation that the client has detected.
     pub(crate) complaint: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     /// Answers to ABOR.
     pub(crate) aborted: u64,
-    /// How long the answer to an ABOR may take, where nothing stalls.
+    /// Longest time for the reply to an ABOR, if nothing stalls.
     pub(crate) abort_max: Option<Duration>,
-    /// Those of its server.
+    /// Quirks of its server.
     pub(crate) quirks: Quirks,
 }
 
@@ -159,7 +159,7 @@ impl Client {
         self.numbered
     }
 
-    /// The control connection has ended.
+    /// Handles the end of the control connection.
     pub(crate) fn closed(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) {
         if self.is_half_closed && !self.has_farewell && !self.outstanding.is_empty() {
             self.complain(format!(
@@ -179,10 +179,10 @@ impl Client {
         self.wake = None;
     }
 
-    /// A reply line has come.
+    /// Handles a reply line.
     pub(crate) fn line(&mut self, now: Duration, line: &str, conns: &mut Conns) {
         if line.contains("stray") || self.has_farewell {
-            // It drops what it has not asked for.
+            // Real clients drop unexpected replies, too.
             return;
         }
         let Some(code) = line.get(..3).and_then(|code| code.parse::<u16>().ok()) else {
@@ -208,7 +208,7 @@ impl Client {
         }
         let Some(index) = self.answered(line) else {
             if line.contains("abor") {
-                // It has not waited for that.
+                // The client has not waited for this reply.
                 return;
             }
             return self.complain(format!("a reply to nothing: {line}"));
@@ -236,7 +236,7 @@ impl Client {
         self.take(now, &sent, code, line, conns);
     }
 
-    /// Which command a final reply answers.
+    /// Returns the index of the command that a final reply answers.
     fn answered(&self, line: &str) -> Option<usize> {
         let number = line
             .split(|c: char| !c.is_ascii_alphanumeric())
@@ -261,7 +261,7 @@ impl Client {
             .position(|s| s.kind != Kind::Transfer)
     }
 
-    /// Only a transfer may be overtaken, and only by what may overtake.
+    /// Checks the order of a reply. Only a transfer may be overtaken, and only by certain commands.
     fn out_of_order(&self, index: usize) -> Option<String> {
         let sent = &self.outstanding[index];
         let mut earlier = self.outstanding.iter().take(index);
@@ -307,7 +307,7 @@ impl Client {
         self.complaint.get_or_insert(complaint);
     }
 
-    /// Does the next thing. Returns whether there was any.
+    /// Performs the next action. Returns whether there was one.
     pub(crate) fn act(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         if self.wake.is_some_and(|at| at <= now) {
             self.wake = None;
@@ -352,7 +352,8 @@ impl Client {
         }
         self.transfers_left -= 1;
         if rng.chance(20) {
-            // A spare line end, what some servers split, a mode that is not offered, and a question.
+            // An empty line, a line that some servers split, a mode that is not supported, and
+            // questions.
             for line in ["", "NOOP x\rDELE #", "MODE B", "SYST", "FEAT", "PWD"] {
                 if rng.chance(40) {
                     match line {
@@ -508,7 +509,7 @@ impl Client {
     }
 }
 
-/// The data connections of a world by number.
+/// The data connections of a world, by number.
 pub(crate) type Conns = std::collections::BTreeMap<u32, Conn>;
 
 fn is_over(conn: &Conn, is_upload: bool) -> bool {
@@ -523,10 +524,10 @@ fn is_over(conn: &Conn, is_upload: bool) -> bool {
         }
 }
 
-/// The last word of a server that leaves at a question.
+/// The last line of a server that leaves at a question.
 const FAREWELL: &str = "221 bye";
 
-/// What a success must mean.
+/// Checks that a success is justified.
 fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<String> {
     let succeeded = (200..300).contains(&code);
     let conn = conns.get(&current.conn?)?;
@@ -560,7 +561,7 @@ fn judge(now: Duration, current: &Current, code: u16, conns: &Conns) -> Option<S
     })
 }
 
-/// The number of the data connection in a reply to PASV: its port.
+/// Returns the number of the data connection in a reply to PASV: its port.
 fn announced(line: &str) -> Option<u32> {
     let start = line.strip_prefix("227")?;
     let inner = start.split(['(', ')']).nth(1)?;

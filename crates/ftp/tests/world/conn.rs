@@ -1,5 +1,5 @@
-//! One data connection of a world: its two TCP connections, its link stream, and what each end has
-//! seen of it.
+//! One data connection of a world: its two TCP connections, its link stream, and the events at each
+//! end.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     driver::{Driver, Planted},
 };
 
-/// Everything about one data connection.
+/// State of one data connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) near: Option<Driver<NearData>>,
@@ -21,28 +21,28 @@ pub(crate) struct Conn {
     pub(crate) client_leg: Option<Carrier>,
     /// Far gateway (A) and server (B).
     pub(crate) server_leg: Option<Carrier>,
-    /// When the client's connection is there, at the near gateway.
+    /// Time at which the client's connection reaches the near gateway.
     pub(crate) client_connects_at: Option<Duration>,
-    /// The client awaits the near gateway's connection.
+    /// Whether the client awaits the near gateway's connection.
     pub(crate) client_listens: bool,
-    /// When the server's connection is there, at the far gateway; or it is refused.
+    /// Time at which the server's connection reaches the far gateway, and whether it is refused.
     pub(crate) server_connects_at: Option<(Duration, bool)>,
-    /// The server connects.
+    /// Whether the server connects.
     pub(crate) server_dials: bool,
-    /// When the stream is there, at the far gateway.
+    /// Time at which the stream opens at the far gateway.
     pub(crate) stream_opens_at: Option<Duration>,
-    /// The server had nothing to send, and has reset it unused.
+    /// Whether the server had no bytes to send, and has reset the unused connection.
     pub(crate) is_skipped: bool,
     pub(crate) client: Seen,
     pub(crate) server: Seen,
 }
 
-/// What one end of a data connection has done and seen.
+/// Actions and observations of one end of a data connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     pub(crate) written_bytes: u64,
     pub(crate) has_ended: bool,
-    /// It has closed its socket, in whatever way.
+    /// Whether it has closed its socket, in order or not.
     pub(crate) is_closed: bool,
     pub(crate) read_bytes: u64,
     pub(crate) saw_end: bool,
@@ -68,7 +68,7 @@ impl Conn {
         }
     }
 
-    /// Lets both gateways and the kernels do what they can. Returns whether that was anything.
+    /// Lets both gateways and the kernels act. Returns whether any of them did.
     pub(crate) fn step(&mut self, now: Duration, rng: &mut Rng, planted: Planted) -> bool {
         let legs = [&mut self.client_leg, &mut self.server_leg];
         for leg in legs.into_iter().flatten() {
@@ -110,7 +110,7 @@ impl Conn {
             .min()
     }
 
-    /// The leg of the client or of the server, and what it has seen.
+    /// Returns the leg of the client or of the server, and its observations.
     pub(crate) fn side(&mut self, is_client: bool) -> (Option<&mut Carrier>, End, &mut Seen) {
         match is_client {
             true => (self.client_leg.as_mut(), End::A, &mut self.client),
@@ -118,7 +118,7 @@ impl Conn {
         }
     }
 
-    /// Reads what is there. Returns whether that was anything.
+    /// Reads available bytes. Returns whether there were any.
     pub(crate) fn read(&mut self, now: Duration, is_client: bool) -> bool {
         let (Some(leg), end, seen) = self.side(is_client) else {
             return false;
@@ -135,7 +135,7 @@ impl Conn {
         true
     }
 
-    /// Writes up to `total` bytes in all. Returns whether that was anything.
+    /// Writes up to `total` bytes in all. Returns whether any were written.
     pub(crate) fn write(
         &mut self,
         now: Duration,
@@ -171,7 +171,7 @@ impl Conn {
         }
     }
 
-    /// Closes the socket; with a reset, or as a process does that ends.
+    /// Closes the socket with a reset, or as the kernel does at the end of a process.
     pub(crate) fn close(&mut self, now: Duration, rng: &mut Rng, is_client: bool, reset: bool) {
         let (Some(leg), end, seen) = self.side(is_client) else {
             return;

@@ -9,36 +9,36 @@ use crate::{
     channel::{Channel, Rng},
 };
 
-/// A machine and what it has in its hands.
+/// A machine, with the state of its leg and its stream.
 #[derive(Debug)]
 pub(crate) struct Driver<M: Machine> {
     pub(crate) machine: M,
-    /// Which end of the leg and of the stream it holds.
+    /// The machine's ends of the leg and of the stream.
     leg_end: End,
     stream_end: End,
     pub(crate) orders: Channel<M::Order>,
-    /// The machine wants its leg.
+    /// Whether the machine has requested its leg.
     pub(crate) is_connecting: bool,
     is_securing: bool,
     pub(crate) has_leg: bool,
     is_ending: bool,
-    /// Read from the stream and not written.
+    /// Bytes that were read from the stream, and not written.
     unwritten_bytes: u64,
     pub(crate) outbound_bytes: u64,
     pub(crate) inbound_bytes: u64,
     pub(crate) events: Vec<M::Event>,
-    /// The session will order nothing more.
+    /// Whether the session gives no further orders.
     pub(crate) has_no_session: bool,
     pub(crate) is_done: bool,
 }
 
-/// A fault that a test plants, to see that it is found.
+/// A fault that a test plants in order to verify its detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Planted {
     None,
-    /// Each direction loses a byte that it has read, and counts it.
+    /// Each direction loses one byte that it has read, and still counts it.
     DropsByte,
-    /// A reset of the stream is taken for its end.
+    /// A reset of the stream counts as its end.
     EndForReset,
 }
 
@@ -66,7 +66,7 @@ impl<M: Machine> Driver<M> {
         self.machine.handle(now, input);
     }
 
-    /// Does what can be done now. Returns whether that was anything.
+    /// Performs the possible actions. Returns whether there were any.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -196,7 +196,7 @@ impl<M: Machine> Driver<M> {
         planted: Planted,
     ) -> bool {
         let flow = self.machine.outbound();
-        // Backpressure: what the stream does not take is not read.
+        // Backpressure: bytes are not read if the stream has no room.
         let has_room = flow == Flow::Discard
             || stream
                 .write(now, rng, self.stream_end, 0)
@@ -293,7 +293,7 @@ impl<M: Machine> Driver<M> {
         true
     }
 
-    /// When something happens by itself.
+    /// Returns the time of the next event without input.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         if self.is_done {
             return None;

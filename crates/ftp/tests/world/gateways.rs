@@ -1,4 +1,5 @@
-//! The two gateways of a world: their sessions, and how data connections come to their drivers.
+//! The two gateways of a world: their sessions, and the delivery of data connections to their
+//! drivers.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -136,7 +137,7 @@ impl World {
         let (now, rng) = (self.now, &mut self.rng);
         if let Some(conn) = self.conns.get_mut(&transfer.0) {
             match &mut conn.near {
-                // The session waits until it has been carried out.
+                // The session waits until the order has been carried out.
                 Some(near) if order == Order::Kill => {
                     near.machine.order(now, order);
                     conn.step(now, rng, self.planted);
@@ -218,14 +219,14 @@ impl World {
         is_over
     }
 
-    /// The control connection to the server ends; the session goes on.
+    /// Ends the control connection to the server. The session continues.
     fn leave_server(&mut self) {
         self.from_server.clear();
         self.to_server.clear();
         self.server.left(self.now);
     }
 
-    /// The server's end of the control connection is another one.
+    /// Opens another control connection at the server.
     fn reconnect(&mut self) {
         self.server.again(self.now);
         let _ = self.far.handle(far::Input::Reconnected);
@@ -297,7 +298,7 @@ impl World {
     }
 }
 
-/// Brings the client and the near gateway together.
+/// Connects the client and the near gateway.
 pub(crate) fn connect_client(now: Duration, rng: &mut Rng, conn: &mut Conn) -> bool {
     let Some(near) = &mut conn.near else {
         return false;
@@ -305,7 +306,7 @@ pub(crate) fn connect_client(now: Duration, rng: &mut Rng, conn: &mut Conn) -> b
     if !near.is_connecting || near.is_done {
         return false;
     }
-    // A client that has asked with PORT listens.
+    // A client that has sent PORT listens.
     let is_there = match conn.client_connects_at {
         Some(at) => at <= now,
         None => conn.client_listens,
@@ -320,7 +321,7 @@ pub(crate) fn connect_client(now: Duration, rng: &mut Rng, conn: &mut Conn) -> b
     true
 }
 
-/// Brings the far gateway and the server together, and the stream to the far gateway.
+/// Connects the far gateway and the server, and opens the stream at the far gateway.
 pub(crate) fn connect_server(
     now: Duration,
     rng: &mut Rng,
@@ -335,7 +336,7 @@ pub(crate) fn connect_server(
                 far.handle(now, DataInput::StreamOpened);
                 has_moved = true;
             }
-            // A stream of no session is reset.
+            // A stream without a session is reset.
             (None, Some(stream)) if far_closed => {
                 conn.stream_opens_at = None;
                 stream.reset_lane(now, rng, End::B);

@@ -1,9 +1,9 @@
-//! Sessions in virtual time: a client, a pair of gateways and a server that may stall, half-close,
-//! reset and reorder at every step. Whatever they do:
+//! Sessions in virtual time: a client, a pair of gateways and a server. Client and server may
+//! stall, half-close, reset and reorder at every step. These invariants always hold:
 //!
-//! - a transfer that did not arrive whole never looks complete to the client or to the server;
+//! - a transfer that did not arrive completely never looks complete to the client or to the server;
 //! - every command gets one final reply, in order;
-//! - nothing waits longer than its bound, and nothing is left when both ends are gone.
+//! - no wait exceeds its bound, and no state is left after both ends have gone.
 //!
 //! `SIEGE_CASES` sets the number of sessions, `SIEGE_SEED` the first seed.
 
@@ -32,7 +32,7 @@ fn number(name: &str, default: u64) -> u64 {
 /// Runs the sessions of `seeds` on all processors. Returns their sum.
 ///
 /// # Panics
-/// If any fails, with the seeds that do: all, or the first of very many.
+/// If any session fails. The message names the failing seeds: all, or the first of very many.
 fn run(seeds: impl Iterator<Item = u64> + Clone + Send) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let sums: Vec<(Outcome, Vec<(u64, String)>)> = std::thread::scope(|scope| {
@@ -92,7 +92,7 @@ fn whatever_happens_no_part_looks_whole_and_nothing_is_left() {
     assert!(total.aborted > cases / 10, "hardly anything is aborted");
 }
 
-/// Sessions that have failed.
+/// Sessions that failed once.
 #[test]
 fn late_and_second_answers_are_no_reply_to_another_command() {
     let is_other = |seed: &u64| !World::new(*seed, Planted::None).has_quirk();

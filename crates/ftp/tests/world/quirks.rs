@@ -1,4 +1,4 @@
-//! What a server does that the standards do not have.
+//! Deviations of servers from the standards.
 
 use std::time::Duration;
 
@@ -7,72 +7,72 @@ use crate::channel::Rng;
 /// Deviations of one server. Most servers have none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quirks {
-    /// What it does at a question that the gateway asks ahead.
+    /// Behaviour at a question that the gateway asks ahead.
     pub(crate) at_question: AtQuestion,
-    /// It says the last line of a long reply with another code.
+    /// Whether the last line of a long reply has another code.
     pub(crate) ends_with_other_code: bool,
     pub(crate) abort: AtAbort,
-    /// It takes `PROT` from users who are logged in only.
+    /// Whether it accepts `PROT` only from users who are logged in.
     pub(crate) prot_needs_login: bool,
     pub(crate) passive: PassiveAnswer,
-    /// It answers the log-in twice.
+    /// Whether it answers the log-in twice.
     pub(crate) greets_twice: bool,
-    /// It answers an empty download by a success alone, and resets the data connection.
+    /// Whether it answers an empty download with only a success, and resets the data connection.
     pub(crate) skips_empty: bool,
-    /// It never answers `XYZZY`.
+    /// Whether it never answers `XYZZY`.
     pub(crate) is_silent: bool,
-    /// Its replies to other commands have the code of the answer to `FEAT`.
+    /// Whether its replies to other commands have the code of the answer to `FEAT`.
     pub(crate) has_odd_codes: bool,
     /// A question that it refuses or answers with a wrong code, and the line.
     pub(crate) odd_answer: Option<(&'static str, &'static str)>,
-    /// Each third command that is no transfer and no question takes it so long.
+    /// Time for each third command that is no transfer and no question.
     pub(crate) work: Option<Duration>,
 }
 
-/// The answer to `SYST`, `FEAT` or `PWD`.
+/// Behaviour at `SYST`, `FEAT` or `PWD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AtQuestion {
     #[default]
     Answers,
     Silent(&'static str),
-    /// It answers after a time, and reads nothing meanwhile.
+    /// It answers after a delay, and reads no commands meanwhile.
     Late(&'static str, Duration),
-    /// It answers after a time, and other commands before.
+    /// It answers after a delay, and handles other commands meanwhile.
     LateAside(&'static str, Duration),
     /// It answers twice.
     Twice(&'static str),
-    /// It says a farewell, or nothing, and leaves.
+    /// It leaves with a farewell, or without one.
     Leaves(&'static str, Option<&'static str>),
 }
 
-/// The answer to `ABOR`.
+/// Behaviour at `ABOR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AtAbort {
     #[default]
     Answers,
-    /// It ends the transfer with 426, and says nothing of the `ABOR`.
+    /// It ends the transfer with 426, and does not answer the `ABOR`.
     Single,
-    /// It does not know the command, and goes on with the transfer.
+    /// It does not support the command, and continues the transfer.
     Unknown,
 }
 
-/// The answer to `PASV`.
+/// Reply to `PASV`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum PassiveAnswer {
     #[default]
     Plain,
-    /// With blanks behind the commas.
+    /// With blanks after the commas.
     Blanks,
     /// In the form of `EPSV`.
     Extended,
-    /// The command is refused, and `EPSV` answered in the form of `PASV`.
+    /// `PASV` is refused, and the reply to `EPSV` has the form of `PASV`.
     OnlyEpsv,
-    /// Neither command is known.
+    /// Neither command is supported.
     None,
 }
 
 impl Quirks {
-    /// Quirks of one server. `SIEGE_QUIRKS` has a bit for each kind that servers may have.
+    /// Draws the quirks of one server. `SIEGE_QUIRKS` has a bit for each permitted kind.
     pub(crate) fn new(rng: &mut Rng) -> Self {
         let allowed = crate::number("SIEGE_QUIRKS", KINDS);
         let has_any = rng.chance(50);
@@ -136,7 +136,7 @@ impl Quirks {
         }
     }
 
-    /// Draws quirks that came later, from another source: each seed keeps its sessions.
+    /// Draws quirks that were added later, from another generator: each seed keeps its sessions.
     pub(crate) fn draw_more(&mut self, rng: &mut Rng) {
         if rng.chance(15) {
             let subject = match self.at_question {
@@ -150,14 +150,14 @@ impl Quirks {
         }
     }
 
-    /// The answer to `SYST`, `FEAT` or `PWD`.
+    /// Returns the answer to `SYST`, `FEAT` or `PWD`.
     pub(crate) fn answer(&self, verb: &str) -> Option<&'static str> {
         let odd = self.odd_answer.filter(|(subject, _)| *subject == verb);
         odd.map(|(_, line)| line).or(question_answer(verb))
     }
 }
 
-/// The answer of the standard to a question that gateways ask ahead.
+/// Returns the standard answer to a question that gateways ask ahead.
 pub(crate) fn question_answer(verb: &str) -> Option<&'static str> {
     Some(match verb {
         "SYST" => "215 UNIX",
@@ -177,5 +177,5 @@ const ODD_ANSWERS: [&str; 6] = [
     "257 \"odd\"",
 ];
 
-/// All kinds.
+/// All kinds of quirks.
 const KINDS: u64 = (1 << 14) - 1;

@@ -1,4 +1,4 @@
-//! A server that does what servers do, and some of what they should not.
+//! A server that behaves as real servers do, and sometimes misbehaves.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,31 +12,32 @@ use crate::{
     quirks::{AtAbort, AtQuestion, PassiveAnswer, Quirks},
 };
 
-/// How the server lets a transfer end.
+/// Method by which the server ends a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Good,
-    /// The reply comes before the end of the data.
+    /// The reply precedes the end of the data.
     EarlyReply,
-    /// It breaks off after so many bytes: closes with a reset or in order, and says so.
+    /// The transfer ends after this number of bytes, with a reset or in order, and a failure is
+    /// reported.
     Breaks {
         at: u64,
         reset: bool,
     },
-    /// It breaks off and claims a success.
+    /// The transfer ends early, and a success is reported.
     Lies {
         at: u64,
         reset: bool,
     },
-    /// It leaves altogether.
+    /// The server disconnects without a reply.
     Vanishes {
         at: u64,
     },
-    /// It never ends.
+    /// The transfer never ends.
     Hangs,
-    /// It keeps its side of a finished upload open.
+    /// The server keeps its side of a finished upload open.
     KeepsOpen,
-    /// There is nothing to send, and it says only that.
+    /// The server has no bytes to send, and only reports success.
     Skips,
 }
 
@@ -55,61 +56,63 @@ struct Busy {
 /// One server with one control connection.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// It looks at its control connection only between transfers.
+    /// Whether it reads its control connection only between transfers.
     is_serial: bool,
     pub(crate) quirks: Quirks,
     is_logged_in: bool,
-    /// The gateway may ask it questions that the client has not asked.
+    /// Whether the gateway may still ask questions that the client has not asked.
     is_asked_ahead: bool,
-    /// It has seen what no server may see.
+    /// A violation that the server has detected.
     pub(crate) complaint: Option<String>,
-    /// It does not answer a transfer that is aborted before its data connection has come.
+    /// Whether it does not answer a transfer that is aborted before its data connection.
     is_forgetful: bool,
-    /// Lines that have come.
+    /// Received lines.
     pub(crate) lines: VecDeque<String>,
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
-    /// It has refused a data connection that it waits for none the less.
+    /// Whether it has refused a data connection that it still waits for.
     pub(crate) has_refused: bool,
-    /// What the next transfer uses.
+    /// Port of the next transfer.
     prepared: Option<Port>,
     busy: Option<Busy>,
     wake: Option<Duration>,
-    /// Answers that come late, and when.
+    /// Late answers, and their times.
     late: VecDeque<(Duration, String)>,
-    /// It reads nothing before.
+    /// Time before which it reads no input.
     busy_until: Option<Duration>,
-    /// When it gives the data connection up that it waits for.
+    /// Time at which it stops waiting for the data connection.
     impatient_at: Option<Duration>,
     numbered: u32,
-    /// Commands that are no transfers and no questions.
+    /// Number of commands other than transfers and questions.
     worked: u32,
-    /// Time for which it counts a connection that has ended, and refuses another one of the same user.
+    /// Time for which a connection counts after its end. Meanwhile it refuses another connection of
+    /// the same user.
     keeps_user_for: Duration,
     full_until: Option<Duration>,
-    /// It says so before the log-in.
+    /// Whether it refuses that connection before the log-in.
     greets_with_421: bool,
-    /// The data connections that have been made to its ports.
+    /// Data connections that were opened to its ports.
     pub(crate) listeners: BTreeMap<u32, u32>,
 }
 
-/// How a data connection of the server comes about.
+/// Method by which a data connection of the server is opened.
 #[derive(Debug, Clone, Copy)]
 enum Port {
-    /// The gateway connects here.
+    /// The gateway connects to this port.
     Passive(u32),
-    /// The server makes this one.
+    /// The server opens this data connection.
     Active(u32),
 }
 
 impl Server {
-    /// A server. `others` draws its behaviour at further connections.
+    /// Creates a server. `others` draws its behaviour at further connections.
     pub(crate) fn new(rng: &mut Rng, others: &mut Rng) -> Self {
         let is_serial = rng.chance(50);
         let is_forgetful = rng.chance(20);
         let mut quirks = Quirks::new(rng);
         if (is_serial || quirks.skips_empty) && quirks.abort == AtAbort::Unknown {
-            // It reads the ABOR a minute later. The refusal cannot be told from that of the next command.
+            // It would read the ABOR a minute later. Its refusal would look like the refusal of the
+            // next command.
             quirks.abort = AtAbort::Answers;
         }
         let keeps_user_for = Duration::from_secs(others.pick(&[0, 0, 2, 10, 40]));
@@ -155,7 +158,7 @@ impl Server {
         format!("{:?} {:?}", self.busy, self.lines)
     }
 
-    /// The gateway has closed the control connection, and will come again.
+    /// Handles the end of the control connection at the gateway, which will connect again.
     pub(crate) fn left(&mut self, now: Duration) {
         self.lines.clear();
         self.out.clear();
@@ -167,7 +170,7 @@ impl Server {
         self.full_until.get_or_insert(now + self.keeps_user_for);
     }
 
-    /// Another connection to the server.
+    /// Handles another connection to the server.
     pub(crate) fn again(&mut self, now: Duration) {
         let is_full = self.full_until.is_some_and(|at| at > now);
         self.has_left = false;
@@ -178,7 +181,8 @@ impl Server {
         self.out = VecDeque::from([greeting.to_owned()]);
     }
 
-    /// The gateway asks nothing ahead any more: each further reply is the client's.
+    /// Records that the gateway asks no further questions: each reply belongs to the client from
+    /// now on.
     pub(crate) fn asked_no_more(&mut self) {
         self.is_asked_ahead = false;
     }
@@ -194,7 +198,7 @@ impl Server {
         self.out.push_back(line.into());
     }
 
-    /// The control connection has ended.
+    /// Handles the end of the control connection.
     pub(crate) fn closed(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) {
         self.has_left = true;
         self.wake = None;
@@ -204,7 +208,7 @@ impl Server {
         self.busy = None;
     }
 
-    /// Does the next thing. Returns whether there was any.
+    /// Performs the next action. Returns whether there was one.
     pub(crate) fn act(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         if self.has_left {
             return false;
@@ -298,7 +302,7 @@ impl Server {
                 self.begin(now, rng, number, verb == "STOR", size_bytes);
             }
             "ABOR" => match self.busy.take() {
-                // As pyftpdlib: it forgets the transfer.
+                // It forgets the transfer, as pyftpdlib does.
                 Some(busy)
                     if self.is_forgetful
                         && self.conn(busy.port).is_none_or(|id| {
@@ -332,7 +336,7 @@ impl Server {
             }
             "USER" => {
                 self.is_logged_in = true;
-                // Both lines in one segment.
+                // Both lines are sent in one segment.
                 let again = if self.quirks.greets_twice {
                     "\n230 stray"
                 } else {
@@ -347,7 +351,7 @@ impl Server {
         }
     }
 
-    /// Answers a command that is no transfer and no question.
+    /// Answers a command other than a transfer or a question.
     fn plain(&mut self, now: Duration, number: &str) {
         let code = if self.quirks.has_odd_codes { 211 } else { 200 };
         let line = format!("{code} {number} ok");
@@ -431,7 +435,7 @@ impl Server {
         });
     }
 
-    /// Moves the data of the transfer. Returns whether that was anything.
+    /// Moves the data of the transfer. Returns whether any were moved.
     fn move_data(&mut self, now: Duration, rng: &mut Rng, conns: &mut Conns) -> bool {
         let Some(port) = self.busy.as_ref().map(|busy| busy.port) else {
             return false;
@@ -496,7 +500,8 @@ impl Server {
             Ending::Lies { at, reset } if moved >= at => {
                 let was_closed = conn.server.is_closed;
                 conn.close(now, rng, false, reset);
-                // What the far gateway cannot know when the reply comes, nobody asks of it.
+                // The false success follows only after the far gateway has received the end.
+                // Before, the gateway could not detect the break.
                 let is_known = conn
                     .server_leg
                     .as_ref()
@@ -551,7 +556,7 @@ impl Server {
         true
     }
 
-    /// No data connection has come.
+    /// Handles a missing data connection.
     fn time_out(&mut self, now: Duration) -> bool {
         let Some(busy) = &self.busy else {
             return false;
@@ -569,7 +574,7 @@ impl Server {
 }
 
 impl Busy {
-    /// How much of a download is written at most.
+    /// Returns the most bytes of a download that are written.
     fn limit(&self) -> u64 {
         match self.ending {
             Ending::Breaks { at, .. } | Ending::Lies { at, .. } | Ending::Vanishes { at } => at,
@@ -578,8 +583,8 @@ impl Busy {
     }
 }
 
-/// As long as vsftpd waits.
+/// Timeout of a data connection, as in vsftpd.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ports begin behind this one.
+/// Lower bound of the port numbers, exclusive.
 pub(crate) const PORT_MIN: u32 = 2000;

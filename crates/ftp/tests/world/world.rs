@@ -25,12 +25,12 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Line {
     Text(Vec<u8>),
-    /// Its sender sends nothing more.
+    /// The sender sends no more.
     Ended,
     Closed,
 }
 
-/// What a session has come to.
+/// Counters of a session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Outcome {
     pub(crate) completed: u64,
@@ -65,28 +65,28 @@ pub(crate) struct World {
     pub(crate) to_client: Channel<Line>,
     pub(crate) from_server: Channel<Line>,
     pub(crate) to_server: Channel<Line>,
-    /// Messages for the far half; `None`: the end of the stream.
+    /// Messages for the far half. `None` is the end of the stream.
     pub(crate) to_far: Channel<Option<ToFar>>,
     pub(crate) to_near: Channel<ToNear>,
-    /// When the far half stops waiting for a silent server.
+    /// Time at which the far half stops waiting for a silent server.
     pub(crate) silent_at: Option<Duration>,
-    /// What the far half waits for, and since when.
+    /// The far half's wait, and its start.
     pub(crate) wait: Option<(far::Wait, Duration)>,
-    /// When the near half stops waiting for answers to a client that sends nothing more.
+    /// Time at which the near half stops waiting for replies to a client that sends no more.
     pub(crate) half_closed_until: Option<Duration>,
-    /// The client sends nothing more; it does not even read.
+    /// Whether the client sends no more, and does not read either.
     pub(crate) has_ended: bool,
     pub(crate) has_reset: bool,
-    /// TLS with the server.
+    /// Whether the server's connections use TLS.
     pub(crate) far_tls: bool,
-    /// The client's data connections have TLS.
+    /// Whether the client's data connections use TLS.
     pub(crate) near_tls: bool,
     pub(crate) near_dials_early: bool,
     /// Successes that the near half has recorded, by data connection.
     pub(crate) recorded: BTreeMap<u32, bool>,
     pub(crate) steps: u64,
     pub(crate) complaint: Option<String>,
-    /// Says on the way what is said, as `SIEGE_TRACE` asks.
+    /// Whether all lines and messages are printed (`SIEGE_TRACE`).
     pub(crate) has_trace: bool,
 }
 
@@ -120,7 +120,7 @@ impl World {
         let mut client = Client::new(&mut rng);
         let mut server = Server::new(&mut rng, &mut Rng::new(!seed));
         if let (Mode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
-            // Each reply of the server's is one of the client's.
+            // Each reply of the server belongs to the client.
             server.quirks.at_question = AtQuestion::Answers;
         }
         client.quirks = server.quirks;
@@ -167,7 +167,7 @@ impl World {
             || quirks.has_odd_codes
     }
 
-    /// Runs to the end.
+    /// Runs the session to its end.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while self.complaint.is_none() {
             while self.step() {
@@ -227,7 +227,7 @@ impl World {
             let Some(near) = &conn.near else {
                 return Err(format!("transfer {id} succeeded without a data connection"));
             };
-            // What was discarded must not count.
+            // Discarded bytes must not count.
             let is_upload = conn.server.read_bytes > 0 || conn.server.written_bytes == 0;
             let is_right = match is_upload {
                 true => near.outbound_bytes == conn.server.read_bytes,
@@ -277,7 +277,7 @@ impl World {
         self.complaint.get_or_insert(complaint);
     }
 
-    /// Lets everybody do one thing. Returns whether anybody did.
+    /// Lets each part perform one action. Returns whether any of them did.
     fn step(&mut self) -> bool {
         let mut has_moved = self.step_data();
         has_moved |= self.step_near();
@@ -294,7 +294,7 @@ impl World {
                 self.trace("near -> client  ", &line);
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if !self.client.is_gone() {
-                    // Two round trips and a second. A line in doubt holds up what follows.
+                    // Two round trips and a second. A line in doubt delays the following lines.
                     let max = Duration::from_millis(2 * 3 * self.delay_ms + 1_000);
                     let is_smooth = self.rng.is_smooth()
                         && !self.server.has_refused
@@ -307,7 +307,7 @@ impl World {
                     self.client.abort_max = is_smooth.then_some(max);
                     self.client.line(self.now, &line, &mut self.conns);
                 } else if !self.has_reset {
-                    // Nobody reads it.
+                    // The client does not read the line any more.
                     self.has_reset = true;
                     self.from_client.push(self.now, &mut self.rng, Line::Closed);
                 }
@@ -391,7 +391,8 @@ impl World {
     }
 }
 
-/// An end that somebody sees is one that the other has written, behind as many bytes.
+/// Checks the ends: each observed end was written by the other side, after the same number of
+/// bytes.
 fn check_ends(id: u32, conn: &Conn, complaint: &mut Option<String>) -> bool {
     let (client, server) = (&conn.client, &conn.server);
     let is_false = |reader: &crate::conn::Seen, writer: &crate::conn::Seen| {
@@ -407,7 +408,7 @@ fn check_ends(id: u32, conn: &Conn, complaint: &mut Option<String>) -> bool {
     upload || download
 }
 
-/// More than the sum of all bounds that a session may meet.
+/// Longest session: more than the sum of all its bounds.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const STEPS_MAX: u64 = 1_000_000;

@@ -5,51 +5,51 @@ use std::time::Duration;
 use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, stall::Stall, timers::Timers};
 use crate::command::Direction;
 
-/// What a data connection depends on.
+/// Properties of a data connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// The server connects, which it does once it has been sent the command of a transfer.
+    /// Whether the server connects. It does so after it has received the command of a transfer.
     pub is_accepted: bool,
-    /// Time without a byte after which it is reset.
+    /// Time without a byte after which the data connection is reset.
     pub stall_timeout: Duration,
-    /// The data has TLS, whose end without close_notify is passed on as one.
+    /// Whether the data use TLS. An end without close_notify is then reported to the peer.
     pub has_tls: bool,
 }
 
 /// An order of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The server has been sent the command of a transfer in this direction; the direction of an
+    /// The server has received the command of a transfer in this direction. The direction of an
     /// unknown verb is `None`.
     Commanded(Option<Direction>),
     /// The transfer has begun: the server awaits TLS.
     Begin,
-    /// A server that has not connected need not any more.
+    /// The gateway stops waiting for a server that has not connected.
     Unlisten,
-    /// The server has answered the transfer with a success, and has not announced that it begins.
+    /// The server reported success without a preliminary reply.
     Done,
     /// Reset the data connection.
     Abort {
-        /// The server gets a moment to close by itself.
+        /// Whether the server gets a moment to close by itself.
         grace: bool,
     },
 }
 
-/// What the session hears.
+/// Event for the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The server does not accept the connection, or does not make it.
+    /// The server does not accept the connection, or does not open it.
     Refused,
-    /// Everything from the client, and its end, has been written to the server.
+    /// All bytes from the client, and their end, have been written to the server.
     Delivered,
-    /// The server has taken only a part of what came from the client.
+    /// The server has accepted only a part of the client's bytes.
     Lost,
-    /// The data connection is over. Without [`Delivered`](Self::Delivered), something from the
-    /// client may have been lost.
+    /// The data connection is over. Without [`Delivered`](Self::Delivered), bytes of the client may
+    /// have been lost.
     Closed,
 }
 
-/// A data connection beside the server.
+/// The data connection at the server's side.
 #[derive(Debug)]
 pub struct FarData {
     setup: Setup,
@@ -58,11 +58,11 @@ pub struct FarData {
     has_begun: bool,
     is_commanded: bool,
     has_session: bool,
-    /// Something from the client has not been written.
+    /// Whether bytes of the client could not be written.
     is_lost: bool,
-    /// The transfer has been aborted before the data connection stood.
+    /// Whether the transfer was aborted before the data connection was open.
     is_aborted: bool,
-    /// The server has answered with a success, without announcing that the transfer begins.
+    /// Whether the server reported success without a preliminary reply.
     is_answered: bool,
     stall: Stall,
     direction: Option<Direction>,
@@ -75,13 +75,13 @@ pub struct FarData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leg {
     Connecting,
-    /// Connected; the stream, or the time of its TLS, has not come.
+    /// Connected. The stream, or the start of TLS, is awaited.
     Connected,
     Securing,
     Open,
-    /// There is none.
+    /// The leg could not be connected.
     Failed,
-    /// It is reset when the server has had a moment.
+    /// The leg is reset after a moment for the server.
     Aborting,
 }
 
@@ -89,9 +89,11 @@ enum Leg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Relaying,
-    /// The server has broken it off before the first byte. If its reply is a success, there was nothing to send.
+    /// The server broke the connection before the first byte. If its reply is a success, it had no
+    /// bytes to send.
     InDoubt,
-    /// The server has ended without close_notify, and the near gateway does not know yet.
+    /// The server has ended without close_notify, and the near gateway has not confirmed the report
+    /// yet.
     Telling,
     Finished,
 }
@@ -102,27 +104,27 @@ enum Inbound {
     Relaying,
     /// The end is being written to the server.
     Ending,
-    /// The server has ended a download: our end answers, and what the client sends says nothing.
+    /// The server has ended a download. Our end answers it, and the client's bytes have no meaning.
     Discarding,
     Closed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The server has not connected.
+    /// Timeout of the server's connection.
     Accept,
-    /// The stream has not come.
+    /// Timeout of the stream.
     Stream,
-    /// The server has not ended the aborted transfer.
+    /// Timeout of the server's end of an aborted transfer.
     Grace,
-    /// The server has not said that there was nothing to send.
+    /// Timeout of the server's reply after an early break.
     Doubt,
-    /// Has anything moved?
+    /// Check whether any bytes have moved.
     Stall,
 }
 
 impl FarData {
-    /// A data connection that the server has agreed on.
+    /// Creates a data connection that the server has agreed on.
     pub fn new(setup: Setup) -> Self {
         let mut outputs = Outputs::default();
         outputs.push(Output::Connect);
@@ -186,7 +188,7 @@ impl Machine for FarData {
             Order::Commanded(direction) => {
                 self.direction = direction;
                 self.is_commanded = true;
-                // The server may have ended before we knew what that means.
+                // The server may have ended before the direction was known.
                 if self.leg == Leg::Open && self.outbound != Outbound::Relaying {
                     self.end_download();
                 }
@@ -246,7 +248,7 @@ impl Machine for FarData {
                 self.has_session = false;
                 self.check_hope(now);
             }
-            // Nobody beside the client waits for it any more.
+            // No client waits for this data connection any more.
             Input::StreamStopped if self.awaits_leg() => {
                 self.break_off("the client gave it up".to_owned());
             }
@@ -255,14 +257,15 @@ impl Machine for FarData {
             Input::StreamStopped if self.outbound != Outbound::Finished => {
                 self.break_off("the client stopped reading".to_owned());
             }
-            // So OpenSSL answers an end without close_notify, after it has read everything before.
+            // OpenSSL sends an alert in reply to an end without close_notify, after it has read all
+            // bytes before that end.
             Input::Alerted(_) if self.inbound == Inbound::Closed && !self.is_lost => {
                 self.outputs.push(Output::ResetLeg);
                 self.server_ended(true);
             }
             Input::BrokenUnused(_) if self.may_be_unused() => self.broken_unused(now),
             Input::ReadFailed(why) | Input::BrokenUnused(why) | Input::Alerted(why) => {
-                // The server may not have read what was written.
+                // The server may not have read all written bytes.
                 self.outputs.push(Output::Tell(Event::Lost));
                 self.break_off(why);
             }
@@ -274,7 +277,8 @@ impl Machine for FarData {
                 Inbound::Discarding => self.inbound = Inbound::Closed,
                 _ => self.break_off(why),
             },
-            // The server takes no more; it may still send, and its reply says why.
+            // The server accepts no more bytes. It may still send, and its reply contains the
+            // reason.
             Input::WriteFailed(_) => {
                 if self.direction != Some(Direction::Download) && self.inbound != Inbound::Closed {
                     self.outputs.push(Output::Tell(Event::Lost));
@@ -320,7 +324,8 @@ impl FarData {
         }
     }
 
-    /// Without a session no command comes, and no server connects or begins TLS without one.
+    /// Without a session no command follows, and without a command no server connects or starts
+    /// TLS.
     fn check_hope(&mut self, now: Duration) {
         if self.has_session {
             return;
@@ -356,7 +361,7 @@ impl FarData {
         if !self.setup.has_tls {
             self.open(now);
         } else if self.has_begun {
-            // Before its 1yz reply some servers do not await it.
+            // Some servers do not await TLS before their 1yz reply.
             self.leg = Leg::Securing;
             self.outputs.push(Output::Secure);
         }
@@ -366,10 +371,10 @@ impl FarData {
         if self.outbound != Outbound::Relaying {
             return;
         }
-        // To an upload the server's end says nothing.
+        // The server's end has no meaning for an upload.
         let is_upload = self.direction == Some(Direction::Upload);
         if self.is_lost && !is_upload {
-            // A failed write takes the error of a reset, which then reads as an end.
+            // A failed write consumes the error of a reset, and the reset then looks like an end.
             return self.break_off("the server takes no more".to_owned());
         }
         if is_truncated && self.setup.has_tls && !is_upload {
@@ -381,13 +386,14 @@ impl FarData {
         self.end_download();
     }
 
-    /// Whether the end of the data connection may mean that the server had nothing to send.
+    /// Whether the end of the data connection may mean that the server had no bytes to send.
     fn may_be_unused(&self) -> bool {
         let is_download = self.direction == Some(Direction::Download);
         is_download && !self.setup.has_tls && self.outbound == Outbound::Relaying && !self.is_lost
     }
 
-    /// Some servers close their listener when a list is empty, and with it the connection that nobody has accepted.
+    /// Handles the break of an unused data connection. For an empty list some servers close their
+    /// listener, and reset the connection that they have not accepted.
     fn broken_unused(&mut self, now: Duration) {
         self.outbound = Outbound::InDoubt;
         match self.is_answered {
@@ -410,8 +416,8 @@ impl FarData {
         self.outbound = Outbound::Finished;
     }
 
-    /// Answers the server's end of a download with ours, which some servers await before their final
-    /// reply: the client's comes a round trip of the WAN later.
+    /// Answers the server's end of a download with ours. Some servers await it before their final
+    /// reply, and the client's own end would arrive a round trip of the WAN later.
     fn end_download(&mut self) {
         let is_download = self.direction == Some(Direction::Download);
         if is_download && self.inbound == Inbound::Relaying {
@@ -445,7 +451,8 @@ impl FarData {
 
     fn abort(&mut self, now: Duration, grace: bool) {
         match self.leg {
-            // vsftpd looks at its control connection when the data connection has come and gone.
+            // vsftpd reads its control connection only after the data connection was opened and
+            // closed.
             Leg::Connecting if grace => self.is_aborted = true,
             Leg::Connecting => self.not_connected(now),
             Leg::Failed => {}
@@ -486,23 +493,24 @@ impl FarData {
     }
 }
 
-/// Time for a server to connect, from the command of the transfer.
+/// Time for a server to connect, starting at the command of the transfer.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time by which the server's announcement may precede the link stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time in which a server that heeds ABOR closes by itself.
+/// Time for a server that supports ABOR to close by itself.
 const ABORT_GRACE: Duration = Duration::from_millis(300);
 
-/// Time for the reply of a server that has broken its data connection off before the first byte.
+/// Time for the reply of a server that has broken its data connection before the first byte.
 const DOUBT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The events of an upload under TLS whose end has been written, or has not, when the server's alert comes.
+    /// Returns the events of an upload under TLS at the server's alert. With `has_ended` the
+    /// upload's end has been written.
     fn alerted(has_ended: bool) -> Vec<Event> {
         let now = Duration::ZERO;
         let mut data = FarData::new(Setup {
@@ -528,7 +536,8 @@ mod tests {
         events.collect()
     }
 
-    /// What becomes of a download whose data connection the server resets before the first byte.
+    /// Returns the outputs of a download whose data connection the server resets before the first
+    /// byte.
     fn reset_unused(order: Option<Order>) -> Vec<Output<Event>> {
         let now = Duration::ZERO;
         let mut data = FarData::new(Setup {

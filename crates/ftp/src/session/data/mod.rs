@@ -1,13 +1,13 @@
-//! The life of a data connection, as a state machine for each gateway: [`near`] beside the client,
-//! [`far`] beside the server.
+//! The life of a data connection, as a state machine for each gateway: [`near`] at the client's
+//! side, [`far`] at the server's side.
 //!
 //! A gateway joins a TCP connection, the *leg*, with a link stream. Bytes move in two directions:
-//! *outbound* from the leg to the stream, *inbound* from the stream to the leg. A machine sees no
-//! byte. It hears what happened to the leg and to the stream, takes orders from its session, and
-//! says which direction moves, when an end is passed on, and when everything is reset.
+//! *outbound* from the leg to the stream, *inbound* from the stream to the leg. A machine handles
+//! no bytes. It receives events of the leg and the stream, and orders of its session. It decides
+//! which direction moves, when an end is passed on, and when everything is reset.
 //!
 //! The caller owns sockets, streams and the clock. It drains `poll` after each call, moves bytes as
-//! `outbound` and `inbound` say, and calls `expire` when `deadline` has come.
+//! `outbound` and `inbound` demand, and calls `expire` at the time of `deadline`.
 
 pub mod far;
 pub mod near;
@@ -16,81 +16,82 @@ mod timers;
 
 use std::{collections::VecDeque, time::Duration};
 
-/// What happened to the leg or to the stream.
+/// Event of the leg or of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// The leg is connected, without TLS.
     Connected,
-    /// There will be no leg: why.
+    /// The leg could not be connected, for this reason.
     NotConnected(String),
-    /// The handshake of the leg failed: why.
+    /// The handshake of the leg failed, for this reason.
     NotSecured(String),
     /// TLS has begun on the leg.
     Secured,
-    /// The stream is there.
+    /// The stream is open.
     StreamOpened,
-    /// Outbound: the leg has ended, and everything before the end is in the stream.
+    /// Outbound: the leg has ended, and all bytes before the end are in the stream.
     LegEnded {
-        /// It ended under TLS without close_notify.
+        /// Whether it ended under TLS without close_notify.
         is_truncated: bool,
     },
-    /// Outbound: the leg broke: why.
+    /// Outbound: the leg broke, for this reason.
     ReadFailed(String),
-    /// Outbound: the leg broke before a byte had come: why.
+    /// Outbound: the leg broke before the first byte, for this reason.
     BrokenUnused(String),
-    /// Outbound: the other end of the leg has ended TLS with a fatal alert: why. Its TCP goes on.
+    /// Outbound: the other end of the leg has ended TLS with a fatal alert, for this reason. Its
+    /// TCP connection is still open.
     Alerted(String),
-    /// The session has ended, and orders nothing more.
+    /// The session has ended, and gives no further orders.
     SessionEnded,
-    /// Outbound: the other gateway takes no more.
+    /// Outbound: the peer stopped reading the stream.
     StreamStopped,
-    /// Outbound: the link lost the stream: why.
+    /// Outbound: the link lost the stream, for this reason.
     StreamLost(String),
-    /// The other gateway knows of the truncation, or why it does not.
+    /// The peer has confirmed the report of a truncation, or the reason why it has not.
     PeerTold(Result<(), String>),
-    /// Inbound: the stream has ended, and everything before the end has been written to the leg.
+    /// Inbound: the stream has ended, and all bytes before the end have been written to the leg.
     StreamEnded,
-    /// Inbound: the stream was reset by the other gateway, or lost: why.
+    /// Inbound: the stream was reset by the peer, or lost, for this reason.
     StreamBroken(String),
-    /// Inbound: the leg takes no more: why.
+    /// Inbound: the leg accepts no more bytes, for this reason.
     WriteFailed(String),
     /// The end has been written to the leg.
     EndWritten,
-    /// The other end of the leg has acknowledged everything, its end included.
+    /// The other end of the leg has acknowledged all bytes and the end.
     Acknowledged,
-    /// The leg broke before it had acknowledged everything: why.
+    /// The leg broke before all bytes were acknowledged, for this reason.
     NotAcknowledged(String),
 }
 
-/// What to do, once. `E` is what the session hears.
+/// An action for the driver. `E` is the type of events for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output<E> {
     /// Connect the leg, or accept it.
     Connect,
     /// Begin TLS on the leg.
     Secure,
-    /// Tell the other gateway that the data has ended without close_notify.
+    /// Report to the peer that the data have ended without close_notify.
     TellPeer,
     /// Outbound: end the stream.
     Finish,
     /// Reset both directions of the stream.
     Reset(Cause),
-    /// Inbound: take no more from the stream.
+    /// Inbound: stop reading the stream.
     Stop,
     /// Inbound: write the end to the leg.
     EndLeg,
     /// Reset the leg.
     ResetLeg,
-    /// Tell the session.
+    /// Pass an event to the session.
     Tell(E),
-    /// Nothing follows: let go of leg and stream. A leg whose end has been written closes in order.
+    /// Release leg and stream: no action follows. A leg whose end has been written closes in order.
     Done {
-        /// What broke it; `None` if both directions have ended in order.
+        /// The error that broke the data connection. `None` if both directions have ended in order.
         broken: Option<String>,
     },
 }
 
-/// Why a stream is reset.
+/// Reason for which a stream is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The leg broke, or the transfer was aborted.
@@ -101,64 +102,64 @@ pub enum Cause {
     Unreachable,
 }
 
-/// What the bytes of one direction do.
+/// Movement of the bytes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// They wait.
+    /// The bytes wait.
     Wait,
-    /// They move.
+    /// The bytes move.
     Relay,
-    /// They are read and dropped.
+    /// The bytes are read and dropped.
     Discard,
 }
 
-/// What has moved so far.
+/// Bytes moved so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Bytes from the leg to the stream.
     pub outbound_bytes: u64,
     /// Bytes from the stream to the leg.
     pub inbound_bytes: u64,
-    /// The leg has bytes, or its end, that have not been read.
+    /// Whether the leg has bytes, or its end, that were not read.
     pub has_unread: bool,
 }
 
 /// A data connection as its driver sees it.
 ///
-/// Times are counted from any moment, the same for all calls.
+/// Times are counted from an arbitrary moment, which is the same for all calls.
 pub trait Machine {
-    /// What the session orders.
+    /// Type of the session's orders.
     type Order;
-    /// What the session hears.
+    /// Type of the events for the session.
     type Event;
 
     /// Takes an order of the session.
     fn order(&mut self, now: Duration, order: Self::Order);
 
-    /// Takes note of what happened.
+    /// Handles an event.
     fn handle(&mut self, now: Duration, input: Input);
 
-    /// Carries out what is due.
+    /// Handles the timers that are due.
     fn expire(&mut self, now: Duration, progress: Progress);
 
-    /// The next thing to do; `None` until the next call.
+    /// Returns the next action. `None` until the next call.
     fn poll(&mut self) -> Option<Output<Self::Event>>;
 
-    /// When to call [`expire`](Self::expire).
+    /// Returns the time at which to call [`expire`](Self::expire).
     fn deadline(&self) -> Option<Duration>;
 
-    /// What the bytes from the leg do.
+    /// Returns the movement of the bytes from the leg.
     fn outbound(&self) -> Flow;
 
-    /// What the bytes for the leg do.
+    /// Returns the movement of the bytes for the leg.
     fn inbound(&self) -> Flow;
 
-    /// Whether the stream waits for the leg: its end is to be noticed meanwhile.
+    /// Whether the stream waits for the leg. The driver must detect the stream's end meanwhile.
     fn awaits_leg(&self) -> bool {
         false
     }
 
-    /// Whether the acknowledgements of the leg's other end are waited for.
+    /// Whether the machine waits for the acknowledgements of the leg's other end.
     fn awaits_acknowledgement(&self) -> bool {
         false
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Cause, Flow, Input, Machine, Output, Outputs, Progress, stall::Stall, timers::Timers};
 use crate::command::Direction;
 
-/// How the client's data connection comes about.
+/// Method by which the client's data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// The client connects.
@@ -14,59 +14,60 @@ pub enum Opening {
     Dial,
 }
 
-/// What a data connection depends on.
+/// Properties of a data connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// How it comes about.
+    /// Method by which it is opened.
     pub opening: Opening,
-    /// In an upload the gateway connects to the client's port before the server has agreed: several uploads may be under
-    /// way, and none waits a round trip for its data.
+    /// Whether the gateway connects to the client's port for an upload before the server has
+    /// agreed. Several uploads may run at once, and none waits a round trip for its data.
     pub dials_early: bool,
-    /// The data has TLS.
+    /// Whether the data use TLS.
     pub has_tls: bool,
-    /// The client and the server have TLS: an end without close_notify is passed on as one.
+    /// Whether client and server both use TLS. An end without close_notify is then reported to the
+    /// peer.
     pub tells_truncation: bool,
-    /// Time without a byte after which it is reset.
+    /// Time without a byte after which the data connection is reset.
     pub stall_timeout: Duration,
 }
 
 /// An order of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The client has been told where to connect: its time to do so begins.
+    /// The client has received the port to connect to: its time for that starts.
     Announced,
-    /// A transfer in this direction has been commanded; the direction of an unknown verb is `None`.
+    /// A transfer in this direction was requested. The direction of an unknown verb is `None`.
     Start(Option<Direction>),
     /// The `1yz` reply has been written: data may flow to the client.
     Release,
-    /// The final reply has come.
+    /// The final reply has arrived.
     Finish {
-        /// It was a `2yz`.
+        /// Whether it was a `2yz`.
         succeeded: bool,
     },
-    /// The client has closed its control connection during an upload: go on while data or
-    /// its end comes, else reset.
+    /// The client has closed its control connection during an upload. The machine continues while
+    /// data or their end arrive, and resets otherwise.
     ClientGone,
     /// Reset the client's data connection and the stream now.
     Kill,
 }
 
-/// What the session hears.
+/// Event for the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The client has sent everything.
+    /// The client has sent all bytes.
     ClientEnded,
-    /// Everything from the server, and its end, has reached the client.
+    /// All bytes from the server, and their end, have reached the client.
     Delivered,
-    /// The data connection failed: why.
+    /// The data connection failed, for this reason.
     Failed(String),
     /// The client did not connect in time.
     Expired,
-    /// There is no data connection: why.
+    /// The data connection could not be opened, for this reason.
     NotConnected(String),
 }
 
-/// A data connection beside the client.
+/// The data connection at the client's side.
 #[derive(Debug)]
 pub struct NearData {
     setup: Setup,
@@ -75,11 +76,11 @@ pub struct NearData {
     inbound: Inbound,
     direction: Option<Direction>,
     is_released: bool,
-    /// Whether the final reply, which has come, is a success.
+    /// Whether the final reply is a success. `None` before it.
     succeeded: Option<bool>,
-    /// The far gateway took no more before the client had ended.
+    /// Whether the far gateway stopped reading before the client had ended.
     is_cut_off: bool,
-    /// The session has heard how the data ended.
+    /// Whether the session has been informed about the end of the data.
     has_told: bool,
     quiet_checks: u32,
     quiet_since: Progress,
@@ -90,10 +91,10 @@ pub struct NearData {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leg {
-    /// Its time has not come.
+    /// The connection must not be opened yet.
     Waiting,
     Connecting,
-    /// The client is there; its handshake may wait for the server's reply, and that for a tape.
+    /// The client is connected. Its handshake may wait for the server's reply, which may take long.
     Securing,
     Open,
 }
@@ -102,51 +103,52 @@ enum Leg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Relaying,
-    /// The client has ended without close_notify, and the far gateway does not know yet.
+    /// The client has ended without close_notify, and the far gateway has not confirmed the report
+    /// yet.
     Telling,
     /// The client's end has been passed on.
     Finished,
-    /// What the client sends has nowhere to go.
+    /// The client's bytes are discarded.
     Discarding,
-    /// Nothing more is read.
+    /// The leg is not read any more.
     Closed,
 }
 
 /// From the link to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
-    /// Not a byte, and not the end, before the reply that announces it.
+    /// No byte, and no end, passes before the reply that announces the transfer.
     Held,
     Relaying,
     /// The end is being written to the client.
     Ending,
-    /// The client's kernel has not acknowledged everything.
+    /// The client's kernel has not acknowledged all bytes.
     Acknowledging,
-    /// The server has dropped its data connection in an upload: its reply decides.
+    /// The server has dropped its data connection in an upload. Its reply decides.
     ReplyDecides,
     Closed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The client has not connected.
+    /// Timeout of the client's connection.
     Expiry,
-    /// Is the client that has left still sending?
+    /// Check whether the client that has left still sends.
     Quiet,
-    /// Has anything moved?
+    /// Check whether any bytes have moved.
     Stall,
-    /// What comes from the client is no longer read.
+    /// End of reading from the client.
     Discard,
-    /// The reply to a broken upload has not come.
+    /// Timeout of the reply to a broken upload.
     Reply,
-    /// The server has not ended its side of an upload.
+    /// Timeout of the server's end of an upload.
     ServerEnd,
-    /// The server's side of a finished upload is no longer waited for.
+    /// End of the wait for the server's side of a finished upload.
     Linger,
 }
 
 impl NearData {
-    /// A data connection that the client has asked for.
+    /// Creates a data connection that the client has requested.
     pub fn new(setup: Setup) -> Self {
         let mut data = Self {
             setup,
@@ -300,7 +302,7 @@ impl NearData {
     }
 
     fn connected(&mut self, now: Duration) {
-        // Behind a failure, the handshake has the rest of the time.
+        // After a failure, the handshake may use the remaining time.
         if self.succeeded != Some(false) {
             self.timers.cancel(Timer::Expiry);
         }
@@ -312,7 +314,8 @@ impl NearData {
         }
     }
 
-    /// Who has not been told where to connect, or is not to be connected yet, never will be.
+    /// Handles the end of the session. A client without an announced port, or without permission to
+    /// connect, never connects.
     fn session_ended(&mut self) {
         let is_hopeless = match self.leg {
             Leg::Waiting => true,
@@ -333,12 +336,12 @@ impl NearData {
         self.announced();
     }
 
-    /// The client may have been told of the transfer.
+    /// Handles the announcement of the transfer to the client.
     fn announced(&mut self) {
         let is_announced = self.is_released || self.succeeded.is_some();
         match self.leg {
             _ if !is_announced => {}
-            // Not before the reply that announces it.
+            // The connection must not precede the reply that announces it.
             Leg::Waiting => self.connect(),
             Leg::Connecting | Leg::Securing => {}
             Leg::Open if self.inbound == Inbound::Held => {
@@ -366,7 +369,8 @@ impl NearData {
         self.announced();
         let is_download = self.direction == Some(Direction::Download);
         match self.outbound {
-            // A client that keeps its side of a finished download open is not waited for.
+            // The gateway does not wait for a client that keeps its side of a finished download
+            // open.
             Outbound::Relaying if is_download => self.timers.set(Timer::Discard, now + LINGER),
             // The server has refused the upload, or the transfer never began.
             Outbound::Relaying if !succeeded => {
@@ -388,8 +392,8 @@ impl NearData {
         self.finish_if_over();
     }
 
-    /// Whether the client may yet fetch what the server sent of a download before it failed: the reply can be faster
-    /// than the connection of the client.
+    /// Whether the client may still fetch the bytes that the server sent before a download failed.
+    /// The reply can be faster than the client's connection.
     fn may_still_connect(&self) -> bool {
         let is_connecting = matches!(self.leg, Leg::Connecting | Leg::Securing);
         let is_download = self.direction == Some(Direction::Download);
@@ -400,7 +404,7 @@ impl NearData {
         match self.outbound {
             Outbound::Relaying => {
                 self.outputs.push(Output::Tell(Event::ClientEnded));
-                // To a download the client's end says nothing.
+                // The client's end has no meaning for a download.
                 let is_download = self.direction == Some(Direction::Download);
                 if is_truncated && self.setup.tells_truncation && !is_download {
                     self.outbound = Outbound::Telling;
@@ -420,7 +424,8 @@ impl NearData {
         self.await_server_end(now);
     }
 
-    /// Servers may close their side of an upload at any time after they have answered for it.
+    /// Starts the wait for the server's end. Servers may close their side of an upload at any time
+    /// after their reply.
     fn await_server_end(&mut self, now: Duration) {
         let is_over = self.outbound == Outbound::Finished
             && self.succeeded == Some(true)
@@ -432,7 +437,8 @@ impl NearData {
         }
     }
 
-    /// The server takes no more: its reply says why, and the client must be able to read it.
+    /// Handles a server that accepts no more bytes. Its reply contains the reason, and the client
+    /// must be able to read it.
     fn cut_off(&mut self, now: Duration) {
         if self.outbound != Outbound::Relaying {
             return;
@@ -464,7 +470,7 @@ impl NearData {
         if self.inbound == Inbound::Closed {
             return;
         }
-        // A client that has sent its file may be gone before the server's end can be told to it.
+        // A client that has sent its file may have left before the server's end reaches it.
         if self.direction == Some(Direction::Upload) {
             self.outputs.push(Output::Stop);
             self.close_inbound();
@@ -491,7 +497,7 @@ impl NearData {
                 self.outputs.push(Output::Stop);
                 self.outputs.push(Output::EndLeg);
                 self.inbound = Inbound::Ending;
-                // Nobody waits for what becomes of it.
+                // The remaining end is not reported to the session.
                 self.timers.set(Timer::Linger, now + LINGER);
             }
             _ => self.close_inbound(),
@@ -521,7 +527,8 @@ impl NearData {
         }
     }
 
-    /// What a client wrote before it closed everything may still be in its kernel, the end behind it.
+    /// Checks whether a client that has left still sends. Its kernel may still have bytes and the
+    /// end, which the client wrote before it closed.
     fn check_quiet(&mut self, now: Duration, progress: Progress) {
         if matches!(self.outbound, Outbound::Telling | Outbound::Finished) {
             return;
@@ -576,22 +583,24 @@ impl NearData {
     }
 }
 
-/// Time for the client to connect from the reply that says where, as long as vsftpd's accept_timeout.
+/// Time for the client to connect after the reply with the port: vsftpd's accept_timeout.
 pub const EXPIRY: Duration = Duration::from_secs(60);
 
-/// Time for the client to connect after a server has begun a download and failed. A connection takes a round trip.
+/// Time for the client to connect after a server has started a download and failed. A connection
+/// takes a round trip.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// Time in which a client reads a reply before its data connection is closed under it.
+/// Time for a client to read a reply before its data connection is closed.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Time by which a server's final reply to an upload may precede the end of its data connection, on the link.
+/// Time by which a server's final reply to an upload may precede the end of its data connection on
+/// the link.
 const SERVER_END: Duration = Duration::from_millis(100);
 
 /// Time for a server's reply after it dropped its data connection.
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client that left sends no more when this often in a row nothing has come: one second.
+/// Checks in a row without a byte after which a client that left sends no more: one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 
@@ -615,7 +624,7 @@ mod tests {
         connects_at_once
     }
 
-    /// A download that the server has begun and failed, before the client's connection is known.
+    /// Creates a download that the server has started and failed, before the client has connected.
     fn failed_before_the_client_connects(opening: Opening, has_tls: bool) -> NearData {
         let mut data = NearData::new(Setup {
             opening,

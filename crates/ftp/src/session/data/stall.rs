@@ -1,20 +1,20 @@
-//! Whether a data connection still moves.
+//! Detection of a stalled data connection.
 
 use std::time::Duration;
 
 use super::Progress;
 
-/// What had moved when that was last looked at.
+/// Bytes moved at the last check.
 #[derive(Debug)]
 pub(super) struct Stall {
     timeout: Duration,
     since: Progress,
-    /// Patient looks when nothing had moved.
+    /// Checks of an awaited upload at which no bytes had moved.
     rests: u32,
 }
 
 impl Stall {
-    /// For a data connection that is reset after `timeout` without a byte.
+    /// Creates the check for a data connection that is reset after `timeout` without a byte.
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -23,12 +23,13 @@ impl Stall {
         }
     }
 
-    /// When to look next.
+    /// Returns the time of the next check.
     pub(super) fn next(&self, now: Duration) -> Duration {
         now + self.timeout
     }
 
-    /// Looks, a timeout after the last time. `Some` if nothing has moved: what to say.
+    /// Checks for progress, a timeout after the last check. Returns an error text if no bytes have
+    /// moved.
     pub(super) fn check(&mut self, progress: Progress) -> Option<String> {
         let bytes = |progress: &Progress| (progress.outbound_bytes, progress.inbound_bytes);
         let is_stalled = bytes(&progress) == bytes(&self.since);
@@ -37,8 +38,8 @@ impl Stall {
         is_stalled.then(|| format!("nothing has moved for {seconds} s"))
     }
 
-    /// The same of an upload that is on its way: the other side alone sees whether it moves, and it may come from a spool
-    /// beside a slow server. `Some` only after [`RESTS_MAX`] looks.
+    /// Checks an upload whose progress only the peer sees. Its bytes may come from a spool of a
+    /// slow server. Returns an error text only after [`RESTS_MAX`] checks.
     pub(super) fn check_patiently(&mut self, progress: Progress) -> Option<String> {
         let stalled = self.check(progress)?;
         self.rests += 1;
@@ -46,7 +47,7 @@ impl Stall {
     }
 }
 
-/// A day, where the timeout is an hour.
+/// Checks in a row: a day, if the timeout is an hour.
 const RESTS_MAX: u32 = 24;
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K: Ord + Copy> Timers<K> {
-    /// Sets the timer, in place of an earlier one of its kind.
+    /// Sets the timer, and replaces an earlier one of its kind.
     pub(super) fn set(&mut self, kind: K, at: Duration) {
         self.0.insert(kind, at);
     }
 
-    /// Sets the timer unless there is one of its kind.
+    /// Sets the timer unless one of its kind exists.
     pub(super) fn start(&mut self, kind: K, at: Duration) {
         self.0.entry(kind).or_insert(at);
     }
@@ -34,7 +34,7 @@ impl<K: Ord + Copy> Timers<K> {
         self.0.values().copied().min()
     }
 
-    /// Takes one that is due.
+    /// Takes a timer that is due.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<K> {
         let (&kind, _) = self.0.iter().find(|(_, at)| **at <= now)?;
         self.0.remove(&kind);

@@ -1,5 +1,5 @@
-//! What became of the server's data connections: whether everything from the client has been
-//! written to the server.
+//! State of the server's data connections: whether all bytes from the client have been written to
+//! the server.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{
     session::{TransferId, data::far::Event},
 };
 
-/// The data connections of a session that are open, and those whose transfer has not been answered.
+/// The open data connections of a session, and those without a final reply to their transfer.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     connections: BTreeMap<TransferId, Connection>,
@@ -17,10 +17,10 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Connection {
     is_upload: bool,
-    /// Whether everything has been written; `None` while that is open.
+    /// Whether all bytes have been written. `None` while this is open.
     is_whole: Option<bool>,
     is_closed: bool,
-    /// The server does not take it.
+    /// Whether the server refuses the data connection.
     is_refused: bool,
     worth: Worth,
 }
@@ -30,21 +30,21 @@ struct Connection {
 enum Worth {
     #[default]
     None,
-    /// A success, whose worth the near half has not heard.
+    /// A success, whose validity was not reported to the near half yet.
     Success,
-    /// The near half needs to hear nothing more.
+    /// The near half needs no further report.
     Done,
 }
 
 impl Connections {
-    /// A data connection is being opened.
+    /// Adds a data connection that is being opened.
     pub(super) fn opened(&mut self, id: TransferId) {
-        // Those that no command has used are used by none any more.
+        // A closed data connection without a command will not be used any more.
         self.connections.retain(|_, c| !c.is_closed || c.is_upload);
         self.connections.insert(id, Connection::default());
     }
 
-    /// A transfer uses it.
+    /// Assigns a transfer to the data connection.
     pub(super) fn commanded(&mut self, id: TransferId, direction: Direction) {
         let connection = self.connections.entry(id).or_insert(Connection {
             is_whole: Some(false),
@@ -54,7 +54,8 @@ impl Connections {
         connection.is_upload = direction == Direction::Upload;
     }
 
-    /// The server has answered for the transfer. Returns what its success is worth, if that is known.
+    /// Records the server's final reply to the transfer. Returns whether its success is valid, if
+    /// that is known.
     pub(super) fn answered(&mut self, id: TransferId, succeeded: bool) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         if connection.worth == Worth::None {
@@ -66,7 +67,8 @@ impl Connections {
         self.report(id)
     }
 
-    /// Something happened to it. Returns what the server's success is worth, if that is news.
+    /// Handles an event of the data connection. Returns whether the server's success is valid, if
+    /// that was unknown before.
     pub(super) fn on_event(&mut self, id: TransferId, event: Event) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         match event {
@@ -98,7 +100,7 @@ impl Connections {
         self.connections.values().any(|c| !c.is_closed)
     }
 
-    /// Whether the near half has to hear what a success is worth.
+    /// Whether the near half still needs a report on the validity of a success.
     pub(super) fn any_unreported(&self) -> bool {
         let mut connections = self.connections.values();
         connections.any(|c| c.worth == Worth::Success)

@@ -1,4 +1,4 @@
-//! How the server's data connections come about: asked for, announced, refused.
+//! Opening of the server's data connections: requests, announcements and refusals.
 
 use std::net::SocketAddr;
 
@@ -56,7 +56,8 @@ impl FarSession {
         self.in_flight.push(id, verb, Expect::DataPort(asked));
     }
 
-    /// There is no data connection. A client that has been promised one hears it at the transfer.
+    /// Handles a missing data connection. A client that was promised one gets the refusal as the
+    /// reply to its transfer.
     fn no_data(&mut self, id: Option<CommandId>, transfer: TransferId, answered: bool, text: &str) {
         match id {
             Some(id) if !answered => self.answer(id, None, text),
@@ -67,7 +68,7 @@ impl FarSession {
         }
     }
 
-    /// Returns what to expect next.
+    /// Handles the reply to a request for a data connection. Returns the expectation that follows.
     pub(super) fn data_answered(
         &mut self,
         id: Option<CommandId>,

@@ -1,11 +1,14 @@
-//! Servers that answer a question twice.
+//! Servers that answer a question twice. A question is a command that the gateway sends ahead of
+//! the client.
 //!
-//! Servers answer in order: the second answer comes directly behind the first, and begins with the same line. The session
-//! drops such a line where it awaits nothing. Elsewhere the line may be the reply to the command that the session awaits.
-//! The session then leaves the server, and logs in again without questions, or ends.
+//! Servers answer in order. The second answer therefore follows the first directly, and begins with
+//! the same line. The session drops such a line if it awaits no reply. Otherwise the line may be
+//! the reply to the awaited command. The session then leaves the server, and logs in again without
+//! questions, or ends.
 //!
-//! A server whose reply to a command equals its answer to the question directly before, word for word, is left as well: both
-//! kinds of server send the same lines. A second answer in other words is not detected.
+//! Another kind of server sends the same lines. Its reply to a command equals its answer to the
+//! preceding question, word for word. The session leaves it as well. A second answer in other words
+//! is not detected.
 
 use crate::{
     reply::{Class, Code},
@@ -14,13 +17,15 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct DuplicateAnswer {
-    /// The latest reply, if it is the answer to a question: which one, and its first line.
+    /// The subject and the first line of the latest reply, if it answered a question.
     answer: Option<(Subject, Vec<u8>)>,
 }
 
 impl DuplicateAnswer {
-    /// Whether `line` may begin a second answer, while the session awaits the reply to the command `awaited`, which is a
-    /// question of its own if `is_question`.
+    /// Whether `line` may begin a second answer while the session awaits the reply to the command
+    /// `awaited`.
+    ///
+    /// With `is_question` that command is a question, too.
     pub(super) fn may_begin(
         &self,
         code: Code,
@@ -33,12 +38,12 @@ impl DuplicateAnswer {
         if first != line || code.0 == 421 {
             return false;
         }
-        // Refusals of different questions may be the same.
+        // Refusals of different questions may be equal.
         let is_refusal = code.class() == Class::Failed;
         awaited.and_then(Subject::of) != Some(*subject) && !(is_refusal && is_question)
     }
 
-    /// Takes note of a reply that begins with `line`, and of the question that it answers.
+    /// Records a reply that begins with `line`, and the question that it answers.
     pub(super) fn answered(&mut self, line: &[u8], question: Option<Subject>) {
         if let Some(subject) = question {
             self.answer = Some((subject, line.to_vec()));

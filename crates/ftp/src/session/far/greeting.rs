@@ -1,5 +1,5 @@
-//! The greeting of a server whose client the gateway has greeted already: consumed, and followed by
-//! the account; relayed only if it is a refusal.
+//! The greeting of a server whose client the gateway has greeted already. The gateway consumes it,
+//! and sends the account. Only a refusal is relayed.
 
 use super::reply_buffer::ReplyBuffer;
 use crate::reply::{Class, Code};
@@ -10,9 +10,9 @@ pub(super) struct Greeting {
     pub(super) held: ReplyBuffer,
 }
 
-/// What follows a greeting.
+/// Action after a greeting.
 pub(super) enum Greeted {
-    /// Another one will come.
+    /// Wait for another greeting.
     Wait(Greeting),
     /// Send this line.
     Send(Vec<u8>),
@@ -21,7 +21,7 @@ pub(super) enum Greeted {
 }
 
 impl Greeting {
-    /// `then` is the command to send behind it.
+    /// Creates the state. `then` is the command to send after the greeting.
     pub(super) fn new(then: Vec<u8>) -> Self {
         let held = ReplyBuffer::default();
         Self { then, held }

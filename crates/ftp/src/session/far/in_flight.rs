@@ -1,5 +1,5 @@
-//! The commands that the server has been sent and has not answered, and which of them each reply line
-//! answers.
+//! Commands that the server has received and not answered, and the assignment of reply lines to
+//! them.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,29 +18,29 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: VecDeque<Entry>,
-    /// Which entry the open reply answers; `None` when it answers nothing.
+    /// Index of the entry that the open reply answers. `None` if it answers no entry.
     answering: Option<usize>,
     tracker: ReplyTracker,
     duplicate: DuplicateAnswer,
-    /// The latest reply completed a repeated log-in.
+    /// Whether the latest reply completed a repeated log-in.
     follows_log_in: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `None`: the client has not asked, or has its answer.
+    /// Number of the command. `None` if the client has not sent it, or has its reply.
     pub(super) id: Option<CommandId>,
     /// Verb of the command; empty for the greeting.
     pub(super) verb: String,
     pub(super) expect: Expect,
 }
 
-/// What the server's answer may be.
+/// Expected reply of the server.
 #[derive(Debug)]
 pub(super) enum Expect {
-    /// Anything; a verb that is unknown here may begin a transfer.
+    /// Any reply. An unknown verb may start a transfer.
     Plain(Cause),
-    /// A `1yz` reply came to what is no transfer. Another may follow, or none.
+    /// A command other than a transfer got a `1yz` reply. Another reply may follow, or none.
     Begun,
     Quit,
     /// `ABOR`.
@@ -48,32 +48,32 @@ pub(super) enum Expect {
     /// The greeting, which is relayed.
     Greeted,
     Greeting(Greeting),
-    /// What the gateway itself settles with the server.
+    /// A command of the gateway itself about protection.
     Protection(ReplyBuffer),
     DataPort(PortRequest),
-    /// `TYPE`, and whether the client takes it for done.
+    /// `TYPE`, and whether the client has its reply already.
     Type(ReplyBuffer, bool),
-    /// A question that the client has not asked.
+    /// A question: a command that the client has not sent.
     Question(Question),
     /// A step of the repeated log-in, and the class that its reply must have.
     Relogin(Class, ReplyBuffer),
-    /// Nothing. The session connects again this long after the first attempt.
+    /// No reply. The session connects again this long after the first attempt.
     Pause(Duration),
-    /// The session has stopped waiting for this answer. It is dropped if it still comes.
+    /// The session has stopped waiting for this reply. A late one is dropped.
     Late(Late),
-    /// The second answer to a question, which the server is giving. It is dropped.
+    /// The present second answer to a question. It is dropped.
     Duplicate,
     /// A second reply to a repeated log-in. It is dropped.
     DuplicateLogIn,
     Transfer {
         transfer: TransferId,
-        /// Its `1yz` reply came.
+        /// Whether its `1yz` reply has arrived.
         begun: bool,
     },
 }
 
 impl Expect {
-    /// The lines of a reply that is not relayed as it comes.
+    /// Returns the lines of a reply that is not relayed at once.
     pub(super) fn held_mut(&mut self) -> Option<&mut ReplyBuffer> {
         match self {
             Self::Question(question) => Some(&mut question.held),
@@ -84,19 +84,19 @@ impl Expect {
     }
 }
 
-/// An answer that the session has stopped waiting for.
+/// A reply that the session has stopped waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// The one to a transfer that has been aborted.
+    /// The reply to an aborted transfer.
     Transfer,
-    /// The one to an `ABOR`.
+    /// The reply to an `ABOR`.
     Abort,
 }
 
 impl Late {
-    /// Whether a reply with `code` is this answer, rather than that to the later command `next`.
+    /// Whether a reply with `code` is this reply, and not the reply to the later command `next`.
     ///
-    /// Servers answer in order, so the next reply is the late one or there is none.
+    /// Servers answer in order, so the next reply is the late one, or the late one never comes.
     fn is_answered_by(self, code: Code, next: Option<&Entry>) -> bool {
         if code.0 == 421 {
             return false;
@@ -121,7 +121,7 @@ impl Late {
 }
 
 impl Entry {
-    /// The question that the gateway has asked ahead, if this is one.
+    /// Returns the subject, if this entry is a question.
     fn question(&self) -> Option<Subject> {
         match &self.expect {
             Expect::Question(question) => Some(question.subject),
@@ -138,7 +138,7 @@ impl Entry {
 }
 
 impl InFlight {
-    /// On a new connection the server speaks first.
+    /// Creates the state of a new connection, on which the server speaks first.
     pub(super) fn greeting(entry: Entry) -> Self {
         Self {
             entries: VecDeque::from([entry]),
@@ -154,24 +154,24 @@ impl InFlight {
         self.entries.push_back(Entry { id, verb, expect });
     }
 
-    /// Whether no answer is waited for.
+    /// Whether no reply is awaited.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.iter().all(Entry::is_late)
     }
 
-    /// The oldest entry whose answer is waited for.
+    /// Returns the oldest entry with an awaited reply.
     pub(super) fn awaited(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| !entry.is_late())
     }
 
-    /// Stops waiting for the answer to the oldest entry.
+    /// Stops waiting for the reply to the oldest entry.
     pub(super) fn stop_waiting(&mut self, late: Late) -> Option<CommandId> {
         let entry = self.entries.iter_mut().find(|entry| !entry.is_late())?;
         entry.expect = Expect::Late(late);
         entry.id.take()
     }
 
-    /// Takes the oldest entry whose answer is waited for.
+    /// Takes the oldest entry with an awaited reply.
     pub(super) fn take_awaited(&mut self) -> Option<Entry> {
         let at = self.entries.iter().position(|entry| !entry.is_late())?;
         if self.answering == Some(at) {
@@ -180,7 +180,7 @@ impl InFlight {
         self.entries.remove(at)
     }
 
-    /// Stops waiting for the answer to an `ABOR` that is the oldest entry.
+    /// Stops waiting for the reply to an `ABOR` that is the oldest entry.
     pub(super) fn pass_abort(&mut self) -> Option<CommandId> {
         match self.awaited()?.expect {
             Expect::Abort => self.stop_waiting(Late::Abort),
@@ -199,7 +199,7 @@ impl InFlight {
         entries.any(|entry| matches!(entry.expect, Expect::Abort))
     }
 
-    /// The transfers that have not been answered.
+    /// Returns the transfers without a final reply.
     pub(super) fn transfers(&self) -> impl DoubleEndedIterator<Item = TransferId> {
         self.entries.iter().filter_map(|entry| match entry.expect {
             Expect::Transfer { transfer, .. } => Some(transfer),
@@ -212,27 +212,27 @@ impl InFlight {
         self.answering.is_some()
     }
 
-    /// No answer to a transfer will come. Returns its command.
+    /// Removes a transfer that will get no reply. Returns its command.
     pub(super) fn forget(&mut self, transfer: TransferId) -> Option<CommandId> {
         let is_it = |entry: &Entry| matches!(entry.expect, Expect::Transfer { transfer: it, .. } if it == transfer);
         let index = self.entries.iter().position(is_it)?;
         self.entries.remove(index)?.id
     }
 
-    /// Whether a command, no transfer, is unanswered that came before the one with this number.
+    /// Whether an earlier command than `than`, other than a transfer, is unanswered.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         let is_transfer = |entry: &Entry| matches!(entry.expect, Expect::Transfer { .. });
         let mut entries = self.entries.iter().filter(|entry| !is_transfer(entry));
         entries.any(|entry| entry.id.is_some_and(|id| id < than))
     }
 
-    /// Whether the oldest command is a transfer, which others may overtake.
+    /// Whether the oldest command is a transfer, which other commands may overtake.
     pub(super) fn transfer_is_first(&self) -> bool {
         let first = self.awaited().map(|entry| &entry.expect);
         matches!(first, Some(Expect::Transfer { .. }))
     }
 
-    /// Places a line of the server, and notes which command it answers.
+    /// Determines the position of a server's line in its reply, and the command that it answers.
     pub(super) fn place(&mut self, line: &[u8]) -> Place {
         let place = self.tracker.place(line);
         if let (Some(code), true) = (place.code, place.first) {
@@ -262,7 +262,8 @@ impl InFlight {
         place
     }
 
-    /// Whether a reply with `code` is a second one to a repeated log-in, rather than the reply to `awaited`.
+    /// Whether a reply with `code` is a second one to a repeated log-in, and not the reply to
+    /// `awaited`.
     fn repeats_log_in(&self, code: Code, awaited: Option<&Entry>) -> bool {
         let logs_in = awaited.is_some_and(|entry| LOGS_IN.contains(&entry.verb.as_str()));
         self.follows_log_in && !logs_in && matches!(code.0, 220 | 230 | 232)
@@ -279,16 +280,16 @@ impl InFlight {
         open.is_some_and(|entry| matches!(entry.expect, Expect::Duplicate))
     }
 
-    /// What the open reply answers.
+    /// Returns the entry that the open reply answers.
     pub(super) fn answering(&mut self) -> Option<&mut Entry> {
         self.entries.get_mut(self.answering?)
     }
 
-    /// The open reply has ended: takes what it answers. The place is for [`Self::keep`].
+    /// Ends the open reply, and takes the entry that it answers. The index is for [`Self::keep`].
     pub(super) fn reply_ended(&mut self) -> Option<(usize, Entry)> {
         let index = self.answering.take()?;
         let entry = self.entries.remove(index)?;
-        // A late answer would have come before this one.
+        // A late reply would have preceded this one.
         let before = self.entries.len();
         let mut at = 0;
         self.entries.retain(|entry| {
@@ -299,18 +300,18 @@ impl InFlight {
         Some((index - (before - self.entries.len()), entry))
     }
 
-    /// Whether an entry before the place waits for its answer.
+    /// Whether an entry before the index awaits its reply.
     pub(super) fn is_passed_over(&self, place: usize) -> bool {
         let mut before = self.entries.iter().take(place);
         before.any(|entry| !entry.is_late())
     }
 
-    /// Another reply to the same command follows.
+    /// Puts an entry back, since another reply to the same command follows.
     pub(super) fn keep(&mut self, index: usize, entry: Entry) {
         self.entries.insert(index, entry);
     }
 
-    /// The client has sent another command: to it a `1yz` reply was the last.
+    /// Handles the client's next command: an earlier `1yz` reply was the last one to its command.
     pub(super) fn drop_begun(&mut self) {
         let is_begun =
             matches!(self.awaited(), Some(entry) if matches!(entry.expect, Expect::Begun));
@@ -319,7 +320,8 @@ impl InFlight {
         }
     }
 
-    /// Whether `line`, behind a line in doubt of a reply with code `open`, begins the reply to another command.
+    /// Whether `line` begins the reply to another command. It follows a line in doubt of a reply
+    /// with code `open`.
     pub(super) fn begins_next(&self, line: &[u8], open: Option<Code>) -> bool {
         let awaited = self.entries.iter().filter(|entry| !entry.is_late());
         let code = leading_code(line);
@@ -327,13 +329,14 @@ impl InFlight {
         awaited.count() > 1 && code.is_some() && !is_end
     }
 
-    /// A line in doubt has turned out to end the open reply.
+    /// Records that a line in doubt ended the open reply.
     pub(super) fn end_in_doubt(&mut self) {
         self.tracker.end_in_doubt();
     }
 
-    /// Which command a reply with `code` answers. Until a transfer has begun, servers answer in
-    /// order; while it runs, what overtook it is answered by codes that no transfer ends with.
+    /// Returns the index of the command that a reply with `code` answers. Servers answer in order
+    /// until a transfer has begun. During a transfer, the replies to overtaking commands have codes
+    /// that end no transfer.
     fn attribute(&self, code: Code) -> Option<usize> {
         let late = self.entries.iter().take_while(|entry| entry.is_late());
         let first = late.count();
@@ -351,12 +354,12 @@ impl InFlight {
                     || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
                 Some(first + usize::from(!transfers))
             }
-            // It comes from a server that leaves ABOR unanswered.
+            // The server leaves ABOR unanswered.
             Expect::Abort if self.entries.len() > first + 1 && !may_answer_abort(code) => {
                 Some(first + 1)
             }
             Expect::Question(question) if question.is_stray(code) => None,
-            // Another reply to the log-in.
+            // This is another reply to the log-in.
             Expect::DataPort(_)
             | Expect::Type(_, true)
             | Expect::Protection(_)
@@ -370,7 +373,7 @@ impl InFlight {
     }
 }
 
-/// Whether ABOR may be answered so: not by the successes of other commands.
+/// Whether `code` may answer ABOR. Successes of other commands may not.
 fn may_answer_abort(code: Code) -> bool {
     code.class() != Class::Completed || matches!(code.0, 225 | 226 | 250)
 }
@@ -378,7 +381,7 @@ fn may_answer_abort(code: Code) -> bool {
 /// Commands that a reply to a log-in may answer.
 const LOGS_IN: [&str; 6] = ["USER", "PASS", "ACCT", "REIN", "HOST", "AUTH"];
 
-/// Commands that every server knows.
+/// Commands that every server supports.
 const NEVER_UNKNOWN: [&str; 7] = ["CWD", "NOOP", "RETR", "STOR", "TYPE", "USER", "PASS"];
 
 pub(super) fn stage_of(code: Code) -> Stage {

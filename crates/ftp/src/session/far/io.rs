@@ -1,4 +1,4 @@
-//! What goes into the far half of a session, and what comes out.
+//! Inputs and outputs of the far half of a session.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::{
     spool::SpoolRequest,
 };
 
-/// What happened.
+/// An input of the far half.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A message of the near half has come.
+    /// The near half has sent a message.
     Received(ToFar),
     /// The handshake with the server is complete.
     TlsBegun,
-    /// The server can be told to connect here; `None`: no listener could be opened.
+    /// A listener for the server is open at this address. `None` if no listener could be opened.
     Listening(Option<SocketAddr>),
     /// The answer to [`Output::Spool`], as a line.
     Spooled(&'a str),
@@ -30,29 +30,29 @@ pub enum Input<'a> {
     ServerClosed,
     /// Something happened on the server's data connection.
     Data(TransferId, Event),
-    /// The time of [`FarSession::wait`](super::FarSession::wait) is over.
+    /// The timeout of [`FarSession::wait`](super::FarSession::wait) has expired.
     WaitedInVain,
-    /// The control connection that [`Output::Reconnect`] asks for stands, with TLS where that is implicit.
+    /// The control connection for [`Output::Reconnect`] is open, with TLS if that is implicit.
     Reconnected,
-    /// The server has said nothing for [`SERVER_PATIENCE`](super::SERVER_PATIENCE) and is the only
-    /// one that the session waits for, see [`FarSession`](super::FarSession::waits_only_for_server).
+    /// The server has been silent for [`SERVER_PATIENCE`](super::SERVER_PATIENCE), and the session
+    /// waits only for it, see [`FarSession`](super::FarSession::waits_only_for_server).
     ServerSilent,
 }
 
-/// What to do.
+/// An action for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send this line to the server in one write.
     ToServer {
         /// Without terminator.
         line: Vec<u8>,
-        /// Put a Telnet interrupt and Synch in front.
+        /// Whether to send a Telnet interrupt and Synch before it.
         synch: bool,
     },
     /// Send this message to the near half.
     Send(ToNear),
-    /// Listen for the server's data connection, on the address of the control connection's own end, and
-    /// say where.
+    /// Listen for the server's data connection at the local address of the control connection, and
+    /// report the listener's address.
     Listen(TransferId),
     /// Connect to this port of the control connection's peer, at once.
     Connect {
@@ -61,30 +61,31 @@ pub enum Output {
         /// The port that the server announced.
         port: u16,
     },
-    /// Attach a spool to the next data connection, and say what the client is answered.
+    /// Attach a spool to the next data connection, and return the reply for the client.
     Spool(SpoolRequest),
-    /// From now on the client waits so long for the reply to an upload once it has sent the last byte.
+    /// From now on the client waits for this time for the reply to an upload, after its last byte.
     Wait(Duration),
-    /// Begin TLS with the server; what it has sent already is not TLS, and ends the session.
+    /// Start TLS with the server. Bytes that it has sent before are not TLS, and end the session.
     BeginTls,
     /// An order for a data connection.
     Order(TransferId, Order),
-    /// Close the server's control connection. The session goes on with [`Output::Reconnect`].
+    /// Close the server's control connection. The session continues with [`Output::Reconnect`].
     Leave,
     /// Connect to the server again.
     Reconnect,
-    /// Remember this of the server, for [`Manner::known`] of later sessions.
+    /// Store this trait of the server, for [`Manner::known`] of later sessions.
     Learned(Lesson),
     /// Close the server's control connection. Nothing follows.
     Close,
 }
 
-/// How a session begins.
+/// Start of a session.
 #[derive(Debug)]
 pub enum Opening {
     /// Relay the server's greeting.
     RelayGreeting,
-    /// The client has been greeted; consume the server's greeting, then send this command.
+    /// Consume the server's greeting, and then send this command. The client has been greeted
+    /// already.
     ConsumeGreeting {
         /// Number of the command.
         id: CommandId,
@@ -93,51 +94,52 @@ pub enum Opening {
     },
 }
 
-/// How the server is dealt with.
+/// Properties of a session with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
-    /// The control connection goes to an IPv6 address.
+    /// Whether the control connection uses IPv6.
     pub server_is_v6: bool,
-    /// Which of the two sides opens data connections.
+    /// Side that opens data connections.
     pub data: DataWay,
-    /// What may be asked ahead of the client.
+    /// Permission to send commands ahead of the client.
     pub mode: Mode,
-    /// TLS with the server; where implicit, it has begun.
+    /// TLS with the server. Implicit TLS has begun already.
     pub tls: ServerTls,
-    /// What earlier sessions have learned of the server.
+    /// Traits of the server that earlier sessions have learned.
     pub known: ServerTraits,
 }
 
-/// What sessions learn of a server that keeps no closer to the standards.
+/// Traits of a server that deviates from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerTraits {
-    /// It leaves questions that are asked ahead unanswered, answers them late, or ends the session at them.
+    /// Whether it leaves questions unanswered, answers them late, or ends the session at them.
+    /// Questions are commands sent ahead of the client.
     pub dislikes_questions: bool,
-    /// It refuses `PASV` and `EPSV`, and takes `PORT` or `EPRT`.
+    /// Whether it refuses `PASV` and `EPSV`, and accepts `PORT` or `EPRT`.
     pub lacks_passive: bool,
 }
 
-/// What a session has learned of its server.
+/// A trait that a session has learned about its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lesson {
     /// [`ServerTraits::dislikes_questions`].
     DislikesQuestions,
-    /// [`ServerTraits::lacks_passive`], or no longer.
+    /// [`ServerTraits::lacks_passive`], which now holds or does not hold any more.
     LacksPassive(bool),
 }
 
-/// What a session waits for.
+/// A wait of a session for its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// Another number is another wait, which begins anew.
+    /// Number of the wait. Another number starts another wait.
     pub number: u64,
-    /// Longest time without a word of the server.
+    /// Longest time without a reply line of the server.
     pub time: Duration,
-    /// Bytes that move on a data connection of the session let it begin anew, too.
+    /// Whether bytes on a data connection of the session restart the wait, too.
     pub counts_data: bool,
 }
 
-/// Which side opens the server's data connections.
+/// Side that opens the server's data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataWay {
     /// The gateway: `PASV`, `EPSV`.
@@ -147,7 +149,7 @@ pub enum DataWay {
     Active,
 }
 
-/// The near half broke its own limits.
+/// Error: the near half exceeded its own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {PIPELINED_MAX} commands ahead of their replies")]
 pub struct TooManyCommands;

@@ -1,5 +1,5 @@
-//! The commands by which the client has logged in. A server that is left at a question which the client has not asked is
-//! connected again, and gets them again.
+//! The commands by which the client has logged in. They are repeated on another connection if the
+//! session leaves the server at a question.
 
 use crate::{
     command::Command,
@@ -8,9 +8,9 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub(super) enum LogIn {
-    /// Commands so far that have not failed.
+    /// Commands so far, without failed ones.
     Recorded(Vec<Step>),
-    /// All commands; how many have been repeated, and how often the server has refused them.
+    /// All commands, the number of repeated ones, and the number of refusals.
     Relogin {
         steps: Vec<Step>,
         repeated: usize,
@@ -18,7 +18,7 @@ pub(super) enum LogIn {
         /// Number of the one wait for all attempts.
         wait: u64,
     },
-    /// The session has come too far to be repeated, or has been.
+    /// The session cannot be repeated any more, or was repeated already.
     Past,
 }
 
@@ -27,18 +27,19 @@ pub(super) enum LogIn {
 pub(super) struct Step {
     pub(super) line: Vec<u8>,
     pub(super) verb: String,
-    /// Class of the reply, which another connection has to give again. `None` before the reply.
+    /// Class of the reply, which the server must repeat on another connection. `None` before the
+    /// reply.
     reply: Option<Class>,
 }
 
 impl Step {
-    /// Class of the reply to the step on the first connection.
+    /// Returns the class of the reply on the first connection.
     pub(super) fn needs(&self) -> Class {
         self.reply.unwrap_or(Class::Completed)
     }
 }
 
-/// Whether a step with a reply of this class has come as far as the first time.
+/// Whether a step with this reply has the same result as on the first connection.
 pub(super) fn is_as_good(reply: Class, needs: Class) -> bool {
     match needs {
         Class::Intermediate => matches!(reply, Class::Completed | Class::Intermediate),
@@ -47,7 +48,7 @@ pub(super) fn is_as_good(reply: Class, needs: Class) -> bool {
 }
 
 impl LogIn {
-    /// Takes note of a command that the server is sent.
+    /// Records a command for the server.
     pub(super) fn record(&mut self, line: &[u8]) {
         let Self::Recorded(steps) = self else {
             return;
@@ -58,7 +59,7 @@ impl LogIn {
             return;
         }
         if verb == "USER" {
-            // An earlier account has no meaning any more.
+            // An earlier account has no effect any more.
             steps.retain(|step| !ACCOUNT.contains(&step.verb.as_str()));
         }
         if REPEATABLE.contains(&verb) && steps.len() < STEPS_MAX {
@@ -72,7 +73,7 @@ impl LogIn {
         }
     }
 
-    /// Takes note of the final reply to a command. A command that has failed is not repeated.
+    /// Records the final reply to a command. A failed command is not repeated.
     pub(super) fn answered(&mut self, verb: &str, code: Code) {
         let Self::Recorded(steps) = self else {
             return;
@@ -88,7 +89,7 @@ impl LogIn {
         }
     }
 
-    /// The client has asked for what cannot be repeated.
+    /// Ends the recording, since the client has sent a command that cannot be repeated.
     pub(super) fn end(&mut self) {
         if self.is_recorded() {
             *self = Self::Past;
@@ -100,12 +101,12 @@ impl LogIn {
         matches!(self, Self::Recorded(_))
     }
 
-    /// Whether the session logs in again.
+    /// Whether the session is logging in again.
     pub(super) fn is_in_relogin(&self) -> bool {
         matches!(self, Self::Relogin { .. })
     }
 
-    /// Begins to repeat the recorded steps. `wait` is the number of the wait that begins now.
+    /// Starts to repeat the recorded steps. `wait` is the number of the wait that starts now.
     pub(super) fn begin_relogin(&mut self, wait: u64) {
         let now = std::mem::replace(self, Self::Past);
         if let Self::Recorded(steps) = now {
@@ -118,7 +119,7 @@ impl LogIn {
         }
     }
 
-    /// Number of the wait for the repeated log-in.
+    /// Returns the number of the wait for the repeated log-in.
     pub(super) fn wait(&self) -> Option<u64> {
         match self {
             Self::Relogin { wait, .. } => Some(*wait),
@@ -126,7 +127,8 @@ impl LogIn {
         }
     }
 
-    /// Begins another attempt after a refusal. Returns the number of retries before it, or `None` after the last.
+    /// Starts another attempt after a refusal. Returns the number of retries before it, or `None`
+    /// after the last.
     pub(super) fn next_attempt(&mut self) -> Option<u32> {
         match self {
             Self::Relogin {
@@ -140,7 +142,7 @@ impl LogIn {
         }
     }
 
-    /// The next command to repeat.
+    /// Returns the next command to repeat.
     pub(super) fn next(&mut self) -> Option<Step> {
         let Self::Relogin {
             steps, repeated, ..
@@ -163,22 +165,22 @@ const RELOGIN_RETRIES_MAX: u32 = 4;
 /// Commands that name an account.
 const ACCOUNT: [&str; 3] = ["USER", "PASS", "ACCT"];
 
-/// Commands whose repetition brings a new connection to the state of the first.
+/// Commands that bring a new connection to the state of the first one.
 const REPEATABLE: [&str; 8] = [
     "USER", "PASS", "ACCT", "HOST", "CLNT", "LANG", "OPTS", "TYPE",
 ];
 
-/// Commands that leave the state of a connection as it is.
+/// Commands that do not change the state of a connection.
 const CHANGES_NOTHING: [&str; 7] = ["NOOP", "SYST", "FEAT", "PWD", "XPWD", "HELP", "STAT"];
 
-/// Whether another connection that has logged in can get this command, although the server may have executed it on the
-/// first.
+/// Whether this command may be sent on another connection, although the server may have executed it
+/// on the first.
 pub(super) fn may_be_sent_again(command: &Command<'_>) -> bool {
     let verb = command.verb();
     CHANGES_NOTHING.contains(&verb) || SETS_DIRECTORY.contains(&verb) || verb == "TYPE"
 }
 
-/// Commands that change nothing but the directory of a connection.
+/// Commands that change only the directory of a connection.
 const SETS_DIRECTORY: [&str; 4] = ["CWD", "XCWD", "CDUP", "XCUP"];
 
 /// Commands of a log-in: `HOST`, `CLNT`, `OPTS`, `USER`, `PASS`, `ACCT`, and some more.

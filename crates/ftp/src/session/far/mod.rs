@@ -1,9 +1,8 @@
-//! The half of a session beside the server.
+//! The half of a session at the server's side.
 //!
-//! In: messages of the near half, the server's lines, what became of data
-//! connections. Out: lines for the server, messages for the near half, data connections
-//! to open and to abort. The caller owns the sockets; it drains [`FarSession::poll`] before the
-//! next [`FarSession::handle`].
+//! In: messages of the near half, the server's lines, and events of data connections. Out: lines
+//! for the server, messages for the near half, and data connections to open and to abort. The
+//! caller owns the sockets. It drains [`FarSession::poll`] before the next [`FarSession::handle`].
 
 mod connections;
 mod data;
@@ -55,7 +54,7 @@ use crate::{
     wait,
 };
 
-/// One session beside the server.
+/// One session at the server's side.
 #[derive(Debug)]
 pub struct FarSession {
     queue: Queue,
@@ -68,40 +67,40 @@ pub struct FarSession {
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection that waits for its listener.
     unbound: Option<(Option<CommandId>, TransferId, bool)>,
-    /// The server has taken the user's log-in.
+    /// Whether the server has accepted the user's log-in.
     is_logged_in: bool,
-    /// A request for a spool that the caller is to answer.
+    /// A request for a spool, until the caller answers it.
     spooling: Option<CommandId>,
-    /// The client takes the transfer type for another than it is: why.
+    /// Reason for which the client has a wrong transfer type. `None` if the type is right.
     type_refusal: Option<String>,
-    /// The server has not let the session begin.
+    /// Whether the server refused the session.
     server_refused: bool,
     client_gone: bool,
-    /// The server's control connection has ended.
+    /// Whether the server's control connection has ended.
     server_gone: bool,
     closed: bool,
-    /// The server has been sent a `USER`.
+    /// Whether a `USER` was sent to the server.
     has_account: bool,
-    /// A command after whose answer the server may have forgotten `PBSZ` and `PROT`.
+    /// A command after which the server may have forgotten `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
     connections: Connections,
-    /// The server is asked nothing ahead.
+    /// Whether no commands are sent ahead of the client.
     dislikes_questions: bool,
     substitute: Substitute,
     log_in: LogIn,
-    /// Latest request and the log-in before it, if another connection can get both.
+    /// Latest request and the log-in before it, if both may be sent on another connection.
     resendable: Option<(Request, LogIn)>,
     /// A line that may be the last of its reply.
     doubtful: Option<(Vec<u8>, Place)>,
-    /// Counts what has been heard of the server and what it has been sent.
+    /// Number of lines and commands exchanged with the server.
     heard: u64,
-    /// Lines of answers to `ABOR`, which has overtaken commands that are still to be answered.
+    /// Lines of replies to `ABOR` that have overtaken replies to earlier commands.
     early: VecDeque<(CommandId, Tag, Vec<u8>)>,
     out: VecDeque<Output>,
 }
 
 impl FarSession {
-    /// A session with a server that has just been connected.
+    /// Creates a session with a server that has just been connected.
     pub fn new(opening: Opening, manner: Manner) -> Self {
         let (id, expect) = match opening {
             Opening::RelayGreeting => (None, Expect::Greeted),
@@ -145,10 +144,10 @@ impl FarSession {
         }
     }
 
-    /// Takes note of what happened.
+    /// Handles an input.
     ///
     /// # Errors
-    /// [`TooManyCommands`] if the near half sends more commands ahead than it may.
+    /// [`TooManyCommands`] if the near half sends more commands ahead than permitted.
     pub fn handle(&mut self, input: Input<'_>) -> Result<(), TooManyCommands> {
         if self.closed {
             return Ok(());
@@ -188,28 +187,28 @@ impl FarSession {
         Ok(())
     }
 
-    /// The next thing to do; `None` until the next input.
+    /// Returns the next action. `None` until the next input.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
 
-    /// Whether a transfer has been commanded and not answered.
+    /// Whether a transfer has no final reply yet.
     pub fn transfer_running(&self) -> bool {
         self.in_flight.transfers().next().is_some()
     }
 
-    /// Whether nobody but the server can move the session on: the client is gone, and no data
+    /// Whether only the server can continue the session: the client has left, and no data
     /// connection is open.
     pub fn waits_only_for_server(&self) -> bool {
         self.client_gone && !self.closed && !self.connections.any_open()
     }
 
-    /// Whether the session logs in again, on another connection to the server.
+    /// Whether the session is logging in again, on another connection to the server.
     pub fn is_in_relogin(&self) -> bool {
         self.log_in.is_in_relogin()
     }
 
-    /// Whether lines of the server are awaited. Else its control connection has ended.
+    /// Whether lines of the server are awaited. Otherwise its control connection has ended.
     pub fn wants_server(&self) -> bool {
         !self.server_gone && !self.closed && !self.in_flight.is_paused()
     }
@@ -221,7 +220,7 @@ impl FarSession {
         Ok(())
     }
 
-    /// Goes on with TLS.
+    /// Continues the negotiation of TLS.
     fn protect(&mut self, next: Next) {
         match next {
             Next::Send(line) => {
@@ -251,7 +250,7 @@ impl FarSession {
         self.send_line(line);
     }
 
-    /// Sends what may be sent now.
+    /// Sends all commands that may be sent now.
     fn advance(&mut self) {
         self.send_waiting();
         while self.transfer_running()
@@ -265,7 +264,8 @@ impl FarSession {
 
     fn send_waiting(&mut self) {
         while !self.closed && !self.server_gone && self.may_send_next() {
-            // All questions of a round first: their answers show whether the server is in step.
+            // All questions of a round come first: their answers show whether replies match
+            // commands.
             let question = self.in_flight.is_empty().then(|| self.prefetch.next());
             if let Some(question) = question.flatten() {
                 self.ask(question);
@@ -284,10 +284,12 @@ impl FarSession {
     fn close_if_over(&mut self) {
         let is_idle = self.in_flight.is_empty() || self.log_in.is_in_relogin();
         let is_done = is_idle && self.queue.is_empty() || self.server_refused;
-        // Without a QUIT that the client has not said: the server sees what it would see directly.
+        // The gateway sends no QUIT in place of the client: the server sees the same as without
+        // gateways.
         let is_left = self.client_gone && is_done;
         let is_over = is_left || self.server_gone;
-        // The near half may have the final reply, and has to hear what it is worth.
+        // The near half may have the final reply, and needs the report whether its success is
+        // valid.
         if is_over && !self.closed && !self.connections.any_unreported() {
             self.close();
         }
@@ -363,7 +365,7 @@ impl FarSession {
         let mut expect = Expect::Plain(self.prefetch.cause(&command));
         match kind {
             Kind::Transfer(direction) => match self.prepared.take() {
-                // The server may object to more than that.
+                // The server may have other objections.
                 Found::Nothing => {}
                 Found::Refused(transfer, text) => {
                     return self.answer(id, Some(transfer), &text);
@@ -393,14 +395,15 @@ impl FarSession {
             .push((!answered).then_some(id), &verb, expect);
     }
 
-    /// What a command that depends on the transfer type is answered while that is in doubt.
+    /// Returns the refusal of a command that depends on the transfer type, while the type is wrong.
     fn wrong_type(&self, command: &Command<'_>) -> Option<String> {
         let depends = matches!(command.kind(), Kind::Transfer(_)) || command.verb() == "SIZE";
         self.type_refusal.clone().filter(|_| depends)
     }
 
-    /// After ABOR the data connection of a transfer ends too: vsftpd looks at its control connection only
-    /// then. One without a transfer ends with the answer: the server is to see the ABOR first.
+    /// Handles ABOR: it ends the data connection of a transfer, too, since vsftpd reads its control
+    /// connection only then. A data connection without a transfer ends after the reply, so that the
+    /// server receives the ABOR first.
     fn abort_transfer(&mut self) {
         let newest = self.in_flight.transfers().next_back();
         if let Some(transfer) = newest {
@@ -408,7 +411,7 @@ impl FarSession {
         }
     }
 
-    /// Answers a command with the gateway's own words.
+    /// Answers a command with a reply of the gateway.
     fn answer(&mut self, id: CommandId, transfer: Option<TransferId>, text: &str) {
         self.relay_early(Some(id));
         let code = text
@@ -429,7 +432,7 @@ impl FarSession {
     fn data_said(&mut self, transfer: TransferId, event: Event) {
         if event == Event::Refused {
             self.prepared.refused(transfer);
-            // Of a transfer that has been answered the server need not connect.
+            // After the reply to a transfer the server need not connect any more.
             if self.in_flight.transfers().any(|it| it == transfer) {
                 self.substitute_failed(transfer);
             }
@@ -455,7 +458,7 @@ impl FarSession {
         }
     }
 
-    /// The server is there no more.
+    /// Handles the end of the server's control connection.
     fn end_server(&mut self) {
         self.server_gone = true;
         let unanswered: Vec<_> = self.in_flight.transfers().collect();
@@ -511,7 +514,7 @@ impl FarSession {
     }
 }
 
-/// Time for a server to answer when its client has left and no data is on its way: busy servers
+/// Time for a server to answer after its client has left and no data are in flight. Busy servers
 /// take some seconds.
 pub const SERVER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 

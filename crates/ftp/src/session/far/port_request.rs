@@ -1,4 +1,4 @@
-//! Asking the server for a data connection, in the form that fits its own address.
+//! Requests to the server for a data connection, in the form that fits its address.
 
 use std::net::SocketAddr;
 
@@ -13,45 +13,45 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct PortRequest {
     pub(super) transfer: TransferId,
-    /// The client has its answer.
+    /// Whether the client has its reply already.
     pub(super) answered: bool,
     asked: Ask,
-    /// The form to try when the server refuses this one.
+    /// The form to try if the server refuses this one.
     other: Option<Ask>,
-    /// The server does not know what it has been asked so far.
+    /// Whether the server does not support the forms tried so far.
     is_unknown: bool,
     pub(super) held: ReplyBuffer,
 }
 
-/// What the server is asked.
+/// Command for the server.
 #[derive(Debug, Clone, Copy)]
 enum Ask {
     Passive(PassiveForm),
     Active(ActiveForm, SocketAddr),
 }
 
-/// What the server's answer means.
+/// Meaning of the server's reply.
 pub(super) enum PortAnswer {
     /// The server awaits a connection at this port.
     Port(u16),
     /// The server will connect.
     Connects,
-    /// Ask again in the other form.
+    /// Send the request in the other form.
     Again(PortRequest),
     /// The server opens no port in any form: listen for its connection.
     NoPassive {
-        /// It knows none of the forms.
+        /// Whether it supports none of the forms.
         is_unknown: bool,
     },
     /// Relay these lines.
     Refused(ReplyBuffer),
-    /// No refusal, and no port either.
+    /// A success without a readable port.
     Unreadable,
 }
 
 impl PortRequest {
-    /// The gateway connects. EPSV on IPv4 breaks in NATs that do not know FTP; PASV cannot carry
-    /// IPv6.
+    /// Creates a request for a port of the server. EPSV on IPv4 breaks in NATs without FTP support;
+    /// PASV cannot carry IPv6.
     pub(super) fn passive(transfer: TransferId, answered: bool, server_is_v6: bool) -> Self {
         let (asked, other) = if server_is_v6 {
             (PassiveForm::Epsv, None)
@@ -61,7 +61,7 @@ impl PortRequest {
         Self::new(transfer, answered, Ask::Passive(asked), other)
     }
 
-    /// The server connects to `at`, which has its address family.
+    /// Creates a request to connect to `at`, which has the server's address family.
     pub(super) fn active(transfer: TransferId, answered: bool, at: SocketAddr) -> Self {
         let (asked, other) = if at.is_ipv6() {
             (ActiveForm::Eprt, None)
@@ -76,7 +76,7 @@ impl PortRequest {
         matches!(self.asked, Ask::Active(..))
     }
 
-    /// Verb of the command.
+    /// Returns the verb of the command.
     pub(super) fn verb(&self) -> &'static str {
         match self.asked {
             Ask::Passive(PassiveForm::Pasv) => "PASV",
@@ -97,7 +97,7 @@ impl PortRequest {
         }
     }
 
-    /// What to send to the server.
+    /// Returns the line for the server.
     pub(super) fn line(&self) -> Vec<u8> {
         match self.asked {
             Ask::Passive(PassiveForm::Pasv) => b"PASV".to_vec(),
@@ -120,7 +120,7 @@ impl PortRequest {
             }
             _ => {}
         }
-        // Before a log-in, each form is refused so.
+        // Before a log-in, servers refuse each form with these codes.
         let is_refused = code.0 / 100 == 5 && !matches!(code.0, 530 | 532);
         let is_unknown = self.is_unknown && matches!(code.0, 500 | 502);
         match (self.other, self.asked) {

@@ -1,4 +1,5 @@
-//! Fast mode beside the server: what is asked ahead of the client, and after which of its commands.
+//! Fast mode at the server's side: questions sent ahead of the client, and the commands that cause
+//! them.
 
 use std::collections::VecDeque;
 
@@ -12,16 +13,16 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Prefetch {
     logged_in: bool,
-    /// The server is asked nothing that its client does not ask.
+    /// Whether no questions are sent.
     is_off: bool,
     questions: VecDeque<(Cause, Subject)>,
-    /// The questions of this round that the server has been sent.
+    /// Questions of this round that were sent.
     asked: Vec<Subject>,
-    /// The server has refused one.
+    /// Whether the server has refused one.
     has_refused: bool,
 }
 
-/// A question that the server has been asked ahead.
+/// A question: a command sent to the server ahead of the client.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) subject: Subject,
@@ -29,12 +30,13 @@ pub(super) struct Question {
     pub(super) held: ReplyBuffer,
     /// Number of the wait for the answer.
     pub(super) wait: u64,
-    /// The server has taken its leave instead of an answer.
+    /// Whether the server ended the session instead of answering.
     pub(super) is_farewell: bool,
 }
 
 impl Question {
-    /// Whether a reply with `code` is another reply to the client's command that came before: some servers answer twice.
+    /// Whether a reply with `code` is another reply to the preceding command of the client: some
+    /// servers answer twice.
     pub(super) fn is_stray(&self, code: Code) -> bool {
         match self.cause {
             Cause::LogIn => matches!(code.0, 202 | 220 | 230 | 232),
@@ -49,12 +51,12 @@ impl Question {
     }
 }
 
-/// What the success of a command lets the gateway ask.
+/// Event that permits questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The client is logged in.
     LogIn,
-    /// The working directory is another, or has another name.
+    /// The working directory has changed, or has another name.
     Directory,
     Nothing,
 }
@@ -70,7 +72,7 @@ impl Prefetch {
         }
     }
 
-    /// Takes note of a command that the server is sent.
+    /// Records a command for the server. Returns the event that its success would be.
     pub(super) fn cause(&mut self, command: &Command<'_>) -> Cause {
         if matches!(command.verb(), "USER" | "REIN" | "HOST") {
             self.logged_in = false;
@@ -83,7 +85,7 @@ impl Prefetch {
         }
     }
 
-    /// The server has answered a command. Returns whether something is asked now.
+    /// Records the final reply to a command. Returns whether questions follow now.
     pub(super) fn answered(&mut self, cause: Cause, code: Code) -> bool {
         if self.is_off {
             return false;
@@ -107,7 +109,7 @@ impl Prefetch {
         questions.len() > 0
     }
 
-    /// The next question.
+    /// Returns the next question.
     pub(super) fn next(&mut self) -> Option<Question> {
         let (cause, subject) = self.questions.pop_front()?;
         self.asked.push(subject);
@@ -120,8 +122,11 @@ impl Prefetch {
         })
     }
 
-    /// Takes note of the answer to a question. Returns whether the server may have answered an earlier one twice: it has
-    /// refused one, and this is the code of another's answer, or it refuses `PWD`, which every server knows.
+    /// Records the answer to a question. Returns whether the server may have answered an earlier
+    /// question twice.
+    ///
+    /// That is so if it has refused one, and this answer has the code of another question. It is
+    /// also so if the server refuses `PWD`, which every server supports.
     pub(super) fn is_out_of_step(&mut self, subject: Subject, code: Code) -> bool {
         let is_refusal = code.class() == Class::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);
@@ -132,7 +137,7 @@ impl Prefetch {
         is_out_of_step
     }
 
-    /// Asks nothing more.
+    /// Ends all questions.
     pub(super) fn stop(&mut self) {
         self.is_off = true;
         self.questions.clear();

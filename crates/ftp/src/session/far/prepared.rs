@@ -1,8 +1,8 @@
-//! The data connection that the next transfer will use.
+//! The data connection for the next transfer.
 
 use crate::session::TransferId;
 
-/// At most one: a newer one takes its place.
+/// At most one data connection. A newer one replaces it.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     connection: Option<Connection>,
@@ -11,14 +11,14 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 struct Connection {
     transfer: TransferId,
-    /// There will be none: the reply that says so.
+    /// The reply that refuses a transfer. `None` if the data connection may be used.
     refusal: Option<String>,
 }
 
-/// What a transfer finds.
+/// Data connection for a transfer.
 pub(super) enum Found {
     Nothing,
-    /// There is none; the reply that says so.
+    /// The data connection was refused. The text is the reply.
     Refused(TransferId, String),
     Connection(TransferId),
 }
@@ -31,7 +31,7 @@ impl Prepared {
         });
     }
 
-    /// The client has been promised a data connection that the server refuses.
+    /// Records that the server refuses a data connection that the client was promised.
     pub(super) fn set_refused(&mut self, transfer: TransferId, refusal: String) {
         self.connection = Some(Connection {
             transfer,
@@ -39,7 +39,7 @@ impl Prepared {
         });
     }
 
-    /// The server's data port did not accept the connection.
+    /// Records that the server's data port did not accept the connection.
     pub(super) fn refused(&mut self, transfer: TransferId) {
         self.refuse(
             transfer,
@@ -54,12 +54,13 @@ impl Prepared {
         }
     }
 
-    /// The near half has given it up. The server, which has seen a connection, must not be told to use it.
+    /// Records that the near half has dropped the data connection. The server, which has a
+    /// connection, must not receive a command that uses it.
     pub(super) fn abandon(&mut self, transfer: TransferId) {
         self.refuse(transfer, "425 gateway: the data connection was given up");
     }
 
-    /// Takes it for a transfer.
+    /// Takes the data connection for a transfer.
     pub(super) fn take(&mut self) -> Found {
         match self.connection.take() {
             None => Found::Nothing,
@@ -71,7 +72,7 @@ impl Prepared {
         }
     }
 
-    /// Takes it to be aborted.
+    /// Takes the data connection in order to abort it.
     pub(super) fn give_up(&mut self) -> Option<TransferId> {
         self.connection.take().map(|c| c.transfer)
     }

@@ -1,4 +1,4 @@
-//! TLS towards the server (RFC 4217): what is settled with it before the client's first command.
+//! TLS with the server (RFC 4217): its negotiation before the client's first command.
 
 use super::reply_buffer::ReplyBuffer;
 use crate::reply::{Class, Code};
@@ -6,10 +6,10 @@ use crate::reply::{Class, Code};
 /// TLS between the gateway and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServerTls {
-    /// None.
+    /// No TLS.
     #[default]
     Off,
-    /// From `AUTH TLS` on, which the server must offer.
+    /// From `AUTH TLS` on, which the server must support.
     Explicit,
     /// From the first byte on.
     Implicit,
@@ -20,11 +20,11 @@ pub(super) struct Protection {
     tls: ServerTls,
     step: Step,
     is_forgotten: bool,
-    /// The server has been asked for the protection of data once.
+    /// Whether protection of data was requested once.
     has_asked: bool,
 }
 
-/// What the server answers next.
+/// Command that the server answers next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Greeting,
@@ -35,13 +35,13 @@ enum Step {
     Done,
 }
 
-/// What to do next.
+/// Next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Send(&'static str),
     BeginTls,
     Done,
-    /// The server does not protect what it should: the text that says so.
+    /// The server does not protect data as required. The text is the reason.
     Refused(String),
 }
 
@@ -69,7 +69,7 @@ impl Protection {
         self.tls != ServerTls::Off
     }
 
-    /// The server has greeted.
+    /// Records the server's greeting.
     pub(super) fn greeted(&mut self) -> Next {
         match self.tls {
             ServerTls::Off => Next::Done,
@@ -78,29 +78,29 @@ impl Protection {
         }
     }
 
-    /// The server may have forgotten what was settled, as pyftpdlib does after `REIN` and another `USER`.
-    /// Settled again right away, it would come between `USER` and `PASS`.
+    /// Records that the server may have forgotten its protection, as pyftpdlib does after `REIN`
+    /// and another `USER`. An immediate negotiation would come between `USER` and `PASS`.
     pub(super) fn forget(&mut self) {
         self.is_forgotten |= self.is_private() && self.is_done();
     }
 
-    /// Whether the server has to be asked again before data connections.
+    /// Whether protection must be requested again before data connections.
     pub(super) fn is_forgotten(&self) -> bool {
         self.is_forgotten
     }
 
-    /// Asks for protection once more.
+    /// Requests protection once more.
     pub(super) fn settle_again(&mut self) -> Next {
         self.is_forgotten = false;
         self.go(Step::Pbsz, "PBSZ 0")
     }
 
-    /// The handshake is complete.
+    /// Records the completed handshake.
     pub(super) fn tls_begun(&mut self) -> Next {
         self.go(Step::Pbsz, "PBSZ 0")
     }
 
-    /// The server has answered what it was sent.
+    /// Records the server's reply. Returns the next action.
     pub(super) fn answered(&mut self, code: Code, held: &ReplyBuffer) -> Next {
         let is_ok = code.class() == Class::Completed;
         match self.step {
@@ -109,7 +109,7 @@ impl Protection {
                 Next::BeginTls
             }
             Step::Auth => Next::Refused(format!("the server offers no TLS: {}", held.quoted())),
-            // Servers with implicit TLS may know neither this nor the next.
+            // Servers with implicit TLS may support neither this command nor the next.
             Step::Pbsz => self.go(Step::Prot, "PROT P"),
             Step::Prot => self.prot_answered(code, held),
             Step::Greeting | Step::Handshake | Step::Done => Next::Done,
@@ -118,7 +118,7 @@ impl Protection {
 
     fn prot_answered(&mut self, code: Code, held: &ReplyBuffer) -> Next {
         let is_ok = code.class() == Class::Completed;
-        // Some servers take `PROT` from users who are logged in only, and say so in different ways.
+        // Some servers accept `PROT` only after the log-in, and refuse it with different codes.
         let asks_again = !is_ok && !self.has_asked && !matches!(code.0, 504 | 534 | 536);
         self.has_asked = true;
         if is_ok || asks_again || self.tls == ServerTls::Implicit {

@@ -1,4 +1,4 @@
-//! The client's commands that the server has not been sent.
+//! The client's commands that were not sent to the server yet.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ impl Request {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     requests: VecDeque<Request>,
-    /// Of their lines.
+    /// Bytes of the requests' lines.
     bytes: usize,
 }
 
@@ -64,7 +64,7 @@ impl Queue {
         self.requests.push_back(request);
     }
 
-    /// Puts a request back that was the next.
+    /// Puts a request back at the front.
     pub(super) fn push_front(&mut self, request: Request) {
         self.bytes += request.bytes();
         self.requests.push_front(request);
@@ -81,7 +81,7 @@ impl Queue {
         matches!(self.requests.front(), Some(Request::Data { .. }))
     }
 
-    /// Takes an `ABOR` from among the requests.
+    /// Takes the first `ABOR` of the queue.
     pub(super) fn pop_abort(&mut self) -> Option<Request> {
         let at = self.requests.iter().position(Request::is_abort)?;
         let request = self.requests.remove(at)?;
@@ -89,7 +89,7 @@ impl Queue {
         Some(request)
     }
 
-    /// The first command to which the client awaits a reply.
+    /// Returns the first command whose client awaits a reply.
     pub(super) fn first_unanswered(&self) -> Option<CommandId> {
         let mut requests = self.requests.iter();
         requests.find_map(|request| match request {
@@ -103,12 +103,12 @@ impl Queue {
         self.requests.is_empty()
     }
 
-    /// Whether a request waits that came before the one with this number.
+    /// Whether an earlier request than `than` waits.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         self.requests.iter().any(|request| request.id() < than)
     }
 
-    /// Whether a request waits that came behind the one with this number.
+    /// Whether a later request than `than` waits.
     pub(super) fn has_later(&self, than: Option<CommandId>) -> bool {
         let mut requests = self.requests.iter();
         requests.any(|request| Some(request.id()) > than)

@@ -1,8 +1,9 @@
-//! Questions asked ahead that the server does not answer in time or answers twice, or at which it leaves.
+//! Questions that the server answers late or twice, or at which it leaves.
 //!
-//! The session has nothing else in flight while it asks a question. A reply behind an overdue answer is ambiguous: it may be
-//! the late answer or the reply to another command. The session therefore leaves the server, logs in again and asks nothing
-//! ahead any more. A session that cannot log in again waits for a late answer, and ends at a second one.
+//! The session has no other command in flight while it asks a question. A reply after an overdue
+//! answer is ambiguous: it may be the late answer, or the reply to another command. The session
+//! therefore leaves the server, logs in again, and sends no further questions. A session that
+//! cannot log in again waits for a late answer, and ends at a second one.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::{
 };
 
 impl FarSession {
-    /// The server has not answered the question in time.
+    /// Handles a question without an answer in time.
     pub(super) fn question_overdue(&mut self, subject: Subject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -26,7 +27,7 @@ impl FarSession {
         }
     }
 
-    /// Asks the server nothing ahead any more. Reports an unanswered question to the near half.
+    /// Ends all questions. Reports an unanswered one to the near half.
     fn stop_questions(&mut self, unanswered: Option<Subject>) {
         self.dislikes_questions = true;
         let unanswered = unanswered.or_else(|| self.prefetch.next().map(|next| next.subject));
@@ -42,7 +43,8 @@ impl FarSession {
         }
     }
 
-    /// Leaves a server that may have answered an earlier question twice, while this one awaits its answer.
+    /// Leaves a server that may have answered an earlier question twice, while this one awaits its
+    /// answer.
     pub(super) fn answered_out_of_step(&mut self, subject: Subject) {
         match self.log_in.is_recorded() {
             true => self.reconnect(Some(subject)),
@@ -53,10 +55,10 @@ impl FarSession {
         }
     }
 
-    /// Handles the beginning of a reply that may be the second answer to a question.
+    /// Handles the start of a reply that may be the second answer to a question.
     pub(super) fn duplicate_begun(&mut self) {
         match self.in_flight.awaited().map(|entry| &entry.expect) {
-            // No command awaits the line, which is dropped.
+            // No command awaits the line, so it is dropped.
             None => self.stop_questions(None),
             Some(Expect::Question(question)) => self.answered_out_of_step(question.subject),
             Some(Expect::Protection(_)) if self.log_in.is_recorded() => self.reconnect(None),
@@ -74,8 +76,8 @@ impl FarSession {
         }
     }
 
-    /// Returns the next request and the log-in before it, if another connection can get both. `None` where no question may
-    /// be answered twice.
+    /// Returns the next request and the log-in before it, if both may be sent on another
+    /// connection. `None` if no question can be answered twice.
     pub(super) fn resendable_with(&self, request: &Request) -> Option<(Request, LogIn)> {
         let is_next = self.in_flight.is_empty() && self.in_flight.may_be_answered_twice();
         let is_repeatable = match request {
@@ -88,7 +90,7 @@ impl FarSession {
             .then(|| (request.clone(), self.log_in.clone()))
     }
 
-    /// Question asked ahead that awaits its answer, if the session can log in again.
+    /// Returns the question that awaits its answer, if the session can log in again.
     pub(super) fn repeatable_question(&self) -> Option<Subject> {
         match &self.in_flight.awaited()?.expect {
             Expect::Question(question) => Some(question.subject),
@@ -97,7 +99,7 @@ impl FarSession {
         .filter(|_| self.log_in.is_recorded())
     }
 
-    /// Leaves a server at a question that the client has not asked, and logs in again.
+    /// Leaves a server at a question, and logs in again.
     pub(super) fn reconnect(&mut self, unanswered: Option<Subject>) {
         self.stop_questions(unanswered);
         if self.client_gone && self.queue.is_empty() {
@@ -123,8 +125,9 @@ impl FarSession {
         self.doubtful = None;
     }
 
-    /// Leaves a server that refuses the repeated log-in, and waits before the next attempt. The server may not have noticed
-    /// the end of the connection before. Returns whether there is another attempt.
+    /// Leaves a server that refuses the repeated log-in, and waits before the next attempt. The
+    /// server may not have detected the end of the earlier connection. Returns whether another
+    /// attempt follows.
     fn pause_relogin(&mut self) -> bool {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
@@ -134,14 +137,14 @@ impl FarSession {
         pause.is_some()
     }
 
-    /// The server has not let the session log in again: tries once more, or ends the session.
+    /// Handles a refusal of the repeated log-in: tries once more, or ends the session.
     pub(super) fn relogin_refused(&mut self, why: &str) {
         if !self.pause_relogin() {
             self.end_relogin(&format!("the server refuses to log in again: {why}"));
         }
     }
 
-    /// Answers the client's next command by 421, and ends the session.
+    /// Answers the client's next command with 421, and ends the session.
     pub(super) fn end_relogin(&mut self, why: &str) {
         if let Some(id) = self.queue.first_unanswered() {
             self.answer(id, None, &format!("421 gateway: {why}"));
@@ -149,7 +152,7 @@ impl FarSession {
         self.end_server();
     }
 
-    /// The server has answered a step of the repeated log-in.
+    /// Handles the reply to a step of the repeated log-in.
     pub(super) fn relogin_answered(&mut self, needs: Class, held: &ReplyBuffer, code: Code) {
         if code.0 == 421 || !log_in::is_as_good(code.class(), needs) {
             self.relogin_refused(&held.quoted());
@@ -175,5 +178,6 @@ impl FarSession {
 /// Reason in the `421` of a session that may have received a second answer.
 const OUT_OF_STEP: &str = "the server answers out of step; log in again";
 
-/// Time from the first attempt to log in again to the second. Each further interval is twice as long.
+/// Time from the first attempt to log in again to the second. Each further interval is twice as
+/// long.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

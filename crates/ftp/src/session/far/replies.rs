@@ -1,4 +1,4 @@
-//! What the server says: which command it answers, and what becomes of each line.
+//! The server's replies: the command of each, and the handling of each line.
 
 use super::{
     CommandId, Entry, Expect, FarSession, Found, Greeted, Greeting, Order, Output, Question,
@@ -13,7 +13,7 @@ impl FarSession {
             self.end_doubtful();
         }
         if let Some((line, place)) = self.doubtful.take() {
-            // Text inside its reply: another line follows.
+            // Another line follows, so this line was text within its reply.
             self.placed_line(&line, place);
         }
         let place = self.in_flight.place(line);
@@ -30,7 +30,8 @@ impl FarSession {
         }
     }
 
-    /// Nothing has followed a line in doubt: it is the last of its reply, and its code counts.
+    /// Ends a reply whose last line was in doubt, since no line has followed. The code of that line
+    /// counts.
     pub(super) fn end_doubtful(&mut self) {
         let Some((line, place)) = self.doubtful.take() else {
             return;
@@ -50,7 +51,7 @@ impl FarSession {
 
     fn placed_line(&mut self, line: &[u8], place: Place) {
         let Some(code) = place.code else {
-            // Outside any reply.
+            // The line is outside any reply.
             if self.log_in.is_in_relogin() {
                 return;
             }
@@ -96,23 +97,24 @@ impl FarSession {
         }
     }
 
-    /// The `ABOR` that the open reply answers before what the client has sent before it.
+    /// Returns the `ABOR` of the open reply, if the reply precedes replies to earlier commands.
     pub(super) fn overtaking(&mut self, tag: &Tag) -> Option<CommandId> {
         let is_abort = matches!(self.in_flight.answering()?.expect, Expect::Abort);
         let id = tag.command.filter(|_| is_abort)?;
         (self.is_early(id, tag) && self.early.len() < EARLY_LINES_MAX).then_some(id)
     }
 
-    /// Whether the answer to `ABOR` must wait: for those to earlier commands, and if it denies that there is a
-    /// transfer, for what becomes of the one that has not been answered.
+    /// Whether the reply to `ABOR` must wait. It waits for the replies to earlier commands. If it
+    /// denies a transfer, it waits for the outcome of a transfer without a final reply.
     fn is_early(&self, id: CommandId, tag: &Tag) -> bool {
         self.queue.has_earlier(id)
             || self.in_flight.has_earlier(id)
             || tag.code == DENIES_TRANSFER && self.transfer_running() && !self.server_gone
     }
 
-    /// A server that denies a transfer which it has not answered answers it no more, as pyftpdlib does while it
-    /// waits for the data connection: when that is over, the gateway answers.
+    /// Ends transfers that a server has denied and not answered. It will not answer them any more:
+    /// pyftpdlib does so while it waits for the data connection. The gateway answers after the
+    /// wait.
     pub(super) fn end_denied(&mut self) {
         let denies = |(_, tag, _): &(CommandId, Tag, Vec<u8>)| tag.code == DENIES_TRANSFER;
         if !self.early.front().is_some_and(denies) || self.in_flight.is_answering() {
@@ -127,7 +129,7 @@ impl FarSession {
         }
     }
 
-    /// Ends an aborted transfer in place of the server, which says nothing of it.
+    /// Ends an aborted transfer in place of a server that does not answer it.
     pub(super) fn end_unanswered(&mut self, id: Option<CommandId>, transfer: TransferId) {
         let worth = self.connections.answered(transfer, false);
         self.report_upload(transfer, worth);
@@ -137,7 +139,8 @@ impl FarSession {
         }
     }
 
-    /// Relays the answers to `ABOR` whose turn has come; those to commands `before` one that is about to be answered.
+    /// Relays the replies to `ABOR` that are next in order. Relays only replies to commands before
+    /// `before`, if it is given.
     pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
             let comes_later = before.is_some_and(|before| *id > before);
@@ -150,7 +153,7 @@ impl FarSession {
         }
     }
 
-    /// Whether the open reply, which has this code, lets the gateway ask ahead.
+    /// Whether the open reply, which has this code, permits questions.
     pub(super) fn prefetches(&mut self, code: Code) -> bool {
         match self.in_flight.answering().map(|entry| &entry.expect) {
             Some(Expect::Plain(cause)) => self.prefetch.answered(*cause, code),
@@ -158,14 +161,14 @@ impl FarSession {
         }
     }
 
-    /// Keeps a line of a reply that is not relayed as it comes.
+    /// Keeps a line of a reply that is not relayed at once.
     pub(super) fn keeps(&mut self, line: &[u8], code: Code) -> bool {
         let is_farewell = matches!(code.0, 221 | 421);
         let repeats = self.log_in.is_recorded();
         let is_in_relogin = self.log_in.is_in_relogin();
         let held = match self.in_flight.answering().map(|entry| &mut entry.expect) {
             Some(Expect::Late(_) | Expect::Duplicate | Expect::DuplicateLogIn) => return true,
-            // A server that ends the session at a question gets none on another connection.
+            // A server that ends the session at a question gets no questions on another connection.
             Some(Expect::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
                 &mut question.held
@@ -177,7 +180,7 @@ impl FarSession {
             Some(Expect::Greeting(greeting)) => &mut greeting.held,
             Some(Expect::DataPort(asked)) => &mut asked.held,
             Some(Expect::Type(_, false)) => return false,
-            // A server that takes its leave answers nobody's question.
+            // A server that ends the session answers no question.
             Some(Expect::Type(..) | Expect::Question(_) | Expect::Protection(_))
                 if code.0 == 421 =>
             {
@@ -191,12 +194,12 @@ impl FarSession {
         true
     }
 
-    /// The command that the open reply, whose code is given, answers; and its transfer.
+    /// Returns the command that the open reply answers, and its transfer. The reply has this code.
     pub(super) fn answered_by(&mut self, code: Code) -> (Option<CommandId>, Option<TransferId>) {
         let Some(entry) = self.in_flight.answering() else {
             return (None, None);
         };
-        // A verb that is unknown here, but starts a transfer on the prepared connection.
+        // An unknown verb has started a transfer on the prepared connection.
         if matches!(entry.expect, Expect::Plain(_))
             && matches!(code.0, 125 | 150)
             && let Found::Connection(transfer) = self.prepared.take()
@@ -233,7 +236,7 @@ impl FarSession {
             && !is_preliminary
             && let Some(id) = self.in_flight.pass_abort()
         {
-            // The server answers in order, and has passed it over.
+            // The server answers in order, and has skipped the command.
             self.abort_prepared();
             self.tell_near(ToNear::LeftUnanswered(id));
         }
@@ -257,7 +260,7 @@ impl FarSession {
                     let next = self.protection.greeted();
                     self.protect(next);
                 } else {
-                    // Nothing more is to be expected of such a server.
+                    // Such a server will not accept the session.
                     self.server_refused = true;
                 }
                 None
@@ -277,7 +280,7 @@ impl FarSession {
                 })
             }
             Expect::Transfer { transfer, begun } => {
-                // Without TLS the data of a success may have come in spite of it.
+                // Without TLS the data of a success may have arrived nevertheless.
                 let is_over = code.class() != Class::Completed || self.protection.is_private();
                 if !begun && is_over {
                     self.order(transfer, Order::Unlisten);
@@ -292,7 +295,7 @@ impl FarSession {
                 self.type_answered(&held, answered, code);
                 None
             }
-            // The end of the connection comes next, or the time for an answer runs out.
+            // The connection ends next, or the timeout of the answer expires.
             Expect::Question(question) if question.is_farewell => Some(Expect::Question(question)),
             Expect::Question(question) => {
                 self.prefetched(question, code);
@@ -311,7 +314,7 @@ impl FarSession {
         }
     }
 
-    /// Returns what to expect next.
+    /// Returns the expectation that follows.
     pub(super) fn greeted(
         &mut self,
         id: Option<CommandId>,
@@ -355,11 +358,12 @@ impl FarSession {
             return self.answered_out_of_step(question.subject);
         }
         if !is_answer && code.class() != Class::Failed {
-            // Its codes are not those of the standard, so a stray reply cannot be told from an answer.
+            // The server uses non-standard codes, so a stray reply cannot be distinguished from an
+            // answer.
             self.prefetch.stop();
         }
         if self.dislikes_questions {
-            // The near half has been told that there is none.
+            // The near half has a report that this question has no answer.
             return;
         }
         let subject = question.subject;
@@ -387,7 +391,7 @@ impl FarSession {
     }
 }
 
-/// Lines of answers to `ABOR` that wait; a longer answer is relayed out of turn.
+/// Lines of replies to `ABOR` that may wait. A longer reply is relayed out of order.
 const EARLY_LINES_MAX: usize = 64;
-/// The answer to `ABOR` where no transfer is under way (RFC 959 section 5.4).
+/// The reply to `ABOR` if no transfer is running (RFC 959 section 5.4).
 const DENIES_TRANSFER: u16 = 225;

@@ -1,17 +1,17 @@
-//! The lines of a reply that is not relayed as it comes.
+//! The lines of a reply that is not relayed at once.
 
 use crate::command::escape;
 
 #[derive(Debug, Default)]
 pub(super) struct ReplyBuffer {
     lines: Vec<Vec<u8>>,
-    /// Lines were left out.
+    /// Whether lines were omitted.
     cut: bool,
 }
 
 impl ReplyBuffer {
     pub(super) fn push(&mut self, line: &[u8]) {
-        // The last line says most.
+        // The last line contains the most information.
         if self.lines.len() >= HELD_LINES_MAX {
             self.lines.pop();
             self.cut = true;
@@ -23,32 +23,32 @@ impl ReplyBuffer {
         self.lines.last().map(Vec::as_slice)
     }
 
-    /// The lines, the last one first: it says most.
+    /// Returns the lines, the last one first, since it contains the most information.
     pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.iter().rev().map(Vec::as_slice)
     }
 
-    /// The last line for the text of another reply: short, and without control characters.
+    /// Returns the last line for the text of another reply: short, and without control characters.
     pub(super) fn quoted(&self) -> String {
         self.last().map(escape).unwrap_or_default()
     }
 
-    /// Each line, and whether it is the last.
+    /// Returns each line, and whether it is the last.
     pub(super) fn into_lines(self) -> impl Iterator<Item = (Vec<u8>, bool)> {
         let count = self.lines.len();
         let lines = self.lines.into_iter().enumerate();
         lines.map(move |(i, line)| (line, i + 1 == count))
     }
 
-    /// All lines with CRLF between them, unless they are too much.
+    /// Returns all lines with CRLF between them. `None` if they are too long.
     pub(super) fn into_text(self) -> Option<Vec<u8>> {
         let text = self.lines.join(&b"\r\n"[..]);
         (!self.cut && text.len() <= TEXT_MAX_BYTES).then_some(text)
     }
 }
 
-/// Most lines kept of a greeting, of an answer to PASV or of one that was asked ahead.
+/// Most stored lines of a greeting, of a reply to PASV, or of an answer to a question.
 const HELD_LINES_MAX: usize = 64;
 
-/// Longest answer that is repeated to clients.
+/// Longest answer that may be repeated to clients.
 const TEXT_MAX_BYTES: usize = 16 * 1024;

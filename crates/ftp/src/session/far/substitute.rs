@@ -1,7 +1,8 @@
-//! Servers that open no data port: the server's own connection stands in for that.
+//! Servers that open no data port: the server connects to the gateway instead.
 //!
-//! A refusal may be about one user or one moment. Only a server that does not know the commands, and whose own connection
-//! has carried a transfer, counts as one without them; it does so until its connection does not come.
+//! A refusal may concern one user or one moment. The session concludes that a server lacks the
+//! commands only if it does not know them, and if its own connection has carried a transfer. This
+//! conclusion ends when the server fails to connect.
 
 use super::Lesson;
 use crate::session::TransferId;
@@ -12,26 +13,27 @@ pub(super) struct Substitute {
     latest: Option<Connection>,
 }
 
-/// A connection that the server is to make although it was to open a port.
+/// A connection that the server must open in place of a port.
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     transfer: TransferId,
-    /// The server does not know `PASV` and `EPSV`.
+    /// Whether the server does not support `PASV` and `EPSV`.
     is_unknown: bool,
 }
 
-/// How sure it is that the server lacks `PASV` and `EPSV`.
+/// Certainty that the server lacks `PASV` and `EPSV`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lack {
     None,
-    /// The server says so, and takes `PORT`.
+    /// The server does not know the commands, and accepts `PORT`.
     Claimed,
-    /// A transfer has shown it.
+    /// A transfer has confirmed it.
     Shown,
 }
 
 impl Substitute {
-    /// `is_known`: an earlier session has learned that the server lacks `PASV` and `EPSV`.
+    /// Creates the state. With `is_known` an earlier session has learned that the server lacks
+    /// `PASV` and `EPSV`.
     pub(super) fn new(is_known: bool) -> Self {
         Self {
             lack: if is_known { Lack::Shown } else { Lack::None },
@@ -39,12 +41,12 @@ impl Substitute {
         }
     }
 
-    /// Whether the server is to connect at once, without a request for a port.
+    /// Whether the server must connect at once, without a request for a port.
     pub(super) fn is_first_choice(&self) -> bool {
         self.lack != Lack::None
     }
 
-    /// The server is to connect. `is_unknown`: it knows no command that opens a port.
+    /// Records that the server must connect. With `is_unknown` it has no command that opens a port.
     pub(super) fn begin(&mut self, transfer: TransferId, is_unknown: bool) {
         self.latest = Some(Connection {
             transfer,
@@ -52,7 +54,7 @@ impl Substitute {
         });
     }
 
-    /// The server has agreed to connect.
+    /// Records that the server has agreed to connect.
     pub(super) fn agreed(&mut self, transfer: TransferId) {
         let is_unknown = self.of(transfer).is_some_and(|it| it.is_unknown);
         if is_unknown && self.lack == Lack::None {
@@ -60,7 +62,7 @@ impl Substitute {
         }
     }
 
-    /// A transfer has succeeded over its connection.
+    /// Records a successful transfer over its connection.
     pub(super) fn succeeded(&mut self, transfer: TransferId) -> Option<Lesson> {
         self.of(transfer)?;
         if self.lack != Lack::Claimed {
@@ -70,7 +72,7 @@ impl Substitute {
         Some(Lesson::LacksPassive(true))
     }
 
-    /// The server does not connect.
+    /// Records that the server has not connected.
     pub(super) fn failed(&mut self, transfer: TransferId) -> Option<Lesson> {
         self.of(transfer)?;
         let before = std::mem::replace(&mut self.lack, Lack::None);

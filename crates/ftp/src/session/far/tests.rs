@@ -32,7 +32,7 @@ fn with(manner: Manner) -> FarSession {
     far
 }
 
-/// Everything polled, in short: `>` to the client, `<` to the server.
+/// Returns all outputs in short form: `>` to the client, `<` to the server.
 fn drain(far: &mut FarSession) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(output) = far.poll() {
@@ -92,7 +92,7 @@ fn sent(message: ToNear) -> String {
     }
 }
 
-/// Hands in a command of the client.
+/// Passes a command of the client to the session.
 fn command(
     far: &mut FarSession,
     id: u32,
@@ -118,7 +118,8 @@ fn server(far: &mut FarSession, line: &str) -> Vec<String> {
     drain(far)
 }
 
-/// The server says nothing until the session stops waiting. Returns for how many seconds that is.
+/// Lets the server be silent until the session stops waiting. Returns the length of the wait in
+/// seconds.
 fn silence(far: &mut FarSession) -> (u64, Vec<String>) {
     let wait = far.wait().expect("the session waits for the server");
     far.handle(Input::WaitedInVain).expect("no limit is hit");

@@ -1,4 +1,4 @@
-//! How long the session waits for each answer of the server, and what it does when none comes.
+//! Timeouts of the server's replies, and the actions after each.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{
 use crate::session::{Stage, Tag, ToNear};
 
 impl FarSession {
-    /// What the session waits for; `None` while it waits for nothing that the server owes.
+    /// Returns the present wait. `None` while the server owes no reply.
     ///
-    /// The caller hands in [`Input::WaitedInVain`](super::Input::WaitedInVain) when the time is over. Other inputs may change
-    /// the wait, and end it.
+    /// The caller passes [`Input::WaitedInVain`](super::Input::WaitedInVain) when the time has
+    /// expired. Other inputs may change the wait, and end it.
     pub fn wait(&self) -> Option<Wait> {
         if self.closed || self.server_gone {
             return None;
@@ -29,7 +29,8 @@ impl FarSession {
         })
     }
 
-    /// Number of the wait for the answer to `entry`. Further lines do not prolong the wait for a question asked ahead.
+    /// Returns the number of the wait for the reply to `entry`. Further lines do not prolong the
+    /// wait for a question.
     fn number_for(&self, entry: &Entry) -> u64 {
         match &entry.expect {
             Expect::Question(question) => question.wait,
@@ -44,7 +45,7 @@ impl FarSession {
             _ if self.log_in.is_in_relogin() => (RELOGIN_TIMEOUT, false),
             Expect::Abort if self.queue.has_later(entry.id) => (ABORT_OVERTAKEN_TIMEOUT, false),
             Expect::Abort => (ABORT_TIMEOUT, false),
-            // The data connection has timeouts of its own.
+            // The data connection has its own timeouts.
             Expect::Transfer { transfer, .. } if self.connections.is_open(transfer) => return None,
             Expect::Transfer { .. } if self.in_flight.has_abort() => (ABORT_TIMEOUT, false),
             Expect::Plain(_) if QUICK.contains(&entry.verb.as_str()) => (REPLY_TIMEOUT, false),
@@ -79,7 +80,8 @@ impl FarSession {
         }
     }
 
-    /// The server has answered nothing to an `ABOR`, or a single reply to that and to its transfer.
+    /// Handles a missing reply. The server answered an `ABOR` not at all, or sent a single reply
+    /// for the `ABOR` and its transfer.
     fn abort_unanswered(&mut self) {
         let Some(id) = self.in_flight.stop_waiting(Late::Abort) else {
             return;
@@ -87,10 +89,10 @@ impl FarSession {
         let goes_on = self.queue.has_later(Some(id));
         self.abort_prepared();
         if goes_on {
-            // The client waits for no answer, and might take one for that to its next command.
+            // The client awaits no reply, and might assign one to its next command.
             self.tell_near(ToNear::LeftUnanswered(id));
         } else {
-            // It comes behind the answers to commands that the ABOR has overtaken.
+            // The reply follows the replies to commands that the ABOR has overtaken.
             let tag = Tag {
                 command: Some(id),
                 transfer: None,
@@ -104,7 +106,7 @@ impl FarSession {
         }
     }
 
-    /// The server has left something unanswered for too long.
+    /// Ends the session, since the server has left a command unanswered for too long.
     fn give_server_up(&mut self) {
         let time = self.wait().map_or(REPLY_TIMEOUT, |wait| wait.time);
         let minutes = time.as_secs() / 60;
@@ -115,7 +117,7 @@ impl FarSession {
         self.end_unanswerable(&format!("the server has {what} for {minutes} minutes"));
     }
 
-    /// Answers the command that the session awaits by 421, and ends the session.
+    /// Answers the awaited command with 421, and ends the session.
     pub(super) fn end_unanswerable(&mut self, why: &str) {
         if let Some(Entry { id, expect, .. }) = self.in_flight.take_awaited() {
             let transfer = match expect {
@@ -135,28 +137,28 @@ impl FarSession {
     }
 }
 
-/// Time for the answer to a question that the client has not asked. Its own commands wait meanwhile, and clients wait for half
-/// a minute at least.
+/// Timeout of a question. The client's own commands wait meanwhile, and clients wait for at least
+/// half a minute.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Time for all attempts to log in again, connections and pauses included.
 const RELOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time after which a line in doubt was the last of its reply.
+/// Time after which a line in doubt counts as the last of its reply.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Time for a server to say what it has to say of an aborted transfer.
+/// Timeout of the replies to an aborted transfer.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same when the client has sent further commands, as it does where it awaits no answer to `ABOR`.
+/// The same if the client has sent further commands: it may not await a reply to `ABOR`.
 const ABORT_OVERTAKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time for the reply to a command that needs no work, and for the greeting. Name services that do not answer take a
-/// minute or two.
+/// Timeout of the reply to a command that needs no work, and of the greeting. Unresponsive name
+/// services take a minute or two.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Time for the reply to any other command, without a byte on a data connection. Checksums of large files, virus scans behind
-/// uploads and files on tape take that long.
+/// Timeout of the reply to any other command, without a byte on a data connection. Checksums of
+/// large files, virus scans after uploads and files on tape take that long.
 pub const LONG_REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Commands that need no work.

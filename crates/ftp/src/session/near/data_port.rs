@@ -1,5 +1,4 @@
-//! The forms in which a client may ask for a data connection, given the addresses of its control
-//! connection.
+//! Forms of requests for a data connection, given the addresses of the client's control connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,16 +6,16 @@ use crate::address::{
     ActiveError, ActiveForm, EpsvArgument, PassiveForm, active_address, epsv_argument,
 };
 
-/// The client's control connection, as far as data connections depend on it.
+/// Properties of the client's control connection that determine data connections.
 #[derive(Debug)]
 pub(super) struct DataPort {
     client: IpAddr,
     is_v6: bool,
-    /// `EPSV ALL` came.
+    /// Whether `EPSV ALL` was received.
     epsv_only: bool,
 }
 
-/// How the client's data connection comes about.
+/// Method by which the client's data connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// The client connects to the gateway.
@@ -34,7 +33,7 @@ impl DataPort {
         }
     }
 
-    /// What to do about a request with this argument, or the gateway's answer.
+    /// Returns the method for a request with this argument, or the gateway's refusal.
     pub(super) fn passive(
         &mut self,
         form: PassiveForm,
@@ -62,8 +61,8 @@ impl DataPort {
         }
     }
 
-    /// The same for a client that names where it listens. Only its own address will do (RFC 2577),
-    /// and no port of a system service.
+    /// Returns the method for a client that names its own port. Only the client's own address is
+    /// accepted (RFC 2577), and no port of a system service.
     pub(super) fn active(&self, form: ActiveForm, argument: &[u8]) -> Result<Way, &'static str> {
         if self.epsv_only {
             return Err(ONLY_EPSV);
@@ -98,5 +97,5 @@ impl DataPort {
 
 const ONLY_EPSV: &str = "501 gateway: only EPSV is allowed after EPSV ALL";
 
-/// Ports below belong to services of the system (RFC 2577 section 3).
+/// Lowest accepted port. Lower ones belong to system services (RFC 2577 section 3).
 const PORT_MIN: u16 = 1024;

@@ -1,29 +1,29 @@
-//! Where a session's server comes from: fixed by the configuration, or named by the client when it
-//! logs on. Until it has named one, the gateway itself answers.
+//! Source of a session's server: the configuration, or the client's logon. Until the client has
+//! named a server, the gateway itself answers.
 
 use crate::{
     command::{Command, Kind},
     logon::{Logon, LogonError, Server},
 };
 
-/// Where the server comes from.
+/// Source of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrontDoor {
     /// One server for all clients.
     Fixed,
-    /// The client names it: `USER name@server`.
+    /// The client names the server: `USER name@server`.
     Logon,
 }
 
-/// What becomes of a command at the door.
+/// Handling of a command at the listener.
 pub(super) enum Admission {
-    /// It is for the server.
+    /// The command is for the server.
     Server,
-    /// It names a server.
+    /// The command names a server.
     LogOn(Logon),
     /// The gateway answers.
     Answer(&'static str),
-    /// The gateway answers, and the session is over.
+    /// The gateway answers, and the session ends.
     Goodbye(&'static str),
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Admission {
 pub(super) struct Door {
     front: FrontDoor,
     has_server: bool,
-    /// Named for all logons to come: their accounts may contain an `@`.
+    /// Server for all further logons, whose accounts may contain an `@`.
     named: Option<Server>,
 }
 
@@ -44,7 +44,7 @@ impl Door {
         }
     }
 
-    /// The gateway's greeting, where it is not the server that greets.
+    /// Returns the gateway's greeting. `None` if the server greets.
     pub(super) fn greeting(&self) -> Option<&'static [u8]> {
         (self.front == FrontDoor::Logon)
             .then_some(b"220 Longhaul gateway: log in as USER name@server[:port]")
@@ -85,8 +85,8 @@ impl Door {
         }
     }
 
-    /// The forms of FileZilla, WinSCP, lftp and ncftp, and RFC 7151. No server knows `OPEN`; the others
-    /// are for the server where there is one.
+    /// Whether the command names a server. FileZilla, WinSCP, lftp, ncftp and RFC 7151 define the
+    /// forms. No server supports `OPEN`. If there is a server, it gets the others.
     fn names_server(&self, command: &Command<'_>) -> bool {
         match command.verb() {
             "OPEN" => true,
@@ -95,15 +95,15 @@ impl Door {
         }
     }
 
-    /// The server could not be reached. Returns whether the client may name another.
+    /// Records that the server could not be reached. Returns whether the client may name another.
     pub(super) fn server_refused(&mut self) -> bool {
         self.has_server = false;
         self.front == FrontDoor::Logon
     }
 }
 
-/// Proxy logons with an account on the gateway come as `USER`, `PASS`, `USER name@server`; there are
-/// no accounts here, and any is as good as another.
+/// Answers a command before the server is named. Proxy logons with an account on the gateway use
+/// `USER`, `PASS`, `USER name@server`. The gateway has no accounts, and accepts any.
 fn before_logon(command: &Command<'_>) -> Admission {
     Admission::Answer(match command.kind() {
         Kind::User => "331 gateway: any password, then USER name@server[:port]",
@@ -116,5 +116,5 @@ fn before_logon(command: &Command<'_>) -> Admission {
     })
 }
 
-/// The answer to commands that need a server.
+/// The reply to commands that need a server.
 pub(super) const LOG_IN_FIRST: &str = "530 gateway: log in as USER name@server[:port] first";

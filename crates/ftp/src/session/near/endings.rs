@@ -1,4 +1,4 @@
-//! How a session ends: refused, left by its server, lost with the link, left by its client.
+//! Ends of a session: refused, ended by its server, lost with the link, or ended by its client.
 
 use super::{LOG_IN_FIRST, NearSession, Output, TlsStep};
 
@@ -9,7 +9,7 @@ impl NearSession {
         self.held.clear();
         self.last_code = code;
         self.write(format!("{code} gateway: {text}").as_bytes());
-        // That was the answer to the logon; what came after it needs a server.
+        // This was the reply to the logon. Later commands need a server.
         self.write_own_answers();
         self.pending.drop_next();
         for line in self.pending.give_up(LOG_IN_FIRST) {
@@ -45,7 +45,8 @@ impl NearSession {
         self.server_gone = true;
     }
 
-    /// RFC 959: while a transfer runs, the end is an abort. Else what the client has sent before it is answered first.
+    /// Handles the end of the client's input. RFC 959: during a transfer the end is an abort.
+    /// Otherwise earlier commands are answered first.
     pub(super) fn client_ended(&mut self) {
         if self.client_ended {
             return;
@@ -56,7 +57,7 @@ impl NearSession {
         self.client_ended = true;
     }
 
-    /// Leaves a client that sends nothing more when it has its answers.
+    /// Closes the session of a client that sends no more, once all its commands are answered.
     pub(super) fn leave_if_answered(&mut self) {
         let waits = self.pending.has_commands() || self.waiting.is_some() || self.is_transferring();
         if self.client_ended && !self.closed && !waits {
@@ -65,7 +66,7 @@ impl NearSession {
     }
 
     pub(super) fn client_closed(&mut self) {
-        // Nobody reads them.
+        // The client reads no replies any more.
         self.held.clear();
         self.pending.clear();
         for (id, order, record) in self.transfers.client_gone() {
@@ -78,7 +79,7 @@ impl NearSession {
     }
 
     pub(super) fn close(&mut self) {
-        // Who waits for nothing sees by the end itself that it is the end, as directly.
+        // An idle client detects the end by the close itself, as without gateways.
         if !self.is_idle() && !matches!(self.last_code, 221 | 421) {
             self.write(b"421 gateway: the server closed its control connection");
         }

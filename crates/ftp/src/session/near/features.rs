@@ -1,6 +1,7 @@
-//! The reply to `FEAT` (RFC 2389): what ends at the gateway is the gateway's, not the server's.
+//! The reply to `FEAT` (RFC 2389): features of the control connection are the gateway's, not the
+//! server's.
 
-/// What stands instead of a line of the reply; several lines where the gateway adds its own.
+/// Returns the replacement of a reply line. Several lines if the gateway adds its own.
 pub(super) fn edited(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8>> {
     let is_list_end = is_last && line.starts_with(b"211 ");
     if !is_kept(line) {
@@ -14,13 +15,13 @@ pub(super) fn edited(line: &[u8], is_last: bool, offers_tls: bool) -> Vec<Vec<u8
     lines
 }
 
-/// The same for a whole reply, CRLF between its lines.
+/// Edits a whole reply with CRLF between its lines.
 pub(super) fn edited_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     let lines: Vec<&[u8]> = reply
         .split(|&b| b == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
         .collect();
-    // A list of one line is none.
+    // A reply of one line is no list.
     let offers_tls = offers_tls && lines.len() > 1;
     let kept = lines
         .iter()
@@ -29,10 +30,10 @@ pub(super) fn edited_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
     kept.collect::<Vec<_>>().join(&b"\r\n"[..])
 }
 
-/// Whether a line of the server's stands for the client: all but features of the server's control
-/// connection, which is not the client's.
+/// Whether a line of the server is kept for the client. Features of the server's own control
+/// connection are removed.
 fn is_kept(line: &[u8]) -> bool {
-    // Features are indented; servers that do not do so put the code in front.
+    // Features are indented. Servers that do not indent them put the code before them.
     let feature = match line {
         [b' ', rest @ ..] => rest.trim_ascii_start(),
         [b'2', b'1', b'1', b'-', rest @ ..] => rest.trim_ascii_start(),

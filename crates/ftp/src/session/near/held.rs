@@ -1,4 +1,4 @@
-//! Replies that wait behind the final reply of a transfer whose data has not been delivered.
+//! Replies that wait after the final reply of a transfer whose data have not been delivered.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ impl Held {
         self.lines.push_back((tag, line.to_vec()));
     }
 
-    /// What the next line belongs to.
+    /// Returns the tag of the next line.
     pub(super) fn next(&self) -> Option<Tag> {
         self.lines.front().map(|(tag, _)| *tag)
     }
@@ -36,15 +36,15 @@ impl Held {
         self.bytes = 0;
     }
 
-    /// Whether a line waits that reports on this transfer.
+    /// Whether a waiting line reports on this transfer.
     pub(super) fn reports_on(&self, transfer: TransferId) -> bool {
         let mut tags = self.lines.iter().map(|(tag, _)| tag);
         tags.any(|tag| tag.transfer == Some(transfer))
     }
 }
 
-/// Replies held behind a transfer's final reply; more wait in the link.
+/// Most bytes of held replies. Further ones wait in the link.
 const HELD_MAX_BYTES: usize = 1 << 20;
 
-/// What an entry costs beside its text.
+/// Memory for an entry in addition to its text.
 const HELD_ENTRY_BYTES: usize = size_of::<(Tag, Vec<u8>)>();

@@ -1,4 +1,4 @@
-//! What goes into the near half of a session, and what comes out.
+//! Inputs and outputs of the near half of a session.
 
 use std::net::SocketAddr;
 
@@ -11,22 +11,22 @@ use crate::{
     },
 };
 
-/// What happened.
+/// An input of the near half.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// The client sent a line.
     ClientLine(&'a [u8]),
     /// The client sent a line above the bound.
     ClientLineTooLong,
-    /// The client sends nothing more, and may still read.
+    /// The client sends no more, and may still read.
     ClientEnded,
-    /// The client's control connection broke, or the client reads no more.
+    /// The client's control connection broke, or the client stopped reading.
     ClientClosed,
-    /// A message of the far half has come, or what its end stands for.
+    /// The far half has sent a message, or the message that replaces its end.
     Received(ToNear),
     /// TLS has begun on the client's control connection.
     TlsBegun,
-    /// The client can be told to connect here.
+    /// A listener for the client is open at this address.
     Listening {
         /// Number of the data connection.
         transfer: TransferId,
@@ -35,7 +35,7 @@ pub enum Input<'a> {
     },
     /// No listener or no link stream could be opened for a data connection.
     NoData(TransferId),
-    /// No far half could be reached for a server: the reply that names the reason.
+    /// The far half for a server could not be reached. The reply contains the reason.
     NotReached {
         /// Code of the reply.
         code: u16,
@@ -44,13 +44,13 @@ pub enum Input<'a> {
     },
     /// The link lost the session.
     LinkLost(&'a str),
-    /// A limit of the gateway ends the session: why.
+    /// A limit of the gateway ends the session, for this reason.
     LimitReached(&'a str),
     /// Something happened on a data connection.
     Data(TransferId, Event),
 }
 
-/// What to do.
+/// An action for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Write this reply line to the client, in one write.
@@ -71,34 +71,34 @@ pub enum Output {
         /// The request.
         request: ToFar,
     },
-    /// Begin TLS with the client; what it has sent already is not TLS, and ends the session.
+    /// Start TLS with the client. Bytes that it has sent before are not TLS, and end the session.
     BeginTls,
-    /// Listen for the client's data connection on the address that its control connection uses, and say where
-    /// before anything else.
+    /// Listen for the client's data connection at the address of its control connection. Report the
+    /// listener's address before any other input.
     Listen {
         /// Number of the data connection.
         transfer: TransferId,
-        /// It has TLS.
+        /// Whether the data connection uses TLS.
         is_private: bool,
     },
     /// Connect to the client's data port once the transfer has begun.
     Dial {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Where the client listens: its own address, a port from 1024.
+        /// Address of the client's listener: the client's own address, and a port from 1024.
         at: SocketAddr,
-        /// It has TLS.
+        /// Whether the data connection uses TLS.
         is_private: bool,
     },
     /// An order for a data connection.
     Order(TransferId, Order),
-    /// The session is done with a transfer.
+    /// The session has finished with a transfer.
     Transferred(Record),
     /// The server has refused the client's password.
     LoginFailed,
-    /// The client is gone: end the far half in an orderly way, once the data that may still be
-    /// delivered has been.
+    /// End the far half in an orderly way, since the client has left. Data that may still be
+    /// delivered come first.
     LeaveServer,
-    /// Close the client's control connection. Nothing follows.
+    /// Close the client's control connection. No action follows.
     Close,
 }

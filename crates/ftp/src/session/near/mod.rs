@@ -1,14 +1,15 @@
-//! The half of a session beside the client.
+//! The half of a session at the client's side.
 //!
-//! In: the client's lines, messages of the far half, what became of data connections.
-//! Out: bytes for the client, messages for the far half, orders for data connections. The caller
-//! owns sockets and link streams; it drains [`NearSession::poll`] before the next
-//! [`NearSession::handle`], and feeds no client line while [`NearSession::wants_client`] is false and
-//! no message while [`NearSession::wants_far`] is.
+//! In: the client's lines, messages of the far half, and events of data connections. Out: bytes for
+//! the client, messages for the far half, and orders for data connections.
 //!
-//! Barriers: data reaches the client after the `1yz` reply of its transfer; the final `2yz` reply
-//! reaches the client after its data and the end of the data have been delivered, and never when
-//! they have not.
+//! The caller owns sockets and link streams. It drains [`NearSession::poll`] before the next
+//! [`NearSession::handle`]. It passes client lines only while [`NearSession::wants_client`] is
+//! true, and messages only while [`NearSession::wants_far`] is.
+//!
+//! Two barriers protect the order. Data reach the client after the `1yz` reply of their transfer.
+//! The final `2yz` reply reaches the client after the data and their end have been delivered.
+//! Without complete delivery it never does.
 
 mod data_port;
 mod door;
@@ -51,12 +52,12 @@ use crate::{
     reply::{Class, Code},
 };
 
-/// What a session depends on.
+/// Properties of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// Where the server comes from.
+    /// Source of the server.
     pub front: FrontDoor,
-    /// What the gateways may do beside relaying.
+    /// Behaviour of the gateways.
     pub mode: Mode,
     /// TLS with the client.
     pub tls: ClientTls,
@@ -66,17 +67,17 @@ pub struct Setup {
     pub client: IpAddr,
 }
 
-/// How far TLS is that the client has asked for. Meanwhile nothing is read.
+/// Progress of TLS that the client has requested. No input is read meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TlsStep {
     None,
-    /// Its reply waits for its turn.
+    /// The reply is waiting for its turn.
     Answering,
-    /// The handshake comes next.
+    /// The handshake follows.
     Beginning,
 }
 
-/// One session beside the client.
+/// One session at the client's side.
 #[derive(Debug)]
 pub struct NearSession {
     door: Door,
@@ -87,26 +88,26 @@ pub struct NearSession {
     prefetched: Prefetched,
     protection: Protection,
     tls_step: TlsStep,
-    /// Lines of a reply to `FEAT` have been relayed, and more follow.
+    /// Whether lines of a reply to `FEAT` have been relayed, and further ones follow.
     in_features: bool,
-    /// A line of the client's whose answer is on its way.
+    /// A line of the client whose answer the far half is about to send.
     waiting: Option<Vec<u8>>,
-    /// The last request for a data connection was refused by the gateway itself.
+    /// Whether the gateway itself refused the last request for a data connection.
     is_data_refused: bool,
     logged_in: bool,
-    /// The account that the client has named last.
+    /// The account that the client named last.
     user: Vec<u8>,
     last_code: u16,
     server_gone: bool,
-    /// The client sends nothing more.
+    /// Whether the client sends no more.
     client_ended: bool,
     closed: bool,
     out: VecDeque<Output>,
 }
 
 impl NearSession {
-    /// A session with a client that has just connected. With a fixed server its far half exists
-    /// already; with implicit TLS that has begun.
+    /// Creates a session with a client that has just connected. With a fixed server its far half
+    /// exists already. Implicit TLS has begun already.
     pub fn new(setup: Setup) -> Self {
         let mut session = Self {
             door: Door::new(setup.front),
@@ -137,7 +138,7 @@ impl NearSession {
         session
     }
 
-    /// Whether the next line of the client may come.
+    /// Whether the session accepts the next line of the client.
     pub fn wants_client(&self) -> bool {
         self.pending.has_room()
             && self.waiting.is_none()
@@ -147,25 +148,28 @@ impl NearSession {
             && !self.closed
     }
 
-    /// Whether the client sends nothing more and waits for answers. The caller bounds that by [`HALF_CLOSED_TIMEOUT`].
+    /// Whether the client sends no more, and waits for replies. The caller limits this to
+    /// [`HALF_CLOSED_TIMEOUT`].
     pub fn is_half_closed(&self) -> bool {
         self.client_ended && !self.closed
     }
 
-    /// Whether the next message of the far half may come. It waits while too many are held behind the
-    /// final reply of a transfer whose data the client does not read.
+    /// Whether the session accepts the next message of the far half.
+    ///
+    /// Messages wait while too many replies are held after the final reply of a transfer whose data
+    /// the client does not read.
     pub fn wants_far(&self) -> bool {
-        // What the final reply in front waits for may stand behind it.
+        // The final reply at the front may wait for a message behind it.
         let waits_for = self.held.next().and_then(|tag| tag.transfer);
         self.held.has_room() || waits_for.is_some_and(|id| self.transfers.awaits_report(id))
     }
 
-    /// Whether the server has let the client in.
+    /// Whether the server has accepted the client's log-in.
     pub fn is_logged_in(&self) -> bool {
         self.logged_in
     }
 
-    /// The account that the client has named last; empty before that.
+    /// Returns the account that the client named last. Empty before that.
     pub fn user(&self) -> &[u8] {
         &self.user
     }
@@ -175,12 +179,12 @@ impl NearSession {
         self.transfers.is_running()
     }
 
-    /// Whether nothing is under way: no command, no transfer.
+    /// Whether the session has no command and no transfer in progress.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty() && !self.is_transferring()
     }
 
-    /// Takes note of what happened.
+    /// Handles an input.
     pub fn handle(&mut self, input: Input<'_>) {
         if self.closed {
             return;
@@ -236,7 +240,7 @@ impl NearSession {
         }
     }
 
-    /// The next thing to do; `None` until the next input.
+    /// Returns the next action. `None` until the next input.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
@@ -244,7 +248,7 @@ impl NearSession {
     fn client_line(&mut self, line: &[u8]) {
         let command = Command::parse(line);
         if command.kind() == Kind::Blank {
-            // Some servers answer it and some do not, so no client waits for an answer.
+            // Some servers answer a blank line and others do not, so no client waits for a reply.
             return;
         }
         self.pending.client_went_on(line);
@@ -281,7 +285,7 @@ impl NearSession {
             }
         };
         if self.protection.is_private() != was_private {
-            // It was set up for the other.
+            // The data connection was prepared with the other protection.
             self.kill_unused();
         }
         self.pending.answer(text.as_bytes());
@@ -292,7 +296,7 @@ impl NearSession {
         let transfers = self.transfers.take_all();
         self.give_up(transfers, None);
         self.held.clear();
-        // The server that would have answered is left.
+        // The session has left the server that would have answered.
         for line in self.pending.give_up("503 gateway: given up for a new USER") {
             self.write(&line);
         }
@@ -306,7 +310,8 @@ impl NearSession {
         if let (Kind::Other, Some(text)) = (command.kind(), refusal(command)) {
             return self.pending.answer(text.as_bytes());
         }
-        // Behind a transfer, an answer of the gateway's own would be overtaken by the server's to what comes next.
+        // After a transfer, a reply of the gateway would come before the server's replies to later
+        // commands.
         let may_answer = !self.pending.awaits_transfer();
         let next_id = self.pending.next_id();
         match self.prefetched.answer(command, next_id, may_answer) {
@@ -345,7 +350,8 @@ impl NearSession {
                 let way = self.data_port.active(form, command.argument());
                 self.ask_data(way);
             }
-            // The server, which has not heard of the refused request, would wait for a connection that never comes.
+            // The server has not received the refused request. It would wait for a connection that
+            // never comes.
             Kind::Transfer(_) if self.is_data_refused => {
                 let text =
                     "425 gateway: there is no data connection, the request for one was refused";
@@ -418,7 +424,7 @@ impl NearSession {
                 is_private,
             },
         });
-        // A transfer may have been commanded ahead.
+        // A transfer may have been requested ahead.
         if let Some(direction) = self.transfers.direction(transfer) {
             self.order(transfer, Order::Start(direction));
         }
@@ -437,7 +443,7 @@ impl NearSession {
 
     fn far_reply(&mut self, tag: Tag, line: &[u8]) {
         if let (Some(transfer), Stage::Final) = (tag.transfer, tag.stage) {
-            // The answer to a command that a newer PASV or an ABOR has made void changes nothing.
+            // The reply to a command that a newer PASV or an ABOR has superseded has no effect.
             let succeeded = succeeded(tag);
             self.order(transfer, Order::Finish { succeeded });
         }
@@ -447,7 +453,7 @@ impl NearSession {
         self.held.push(tag, line);
     }
 
-    /// Relays what no barrier holds back any more.
+    /// Relays the lines that no barrier holds any more.
     fn settle(&mut self) {
         while let Some(tag) = self.held.next() {
             let waits_for = tag
@@ -468,7 +474,7 @@ impl NearSession {
                 return;
             };
             if let (Some(id), Stage::Final) = (tag.command, tag.stage) {
-                // The server saw the ABOR before the end of the data connection.
+                // The server received the ABOR before the end of the data connection.
                 let aborted = self.transfers.take_aborted(id);
                 self.kill(aborted);
             }
@@ -500,7 +506,7 @@ impl NearSession {
         self.leave_if_answered();
     }
 
-    /// No answer to a command comes, and the client expects none.
+    /// Handles a command that gets no reply, and whose client expects none.
     fn left_unanswered(&mut self, id: CommandId) {
         let aborted = self.transfers.take_aborted(id);
         self.kill(aborted);
@@ -555,7 +561,7 @@ impl NearSession {
         if let (Some(id), Stage::Final) = (tag.command, tag.stage)
             && let Some(transfer) = self.pending.answered(id)
         {
-            // Answered by a reply line and not by a listener: there is no data connection.
+            // A reply line in place of a listener means that there is no data connection.
             self.remove(transfer);
         }
     }
@@ -582,7 +588,7 @@ impl NearSession {
         }
     }
 
-    /// A data connection that no command has used gives way.
+    /// Ends data connections that no command has used.
     fn kill_unused(&mut self) {
         let unused = self.transfers.take_unused();
         self.kill(unused);
@@ -594,10 +600,10 @@ impl NearSession {
         }
     }
 
-    /// Ends transfers whose final reply, if there is one, has this code.
+    /// Ends transfers. `code` is the code of their final reply, if there is one.
     fn give_up(&mut self, transfers: Vec<(TransferId, Option<Record>)>, code: Option<u16>) {
         for (id, record) in transfers {
-            // Behind the order nobody counts for it any more.
+            // The counters of a transfer must be read before the order.
             self.record(record.map(|record| Record { code, ..record }));
             self.order(id, Order::Kill);
         }
@@ -636,10 +642,10 @@ impl NearSession {
     }
 }
 
-/// Time for the answers to what a client has sent before it ended its side of the control connection.
+/// Timeout of the replies to a client that has ended its side of the control connection.
 pub const HALF_CLOSED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Whether the reply is a success. To a transfer a `3yz` is a failure, too (RFC 959 section 6).
+/// Whether the reply is a success. For a transfer, a `3yz` is a failure, too (RFC 959 section 6).
 fn succeeded(tag: Tag) -> bool {
     Code(tag.code).class() == Class::Completed
 }

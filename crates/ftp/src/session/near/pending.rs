@@ -1,5 +1,4 @@
-//! The client's commands that have not been answered, in their order. The gateway's own replies wait
-//! here for their turn.
+//! The client's unanswered commands, in order. The gateway's own replies wait here for their turn.
 
 use std::collections::VecDeque;
 
@@ -13,42 +12,42 @@ use crate::{
 pub(super) struct Pending {
     numbered: u32,
     entries: VecDeque<Entry>,
-    /// The oldest command has had a `1yz` reply and is no transfer.
+    /// The oldest command, if it is no transfer and has had a `1yz` reply.
     begun: Option<CommandId>,
-    /// Commands that the client has an answer to, and the far half still has to deal with.
+    /// Number of commands whose client has a reply, and that the far half has not handled yet.
     ahead: usize,
-    /// A command among them may be longer than clients have reason to send.
+    /// Whether a command may be longer than usual.
     has_long: bool,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// Waits for the server's greeting, which comes before all answers.
+    /// The server's greeting, which precedes all replies.
     Greeting,
-    /// Waits for the far half.
+    /// A command for the far half.
     Remote(CommandId, Asked),
-    /// Waits for its listener.
+    /// A data connection that waits for its listener.
     Listener(TransferId, PassiveForm),
-    /// The gateway's own reply, waiting for its turn.
+    /// The gateway's own reply, which waits for its turn.
     Local(Vec<u8>),
-    /// The same, where the client may connect.
+    /// The gateway's own reply that announces a port for the client.
     Port(TransferId, Vec<u8>),
 }
 
-/// What a command that waits for the far half has asked for.
+/// Request of a command that waits for the far half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     Data(TransferId, Way),
     Features,
     /// A transfer, which other commands may overtake.
     Transfer,
-    /// To be let in with a password.
+    /// A log-in with a password.
     Login,
     Anything,
 }
 
 impl Pending {
-    /// With a greeting to come.
+    /// Creates a queue in which the greeting is expected.
     pub(super) fn greeting() -> Self {
         Self {
             entries: VecDeque::from([Entry::Greeting]),
@@ -56,7 +55,7 @@ impl Pending {
         }
     }
 
-    /// The server has said something that answers no command.
+    /// Records a line of the server that answers no command.
     pub(super) fn greeted(&mut self) {
         if let Some(Entry::Greeting) = self.entries.front() {
             self.entries.pop_front();
@@ -76,37 +75,37 @@ impl Pending {
         self.entries.is_empty()
     }
 
-    /// Whether a command of the client's waits for its answer.
+    /// Whether a command of the client awaits its reply.
     pub(super) fn has_commands(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| !matches!(entry, Entry::Greeting))
     }
 
-    /// A command for the far half, whose reply answers the client; returns its number.
+    /// Adds a command for the far half, whose reply answers the client. Returns its number.
     pub(super) fn command(&mut self, asked: Asked) -> CommandId {
         let id = self.number();
         self.entries.push_back(Entry::Remote(id, asked));
         id
     }
 
-    /// A command for the far half whose reply the client does not get; returns its number.
+    /// Adds a command for the far half whose reply the client does not get. Returns its number.
     pub(super) fn command_ahead(&mut self) -> CommandId {
         self.ahead += 1;
         self.number()
     }
 
-    /// The far half has dealt with one of these.
+    /// Records that the far half has handled one of these commands.
     pub(super) fn taken(&mut self) {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Whether a transfer command has not been answered.
+    /// Whether a transfer command has no final reply.
     pub(super) fn awaits_transfer(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| matches!(entry, Entry::Remote(_, Asked::Transfer)))
     }
 
-    /// The number that the next command will have.
+    /// Returns the number of the next command.
     pub(super) fn next_id(&self) -> CommandId {
         CommandId(self.numbered + 1)
     }
@@ -116,17 +115,17 @@ impl Pending {
         CommandId(self.numbered)
     }
 
-    /// The gateway's own reply to the command that has just come, CRLF between its lines.
+    /// Adds the gateway's own reply to the latest command, with CRLF between its lines.
     pub(super) fn answer(&mut self, lines: &[u8]) {
         self.entries.push_back(Entry::Local(lines.to_vec()));
     }
 
-    /// A data connection is the reply to the command that has just come.
+    /// Adds a data connection as the reply to the latest command.
     pub(super) fn answer_data(&mut self, transfer: TransferId, way: Way) {
         self.entries.push_back(Entry::data(transfer, way));
     }
 
-    /// The gateway's reply whose turn it is, and the data connection for which it names a port.
+    /// Returns the gateway's reply that is next, and the data connection for which it names a port.
     pub(super) fn pop_answer(&mut self) -> Option<(Vec<u8>, Option<TransferId>)> {
         match self.entries.pop_front()? {
             Entry::Local(lines) => Some((lines, None)),
@@ -138,7 +137,7 @@ impl Pending {
         }
     }
 
-    /// What the command has asked for that waits for the far half.
+    /// Returns the request of a command that waits for the far half.
     pub(super) fn asked(&self, id: CommandId) -> Option<Asked> {
         self.entries.iter().find_map(|entry| match entry {
             Entry::Remote(other, asked) if *other == id => Some(*asked),
@@ -146,7 +145,8 @@ impl Pending {
         })
     }
 
-    /// The far half is ready for the data connection that the command has asked for. Returns which.
+    /// Records that the far half is ready for the data connection of a command. Returns that data
+    /// connection.
     pub(super) fn data_ready(&mut self, id: CommandId) -> Option<(TransferId, Way)> {
         let entry = self
             .entries
@@ -159,8 +159,8 @@ impl Pending {
         Some((transfer, way))
     }
 
-    /// A reply line has answered the command. Returns the data connection that it asked for, and
-    /// that there will not be.
+    /// Removes a command that a reply line has answered. Returns the data connection that it
+    /// requested, which will not be opened.
     pub(super) fn answered(&mut self, id: CommandId) -> Option<TransferId> {
         let is_it = |entry: &Entry| matches!(entry, Entry::Remote(other, _) if *other == id);
         let at = self.entries.iter().position(is_it)?;
@@ -170,12 +170,12 @@ impl Pending {
         }
     }
 
-    /// A command that is no transfer has had a `1yz` reply. Another may follow, or none.
+    /// Records a `1yz` reply to a command other than a transfer. Another reply may follow, or none.
     pub(super) fn begun(&mut self, id: CommandId) {
         self.begun = Some(id);
     }
 
-    /// The client sends another command: to it that reply was the last.
+    /// Handles the client's next command: an earlier `1yz` reply was the last one to its command.
     pub(super) fn client_went_on(&mut self, line: &[u8]) {
         let is_first = self.entries.is_empty() && self.ahead == 0;
         self.has_long = line.len() > LINE_USUAL_BYTES || self.has_long && !is_first;
@@ -184,7 +184,7 @@ impl Pending {
         }
     }
 
-    /// How the client asked for the data connection that waits for its listener.
+    /// Returns the form of the request for a data connection that waits for its listener.
     pub(super) fn awaited_form(&self, transfer: TransferId) -> Option<PassiveForm> {
         self.entries.iter().find_map(|entry| match entry {
             Entry::Listener(other, form) if *other == transfer => Some(*form),
@@ -192,7 +192,7 @@ impl Pending {
         })
     }
 
-    /// The data connection has a port: the reply that names it.
+    /// Sets the reply that names the port of a data connection.
     pub(super) fn announce(&mut self, transfer: TransferId, line: String) {
         let mut entries = self.entries.iter_mut();
         let is_it =
@@ -202,7 +202,7 @@ impl Pending {
         }
     }
 
-    /// The reply to the client that waits for this data connection.
+    /// Sets the reply to the client that waits for this data connection.
     pub(super) fn answer_awaited(&mut self, transfer: TransferId, text: &str) {
         for entry in &mut self.entries {
             if let Entry::Listener(other, _) | Entry::Remote(_, Asked::Data(other, _)) = entry
@@ -213,13 +213,13 @@ impl Pending {
         }
     }
 
-    /// Drops the next command: it has been answered.
+    /// Drops the next command, which has been answered.
     pub(super) fn drop_next(&mut self) {
         self.entries.pop_front();
     }
 
-    /// Empties the queue, since the far half answers no more. Returns the replies to all commands,
-    /// `text` for each that waited for it.
+    /// Empties the queue, since the far half does not answer any more. Returns the replies to all
+    /// commands. Commands that waited for the far half get `text`.
     pub(super) fn give_up(&mut self, text: &str) -> Vec<Vec<u8>> {
         self.ahead = 0;
         self.entries

@@ -1,5 +1,5 @@
-//! Fast mode beside the client: what the gateway answers without asking the server, or from what the
-//! far half has asked ahead.
+//! Fast mode at the client's side: replies of the gateway itself, and replies from answers that the
+//! far half has requested ahead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,30 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Prefetched {
     mode: Mode,
-    /// Before, refusals mean more than they say.
+    /// Whether the client is logged in. Before that, a refusal may mean only that a log-in is
+    /// required.
     logged_in: bool,
-    /// More is on its way from the far half.
+    /// Whether further answers of the far half are in flight.
     expecting: bool,
-    /// What is on its way and void: another command has come between.
+    /// Answers in flight that are void, since another command has come between.
     void: BTreeSet<Subject>,
     /// The last commands after which earlier answers are void.
     voided_by: BTreeMap<Subject, CommandId>,
-    /// The last command that begins a login.
+    /// The last command that starts a login.
     login: Option<CommandId>,
     known: BTreeMap<Subject, Vec<u8>>,
 }
 
-/// What becomes of a command.
+/// Handling of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is for the server.
+    /// The command is for the server.
     Server,
-    /// The answer is on its way: the command waits for it.
+    /// The answer is in flight: the command waits for it.
     Wait,
-    /// This is the answer.
+    /// The reply to the command.
     Known(Vec<u8>),
-    /// This is the answer, and the server is told too.
+    /// The reply to the command, which is sent to the server, too.
     Certain(String),
 }
 
@@ -55,9 +56,11 @@ impl Prefetched {
         self.logged_in
     }
 
-    /// What becomes of `command`. After [`Verdict::Wait`] it comes again.
+    /// Decides on the handling of `command`. After [`Verdict::Wait`] the caller passes the command
+    /// again.
     ///
-    /// `id` is the number that it has if it is for the server. Unless the gateway `may_answer`, questions are.
+    /// `id` is the command's number if it is for the server. Without `may_answer` all questions go
+    /// to the server.
     pub(super) fn answer(
         &mut self,
         command: &Command<'_>,
@@ -81,7 +84,7 @@ impl Prefetched {
     }
 
     fn about(&mut self, subject: Subject) -> Verdict {
-        // Directories change under others' hands too: each answer is good for one question.
+        // Other users may change directories, too: each answer may be used for one question.
         let known = match subject {
             Subject::Directory => self.known.remove(&subject),
             Subject::System | Subject::Features => self.known.get(&subject).cloned(),
@@ -93,22 +96,22 @@ impl Prefetched {
         }
     }
 
-    /// The far half asks ahead, since the server has answered `cause`.
+    /// Records that the far half asks questions, since the server has answered `cause`.
     pub(super) fn begin(&mut self, cause: Option<CommandId>) {
         if self.mode == Mode::Strict || self.login > cause {
             return;
         }
         self.logged_in = true;
         self.expecting = true;
-        // Another command is behind the one whose success lets the far half ask.
+        // A later command follows the one whose success permits the questions.
         let voided = self.voided_by.iter().filter(|(_, id)| Some(**id) > cause);
         self.void = voided.map(|(subject, _)| *subject).collect();
     }
 
-    /// The server's answer, where it can be repeated.
+    /// Stores the server's answer, if it can be repeated.
     pub(super) fn learn(&mut self, subject: Subject, answer: Option<&[u8]>, last: bool) {
         if self.void.contains(&subject) {
-            // Asked before what has changed it.
+            // The question preceded a command that has changed the answer.
         } else if let Some(lines) = answer {
             self.known.insert(subject, lines.to_vec());
         } else {
@@ -121,7 +124,7 @@ impl Prefetched {
         }
     }
 
-    /// The session has no server any more.
+    /// Forgets everything, since the session has no server any more.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.mode);
     }
@@ -146,7 +149,7 @@ impl Prefetched {
     }
 }
 
-/// The argument of a `TYPE` that every server has (RFC 1123 section 4.1.2.12).
+/// Returns the argument of a `TYPE` that every server supports (RFC 1123 section 4.1.2.12).
 fn representation_type(command: &Command<'_>) -> Option<&'static str> {
     if command.kind() != Kind::Type {
         return None;
@@ -158,7 +161,7 @@ fn representation_type(command: &Command<'_>) -> Option<&'static str> {
     }
 }
 
-/// Commands after which the working directory is what it was, and has the same name.
+/// Commands that change neither the working directory nor its name.
 const KEEP_DIRECTORY: &[&str] = &[
     "ABOR", "ALLO", "APPE", "AVBL", "CLNT", "DELE", "EPRT", "EPSV", "FEAT", "HASH", "HELP", "LIST",
     "LPRT", "LPSV", "MD5", "MDTM", "MFCT", "MFF", "MFMT", "MKD", "MLSD", "MLST", "MODE", "NLST",
@@ -229,7 +232,7 @@ mod tests {
         };
         assert_eq!(cwd(5), Verdict::Server);
         assert_eq!(cwd(6), Verdict::Server);
-        // The server has answered the first of them.
+        // The server has answered the first of these commands.
         prefetched.begin(Some(CommandId(5)));
         prefetched.learn(Subject::Directory, Some(b"257 \"/a\""), true);
         assert_eq!(ask(&mut prefetched, "PWD"), Verdict::Server);

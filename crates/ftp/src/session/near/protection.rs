@@ -1,21 +1,22 @@
-//! TLS beside the client (RFC 4217): when it begins, and whether data connections have it.
+//! TLS with the client (RFC 4217): its start, and its use on data connections.
 
 use crate::command::{Command, Kind};
 
-/// TLS with the clients of a front door.
+/// TLS with the clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientTls {
-    /// None; `AUTH` is refused.
+    /// No TLS. `AUTH` is refused.
     #[default]
     Off,
-    /// From `AUTH TLS` on, for clients that ask for it.
+    /// From `AUTH TLS` on, for clients that request it.
     Explicit {
-        /// For all clients: nothing else is done before, and no data moves in clear.
+        /// Whether all clients need TLS. No other command is accepted before, and no data move in
+        /// clear.
         is_required: bool,
     },
-    /// From the first byte on, data connections too.
+    /// From the first byte on, data connections included.
     Implicit {
-        /// Data connections cannot do without.
+        /// Whether data connections must use TLS.
         is_required: bool,
     },
 }
@@ -32,19 +33,19 @@ impl ClientTls {
 #[derive(Debug)]
 pub(super) struct Protection {
     tls: ClientTls,
-    /// The control connection has TLS.
+    /// Whether the control connection uses TLS.
     is_on: bool,
-    /// `PBSZ` came.
+    /// Whether `PBSZ` was received.
     has_size: bool,
-    /// Data connections have TLS.
+    /// Whether data connections use TLS.
     is_private: bool,
 }
 
-/// The answer to a command about TLS.
+/// The reply to a command about TLS.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Text(&'static str),
-    /// TLS begins behind this reply.
+    /// TLS starts after this reply.
     Begin(&'static str),
 }
 
@@ -59,22 +60,22 @@ impl Protection {
         }
     }
 
-    /// Whether clients may ask for TLS.
+    /// Whether clients may request TLS.
     pub(super) fn is_offered(&self) -> bool {
         self.tls != ClientTls::Off
     }
 
-    /// Whether data connections have TLS.
+    /// Whether data connections use TLS.
     pub(super) fn is_private(&self) -> bool {
         self.is_private
     }
 
-    /// TLS has begun on the control connection.
+    /// Records the start of TLS on the control connection.
     pub(super) fn begun(&mut self) {
         self.is_on = true;
     }
 
-    /// What a command is answered that may not pass without TLS.
+    /// Returns the refusal of a command that needs TLS first.
     pub(super) fn refusal(&self, command: &Command<'_>) -> Option<&'static str> {
         if !self.tls.is_required() {
             return None;
@@ -125,7 +126,7 @@ impl Protection {
     }
 }
 
-/// Commands that tell nothing of a user or a file. Most clients ask some of them before `AUTH`.
+/// Commands that reveal no user and no file. Most clients send some of them before `AUTH`.
 const BEFORE_TLS: [&str; 7] = ["FEAT", "QUIT", "HELP", "NOOP", "SYST", "OPTS", "HOST"];
 
 #[cfg(test)]

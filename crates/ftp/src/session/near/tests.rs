@@ -23,7 +23,7 @@ const FAST: Setup = Setup {
     ..STRICT
 };
 
-/// A client that has been greeted.
+/// Creates a session with a client that has been greeted.
 fn greeted(setup: Setup) -> NearSession {
     let mut near = NearSession::new(setup);
     assert_eq!(reply(&mut near, 0, 0, "220 ready"), ["> 220 ready"]);
@@ -45,7 +45,7 @@ fn private(is_private: bool) -> &'static str {
     if is_private { " private" } else { "" }
 }
 
-/// Everything polled, in short: `>` to the client, `<` to the server.
+/// Returns all outputs in short form: `>` to the client, `<` to the server.
 fn drain(near: &mut NearSession) -> Vec<String> {
     let mut out = Vec::new();
     while let Some(output) = near.poll() {
@@ -128,7 +128,7 @@ fn data(near: &mut NearSession, event: Event) -> Vec<String> {
     drain(near)
 }
 
-/// Command 1 was PASV, and transfer 1 is ready.
+/// Creates a session in which command 1 was PASV, and transfer 1 is ready.
 fn prepared() -> NearSession {
     let mut near = fixed();
     assert_eq!(client(&mut near, "PASV"), ["data 1"]);
@@ -151,7 +151,7 @@ fn listening(near: &mut NearSession, transfer: u32) -> Vec<String> {
     drain(near)
 }
 
-/// Command 2 is the download of transfer 1, announced by 150.
+/// Creates a session in which command 2 is the download of transfer 1, announced by 150.
 fn downloading() -> NearSession {
     let mut near = prepared();
     assert_eq!(
@@ -252,7 +252,7 @@ fn the_greeting_comes_before_all_answers() {
         reply(&mut near, 0, 0, "220 ready"),
         ["> 220 ready", "> 502 gateway: TLS is not offered here"]
     );
-    // Not a server's greeting, but the answer to the connection.
+    // This is not a server's greeting, but the reply to the connection.
     let mut near = NearSession::new(STRICT);
     assert_eq!(client(&mut near, "NOOP"), ["< NOOP"]);
     near.handle(Input::NotReached {
@@ -286,7 +286,7 @@ fn a_new_pasv_gives_up_the_last_one() {
 fn a_data_connection_that_expired_is_given_up_on_both_sides() {
     let mut near = prepared();
     assert_eq!(data(&mut near, Event::Expired), ["1 Kill"]);
-    // One in use is the server's to report on.
+    // The server reports on a data connection in use.
     let mut near = downloading();
     assert!(data(&mut near, Event::Expired).is_empty());
 }

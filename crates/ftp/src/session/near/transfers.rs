@@ -1,5 +1,5 @@
-//! The data connections of a session: which command has used each, how its data ended, and whether
-//! the server has answered for it.
+//! The data connections of a session: the command that used each, the end of its data, and the
+//! server's reply.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +19,21 @@ pub(super) struct Transfers {
 
 #[derive(Debug, Default)]
 struct Transfer {
-    /// A transfer command has used it.
+    /// Whether a transfer command has used it.
     is_used: bool,
-    /// Which way its bytes go; of an unknown verb that is unknown, too.
+    /// Direction of its bytes. `None` for an unknown verb.
     direction: Option<Direction>,
-    /// That command, until its end has been recorded.
+    /// Its command, until its end has been recorded.
     command: Option<Commanded>,
-    /// An ABOR before any transfer command: the data connection is kept until this is answered.
+    /// An ABOR before any transfer command. The data connection is kept until its reply.
     aborted_by: Option<CommandId>,
-    /// An ABOR during the transfer: its data is not waited for.
+    /// Whether an ABOR was sent during the transfer. The session does not wait for its data.
     is_aborting: bool,
     client_ended: bool,
     ended: Option<Result<(), Broken>>,
-    /// Whether all of an upload has been written to the server, as the far half reports.
+    /// Whether all bytes of an upload have been written to the server, as the far half reports.
     has_arrived: Option<bool>,
-    /// The server's final reply was relayed.
+    /// Whether the server's final reply was relayed.
     answered: bool,
 }
 
@@ -43,20 +43,20 @@ struct Commanded {
     argument: Vec<u8>,
 }
 
-/// A transfer that the session is done with.
+/// A transfer that the session has finished with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Number of its data connection.
     pub transfer: TransferId,
     /// Its command, in upper case.
     pub verb: String,
-    /// What followed the verb.
+    /// Argument of the command.
     pub argument: Vec<u8>,
-    /// Which way its bytes went; of an unknown verb that is unknown, too.
+    /// Direction of its bytes. `None` for an unknown verb.
     pub direction: Option<Direction>,
-    /// Code of the final reply that the client has had; `None` if it has had none.
+    /// Code of the final reply to the client. `None` without a reply.
     pub code: Option<u16>,
-    /// Everything has arrived, and the server has answered with a `2yz`.
+    /// Whether all bytes have arrived, and the server has answered with a `2yz`.
     pub succeeded: bool,
 }
 
@@ -74,7 +74,7 @@ impl Transfer {
         self.is_used && !self.answered
     }
 
-    /// How the data ended; `None` while it has not.
+    /// Returns the end of the data. `None` before it.
     fn end(&self) -> Option<Result<(), Broken>> {
         match (&self.ended, self.has_arrived) {
             (Some(Err(broken)), _) => Some(Err(broken.clone())),
@@ -84,7 +84,8 @@ impl Transfer {
         }
     }
 
-    /// The record of its end; `None` if it has been taken, or no transfer has used it.
+    /// Takes the record of its end. `None` if it was taken already, or no transfer has used the
+    /// data connection.
     fn record(&mut self, id: TransferId, code: Option<u16>, succeeded: bool) -> Option<Record> {
         let Commanded { verb, argument } = self.command.take()?;
         Some(Record {
@@ -98,7 +99,7 @@ impl Transfer {
     }
 }
 
-/// How a transfer failed between client and server; as text, the reply that says so.
+/// A failure of a transfer between client and server. Its text is the reply that reports it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Broken {
     #[error("425 gateway: no data connection: {0}")]
@@ -112,7 +113,7 @@ pub(super) enum Broken {
 }
 
 impl Broken {
-    /// Code of the reply.
+    /// Returns the code of the reply.
     pub(super) fn code(&self) -> u16 {
         match self {
             Self::NotConnected(_) => 425,
@@ -122,7 +123,7 @@ impl Broken {
 }
 
 impl Transfers {
-    /// A data connection that no command has used yet.
+    /// Adds a data connection that no command has used yet.
     pub(super) fn prepare(&mut self) -> TransferId {
         self.numbered += 1;
         let id = TransferId(self.numbered);
@@ -130,7 +131,7 @@ impl Transfers {
         id
     }
 
-    /// A command begins a transfer on the prepared data connection, if there is one.
+    /// Starts a transfer on the prepared data connection, if there is one.
     pub(super) fn start(
         &mut self,
         command: &Command<'_>,
@@ -146,7 +147,8 @@ impl Transfers {
         Some(id)
     }
 
-    /// A verb unknown to both halves has started a transfer. Returns whether that is news.
+    /// Starts a transfer with a verb that both halves do not know. Returns whether it was unknown
+    /// before.
     pub(super) fn start_unknown(&mut self, id: TransferId) -> bool {
         match self.open.get_mut(&id) {
             Some(transfer) if !transfer.is_used => {
@@ -158,8 +160,8 @@ impl Transfers {
         }
     }
 
-    /// Takes note of what happened on a data connection. Returns whether it is given up: the far half may still
-    /// wait for the server's.
+    /// Handles an event of a data connection. Returns whether the data connection is dropped. The
+    /// far half may still wait for the server's data connection.
     pub(super) fn on_event(&mut self, id: TransferId, event: Event) -> bool {
         let Some(transfer) = self.open.get_mut(&id) else {
             return false;
@@ -184,14 +186,15 @@ impl Transfers {
         false
     }
 
-    /// The far half reports whether everything from the client has been written to the server.
+    /// Records the far half's report whether all bytes from the client have been written to the
+    /// server.
     pub(super) fn upload_ended(&mut self, id: TransferId, is_whole: bool) {
         if let Some(transfer) = self.open.get_mut(&id) {
             transfer.has_arrived.get_or_insert(is_whole);
         }
     }
 
-    /// The final reply, whose code is given, has been relayed.
+    /// Records that the final reply with this code was relayed.
     pub(super) fn answered(
         &mut self,
         id: TransferId,
@@ -207,19 +210,19 @@ impl Transfers {
         record
     }
 
-    /// How the data ended; `None` while it has not. One that is unknown here was given up, and its
-    /// failure has been told.
+    /// Returns the end of the data. `None` before it. An unknown data connection was dropped, and
+    /// its failure was reported.
     pub(super) fn end(&self, id: TransferId) -> Option<Result<(), Broken>> {
         self.open.get(&id).map_or(Some(Ok(())), Transfer::end)
     }
 
-    /// The direction of the transfer that uses it; `None` if none does.
+    /// Returns the direction of the transfer that uses it. `None` without a transfer.
     pub(super) fn direction(&self, id: TransferId) -> Option<Option<Direction>> {
         let transfer = self.open.get(&id).filter(|t| t.is_used)?;
         Some(transfer.direction)
     }
 
-    /// Whether the far half has still to report on it.
+    /// Whether the far half has not reported on it yet.
     pub(super) fn awaits_report(&self, id: TransferId) -> bool {
         let transfer = self.open.get(&id);
         transfer.is_some_and(|t| t.is_upload() && t.has_arrived.is_none())
@@ -230,7 +233,7 @@ impl Transfers {
         self.open.values().any(Transfer::is_running)
     }
 
-    /// Takes one; the inner `None` if no transfer has used it.
+    /// Removes a data connection. The inner value is `None` if no transfer has used it.
     pub(super) fn remove(&mut self, id: TransferId) -> Option<Option<Record>> {
         let mut transfer = self.open.remove(&id)?;
         Some(transfer.record(id, None, false))
@@ -242,8 +245,8 @@ impl Transfers {
         taken.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// An ABOR: no transfer command may follow on the unused data connections, and the data of the
-    /// running transfers is not waited for.
+    /// Handles an ABOR. No transfer command may follow on the unused data connections, and the
+    /// session does not wait for the data of running transfers.
     pub(super) fn abort(&mut self, abort: CommandId) {
         for transfer in self.open.values_mut() {
             if transfer.is_unused() {
@@ -254,7 +257,7 @@ impl Transfers {
         }
     }
 
-    /// Ends the data of a transfer that is being aborted and still waited for. `None` if it is not
+    /// Ends the data of a transfer that is being aborted and still awaited. `None` if it is not
     /// being aborted.
     pub(super) fn end_aborted(&mut self, id: TransferId) -> Option<Option<Record>> {
         let transfer = self.open.get_mut(&id).filter(|t| t.is_aborting)?;
@@ -262,13 +265,14 @@ impl Transfers {
         Some(transfer.record(id, Some(Broken::Aborted.code()), false))
     }
 
-    /// Takes the data connections that an ABOR ends, which has been answered.
+    /// Takes the data connections that an answered ABOR ends.
     pub(super) fn take_aborted(&mut self, abort: CommandId) -> Vec<TransferId> {
         let taken = self.take_if(|_, transfer| transfer.aborted_by == Some(abort));
         taken.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Takes those whose final reply has neither been relayed nor `waits`.
+    /// Takes the data connections without a final reply, unless it is waiting to be relayed,
+    /// according to `waits`.
     pub(super) fn take_unanswered(
         &mut self,
         waits: impl Fn(TransferId) -> bool,
@@ -292,8 +296,9 @@ impl Transfers {
             .collect()
     }
 
-    /// What becomes of each when the client closes its control connection. RFC 959: that aborts,
-    /// unless the client had sent everything. The final replies will not be heard.
+    /// Returns the order for each data connection after the client has closed its control
+    /// connection. RFC 959: this aborts a transfer, unless the client had sent all bytes. The
+    /// client does not receive the final replies.
     pub(super) fn client_gone(&mut self) -> Vec<(TransferId, Option<Order>, Option<Record>)> {
         #[cfg(fuzz_canary)]
         assert!(

@@ -1,36 +1,37 @@
-//! Answers that come late, in virtual time: none is the reply to another command, and none stops the session.
+//! Late answers in virtual time: none counts as the reply to another command, and none stops the
+//! session.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::*;
 
-/// How a server answers the questions that it is slow to answer.
+/// Delay of a server's slow answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delay {
-    /// It reads nothing meanwhile.
+    /// The server reads no command meanwhile.
     InOrder(Duration),
-    /// It goes on with other commands meanwhile.
+    /// The server handles other commands meanwhile.
     Aside(Duration),
     Never,
-    /// It answers twice.
+    /// The server answers twice.
     Twice,
 }
 
-/// A server that keeps a script, and its session.
+/// A server that follows a script, and its session.
 struct Script {
     far: FarSession,
     now: Duration,
-    /// What the server says, and when.
+    /// Replies of the server, with their times.
     due: VecDeque<(Duration, String)>,
-    /// When the server reads the next command.
+    /// Time at which the server reads the next command.
     free_at: Duration,
     slow: &'static str,
     delay: Delay,
-    /// So many of its slow answers come at once.
+    /// Number of its slow answers that come at once.
     prompt: usize,
-    /// The slow answer, if it is not that of the standard.
+    /// The slow answer, if it is not the standard one.
     answer: Option<&'static str>,
-    /// Time for commands that are no question and no log-in.
+    /// Time for commands other than questions and log-ins.
     work: Duration,
     wait: Option<(Wait, Duration)>,
     /// The final replies, by command.
@@ -92,7 +93,8 @@ impl Script {
                 Output::Send(ToNear::DataReady(id)) => {
                     self.replies.push((Some(id.0), 227, self.now));
                 }
-                // An answer comes twice only while the session asks ahead: each other reply is the client's.
+                // An answer comes twice only while the session asks questions: every other reply
+                // belongs to the client.
                 Output::Learned(_) if self.delay == Delay::Twice => self.prompt = usize::MAX,
                 Output::Reconnect => {
                     self.connections += 1;
@@ -106,7 +108,7 @@ impl Script {
         }
     }
 
-    /// The server gets a command.
+    /// Passes a command to the server.
     fn command(&mut self, line: &str) {
         let verb = line.split(' ').next().unwrap_or_default();
         let at = self.now.max(self.free_at);
@@ -171,7 +173,7 @@ impl Script {
         self.now = self.now.max(end);
     }
 
-    /// The code of the reply to a command, and when it came.
+    /// Returns the code of the reply to a command, and its time.
     fn reply_to(&self, id: u32) -> Option<(u16, Duration)> {
         let is_it = |reply: &&(Option<u32>, u16, Duration)| reply.0 == Some(id);
         let reply = self.replies.iter().find(is_it)?;
@@ -209,8 +211,8 @@ fn delays() -> impl Iterator<Item = Delay> {
     in_order.into_iter().chain([Delay::Never])
 }
 
-/// No command has the reply to another one, and each has one in time. What the server itself leaves unanswered ends the
-/// session.
+/// Checks that no command has another one's reply, and that each has a reply in time. A command
+/// that the server itself leaves unanswered ends the session.
 fn check(script: &Script, commands: &[(u32, &str, u16)], max: Duration) {
     let context = script.context();
     for (id, line, code) in commands {
@@ -271,7 +273,7 @@ fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
     for delay in delays() {
         for (line, code) in COMMANDS {
             let mut script = Script::new("PWD", delay);
-            // The first answer, that behind the log-in, comes at once.
+            // The first answer, after the log-in, comes at once.
             script.prompt = 1;
             script.client(3, "CWD a");
             script.client(4, line);
@@ -305,7 +307,7 @@ fn a_late_answer_out_of_order_is_the_reply_to_no_command() {
     }
 }
 
-/// Answers to questions, of which some have codes that the standard does not give them. `None`: that of the standard.
+/// Answers to questions, some with non-standard codes. `None` for the standard answer.
 const ANSWERS: [Option<&str>; 8] = [
     None,
     Some("200 UNIX"),
@@ -348,7 +350,7 @@ fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
 fn a_second_answer_in_a_session_that_cannot_be_repeated_ends_it() {
     for (line, code) in COMMANDS {
         let mut script = Script::new("PWD", Delay::Twice);
-        // The line behind the log-in comes once.
+        // The line after the log-in comes once.
         script.prompt = 1;
         script.work = Duration::from_secs(9);
         script.client(3, "CWD a");
@@ -397,7 +399,7 @@ fn a_code_of_a_question_is_left_to_commands_that_may_have_it() {
     }
 }
 
-/// A session whose questions have been answered in time.
+/// Creates a session whose questions have been answered in time.
 fn answered() -> FarSession {
     let mut far = fast_session();
     client(&mut far, 1, "USER joe");

@@ -1,4 +1,4 @@
-//! Requests for a spool: answered beside the server, in their turn.
+//! Requests for a spool: the far gateway answers them, in their order.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn spooled(far: &mut FarSession, text: &str) -> Vec<String> {
     drain(far)
 }
 
-/// A session of a user who has logged in.
+/// Creates a session of a user who has logged in.
 fn logged_in() -> FarSession {
     let mut far = session();
     client(&mut far, 90, "USER joe");

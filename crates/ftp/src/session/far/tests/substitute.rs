@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two refusals, and the server's agreement to connect.
+/// Passes two refusals, and the server's agreement to connect.
 fn refused(far: &mut FarSession, id: u32, transfer: u32, codes: [&str; 2]) {
     assert_eq!(pasv(far, id, transfer), ["< PASV"]);
     assert_eq!(server(far, codes[0]), ["< EPSV"]);

@@ -206,7 +206,7 @@ fn questions_are_asked_before_protection_is_settled_again() {
     assert_eq!(server(&mut far, "530 log in"), ["< USER joe"]);
     server(&mut far, "230 in");
     assert!(pasv(&mut far, 2, 1).is_empty());
-    // SYST is refused twice: the answer to FEAT comes behind it.
+    // SYST is refused twice, and the answer to FEAT follows.
     server(&mut far, "500 what");
     assert_eq!(
         server(&mut far, "500 what"),

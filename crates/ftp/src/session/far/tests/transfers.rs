@@ -1,4 +1,4 @@
-//! What the near half hears of transfers, and how a session ends that nobody needs any more.
+//! Reports to the near half about transfers, and the end of sessions without a client.
 
 use super::*;
 use crate::session::far::TooManyCommands;

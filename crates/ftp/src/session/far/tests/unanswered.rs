@@ -1,4 +1,4 @@
-//! Servers that leave something unanswered, answer it oddly, or end the session at it.
+//! Servers that leave a command unanswered, answer it oddly, or end the session at it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn fast() -> FarSession {
     })
 }
 
-/// The server has let the client in, and has been asked `SYST`.
+/// Creates a session whose user has logged in, and whose server has received `SYST`.
 fn asked() -> FarSession {
     let mut far = fast();
     client(&mut far, 1, "USER joe");

@@ -1,4 +1,4 @@
-//! `SITE LONGHAUL WAIT`: answered beside the server, in its turn.
+//! `SITE LONGHAUL WAIT`: the far gateway answers it, in its order.
 
 use super::*;
 

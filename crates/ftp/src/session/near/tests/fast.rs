@@ -1,6 +1,6 @@
 use super::*;
 
-/// Command 1 was PASS, and the far half asks ahead.
+/// Creates a session in which command 1 was PASS, and the far half asks questions.
 fn logged_in() -> NearSession {
     let mut near = greeted(FAST);
     client(&mut near, "PASS x");
@@ -94,7 +94,7 @@ fn a_promise_that_cannot_be_kept_is_told_where_it_was_asked_for() {
     assert!(out[1].starts_with("> 425 gateway"), "{out:?}");
 }
 
-/// The client has sent the transfer before it hears that its port was refused.
+/// The client sends the transfer before it receives the refusal of its port.
 #[test]
 fn a_transfer_behind_a_refused_request_does_not_reach_the_server() {
     let mut near = logged_in();
@@ -103,7 +103,7 @@ fn a_transfer_behind_a_refused_request_does_not_reach_the_server() {
     drain(&mut near);
     let out = client(&mut near, "STOR a");
     assert!(out[0].starts_with("> 425 gateway"), "{out:?}");
-    // A port that the gateway does not connect to.
+    // The gateway does not connect to this port.
     client(&mut near, "PORT 127,0,0,1,0,1");
     let out = client(&mut near, "STOR a");
     assert!(out[0].starts_with("> 425 gateway"), "{out:?}");

@@ -1,4 +1,4 @@
-//! Clients that end their side early, and lines that no server sees.
+//! Clients that end their side early, and lines that never reach a server.
 
 use super::*;
 

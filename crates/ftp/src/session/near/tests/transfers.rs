@@ -1,8 +1,8 @@
-//! What a transfer looks like to the client when it does not go as planned.
+//! Failed transfers from the client's view.
 
 use super::*;
 
-/// Command 2 was STOR on transfer 1, and its 150 has been relayed.
+/// Creates a session in which command 2 was STOR on transfer 1, and its 150 was relayed.
 fn uploading() -> NearSession {
     let mut near = prepared();
     client(&mut near, "STOR a");
