@@ -1,6 +1,7 @@
-//! Which address is the peer's: the one at which it has shown that it receives.
+//! Validation of the peer's address: the peer must show that it receives there.
 //!
-//! In: packets from another address, and answers to challenges. Out: challenges, and the path to the new address.
+//! The input is packets from another address, and answers to challenges. The output is challenges,
+//! and the path to the new address.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,42 +13,44 @@ use crate::{
     wire::{frame::Frame, packet::OVERHEAD},
 };
 
-/// Challenges sent to an address before it is given up.
+/// Challenges sent to an address before it is abandoned.
 const CHALLENGES_MAX: u32 = 8;
-/// Pause behind the first challenge; each pause is twice the one before, and a round trip of the former path at
-/// least.
+/// Pause after the first challenge. Each pause is twice the previous one, and at least a round trip
+/// of the former path.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
-/// The new path may be longer by far. The token of a challenge counts for this time, and until the pause behind the last
-/// challenge is over.
+/// Time for which the token of a challenge is valid, since the new path may be much longer. The
+/// token also stays valid until the pause after the last challenge is over.
 const TOKEN_LIFE: Duration = Duration::from_millis(6400);
 /// A packet with a challenge alone.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
 
-/// What is asked and answered to find the peer's address. It outlasts the path to any address.
+/// State of the challenges. It outlasts the path to any address.
 #[derive(Debug, Default)]
 pub(super) struct Challenges {
-    /// Addresses that have been challenged.
+    /// Number of addresses that have been challenged.
     count: u64,
     candidate: Option<Candidate>,
-    /// Echo of the peer's challenge, and where it goes.
+    /// Echo of the peer's challenge, and its destination.
     pub(super) response: Option<([u8; 8], SocketAddr)>,
 }
 
-/// An address from which the peer's packets came, not yet proved to be the peer's.
+/// Address from which the peer's packets came, not yet validated.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     address: SocketAddr,
     token: [u8; 8],
     next: Time,
     tries: u32,
-    /// Bytes that may still be sent there: the peer's packets may have been brought from elsewhere.
+    /// Bytes that may still be sent there: an attacker may have replayed the peer's packets from
+    /// that address.
     allowance: usize,
-    /// From then on an answer comes too late: who has left an address must not have it aimed at for ever.
+    /// Time from which an answer is too late. A peer that has left an address must not receive its
+    /// traffic there forever.
     expires: Time,
 }
 
 impl Challenges {
-    /// When the candidate is to be challenged next.
+    /// Returns the time of the next challenge to the candidate.
     pub(super) fn due(&self) -> Option<Time> {
         self.candidate.map(|candidate| candidate.next_challenge())
     }
@@ -61,7 +64,7 @@ impl Candidate {
         self.next
     }
 
-    /// A challenge leaves; the former path has this round-trip time.
+    /// Records that a challenge was sent. The former path has the round-trip time `rtt`.
     fn on_challenge(&mut self, rtt: Duration, now: Time) {
         self.next = now + rtt.max(PAUSE_FIRST * 2_u32.pow(self.tries));
         self.expires = self.expires.max(self.next);
@@ -69,14 +72,14 @@ impl Candidate {
         self.allowance -= CHALLENGE_BYTES;
     }
 
-    /// An answer to any challenge would come too late.
+    /// Whether an answer to any challenge would be too late.
     fn is_over(&self, now: Time) -> bool {
         self.expires <= now
     }
 }
 
 impl Connection {
-    /// The echo of a challenge.
+    /// Writes the echo of a challenge.
     pub(super) fn write_response(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let (token, to) = self.challenges.response.take()?;
         let transmit = self.write_single(out, to, &Frame::Response(token), now);
@@ -87,7 +90,7 @@ impl Connection {
         Some(transmit)
     }
 
-    /// A challenge to the candidate.
+    /// Writes a challenge to the candidate.
     pub(super) fn write_challenge(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let rtt = self.path.rtt.smoothed();
         let candidate = self.challenges.candidate.as_mut()?;
@@ -96,7 +99,7 @@ impl Connection {
         Some(self.write_single(out, address, &Frame::Challenge(token), now))
     }
 
-    /// A challenge came back: if it was the candidate's, the peer has moved there.
+    /// Handles a returned challenge. If it was the candidate's, the peer has moved there.
     pub(super) fn on_response(&mut self, token: [u8; 8], from: SocketAddr, now: Time) {
         if self
             .challenges
@@ -107,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// The peer receives at `address` from now on. What is known of the path to another host says nothing about
+    /// Sends to `address` from now on. Measurements of the path to another host do not apply to
     /// this one.
     fn follow(&mut self, address: SocketAddr, now: Time) {
         self.challenges.candidate = None;
@@ -121,13 +124,14 @@ impl Connection {
             (self.controllers)(None, self.rate_max.ours()),
             now,
         );
-        // What is on its way on the old path measures nothing on the new one, and says nothing of its loss.
+        // Packets in flight on the old path measure nothing on the new one, and their loss does not
+        // count.
         self.sent.begin_path(now);
         self.liveness.on_outage_end(now);
         self.liveness.want_ping();
     }
 
-    /// The newest packet came from another address: challenges that address, since the packet may have been
+    /// Challenges another address from which the newest packet came. The packet may have been
     /// replayed from there.
     pub(super) fn consider_address(&mut self, from: SocketAddr, len: usize, now: Time) {
         let allowance = AMPLIFICATION_MAX * len;
@@ -139,7 +143,7 @@ impl Connection {
         self.challenge(from, allowance, now);
     }
 
-    /// Asks at `address` whether the peer receives there, by `allowance` bytes at most.
+    /// Challenges `address`, with at most `allowance` bytes.
     pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
         // The peer must not answer for an address at which it does not receive.
         let token = self

@@ -1,21 +1,22 @@
-//! The end of a connection: the copies of the close that tell the peer, and the reason.
+//! End of a connection: the copies of the close, and the reason.
 //!
-//! In: the wish to close, and reasons why a connection is over. Out: when the next copy goes, and the end.
+//! The input is the request to close, and reasons why a connection is over. The output is the time
+//! of the next copy, and the end.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Why a connection is over.
+/// Reason why a connection is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
     /// The peer closed it.
     ByPeer,
-    /// The peer closed it because our key is none of its peers' any more.
+    /// The peer closed it because our key no longer belongs to its peers.
     Dismissed,
     /// We closed it.
     ByUs,
-    /// Nothing came for the idle timeout.
+    /// No packet came for the idle timeout.
     Silence(Duration),
     /// The peer broke the protocol.
     Violation,
@@ -23,7 +24,7 @@ pub(crate) enum ConnectionEnd {
     KeysWornOut,
 }
 
-/// How far the end of a connection has come.
+/// Progress of the end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     close: Option<Close>,
@@ -37,16 +38,17 @@ struct Close {
     next: Time,
 }
 
-/// Code of a close: the receiver's key is no longer a peer's. All other closes have the code 0.
+/// Code of a close: the receiver's key no longer belongs to a peer. All other closes have the code
+/// 0.
 pub(crate) const CLOSE_DISMISSED: u32 = 1;
 
-/// A close is sent this often, since nothing else repeats it.
+/// Number of times a close is sent, since no other packet repeats it.
 const CLOSE_COPIES: u32 = 3;
 /// Time between two copies of a close: longer than most bursts of losses.
 const CLOSE_APART: Duration = Duration::from_millis(40);
 
 impl Closing {
-    /// From now on the peer is told.
+    /// Starts sending the close to the peer.
     pub(super) fn begin(&mut self, code: u32) {
         self.close.get_or_insert(Close {
             code,
@@ -55,17 +57,17 @@ impl Closing {
         });
     }
 
-    /// Whether the peer is being told.
+    /// Whether the close is being sent.
     pub(super) fn is_begun(&self) -> bool {
         self.close.is_some()
     }
 
-    /// When the next copy of the close is due.
+    /// Returns the time of the next copy of the close.
     pub(super) fn due(&self) -> Option<Time> {
         self.close.map(|close| close.next)
     }
 
-    /// Takes the code of the copy that goes now. The last copy ends the connection.
+    /// Takes the code of the copy to send now. The last copy ends the connection.
     pub(super) fn take_copy(&mut self, now: Time) -> Option<u32> {
         let close = self.close.as_mut()?;
         close.copies = close.copies.saturating_sub(1);
@@ -77,12 +79,12 @@ impl Closing {
         Some(code)
     }
 
-    /// The connection is over; the first reason counts.
+    /// Ends the connection; the first reason counts.
     pub(super) fn set_end(&mut self, end: ConnectionEnd) {
         self.end.get_or_insert(end);
     }
 
-    /// Why the connection is over; `None` while it is not.
+    /// Returns the reason why the connection is over. `None` while it is not.
     pub(super) fn end(&self) -> Option<ConnectionEnd> {
         self.end
     }

@@ -1,7 +1,8 @@
-//! The control frames of a connection: what each says when it is sent, and how some are told again.
+//! Control frames of a connection: their content, and their repetition.
 //!
-//! In: controls that wait, or that a report or a loss calls for. Out: frames at the end of a packet. Which controls
-//! wait is in [`control_frame`](crate::control_frame).
+//! The input is waiting controls, and controls that a report or a loss requires. The output is
+//! frames at the end of a packet. The queue of waiting controls is in
+//! [`control_frame`](crate::control_frame).
 
 use super::Connection;
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
 };
 
 impl Connection {
-    /// Appends the controls that wait, as far as they fit before `end_max`.
+    /// Appends the waiting controls that fit before `end_max`.
     pub(super) fn put_controls(
         &mut self,
         out: &mut Vec<u8>,
@@ -36,8 +37,9 @@ impl Connection {
         }
     }
 
-    /// Appends recent control frames that the peer waits for: the packet that carried them first may have been
-    /// lost, and finding that out takes a round trip.
+    /// Appends recent control frames that the peer waits for.
+    ///
+    /// The first packet with them may have been lost, and detecting that takes a round trip.
     pub(super) fn put_echoes(&mut self, out: &mut Vec<u8>, end_max: usize) {
         for _ in 0..ECHOES_PER_REPORT.min(self.streams.controls.echoes()) {
             if out.len() + CONTROL_SIZE_MAX > end_max {
@@ -56,7 +58,8 @@ impl Connection {
         }
     }
 
-    /// The frame of a control with its present content; `None` if the frame no longer matters.
+    /// Returns the frame of a control with its present content. `None` if the frame no longer
+    /// matters.
     fn control_frame(&mut self, control: Control) -> Option<Frame<'static>> {
         match control {
             Control::End(number) => self.streams.get(number).and_then(|stream| {
@@ -111,9 +114,10 @@ impl Connection {
         }
     }
 
-    /// The frame that grants slots of a stream. An upload of a peer of version 2 stops after its
-    /// first bytes until PACED_CREDIT arrives. Such a peer gets that frame on each bulk stream that
-    /// it opens.
+    /// Returns the frame that grants slots of a stream.
+    ///
+    /// An upload of a peer of version 2 stops after its first bytes until PACED_CREDIT arrives.
+    /// Such a peer gets that frame on each bulk stream that it opens.
     fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
         let is_paced = self.version == Version::V2 && self.streams.is_by_peer(number);
         let stream = self.streams.get(number)?;
@@ -137,7 +141,7 @@ impl Connection {
         })
     }
 
-    /// A control frame was lost: sends it again with what is true now, if it still matters.
+    /// Sends a lost control frame again with its present content, if it still matters.
     pub(super) fn on_control_lost(&mut self, control: Control) {
         let matters = match control {
             Control::End(number) => self.streams.get(number).is_some_and(|stream| {

@@ -1,24 +1,28 @@
-//! A hook for a peer that lies: the frames of each packet can be changed before it is sealed, and packets can be
-//! made of any bytes under any number. Only the simulator has it.
+//! Hook for a hostile peer in the simulator.
 //!
-//! In: the payload of a packet that is about to be sealed. Out: another payload. What a lie is, the simulator knows.
+//! The frames of each packet can be changed before it is sealed. Packets with any bytes and any
+//! number can be made.
+//!
+//! The input is the payload of a packet that is about to be sealed. The output is another payload.
+//! The simulator chooses the forgeries.
 
 use std::sync::{Arc, Mutex};
 
 use super::Connection;
 use crate::wire::packet::{self, HEADER_SIZE};
 
-/// Changes the frames of a packet before it is sealed.
+/// Function that changes the frames of a packet before it is sealed.
 pub type Forger = Arc<Mutex<dyn FnMut(&mut Vec<u8>) + Send>>;
 
 impl Connection {
-    /// From now on `forger` changes all packets, and nothing that the peer does is taken for a violation: who lies
-    /// is not offended.
+    /// Lets `forger` change all packets from now on. No behaviour of the peer then counts as a
+    /// violation, since a hostile peer does not end its own attack.
     pub(crate) fn set_forger(&mut self, forger: Option<Forger>) {
         self.forger = forger;
     }
 
-    /// Lets the forger change the payload of the packet that starts at `start` of `out` and ends with it.
+    /// Lets the forger change the payload of the packet that starts at `start` of `out` and ends
+    /// with it.
     pub(super) fn forge(&mut self, out: &mut Vec<u8>, start: usize) {
         let Some(forger) = &self.forger else { return };
         let mut payload = out.split_off(start + HEADER_SIZE);
@@ -27,7 +31,7 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
-    /// Entries of the log that reports have made us walk.
+    /// Returns the number of log entries that reports have caused us to walk.
     pub(crate) fn entries_walked(&self) -> u64 {
         self.sent.entries_walked()
     }
@@ -37,7 +41,7 @@ impl Connection {
         self.forger.is_some()
     }
 
-    /// Appends a packet with any number, of which our log does not know.
+    /// Appends a packet with any number, which our log does not contain.
     pub(crate) fn seal_as(&mut self, number: u64, payload: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         let phase = self.keys.phase_for_sealing();
@@ -46,7 +50,7 @@ impl Connection {
         self.keys.seal(out, start, number);
     }
 
-    /// Goes on with the next keys, whether the present ones are worn or not.
+    /// Replaces the keys, whether they are worn out or not.
     pub(crate) fn turn_keys(&mut self) {
         self.keys.rotate();
     }

@@ -1,20 +1,21 @@
-//! What a connection has to do, in one list: it says which datagram goes next, what happens without one, and when
-//! to be called again.
+//! List of all that a connection may have to do.
 //!
-//! In: the time, and until when what fills the path is held. Out: datagrams, and the next deadline. Each interest
-//! says when it is [due](Connection::due) and is [served](Connection::serve) then. Sending and the timer go
-//! through the same list, so no deadline comes that nothing serves. What the datagrams hold is in
-//! [`transmit`](super::transmit).
+//! The list determines the next datagram, the actions without one, and the time of the next call.
+//!
+//! The input is the time, and the time until which data are held. The output is datagrams, and the
+//! next deadline. Each interest reports when it is [due](Connection::due), and is then
+//! [served](Connection::serve). Sending and the timer go through the same list, so an interest
+//! serves each deadline. The contents of the datagrams are in [`transmit`](super::transmit).
 
 use super::{Connection, ConnectionEnd, Transmit, Unconfirmed, transmit::Window};
 use crate::{time::Time, wire::frame::Frame};
 
-/// A thing that a connection may have to do.
+/// Action that a connection may have to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Interest {
-    /// The endpoint is to take note of the end.
+    /// The endpoint must record the end.
     Ended,
-    /// The peer does not report what it gets.
+    /// The peer does not report the packets that it receives.
     Unreported,
     KeysWornOut,
     /// The peer counts as gone.
@@ -28,11 +29,12 @@ pub(super) enum Interest {
     /// The last flight of the handshake, once more.
     Flight,
     Report,
-    /// A ping in silence, by turns with the last flight of the handshake if the peer may lack it.
+    /// A ping during a silence, by turns with the last flight of the handshake if the peer may lack
+    /// it.
     Probe,
-    /// Silence begins.
+    /// A silence begins.
     Silence,
-    /// The peer is to be asked whether it is still there.
+    /// The peer must be asked whether it is still there.
     Doubt,
     MtuProbe,
     /// A ping that is wanted, or that the path needs.
@@ -42,7 +44,7 @@ pub(super) enum Interest {
 }
 
 impl Interest {
-    /// All interests; the first ones go first.
+    /// All interests, in the order of their priority.
     pub(super) const ALL: [Self; 15] = [
         Self::Ended,
         Self::Unreported,
@@ -61,12 +63,12 @@ impl Interest {
         Self::Data,
     ];
 
-    /// Whether it may be due again at once when a datagram has served it.
+    /// Whether the interest may be due again at once after a datagram has served it.
     fn has_more(self) -> bool {
         matches!(self, Self::Response | Self::Report | Self::Data)
     }
 
-    /// Whether a datagram serves it.
+    /// Whether a datagram serves the interest.
     fn sends(self) -> bool {
         match self {
             Self::Response
@@ -89,8 +91,11 @@ impl Interest {
 }
 
 impl Connection {
-    /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
-    /// sent now. Data and probes of the path's MTU wait until `held_until` for the cap on all connections together.
+    /// Appends at most `count_max` datagrams of equal size to `out`. `None` if no datagram is due
+    /// now.
+    ///
+    /// Data and probes of the path's MTU wait until `held_until` for the cap on all connections
+    /// together.
     pub(crate) fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
@@ -116,10 +121,11 @@ impl Connection {
         None
     }
 
-    /// Lets time pass: notices silence, gives up when it lasts.
+    /// Handles the passage of time: detects a silence, and abandons the connection after a long
+    /// one.
     pub(crate) fn on_timeout(&mut self, now: Time) {
         for interest in Interest::ALL {
-            // What was served before may have closed the rest of the list.
+            // An earlier interest may have closed the rest of the list.
             if interest > self.last_open() {
                 break;
             }
@@ -130,8 +136,9 @@ impl Connection {
         }
     }
 
-    /// When [`poll_transmit`](Self::poll_transmit) or [`on_timeout`](Self::on_timeout) next has
-    /// something to do; data and probes of the path's MTU are held until `held_until`.
+    /// Returns the time at which [`poll_transmit`](Self::poll_transmit) or
+    /// [`on_timeout`](Self::on_timeout) next has something to do. Data and probes of the path's MTU
+    /// are held until `held_until`.
     pub(crate) fn next_timeout(&mut self, held_until: Time, now: Time) -> Time {
         let last = self.last_open();
         let mut next = Time::NEVER;
@@ -145,12 +152,13 @@ impl Connection {
         next
     }
 
-    /// As far as to here the list is open: in each state of a connection its first part is.
+    /// Returns the last open interest. In each state of a connection a first part of the list is
+    /// open.
     fn last_open(&self) -> Interest {
         if self.closing.end().is_some() {
             Interest::Ended
         } else if !self.path.is_remote_proven {
-            // Nothing but challenges goes where nobody may be.
+            // Only challenges go to an address that has not been validated.
             Interest::Challenge
         } else if self.closing.is_begun() {
             Interest::Close
@@ -161,8 +169,10 @@ impl Connection {
         }
     }
 
-    /// Whether to serve an open interest now that we are awake. Data need not wait for a full burst then, and a look
-    /// that finds none shows that the application holds us back.
+    /// Whether to serve an open interest now that we are awake.
+    ///
+    /// Data then need not wait for a full burst. A search that finds no data shows that the
+    /// application limits the rate.
     fn may_serve(&mut self, interest: Interest, held_until: Time, now: Time) -> bool {
         if interest == Interest::Data {
             return held_until <= now;
@@ -175,7 +185,7 @@ impl Connection {
             .is_some_and(|due| due <= now)
     }
 
-    /// When an open interest is to be served; `None` while it has no work.
+    /// Returns the time at which an open interest is to be served. `None` while it has no work.
     fn due(&mut self, interest: Interest, held_until: Time, now: Time) -> Option<Time> {
         let rtt = self.path.rtt.smoothed();
         match interest {
@@ -186,7 +196,7 @@ impl Connection {
             Interest::Response => self.challenges.response.map(|_| now),
             Interest::Challenge => self.challenges.due(),
             Interest::Close => self.closing.due(),
-            // In silence it is a probe.
+            // During a silence the flight is a probe.
             Interest::Flight if self.is_silent() => None,
             Interest::Flight => self.unconfirmed.as_ref().map(|flight| flight.next),
             Interest::Report => self.received.report_due(),
@@ -207,7 +217,8 @@ impl Connection {
         }
     }
 
-    /// When a packet with data is to go. A train does not wait for the pacer, and a delayed copy not for a full burst.
+    /// Returns the time of the next packet with data. A train does not wait for the pacer, and a
+    /// delayed copy does not wait for a full burst.
     fn data_due(&mut self, held_until: Time, now: Time) -> Option<Time> {
         let ready = if self.has_data(now) {
             Some(now)
@@ -227,7 +238,7 @@ impl Connection {
         (self.window() != Window::Shut).then(|| due.max(held_until))
     }
 
-    /// Does what a due interest asks for. Returns what it has written to `out`.
+    /// Serves a due interest. Returns the datagrams written to `out`.
     fn serve(
         &mut self,
         interest: Interest,
@@ -270,7 +281,7 @@ impl Connection {
             Interest::Report => Some(self.write_report(out, now)),
             Interest::Probe => {
                 self.liveness.take_probe(self.path.rtt.smoothed(), now);
-                // The peer may lack the flight; or it has it, and does not know where we are.
+                // The peer may lack the flight, or have it without knowing our address.
                 let is_flight = self
                     .unconfirmed
                     .as_mut()
@@ -287,8 +298,8 @@ impl Connection {
         }
     }
 
-    /// Whoever has been served must not be due any more: else we would be woken for it at once and for nothing, or
-    /// send datagrams without end.
+    /// Asserts that a served interest is not due any more. Otherwise the interest would wake us at
+    /// once in vain, or send datagrams without end.
     fn assert_served(&mut self, interest: Interest, held_until: Time, now: Time) {
         debug_assert!(
             interest == Interest::Ended

@@ -1,10 +1,10 @@
-//! The keys of a connection's data packets, and their update (RFC 9001 section 6).
+//! Keys of a connection's data packets, and their update (RFC 9001 section 6).
 
 use rustls::quic::{HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
 
 use crate::wire::{Malformed, packet, varint};
 
-/// Seals and opens data packets, and moves both directions to fresh keys together.
+/// Key ring that seals and opens data packets, and updates the keys of both directions together.
 pub(crate) struct KeyRing {
     local_mask: Box<dyn HeaderProtectionKey>,
     remote_mask: Box<dyn HeaderProtectionKey>,
@@ -16,17 +16,19 @@ pub(crate) struct KeyRing {
     next: PacketKeySet,
     /// Packets sealed under the present keys.
     sealed: u64,
-    /// Lowest packet number opened under the present keys; `None` before the peer uses them.
+    /// Lowest packet number opened under the present keys. `None` before the peer uses them.
     first_opened: Option<u64>,
-    /// Packets that did not open, under any keys.
+    /// Packets that did not open under any keys.
     failed: u64,
 }
 
-/// Packets sealed before the keys are replaced: half of what RFC 9001 section 6.6 allows AES-GCM.
+/// Packets sealed before the keys are replaced: half of the limit for AES-GCM in RFC 9001 section
+/// 6.6.
 const PACKETS_PER_KEY: u64 = 1 << 22;
-/// Packets sealed under keys that the peer does not take up, at most: all that RFC 9001 section 6.6 allows.
+/// Most packets sealed under keys that the peer does not adopt: the limit of RFC 9001 section 6.6.
 const PACKETS_PER_KEY_MAX: u64 = 1 << 23;
-/// Packets that may fail to open: what RFC 9001 section 6.6 allows ChaCha20-Poly1305. AES-GCM allows more.
+/// Most packets that may fail to open: the limit for ChaCha20-Poly1305 in RFC 9001 section 6.6. The
+/// limit for AES-GCM is higher.
 const FAILED_MAX: u64 = 1 << 36;
 
 impl KeyRing {
@@ -47,13 +49,13 @@ impl KeyRing {
         }
     }
 
-    /// Whether the keys have done as much as they may: the connection must end.
+    /// Whether the keys have reached a limit, so that the connection must end.
     pub(crate) fn is_worn_out(&self) -> bool {
         self.sealed >= PACKETS_PER_KEY_MAX || self.failed >= FAILED_MAX
     }
 
-    /// Whether the next packet's header must show the odd key phase. Replaces the keys first, when
-    /// they have sealed enough packets.
+    /// Returns whether the next packet's header must show the odd key phase. Replaces the keys
+    /// first, when they have sealed enough packets.
     pub(crate) fn phase_for_sealing(&mut self) -> bool {
         if self.sealed >= PACKETS_PER_KEY && self.first_opened.is_some() {
             self.rotate();
@@ -73,9 +75,10 @@ impl KeyRing {
         );
     }
 
-    /// Opens a data packet. `expected` is one past the highest number opened so far; `is_new` says
-    /// whether a number can still be accepted, so that a duplicate costs no decryption. Returns the
-    /// number and the payload, or `Ok(None)` for a duplicate.
+    /// Opens a data packet. Returns the number and the payload, or `Ok(None)` for a duplicate.
+    ///
+    /// `expected` is one past the highest number opened so far. `is_new` returns whether a number
+    /// can still be accepted, so that a duplicate costs no decryption.
     pub(crate) fn open<'a>(
         &mut self,
         datagram: &'a mut [u8],
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{handshake::tests::complete, wire::packet::ConnectionId};
 
-    /// Both ends of a connection.
+    /// Returns the key rings of both ends of a connection.
     fn rings() -> [KeyRing; 2] {
         complete().map(|(keys, secrets, _)| KeyRing::new(keys, secrets))
     }

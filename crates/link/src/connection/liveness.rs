@@ -1,68 +1,75 @@
-//! Whether the peer is still there: the connection first asks for a sign of life, then falls silent and sends
-//! probes only, and in the end gives up.
+//! Detection of a lost peer: the connection asks for a sign of life, then sends only probes, and
+//! finally abandons the peer.
 //!
-//! In: when packets came and went, suspensions of this process, and ICMP errors. Out: when to ask, when silence
-//! begins, and when the peer counts as gone. What is sent meanwhile is in [`interest`](super::interest).
+//! The input is the times of packets in both directions, suspensions of this process, and ICMP
+//! errors. The output is the time of the next question, of the start of a silence, and of the end.
+//! The packets sent meanwhile are in [`interest`](super::interest).
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// A sender asks for a report when none has come for a round trip and a half and this time more.
+/// Additional time, beyond a round trip and a half without a report, after which a sender asks for
+/// one.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
-/// The questions that an ICMP error causes are to be answered within a round trip and this time more. On a slow and
-/// short path reports are up to 75 ms apart.
+/// Additional time, beyond a round trip, for the answer to the questions that an ICMP error causes.
+/// On a slow and short path reports are up to 75 ms apart.
 const DENIED_SLACK: Duration = Duration::from_millis(100);
-/// A receiver asks when nothing has come for this time in the middle of a transfer.
+/// Time without packets during a transfer after which a receiver asks.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
-/// After a suspension longer than the idle timeout, the peer has this time and four round trips to be heard.
+/// Additional time, beyond four round trips, in which the peer must answer after a suspension
+/// longer than the idle timeout.
 const DOUBTFUL_MAX: Duration = Duration::from_secs(5);
-/// Probes are a round trip apart, within the first two bounds. At first they are an eighth of a round trip
-/// apart, and no closer than the third, until the fourth time and five round trips after the silence began.
+/// Limits of the pause between probes, which is a round trip.
+///
+/// At first the pause is an eighth of a round trip, and at least the third value. That ends the
+/// fourth value plus five round trips after the silence began.
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(200);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(500);
 const PROBE_PAUSE_FIRST: Duration = Duration::from_millis(25);
 const OFTEN_UNTIL: Duration = Duration::from_secs(5);
 
-/// When the peer was last heard, and what follows from that.
+/// Times at which packets were last exchanged with the peer, and their consequences.
 #[derive(Debug)]
 pub(super) struct Liveness {
     idle_timeout: Duration,
     keep_alive: Duration,
     last_heard: Time,
     last_sent: Time,
-    /// When a packet that the peer must report was last sent.
+    /// Time at which a packet that the peer must report was last sent.
     last_eliciting: Time,
-    /// When a report last covered a new arrival.
+    /// Time at which a report last covered a new arrival.
     last_progress: Time,
-    /// When the peer was last asked whether it is still there, and how often since a report last covered a new
-    /// arrival.
+    /// Time at which the peer was last asked, and the number of questions since a report last
+    /// covered a new arrival.
     last_doubt: Time,
     doubts: u8,
-    /// When an ICMP error made us ask the peer, if nothing has come since. Until something comes the peer is asked
-    /// again and again, since a question may be lost.
+    /// Time of the ICMP error that made us ask the peer, if no packet came since. Until one comes
+    /// the questions are repeated, since each may be lost.
     denied_at: Option<Time>,
-    /// Until then more of a bulk stream is expected: slots of it have just arrived, and it has not ended.
+    /// Time until which more of a bulk stream is expected: slots of it have just arrived, and it
+    /// has not ended.
     expects_until: Time,
     is_ping_wanted: bool,
-    /// Since when nothing comes back. During such a silence only probes are sent.
+    /// Start of the present silence. During it only probes are sent.
     silent_since: Option<Time>,
     next_probe: Time,
     doubtful: Option<Doubtful>,
-    /// Packets sent before were lost because nothing got through, and not to a full queue.
+    /// Packets sent before this time were lost in an outage, and not to a full queue.
     outage_end: Time,
 }
 
-/// This process was suspended for longer than the peer waits.
+/// State after this process was suspended for longer than the peer waits.
 #[derive(Debug, Clone, Copy)]
 struct Doubtful {
-    /// When to give up.
+    /// Time at which to abandon the peer.
     end: Time,
     unheard_since: Time,
 }
 
 impl Liveness {
-    /// The peer has just been heard; it is asked at once, so that its answer measures the path.
+    /// Creates the state after a packet of the peer. The peer is asked at once, so that its answer
+    /// measures the path.
     pub(super) fn new(idle_timeout: Duration, keep_alive: Duration, now: Time) -> Self {
         Self {
             idle_timeout,
@@ -107,14 +114,14 @@ impl Liveness {
         self.outage_end
     }
 
-    /// How often the peer has been asked since a report last covered a new arrival.
+    /// Returns the number of questions since a report last covered a new arrival.
     pub(super) fn doubts(&self) -> u8 {
         self.doubts
     }
 
-    // What happens.
+    // Events.
 
-    /// A packet of the peer has come. It ends a silence.
+    /// Handles a packet of the peer, which ends a silence.
     pub(super) fn on_heard(&mut self, now: Time) {
         self.last_heard = now;
         self.denied_at = None;
@@ -126,7 +133,7 @@ impl Liveness {
         }
     }
 
-    /// A datagram has gone; `is_eliciting` if the peer must report it.
+    /// Records that a datagram was sent, with `is_eliciting` if the peer must report it.
     pub(super) fn on_sent(&mut self, is_eliciting: bool, now: Time) {
         self.last_sent = now;
         if is_eliciting {
@@ -134,29 +141,32 @@ impl Liveness {
         }
     }
 
-    /// A report has covered a new arrival, or told of a loss.
+    /// Records that a report has covered a new arrival or a loss.
     pub(super) fn on_progress(&mut self, now: Time) {
         self.last_progress = now;
         self.doubts = 0;
     }
 
-    /// Packets sent until now were lost for another reason than a full queue.
+    /// Records that packets sent until now were lost for another reason than a full queue.
     pub(super) fn on_outage_end(&mut self, now: Time) {
         self.outage_end = now;
     }
 
-    /// Slots have come of a stream that goes on, and more will until then.
+    /// Records that slots of an unfinished stream have arrived, and that more are expected until
+    /// then.
     pub(super) fn expect_until(&mut self, until: Time) {
         self.expects_until = until;
     }
 
-    /// A stream has ended; whether another goes on, its next slot will tell.
+    /// Records that a stream has ended. The next slot of another stream renews the expectation.
     pub(super) fn expect_nothing(&mut self) {
         self.expects_until = Time::default();
     }
 
-    /// An ICMP error says that our packets do not reach the peer. Anybody can forge one, so it is a reason to ask
-    /// the peer at once. Only if the peer does not answer, either, silence begins sooner than otherwise.
+    /// Handles an ICMP error that reports our packets as undeliverable.
+    ///
+    /// Anyone can forge one, so it is only a reason to ask the peer at once. If the peer does not
+    /// answer, either, the silence begins earlier than otherwise.
     pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
         let is_due = self.denied_at.is_none() && now.since(self.last_doubt) > rtt / 2;
         if self.silent_since.is_none() && is_due {
@@ -166,9 +176,11 @@ impl Liveness {
         }
     }
 
-    /// This process was suspended for `asleep`, until now. That is no silence of the peer: the peer is asked at
-    /// once, and has as much time to answer as without the suspension. But it may have given the connection
-    /// up meanwhile, since it has heard as little of us; what it sent until then may have come late.
+    /// Handles a suspension of this process for `asleep`, until now.
+    ///
+    /// The suspension is no silence of the peer. The peer is asked at once, and has the same time
+    /// to answer as without the suspension. It may have abandoned the connection meanwhile, since
+    /// it received no packet of ours. Packets that it sent before that may arrive late.
     pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
         if now.since(self.last_heard.min(self.last_sent)) >= self.idle_timeout {
             self.doubtful.get_or_insert(Doubtful {
@@ -183,16 +195,16 @@ impl Liveness {
         self.next_probe = now;
     }
 
-    // The end of it.
+    // End.
 
-    /// When the peer counts as gone.
+    /// Returns the time at which the peer counts as gone.
     pub(super) fn end(&self) -> Time {
         let idle = self.last_heard + self.idle_timeout;
         self.doubtful
             .map_or(idle, |doubtful| doubtful.end.min(idle))
     }
 
-    /// How long nothing has come.
+    /// Returns the time since the last packet of the peer.
     pub(super) fn silence(&self, now: Time) -> Duration {
         let doubtful = self.doubtful.filter(|doubtful| doubtful.end <= now);
         now.since(doubtful.map_or(self.last_heard, |doubtful| doubtful.unheard_since))
@@ -200,8 +212,10 @@ impl Liveness {
 
     // Silence.
 
-    /// When the lack of reports counts as silence: long after one was due for the `oldest` packet in flight, or
-    /// soon after the answer was due to the first question that an ICMP error caused.
+    /// Returns the time at which the lack of reports counts as a silence.
+    ///
+    /// That is long after a report was due for the `oldest` packet in flight. After an ICMP error
+    /// it is soon after the answer to the first question was due.
     pub(super) fn silence_due(
         &self,
         oldest: Time,
@@ -220,18 +234,20 @@ impl Liveness {
         self.next_probe = now;
     }
 
-    /// When the next probe is due; `None` unless nothing comes back.
+    /// Returns the time of the next probe. `None` outside of a silence.
     pub(super) fn probe_due(&self) -> Option<Time> {
         self.silent_since.map(|_| self.next_probe)
     }
 
-    /// A probe goes now.
+    /// Records that a probe is sent now.
     pub(super) fn take_probe(&mut self, rtt: Duration, now: Time) {
         self.next_probe = now + self.probe_pause(rtt, now);
     }
 
-    /// The time between two probes. It is short at first: where packets get lost in bursts, each packet sent
-    /// brings the end of the burst nearer.
+    /// Returns the time between two probes.
+    ///
+    /// It is short at first: on a path with bursts of losses, each packet sent brings the end of
+    /// the burst nearer.
     fn probe_pause(&self, rtt: Duration, now: Time) -> Duration {
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {
@@ -242,12 +258,13 @@ impl Liveness {
         }
     }
 
-    // Asking.
+    // Questions.
 
-    /// When to ask whether the peer is still there.
+    /// Returns the time at which to ask whether the peer is still there.
     ///
-    /// A receiver that expects more has no packets in flight whose loss it would notice. A sender whose last
-    /// packets were lost gets no report of that, since reports go on for two round trips only.
+    /// A receiver that expects more has no packets in flight whose loss it would detect. A sender
+    /// whose last packets were lost gets no report of that, since reports continue for only two
+    /// round trips.
     pub(super) fn doubt_due(&self, oldest: Option<Time>, rtt: Duration) -> Option<Time> {
         let heard = self.last_heard.max(self.last_eliciting);
         let due = heard + DOUBT_AFTER.max(rtt * 3 / 2);
@@ -264,12 +281,14 @@ impl Liveness {
     pub(super) fn doubt(&mut self, now: Time) {
         self.is_ping_wanted = true;
         self.last_doubt = now;
-        // Slots on their way may be repeated once more.
+        // Slots in flight may be repeated once more.
         self.doubts = self.doubts.saturating_add(1);
     }
 
-    /// When a ping is to go: now if one is wanted, soon if an ICMP error says that nobody gets it, else when the path
-    /// needs a packet, so that NATs and the peer keep its state.
+    /// Returns the time of the next ping.
+    ///
+    /// A wanted ping is due now, and one after an ICMP error soon. Otherwise it is due when the
+    /// path needs a packet, so that NATs and the peer keep its state.
     pub(super) fn ping_due(&self, rtt: Duration, now: Time) -> Time {
         if self.is_ping_wanted {
             return now;
@@ -283,7 +302,7 @@ impl Liveness {
         self.is_ping_wanted = true;
     }
 
-    /// The ping goes now.
+    /// Records that the ping is sent now.
     pub(super) fn take_ping(&mut self) {
         self.is_ping_wanted = false;
     }
@@ -298,7 +317,7 @@ mod tests {
     const KEEP_ALIVE: Duration = Duration::from_secs(5);
     const START: Time = Time(1_000_000_000);
 
-    /// The peer was asked at the start.
+    /// Returns the state after the first question.
     fn asked() -> Liveness {
         let mut liveness = Liveness::new(IDLE, KEEP_ALIVE, START);
         assert!(is_asked(&liveness), "a new path is to be measured");
@@ -306,7 +325,7 @@ mod tests {
         liveness
     }
 
-    /// Whether a ping is to go before the path needs one.
+    /// Whether a ping is due before the path needs one.
     fn is_asked(liveness: &Liveness) -> bool {
         liveness.ping_due(RTT, START) == START
     }

@@ -1,10 +1,10 @@
-//! An established connection: streams over packets, with feedback, repair and congestion control.
+//! Established connection: streams over packets, with feedback, repair and congestion control.
 //!
-//! In: datagrams of the peer, calls of the application, and the time. Out: datagrams to send, and events for the
-//! application. The endpoint feeds datagrams to [`Connection::on_datagram`], asks
-//! [`Connection::poll_transmit`] for datagrams to send, and calls [`Connection::on_timeout`] at
-//! [`Connection::next_timeout`]. It owns the socket, the handshakes, and the choice between connections to one
-//! peer.
+//! The input is datagrams of the peer, calls of the application, and the time. The output is
+//! datagrams to send, and events for the application. The endpoint feeds datagrams to
+//! [`Connection::on_datagram`], asks [`Connection::poll_transmit`] for datagrams to send, and calls
+//! [`Connection::on_timeout`] at [`Connection::next_timeout`]. It owns the socket, the handshakes,
+//! and the choice between connections to one peer.
 
 mod address;
 mod closing;
@@ -59,15 +59,15 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// One established connection to a peer.
+/// Established connection to a peer.
 pub(crate) struct Connection {
     pub(crate) peer: usize,
-    /// The peer's key that the handshake was made with.
+    /// Key of the peer in the handshake.
     pub(crate) peer_key: PublicKey,
     pub(crate) our_id: ConnectionId,
     pub(crate) peer_id: ConnectionId,
     pub(crate) we_initiated: bool,
-    /// Of the two public keys that the handshake was made with, ours is the smaller one.
+    /// Whether our public key is smaller than the peer's.
     pub(crate) we_have_smaller_key: bool,
     pub(crate) peer_instance: u64,
     /// Version of the frames.
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     keys: KeyRing,
     secret: Secret,
     challenges: Challenges,
-    /// The handshake of an initiator, repeated until the first data packet of the peer.
+    /// Handshake of an initiator, repeated until the first data packet of the peer.
     unconfirmed: Option<Unconfirmed>,
     pub(crate) path: Path,
     controllers: Arc<ControllerFactory>,
@@ -90,10 +90,10 @@ pub(crate) struct Connection {
     liveness: Liveness,
     closing: Closing,
     tail_repeater: TailRepeater,
-    /// Everything below this packet number was sent while the application gave too little.
+    /// Packets below this number were sent while the application supplied too few bytes.
     app_limited_until: u64,
     rate_max: RateMax,
-    /// The peer wants new streams on another connection.
+    /// Whether the peer wants new streams on another connection.
     pub(crate) is_retired: bool,
     pub(crate) stats: Stats,
     #[cfg(feature = "sim")]
@@ -104,19 +104,19 @@ pub(crate) struct Connection {
 struct Unconfirmed {
     handshake: Box<HandshakeFlight>,
     next: Time,
-    /// In silence the next probe is the flight, and not a ping.
+    /// Whether the next probe during a silence is the flight, and not a ping.
     is_probe: bool,
 }
 
 impl Unconfirmed {
-    /// Whether the probe that goes now is the flight. The next one is of the other kind.
+    /// Returns whether the present probe is the flight. The next one is of the other kind.
     fn take_turn(&mut self) -> bool {
         self.is_probe = !self.is_probe;
         !self.is_probe
     }
 }
 
-/// The last flight of an initiator, ready to be sealed again.
+/// Last flight of an initiator, ready to be sealed again.
 pub(crate) struct HandshakeFlight(pub(crate) Handshake);
 
 impl std::fmt::Debug for HandshakeFlight {
@@ -174,7 +174,7 @@ impl Stats {
         self.malformed += malformed;
     }
 
-    /// What was counted since `earlier`.
+    /// Returns the counts since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let since = |now: u64, before: u64| now.saturating_sub(before);
         Self {
@@ -194,7 +194,7 @@ impl Stats {
     }
 }
 
-/// The inputs of a new connection.
+/// Inputs of a new connection.
 pub(crate) struct Setup {
     pub(crate) peer: usize,
     pub(crate) peer_key: PublicKey,
@@ -203,24 +203,25 @@ pub(crate) struct Setup {
     pub(crate) we_initiated: bool,
     pub(crate) we_have_smaller_key: bool,
     pub(crate) remote: SocketAddr,
-    /// The peer has not shown that it receives at `remote`: the bytes that may be sent there until it has.
+    /// Bytes that may be sent before the peer has shown that it receives at `remote`. `None` if it
+    /// has.
     pub(crate) unproven_allowance: Option<usize>,
     pub(crate) keys: Keys,
-    /// For what the peer must not guess.
+    /// Key of the numbers that the peer must not guess.
     pub(crate) secret: Secret,
     pub(crate) secrets: Secrets,
     pub(crate) theirs: Parameters,
     pub(crate) flight: Option<HandshakeFlight>,
     pub(crate) rtt: Duration,
     pub(crate) controller: Box<dyn Controller>,
-    /// Makes the controller of another path.
+    /// Factory of the controller for another path.
     pub(crate) controllers: Arc<ControllerFactory>,
     pub(crate) idle_timeout: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) memory_max: ByteCount,
 }
 
-/// The result of reading from a stream.
+/// Result of reading from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
     /// Bytes, in order.
@@ -247,15 +248,17 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
     }
 }
 
-/// An idle connection sends a packet this often, unless set otherwise, so that NATs and the peer keep its state.
+/// Interval of packets on an idle connection, unless set otherwise, so that NATs and the peer keep
+/// its state.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Unsent bytes that an application may have waiting in one stream at most.
+/// Most unsent bytes of an application in one stream.
 const UNSENT_MAX: usize = 1 << 20;
-/// ... and at least, however many streams share the memory.
+/// Least limit of unsent bytes, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
-/// Unsent bytes beyond the credit of a bulk stream: a stalled reader must not take the memory of the others.
+/// Unsent bytes beyond the credit of a bulk stream: a stalled reader must not take the memory of
+/// the others.
 const UNSENT_BEYOND_CREDIT: usize = 16 << 10;
-/// Unsent and unacknowledged bytes that a bulk stream may have however full the memory is.
+/// Unsent and unacknowledged bytes that a bulk stream may have even if the memory is full.
 const BUFFERED_MIN: usize = 16 << 10;
 
 impl Connection {
@@ -315,24 +318,24 @@ impl Connection {
         connection
     }
 
-    /// Sets how often an idle connection sends a packet.
+    /// Sets the interval of packets on an idle connection.
     pub(crate) fn set_keep_alive(&mut self, every: Duration) {
         self.liveness.set_keep_alive(every);
     }
 
-    /// Caps the rate of sending, whatever the controller allows, and tells the peer its cap.
+    /// Caps the sending rate below the controller's, and sends the peer its own cap.
     pub(crate) fn set_rate_max(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) {
         if self.rate_max.set(ours, for_peer) {
             self.streams.controls.push(Control::RateMax);
         }
     }
 
-    /// Tells the peer that new streams need another connection.
+    /// Requests that the peer opens new streams on another connection.
     pub(crate) fn retire(&mut self) {
         self.streams.controls.push(Control::Retire);
     }
 
-    /// Bytes of packets whose fate is unknown.
+    /// Returns the bytes of packets whose fate is unknown.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.sent.bytes_in_flight()
     }
@@ -342,14 +345,14 @@ impl Connection {
         self.sent.is_omitted(number)
     }
 
-    // What the application does.
+    // Calls of the application.
 
-    /// Opens a stream; `None` while the peer allows no more.
+    /// Opens a stream. `None` while the peer permits no more.
     pub(crate) fn open(&mut self, class: Class, now: Time) -> Option<u32> {
         self.streams.open(class, now.seconds_since(Time::default()))
     }
 
-    /// How many bytes stream `number` takes now.
+    /// Returns the number of bytes that stream `number` accepts now.
     pub(crate) fn writable(&mut self, number: u32) -> usize {
         let streams = self.streams.len().max(1);
         let buffer_max = self.streams.memory.send_buffer_max();
@@ -358,7 +361,7 @@ impl Connection {
         let Some(stream) = self.streams.get(number) else {
             return 0;
         };
-        // Commands and replies are short, and nobody's data may hold them up.
+        // Commands and replies are short, and bulk data must not delay them.
         let unsent_max = match stream.class {
             Class::Control => UNSENT_MAX,
             // Streams that the peer does not read must not stop the others for good.
@@ -374,7 +377,7 @@ impl Connection {
         unsent_max.saturating_sub(stream.send.unsent_bytes() + stream.send.excess_bytes())
     }
 
-    /// Appends to stream `number`, whether [`writable`](Self::writable) or not.
+    /// Appends to stream `number`, whether it is [`writable`](Self::writable) or not.
     pub(crate) fn write(&mut self, number: u32, data: Bytes) {
         let Some(stream) = self.streams.get(number) else {
             return;
@@ -425,7 +428,7 @@ impl Connection {
         self.streams.remove_if_done(number);
     }
 
-    /// Takes bytes of stream `number` in order, about `len_max` at most.
+    /// Takes about `len_max` bytes of stream `number` at most, in order.
     pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
@@ -477,7 +480,7 @@ impl Connection {
         read
     }
 
-    /// The next event for the application.
+    /// Returns the next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.streams.events.pop_front()
     }
@@ -487,39 +490,39 @@ impl Connection {
         self.closing.is_begun()
     }
 
-    /// Ends the connection: tells the peer, then comes its [end](Self::end).
+    /// Ends the connection: sends the close to the peer, then reports its [end](Self::end).
     pub(crate) fn begin_close(&mut self, code: u32) {
         if !self.path.is_remote_proven {
-            // Nobody is told where nobody may be.
+            // No close goes to an address that has not been validated.
             self.closing.set_end(ConnectionEnd::ByUs);
         }
         self.closing.begin(code);
     }
 
-    /// Why the connection is over; `None` while it is not.
+    /// Returns the reason why the connection is over. `None` while it is not.
     pub(crate) fn end(&self) -> Option<ConnectionEnd> {
         self.closing.end()
     }
 
-    /// An ICMP error says that our packets do not reach the peer.
+    /// Handles an ICMP error that reports our packets as undeliverable.
     pub(crate) fn on_unreachable(&mut self, now: Time) {
         self.liveness.on_unreachable(self.path.rtt.smoothed(), now);
     }
 
-    /// This process was suspended for `asleep`, until now.
+    /// Handles a suspension of this process for `asleep`, until now.
     pub(crate) fn on_sleep(&mut self, asleep: Duration, now: Time) {
         self.liveness
             .on_sleep(asleep, self.path.rtt.smoothed(), now);
         self.sent.on_sleep(now);
     }
 
-    // What the endpoint and snapshots read.
+    // State for the endpoint and for snapshots.
 
     pub(crate) fn is_silent(&self) -> bool {
         self.liveness.silent_since().is_some()
     }
 
-    /// Whether this process was suspended for so long that the peer may have given the connection up.
+    /// Whether this process was suspended longer than the peer may have waited.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.liveness.is_doubtful()
     }

@@ -1,14 +1,14 @@
-//! Path MTU discovery: how large a datagram the path carries.
+//! Path MTU discovery: the largest datagram that the path carries.
 //!
-//! In: the fate of probes and of packets. Out: the size of datagrams, the next probe, and whether the path has
-//! come to carry less.
+//! The input is the fate of probes and of packets. The output is the size of datagrams, the next
+//! probe, and whether the path carries less than before.
 //!
-//! A connection starts with the size that every path carries and sends padded probes (RFC 8899) of the usual
-//! sizes, largest first. A probe that arrives raises the size. A probe that is lost has no other effect: neither
-//! congestion control nor the measured loss counts it.
+//! A connection starts with the size that every path carries, and sends padded probes (RFC 8899) of
+//! the usual sizes, largest first. A probe that arrives raises the size. A lost probe has no other
+//! effect: neither congestion control nor the measured loss counts it.
 //!
-//! When a route changes, the path may come to carry less. Then all large packets vanish while small ones
-//! arrive, which random loss does not do.
+//! After a change of route the path may carry less. All large packets then vanish while small ones
+//! arrive, which random loss does not cause.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -17,12 +17,12 @@ use std::{
 
 use crate::{recovery::Resolved, time::Time};
 
-/// The size of datagrams, and the search for a larger one.
+/// Size of datagrams, and the search for a larger one.
 #[derive(Debug)]
 pub(crate) struct Mtu {
     headers_bytes: usize,
     payload_bytes: usize,
-    /// Index of the packet size that is probed for.
+    /// Index of the packet size under test.
     candidate: usize,
     probes_sent: u32,
     next_probe: Time,
@@ -36,7 +36,7 @@ pub(crate) struct Mtu {
 struct Vanished {
     large_lost: u32,
     small_arrived: u32,
-    /// When the first of the lost large packets was sent, in seconds.
+    /// Sending time of the first of the lost large packets, in seconds.
     began_s: f64,
 }
 
@@ -46,18 +46,20 @@ const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
 const HEADERS_V4: usize = 20 + 8;
 const HEADERS_V6: usize = 40 + 8;
-/// Probes are a round trip apart, and no closer than this: a fast path can take a burst.
+/// Least time between probes, which are otherwise a round trip apart. A fast path can take a burst.
 const PROBES_APART_MIN: Duration = Duration::from_millis(1);
-/// Probes of the largest size, one round trip apart, before smaller sizes are tried. At 50 % loss all ten are
-/// lost once in a thousand searches.
+/// Probes of the largest size, one round trip apart, before smaller sizes are tried. At 50 % loss
+/// all ten are lost once in a thousand searches.
 const PROBES_LARGEST: u32 = 10;
 /// Probes of each smaller size.
 const PROBES_SMALLER: u32 = 4;
-/// Pause between two searches: twice as long each time, up to what RFC 8899 section 5.1.1 advises.
+/// Pause between two searches: twice as long each time, up to the limit of RFC 8899 section 5.1.1.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// The path carries less than it did if this many large packets in a row are lost, over this time, while this
-/// many small ones arrive. A queue that overflows also drops large packets first, but not for so long.
+/// Thresholds for a path that carries less: large packets lost in a row, their time, and small
+/// packets that arrived meanwhile.
+///
+/// A queue that overflows also drops large packets first, only for a shorter time.
 const LARGE_LOST: u32 = 64;
 const LARGE_LOST_FOR_S: f64 = 1.5;
 const SMALL_ARRIVED: u32 = 6;
@@ -79,17 +81,17 @@ impl Mtu {
         }
     }
 
-    /// Bytes that a datagram may have.
+    /// Returns the most bytes of a datagram.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
 
-    /// When the next probe is due.
+    /// Returns the time of the next probe.
     pub(crate) fn probe_due(&self) -> Option<Time> {
         (self.payload_bytes < self.payload_of(0)).then_some(self.next_probe)
     }
 
-    /// The size of the probe to send now.
+    /// Returns the size of the probe to send now.
     pub(crate) fn take_probe(&mut self, now: Time, rtt: Duration) -> usize {
         let size = self.payload_of(self.candidate);
         self.probes_sent += 1;
@@ -114,14 +116,14 @@ impl Mtu {
         size
     }
 
-    /// A probe of `packet_bytes`, headers included, has arrived.
+    /// Handles the arrival of a probe of `packet_bytes`, headers included.
     pub(crate) fn on_probe_arrived(&mut self, packet_bytes: usize) {
         let payload_bytes = packet_bytes - self.headers_bytes;
         self.payload_bytes = self.payload_bytes.max(payload_bytes);
     }
 
-    /// Takes in the fate of packets. Returns whether the path carries less than it did; then the search begins
-    /// anew.
+    /// Records the fate of packets. Returns whether the path carries less than before, which
+    /// restarts the search.
     pub(crate) fn on_resolved(&mut self, packets: &[Resolved]) -> bool {
         let small_max = PAYLOAD_MIN + self.headers_bytes;
         if self.payload_bytes <= PAYLOAD_MIN {
@@ -170,7 +172,7 @@ mod tests {
         Mtu::new("10.0.0.1".parse().expect("an address"))
     }
 
-    /// Lets the search run over a path that carries `packet_bytes`.
+    /// Runs the search over a path that carries `packet_bytes`.
     fn search(mtu: &mut Mtu, packet_bytes: usize, probes: u32) {
         for number in 0..probes {
             let size = mtu.take_probe(Time(u64::from(number)), RTT) + HEADERS_V4;

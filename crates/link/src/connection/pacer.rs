@@ -1,34 +1,38 @@
-//! The pacer: spreads packets over time at the controller's rate.
+//! Pacer: spreads packets over time at the controller's rate.
 //!
-//! In: the rate, the time, and packets sent. Out: whether a packet may go now, and when the next burst may.
+//! The input is the rate, the time, and packets sent. The output is whether a packet may be sent
+//! now, and the time of the next burst.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// A budget of bytes that grows with time and shrinks with each packet.
+/// Budget of bytes that grows with time and shrinks with each packet.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     rate_bytes_per_s: f64,
     budget_bytes: f64,
     updated: Time,
-    /// Packets of so much time leave at once, so that they can be handed over in batches.
+    /// Duration of a burst: its packets leave at once, so that they can be handed over in batches.
     burst: Duration,
 }
 
-/// A burst is this fraction (one over it) of the base RTT, within bounds. Longer bursts cost fewer wake-ups, and stand in
-/// the queue of the bottleneck: with 1/64 two and four links that share a line are less equal (Jain's index, worst of 24
-/// paths, 0.93 in place of 0.99).
+/// Divisor of the base round-trip time that gives the length of a burst, within limits.
+///
+/// Longer bursts cost fewer wake-ups, and stand in the queue of the bottleneck. With 1/64, links
+/// that share a bottleneck are less equal: Jain's index is 0.93 instead of 0.99 (two and four
+/// links, worst of 24 paths).
 const BURSTS_PER_RTT: u32 = 128;
 const BURST_MIN: Duration = Duration::from_micros(400);
 const BURST_MAX: Duration = Duration::from_millis(2);
-/// A timer may be so late, in seconds: budget that accumulates meanwhile, beyond that of a burst, is not lost.
+/// Greatest delay of a timer, in seconds. Budget earned meanwhile, beyond that of a burst, is not
+/// lost.
 const CATCH_UP_S: f64 = 0.003;
-/// Budget that is always allowed, in bytes: two packets.
+/// Budget that is always permitted, in bytes: two packets.
 const BUDGET_MIN_BYTES: f64 = 3000.0;
 
 impl Pacer {
-    /// A pacer that lets its first burst go as soon as that is earned.
+    /// Creates a pacer that permits its first burst as soon as that is earned.
     pub(crate) fn new(rate_bytes_per_s: f64, now: Time) -> Self {
         Self {
             rate_bytes_per_s,
@@ -38,12 +42,12 @@ impl Pacer {
         }
     }
 
-    /// Bursts become as long as a path with this base RTT lets them.
+    /// Sets the length of bursts for a path with this base round-trip time.
     pub(crate) fn fit(&mut self, base_rtt: Duration) {
         self.burst = (base_rtt / BURSTS_PER_RTT).clamp(BURST_MIN, BURST_MAX);
     }
 
-    /// Brings the budget up to `now` at the rate so far, then takes on `rate_bytes_per_s`.
+    /// Updates the budget to `now` at the previous rate, then sets `rate_bytes_per_s`.
     pub(crate) fn update(&mut self, now: Time, rate_bytes_per_s: f64) {
         let earned = self.rate_bytes_per_s * now.seconds_since(self.updated);
         let cap_s = self.burst.as_secs_f64() + CATCH_UP_S;
@@ -69,12 +73,12 @@ impl Pacer {
         self.budget_bytes -= bytes as f64;
     }
 
-    /// Lets `bytes` bytes go at once, on top of the budget: a packet train.
+    /// Permits `bytes` bytes at once, in addition to the budget: a packet train.
     pub(crate) fn allow(&mut self, bytes: f64) {
         self.budget_bytes = self.budget_bytes.max(0.0) + bytes;
     }
 
-    /// When the next burst may go.
+    /// Returns the time of the next burst.
     pub(crate) fn next_send(&self) -> Time {
         if self.budget_bytes > 0.0 {
             return self.updated;
@@ -84,8 +88,8 @@ impl Pacer {
             .after_seconds((wanted - self.budget_bytes) / self.rate_bytes_per_s)
     }
 
-    /// When a packet that waits until `due` may go: at that time if there is any budget then, else with the next
-    /// burst.
+    /// Returns the time for a packet that waits until `due`: that time if there is budget then,
+    /// else the next burst.
     pub(crate) fn next_send_from(&self, due: Time) -> Time {
         let earned = self.rate_bytes_per_s * due.seconds_since(self.updated);
         if self.budget_bytes + earned > 0.0 {

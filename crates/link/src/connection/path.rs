@@ -1,26 +1,27 @@
-//! What a connection knows of the path to its peer. When the peer moves to another host, all of that is replaced.
+//! Measurements and state of the path to the peer. They are replaced when the peer moves to another
+//! host.
 
 use std::{net::SocketAddr, time::Duration};
 
 use super::{mtu::Mtu, pacer::Pacer, peer_clock::PeerClock, rtt::Rtt};
 use crate::{congestion::Controller, time::Time};
 
-/// The path to the peer.
+/// Path to the peer.
 pub(crate) struct Path {
     pub(crate) remote: SocketAddr,
-    /// The peer has shown that it receives at `remote`.
+    /// Whether the peer has shown that it receives at `remote`.
     pub(super) is_remote_proven: bool,
     pub(super) mtu: Mtu,
     pub(super) rtt: Rtt,
     pub(super) peer_clock: PeerClock,
     pub(crate) controller: Box<dyn Controller>,
     pub(super) pacer: Pacer,
-    /// Packets that are still to go back to back.
+    /// Packets that are still to be sent back to back.
     pub(super) train_left: usize,
 }
 
 impl Path {
-    /// A path on which nothing has been sent. The round-trip time is a guess.
+    /// Creates a path without packets. The round-trip time is a guess.
     pub(super) fn new(
         remote: SocketAddr,
         is_remote_proven: bool,
@@ -40,8 +41,10 @@ impl Path {
         }
     }
 
-    /// The peer receives at `address`, and packets go there from now on. Returns whether that is another host:
-    /// another port of the same host is behind the same path (RFC 9000 section 9.4).
+    /// Sends packets to `address` from now on, where the peer receives. Returns whether that is
+    /// another host.
+    ///
+    /// Another port of the same host is behind the same path (RFC 9000 section 9.4).
     pub(super) fn move_to(&mut self, address: SocketAddr) -> bool {
         let is_elsewhere = self.remote.ip().to_canonical() != address.ip().to_canonical();
         self.remote = address;

@@ -1,23 +1,25 @@
-//! Detecting jumps of the peer's clock, or of ours, from receive times.
+//! Detection of jumps of the peer's clock, or of ours, from receive times.
 //!
-//! In: pairs of a one-way time by both clocks and a round-trip time. Out: whether a clock has jumped, and the
-//! correction that makes receive times continuous.
+//! The input is pairs of a one-way time by both clocks and a round-trip time. The output is whether
+//! a clock has jumped, and the correction that makes receive times continuous.
 //!
-//! A one-way delay is known only up to the difference of the two clocks. The difference does not matter while it
-//! stays the same. When it changes by an hour, congestion control would see a queue of an hour. A one-way
-//! delay lies between zero and the round-trip time, so a change by more than the round-trip time comes from a
-//! clock. A smaller change may come from the path and is not corrected.
+//! A one-way delay is known only up to the difference of the two clocks. A constant difference does
+//! not matter. If it changed by an hour, congestion control would see a queue of an hour.
+//!
+//! A one-way delay lies between zero and the round-trip time, so a change by more than the
+//! round-trip time comes from a clock. A smaller change may come from the path and is not
+//! corrected.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// The correction of the peer's receive times, and what it was derived from.
+/// Correction of the peer's receive times, and the samples behind it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerClock {
     ahead_s: f64,
     last: Option<Sample>,
-    /// When a jump was told last.
+    /// Time of the last reported jump.
     told: Option<Time>,
 }
 
@@ -30,16 +32,18 @@ struct Sample {
 
 /// Change beyond the round-trip time that timers and schedulers may cause.
 const SLACK_S: f64 = 0.05;
-/// Drift that is not a jump, in seconds a second: a clock without synchronisation drifts by a ten-thousandth,
-/// and this allows ten times as much.
+/// Most drift that is not a jump, in seconds per second. A clock without synchronisation drifts by
+/// a ten-thousandth, and this value permits ten times as much.
 const DRIFT_MAX: f64 = 1e-3;
-/// Hosts are seldom suspended, and clocks seldom put. A peer whose clock jumps more often is told of no more often: what was lost
-/// before a jump counts for nothing.
+/// Least time between reported jumps. Hosts are seldom suspended, and clocks are seldom set.
+///
+/// Losses before a reported jump do not count, so a clock that jumps more often must not hide more
+/// of them.
 const JUMPS_APART: Duration = Duration::from_secs(60);
 
 impl PeerClock {
-    /// Takes in a packet that took `forward_s` one way, as the difference of both clocks has it, and `rtt` both
-    /// ways. Returns whether a clock has jumped, and none of late.
+    /// Adds a packet with the one-way time `forward_s`, as the difference of both clocks, and the
+    /// round-trip time `rtt`. Returns whether a clock has jumped, and has not recently.
     pub(crate) fn sample(&mut self, forward_s: f64, rtt: Duration, now: Time) -> bool {
         let rtt_s = rtt.as_secs_f64();
         let mut has_jumped = false;
@@ -49,7 +53,7 @@ impl PeerClock {
                 rtt_s.max(last.rtt_s) + SLACK_S + DRIFT_MAX * now.seconds_since(last.at);
             has_jumped = change_s.abs() > allowed_s;
             if has_jumped {
-                // Of the change, as much as the round-trip time changed by is taken for the path's.
+                // A change of the round-trip time explains a part of the change as the path's.
                 self.ahead_s += change_s - (rtt_s - last.rtt_s);
             }
         }
@@ -66,7 +70,7 @@ impl PeerClock {
         is_told
     }
 
-    /// Seconds to subtract from the peer's receive times, so that they are continuous.
+    /// Returns the seconds to subtract from the peer's receive times, so that they are continuous.
     pub(crate) fn ahead_s(&self) -> f64 {
         self.ahead_s
     }
@@ -78,7 +82,7 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// Samples each 10 ms; the clocks differ by what `difference_s` says.
+    /// Runs samples each 10 ms, with the difference of the clocks from `difference_s`.
     fn run(difference_s: impl Fn(u64) -> f64, one_way_s: impl Fn(u64) -> f64) -> PeerClock {
         let mut clock = PeerClock::default();
         for number in 0..1000 {

@@ -1,10 +1,11 @@
 //! Caps that operators set on the rate of a connection.
 //!
-//! Each side may cap its own sending, and that of the peer; the lower cap counts. The pacer applies it.
+//! Each side may cap its own sending, and the peer's sending. The lower cap counts. The pacer
+//! applies it.
 
 use units::BitRate;
 
-/// The caps on one connection: our own, the one that we set for the peer, and the one that the peer set for us.
+/// Caps on one connection: our own, our cap for the peer, and the peer's cap for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RateMax {
     ours: Option<BitRate>,
@@ -15,7 +16,7 @@ pub(super) struct RateMax {
 }
 
 impl RateMax {
-    /// Takes on new caps. Returns whether the peer must be told.
+    /// Sets new caps. Returns whether the peer must receive a new one.
     pub(super) fn set(&mut self, ours: Option<BitRate>, for_peer: Option<BitRate>) -> bool {
         let is_news = self.for_peer != for_peer;
         self.ours = ours;
@@ -31,12 +32,12 @@ impl RateMax {
         self.by_peer = bytes_per_s;
     }
 
-    /// The cap to tell the peer, in bytes per second; zero means no cap.
+    /// Returns the cap for the peer, in bytes per second; zero means no cap.
     pub(super) fn for_peer(&self) -> u64 {
         self.for_peer.map_or(0, |rate| rate.as_bits_per_s() / 8)
     }
 
-    /// The lower of the two caps on our sending.
+    /// Returns the lower of the two caps on our sending.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let ours = self.ours.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
         match self.by_peer {

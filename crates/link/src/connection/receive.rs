@@ -1,7 +1,7 @@
-//! The receiving side of a connection: opens a datagram of the peer and acts on its frames.
+//! Receiving side of a connection: opens a datagram of the peer and acts on its frames.
 //!
-//! In: a datagram, the address that it came from, and the time. Out: changed streams, reports for the
-//! controller, answers that [`transmit`](super::transmit) will send.
+//! The input is a datagram, its source address, and the time. The output is changed streams,
+//! reports for the controller, and answers that [`transmit`](super::transmit) will send.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -27,30 +27,31 @@ use crate::{
     },
 };
 
-/// The fate of a datagram.
+/// Fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     /// Authentic and new.
     Accepted,
-    /// Seen before, or older than anything remembered.
+    /// Received before, or older than all remembered packets.
     Duplicate,
     /// Not made with our keys.
     Undecryptable,
 }
 
-/// Copies of a lost slot at the tail of a stream, at most. The reader waits for such a slot, and there is
-/// capacity to spare.
+/// Most copies of a lost slot at the tail of a stream. The reader waits for such a slot, and there
+/// is spare capacity.
 const TAIL_COPIES_MAX: u8 = 4;
-/// Copies of one slot are this fraction (one over it) of a round trip apart, past short bursts.
+/// Divisor of the round-trip time that gives the distance of copies of one slot, longer than short
+/// bursts.
 const COPY_SPACING: f64 = 16.0;
-/// The longest round-trip time that a peer is believed: beyond it lies no path, and our reports would come
-/// too rarely.
+/// Longest round-trip time that is accepted from a peer. No path is longer, and our reports would
+/// be too rare.
 const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the content of a packet was kept.
 enum Kept {
     Yes,
-    /// There is no memory for it: the packet must not count as received.
+    /// No memory is left for it, so the packet must not count as received.
     No,
 }
 
@@ -78,7 +79,7 @@ impl<'a> Piece<'a> {
 }
 
 impl Connection {
-    /// Takes in a data packet. The datagram is decrypted in place.
+    /// Handles a data packet. The datagram is decrypted in place.
     pub(crate) fn on_datagram(
         &mut self,
         datagram: &mut [u8],
@@ -119,7 +120,8 @@ impl Connection {
             });
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
-                // Each report may walk through all packets in flight, so one in a packet must do.
+                // Each report may walk through all packets in flight, so a packet may contain only
+                // one.
                 Err(Malformed)
             } else {
                 self.on_frame(frame, number, from, now)
@@ -143,7 +145,7 @@ impl Connection {
         Received::Accepted
     }
 
-    /// Hands a frame to the method for its kind.
+    /// Passes a frame to the method for its kind.
     fn on_frame(
         &mut self,
         frame: Frame<'_>,
@@ -175,7 +177,7 @@ impl Connection {
                 };
                 return self.on_chunk(stream, piece, now);
             }
-            // A ping asks for nothing but a report, and a packet that carries one gets that anyway.
+            // A ping only asks for a report, and a packet with a ping gets one anyway.
             Frame::Ping => {}
             Frame::Feedback(report) => self.on_report(&report, now)?,
             Frame::End {
@@ -205,7 +207,7 @@ impl Connection {
         Ok(Kept::Yes)
     }
 
-    /// The peer has sent all of a stream.
+    /// Handles the end of a stream, of which the peer has sent all.
     fn on_end(
         &mut self,
         number: u32,
@@ -225,7 +227,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer sends no more of a stream.
+    /// Handles the peer's reset of a stream.
     fn on_reset(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
         if self.peer_stream(number, now)?.is_none() {
             return Ok(());
@@ -235,14 +237,14 @@ impl Connection {
             .get_with_pool(number)
             .expect("it was just found");
         stream.recv.set_reset(code, pool);
-        // Nobody reads a stopped stream any more.
+        // The application no longer reads a stopped stream.
         stream.recv_done |= stream.stop_code.is_some();
         self.streams.tell_readable(number);
         self.streams.remove_if_done(number);
         Ok(())
     }
 
-    /// The peer reads no more of a stream: we send no more of it.
+    /// Handles the peer's stop of a stream, of which we send no more.
     fn on_stop(&mut self, number: u32, code: u32, now: Time) -> Result<(), Malformed> {
         let Some(stream) = self.peer_stream(number, now)? else {
             return Ok(());
@@ -262,7 +264,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer lets us send a stream up to slot `limit`.
+    /// Handles credit: the peer lets us send a stream up to slot `limit`.
     fn on_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
         if let Some(stream) = self.peer_stream(number, now)? {
             stream.send.set_credit(limit);
@@ -271,7 +273,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The same by the pace of a reader at a peer of version 2.
+    /// Handles credit that follows the drain rate of a reader at a peer of version 2.
     fn on_paced_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
         if self.version != Version::V2 {
             return Err(Malformed);
@@ -283,13 +285,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has read all that we sent of a stream: its send buffer goes.
+    /// Handles the peer's report that it has read all of a stream. The send buffer is freed.
     fn on_done(&mut self, number: u32, now: Time) -> Result<(), Malformed> {
         let Some(stream) = self.peer_stream(number, now)? else {
             return Ok(());
         };
         if stream.send.state() == SendState::Open {
-            // Nobody can have read the end of what goes on.
+            // The peer cannot have read the end of an unfinished stream.
             return Err(Malformed);
         }
         if !stream.send_done {
@@ -305,17 +307,18 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has measured the round-trip time, which a side that sends little cannot.
+    /// Handles the peer's measurement of the round-trip time, which an end that sends little cannot
+    /// make.
     fn on_path_hint(&mut self, rtt_us: u64) {
         let rtt = Duration::from_micros(rtt_us).min(RTT_HINT_MAX);
         self.path.rtt.suggest(rtt);
         self.received.set_rtt(rtt);
     }
 
-    /// The peer has broken the protocol.
+    /// Handles a violation of the protocol by the peer.
     fn take_offence(&mut self) {
         self.stats.malformed += 1;
-        // Who lies is not offended.
+        // A hostile peer in the simulator ignores violations.
         #[cfg(feature = "sim")]
         if self.is_forger() {
             return;
@@ -323,7 +326,7 @@ impl Connection {
         self.closing.set_end(ConnectionEnd::Violation);
     }
 
-    /// The peer ends the connection.
+    /// Handles the peer's end of the connection.
     fn on_close(&mut self, code: u32) {
         self.closing.set_end(match code {
             CLOSE_DISMISSED => ConnectionEnd::Dismissed,
@@ -386,14 +389,15 @@ impl Connection {
         outcome.clear();
         let timing = self.sent.timing(report, now);
         let base_rtt = match (self.path.rtt.measured(), timing) {
-            // The first report tells more than the guess does.
+            // The first report is a better estimate than the guess.
             (None, Some(timing)) => timing.rtt,
             _ => self.path.rtt.base(),
         };
         if let Some(Timing { rtt, forward_s }) = timing
             && self.path.peer_clock.sample(forward_s, rtt, now)
         {
-            // One of the two hosts was suspended: packets lost meanwhile say nothing about the path.
+            // One of the two hosts was suspended. Packets lost meanwhile are no evidence about the
+            // path.
             self.liveness.on_outage_end(now);
         }
         let outage_end = self.liveness.outage_end();
@@ -427,7 +431,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends again what was lost, in smaller packets if the path carries less than it did.
+    /// Retransmits lost contents, in smaller packets if the path carries less than before.
     fn repair(&mut self, outcome: &Outcome, now: Time) {
         let spacing_s = self.path.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
@@ -445,14 +449,16 @@ impl Connection {
                 .on_lost(chunk, half, now, spacing_s, loss, tail_copies);
         }
         if self.path.mtu.on_resolved(&outcome.resolved) {
-            // What the path does not carry any more was lost by its size, and not by a full queue.
+            // Packets beyond the path's new size were lost because of their size, and not to a full
+            // queue.
             self.liveness.on_outage_end(now);
             let now_s = now.seconds_since(Time::default());
             self.path.controller.forgive_losses(now_s);
         }
     }
 
-    /// Hands the measurements of a report to the controller. `base_rtt` is the one that its losses were judged by.
+    /// Passes the measurements of a report to the controller. The losses were detected with
+    /// `base_rtt`.
     fn inform_controller(
         &mut self,
         report: &Report<'_>,
@@ -474,7 +480,7 @@ impl Connection {
             bytes_in_flight: self.sent.bytes_in_flight(),
             bytes_sent: self.sent.bytes_sent(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            // A cap of the operator holds the sender back just as an idle application does.
+            // A cap of the operator limits the sender just as an idle application does.
             app_limited: newest_resolved < self.app_limited_until || self.is_capped(),
         };
         self.path

@@ -1,7 +1,7 @@
-//! The choice of slots that a connection sends again.
+//! Choice of the slots that a connection sends again.
 //!
-//! Slots that were given up go first. While the line would be idle, slots that are not known to have arrived are
-//! repeated, in so many copies that hardly any will be missing.
+//! Lost slots go first. While the path would be idle, slots without a known arrival are repeated.
+//! The number of copies makes it likely that hardly any slot is missing.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use crate::{
     time::Time,
 };
 
-/// The handshake flight of an initiator is repeated this often until confirmed.
+/// Interval at which the handshake flight of an initiator is repeated until it is confirmed.
 pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
-/// Fewer slots than this are the first words of a connection. While the peer may lack the keys to read them,
-/// they are repeated as often as the handshake is.
+/// Number of slots below which the slots belong to the start of a connection. While the peer may
+/// lack the keys to read them, they are repeated as often as the handshake.
 const FIRST_SLOTS: f64 = 8.0;
-/// From this loss on idle capacity is used to repeat slots that are not acknowledged yet.
+/// Least loss at which idle capacity is used to repeat slots that are not acknowledged.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
-/// The loss that is assumed until the fate of [`LOSS_SAMPLES_MIN`] packets is known, so that short exchanges
+/// Assumed loss until the fate of [`LOSS_SAMPLES_MIN`] packets is known, so that short exchanges
 /// are repeated from the start.
 const LOSS_GUESS: f64 = 0.3;
 const LOSS_SAMPLES_MIN: u64 = 16;
-/// The tail of a transfer is repeated until no more than this many of its slots are expected to be missing.
+/// Expected number of missing slots down to which the tail of a transfer is repeated.
 const REPEAT_MISSING: f64 = 0.2;
-/// Copies of one slot in flight at most: enough for 20,000 slots at 64 % loss.
+/// Most copies of one slot in flight: enough for 20,000 slots at 64 % loss.
 const REPEAT_COPIES_MAX: f64 = 26.0;
-/// The copies are this fraction (one over it) of a round trip apart, past short bursts.
+/// Divisor of the round-trip time that gives the distance of copies, longer than short bursts.
 const REPEAT_SPACING: u32 = 16;
-/// Between two passes applications get a turn: what they write goes before any repeat.
+/// Pause between two passes, in which applications may write: new bytes go before any repetition.
 const TURN: Duration = Duration::from_micros(1);
 
-/// Repeats slots in passes over all that are on their way, while the line is idle.
+/// Repeater of slots in flight while the path is idle, in passes over all of them.
 #[derive(Debug)]
 pub(super) struct TailRepeater {
-    /// When the present pass began, and when it was found to have come to its end.
+    /// Start of the present pass, and its detected end.
     began: Time,
     ended: Time,
     left: RepeatsLeft,
@@ -43,11 +43,11 @@ pub(super) struct TailRepeater {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RepeatsLeft {
-    /// Nothing, until something is sent, reported or doubted.
+    /// No slots, until something is sent, reported or doubted.
     None,
-    /// Nothing in the present pass; the next one may find something.
+    /// No slots in the present pass; the next one may find some.
     NextPass,
-    /// More of the present pass.
+    /// More slots of the present pass.
     Some,
 }
 
@@ -60,18 +60,18 @@ impl TailRepeater {
         }
     }
 
-    /// Something was sent or reported: the next pass may find something.
+    /// Records that something was sent or reported. The next pass may find slots.
     pub(super) fn look_again(&mut self) {
         self.left = self.left.max(RepeatsLeft::NextPass);
     }
 
-    /// The peer is doubted: the next pass begins now.
+    /// Starts the next pass now, since the peer is in doubt.
     pub(super) fn begin_anew(&mut self) {
         self.began = Time::default();
         self.look_again();
     }
 
-    /// When to look for something to repeat, where passes are `interval` apart.
+    /// Returns the time of the next search for slots to repeat, where passes are `interval` apart.
     pub(super) fn due(&self, interval: Duration) -> Option<Time> {
         match self.left {
             RepeatsLeft::Some => Some(Time::default()),
@@ -80,8 +80,8 @@ impl TailRepeater {
         }
     }
 
-    /// Begins a pass if one is due: a pass that still finds something goes on for a round trip. Returns whether one
-    /// began.
+    /// Begins a pass if one is due, and returns whether one began. A pass that still finds slots
+    /// continues for a round trip.
     fn begin_pass(&mut self, interval: Duration, rtt: Duration, now: Time) -> bool {
         let age = now.since(self.began);
         let begins = match self.left {
@@ -100,7 +100,7 @@ impl TailRepeater {
         self.left == RepeatsLeft::Some
     }
 
-    /// A pass that has or has not just begun has found something, or nothing.
+    /// Records whether a search found slots, in a pass that has or has not just begun.
     fn on_looked(&mut self, has_found: bool, has_begun: bool, now: Time) {
         if !has_found {
             self.ended = now;
@@ -114,7 +114,7 @@ impl TailRepeater {
 }
 
 impl Connection {
-    /// The next slot to send again: a given-up one, or one to repeat because nothing else is there.
+    /// Returns the next slot to send again: a lost one, or one to repeat while the path is idle.
     pub(super) fn again(&mut self, now: Time, contents: &Contents) -> Option<(ChunkRef, usize)> {
         if let Some(again) = self.streams.next_again(now) {
             return Some(again);
@@ -144,12 +144,14 @@ impl Connection {
         }
     }
 
-    /// How many copies of each slot make it likely that none is missing: n p^k = 0.2.
+    /// Returns the number of copies of each slot that make it likely that none is missing: n p^k =
+    /// 0.2.
     pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
         let copies = copies.ceil() + f64::from(self.liveness.doubts());
-        // The peer may not have the keys yet: the first words go along with each repetition of the handshake.
+        // The peer may not have the keys yet: the first slots accompany each repetition of the
+        // handshake.
         let is_first = self.unconfirmed.is_some() && slots < FIRST_SLOTS;
         if is_first {
             return REPEAT_COPIES_MAX as u8;
@@ -157,7 +159,7 @@ impl Connection {
         copies.clamp(1.0, REPEAT_COPIES_MAX) as u8
     }
 
-    /// The fraction of packets lost; a guess while too few are known.
+    /// Returns the fraction of packets lost. It is a guess while too few packets are known.
     fn expected_loss(&self) -> f64 {
         match self.sent.loss_samples() {
             0..LOSS_SAMPLES_MIN => self.sent.loss().max(LOSS_GUESS),
@@ -165,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Whether idle capacity is worth using to send again what may have been lost.
+    /// Whether idle capacity is worth using to repeat slots that may have been lost.
     pub(super) fn repeats(&self) -> bool {
         self.expected_loss() > REPEAT_LOSS_MIN && self.streams.memory.send_buffered() > 0
     }
@@ -179,7 +181,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(10);
     const START: Time = Time(1_000_000_000);
 
-    /// Looks once, and finds something or nothing. Returns whether a pass began.
+    /// Searches once, and finds something or nothing. Returns whether a pass began.
     fn look(repeater: &mut TailRepeater, has_found: bool, now: Time) -> bool {
         let begins = repeater.begin_pass(INTERVAL, RTT, now);
         repeater.on_looked(has_found, begins, now);

@@ -1,6 +1,6 @@
 //! Round-trip times of a path: smoothed, and the minimum of the recent past.
 //!
-//! In: samples, and a guess of the peer. Samples of packets that overtook the others are refused.
+//! The input is samples, and a guess of the peer. Samples of overtaking packets are refused.
 
 use std::time::Duration;
 
@@ -17,21 +17,23 @@ pub(crate) struct Rtt {
     minima: [Option<Duration>; 2],
     half_began: Time,
     latest: Option<Duration>,
-    /// When the last sample came, or was wished for.
+    /// Time at which the last sample came, or was requested.
     looked: Time,
     first: FirstSamples,
     overtakers: Overtakers,
 }
 
-/// The minimum is taken over the last 15 to 30 s: long enough to outlast a queue that we build
-/// ourselves, short enough to follow a change of route.
+/// Half of the time over which the minimum is taken, so the last 15 to 30 s.
+///
+/// That is long enough to outlast a queue that we build ourselves, and short enough to follow a
+/// change of route.
 const HALF_WINDOW: Duration = Duration::from_secs(15);
 
-/// A sample is this old at most on an idle link: two keep-alives of the peer.
+/// Greatest age of a sample on an idle link: two keep-alives of the peer.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
 
 impl Rtt {
-    /// Starts from a guess, which the first sample replaces.
+    /// Creates the state with a guess, which the first sample replaces.
     pub(crate) fn new(guess: Duration) -> Self {
         Self {
             smoothed: guess,
@@ -44,14 +46,14 @@ impl Rtt {
         }
     }
 
-    /// Takes in the peer's measurement, unless there is a sample of our own.
+    /// Sets the peer's measurement, unless there is a sample of our own.
     pub(crate) fn suggest(&mut self, guess: Duration) {
         if self.latest.is_none() {
             self.smoothed = guess;
         }
     }
 
-    /// Takes in a sample, unless its packet overtook the others. Returns whether the sample was taken.
+    /// Adds a sample, unless its packet overtook others. Returns whether the sample was added.
     pub(crate) fn sample(&mut self, rtt: Duration, now: Time) -> bool {
         let base_s = self.base().as_secs_f64();
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
@@ -83,13 +85,13 @@ impl Rtt {
         true
     }
 
-    /// The route has become longer: earlier minima are not this path's.
+    /// Forgets earlier minima, since the route has become longer.
     pub(crate) fn forget_base(&mut self, now: Time) {
         self.minima = [self.latest, None];
         self.half_began = now;
     }
 
-    /// Whether the last sample is so old that another one is wished for. Says so once in that time.
+    /// Returns whether the last sample is so old that another one is wanted, once in that time.
     pub(crate) fn take_wish(&mut self, now: Time) -> bool {
         let is_old = now.since(self.looked) >= SAMPLE_AGE_MAX;
         if is_old {
@@ -102,7 +104,7 @@ impl Rtt {
         self.smoothed
     }
 
-    /// The least round-trip time of the recent past; the guess while there is none.
+    /// Returns the least round-trip time of the recent past, or the guess while there is none.
     pub(crate) fn base(&self) -> Duration {
         self.minima
             .iter()

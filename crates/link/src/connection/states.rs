@@ -1,10 +1,11 @@
-//! Frames that tell a state: of those that come late, the newest one counts.
+//! Order of frames that state a property of the connection: only the newest one counts.
 //!
-//! In: frames, and the numbers of the packets that carried them. Out: whether a frame is to be taken in.
+//! The input is frames, and the numbers of the packets that carried them. The output is whether a
+//! frame applies.
 
 use crate::wire::frame::Frame;
 
-/// The packets that have brought the newest frame of each kind.
+/// Packets with the newest frame of each kind.
 #[derive(Debug, Default)]
 pub(super) struct States {
     rate_max: u64,
@@ -13,7 +14,7 @@ pub(super) struct States {
 }
 
 impl States {
-    /// Whether a frame is no older state than what a packet with a higher number has brought.
+    /// Whether a frame is at least as new as the newest one of its kind.
     pub(super) fn takes(&mut self, frame: &Frame<'_>, number: u64) -> bool {
         let newest = match frame {
             Frame::RateMax { .. } => &mut self.rate_max,

@@ -1,8 +1,10 @@
-//! The sending side of a connection: what the datagrams hold.
+//! Sending side of a connection: the contents of datagrams.
 //!
-//! In: an interest that is served by a datagram. Out: that datagram, or for data a batch of datagrams of one size.
-//! Which goes when is in [`interest`](super::interest). Data is control frames and slots: slots that were given up,
-//! new ones, and when the line would be idle those that have not been acknowledged yet. Loss is detected in
+//! The input is an interest that a datagram serves. The output is that datagram, or for data a
+//! batch of datagrams of one size. The order of interests is in [`interest`](super::interest).
+//!
+//! Data is control frames and slots. Lost slots go first, then new ones. Slots that are not
+//! acknowledged yet follow when the path would be idle. Loss is detected in
 //! [`recovery`](crate::recovery).
 
 use std::net::SocketAddr;
@@ -23,37 +25,41 @@ use crate::{
 /// Datagrams to one address, end to end in the caller's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The address that they go to.
+    /// Destination of the datagrams.
     pub to: SocketAddr,
-    /// The size of each datagram; the last one may be shorter.
+    /// Size of each datagram; the last one may be shorter.
     pub segment_bytes: usize,
 }
 
-/// Fewer packets are no train: commands and keep-alives come before the data, and they do not leave together. So many take
-/// longer than the receiver's timer of 0.5 ms at 384 Mbit/s and less; on a faster line they show a lower bound.
+/// Fewest packets of a train. Commands and keep-alives come before the data, and they do not leave
+/// together.
+///
+/// At 384 Mbit/s and less such a train takes longer than the receiver's timer of 0.5 ms. On a
+/// faster path it shows a lower bound.
 const TRAIN_PACKETS_MIN: usize = 16;
 
-/// Packets this much below the full size still count as full.
+/// Bytes below the full size at which a packet still counts as full.
 const BATCH_SLACK: usize = 8;
 
-/// The congestion window, as it is for the next packet.
+/// Congestion window for the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Window {
     Open,
-    /// Control frames and control streams have no window. What a peer that reports nothing provokes of them must open none to
-    /// others.
+    /// Only control frames and control streams, which have no window. A peer that sends no reports
+    /// can provoke them, and they must not open the window for others.
     ForControl,
-    /// It is full, and there is nothing that has none.
+    /// The window is full, and no contents without a window wait.
     Shut,
 }
 
 impl Connection {
-    /// Whether a cap of an operator holds the sender below the controller's rate.
+    /// Whether an operator's cap keeps the sender below the controller's rate.
     pub(super) fn is_capped(&self) -> bool {
         self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s()
     }
 
-    /// Lets the pacer earn until `now`, and begins a train if one is wanted and data fill it.
+    /// Adds to the pacer's budget until `now`, and begins a train if one is wanted and data fill
+    /// it.
     fn earn(&mut self, now: Time) {
         let rate = self
             .path
@@ -64,7 +70,7 @@ impl Connection {
         self.begin_train(now);
     }
 
-    /// A batch of packets with data, as far as pacer and window allow.
+    /// Writes a batch of packets with data, as far as pacer and window permit.
     pub(super) fn write_data(
         &mut self,
         out: &mut Vec<u8>,
@@ -100,7 +106,7 @@ impl Connection {
         })
     }
 
-    /// The initiator's last flight, until the peer shows that it has it.
+    /// Writes the initiator's last flight, until the peer shows that it has it.
     pub(super) fn write_flight(&mut self, out: &mut Vec<u8>, now: Time) -> Option<Transmit> {
         let flight = self.unconfirmed.as_mut()?;
         flight.next = now + FLIGHT_INTERVAL.max(self.path.rtt.smoothed() / 8);
@@ -116,11 +122,12 @@ impl Connection {
         })
     }
 
-    /// What has arrived.
+    /// Writes a report of arrived packets.
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
         let to = self.path.remote;
         let start = self.begin_packet(out);
-        // Where only the peer's keep-alives cross an idle path, nothing else would measure it for us.
+        // If only the peer's keep-alives cross an idle path, no other packet would measure it for
+        // us.
         let asks = self.path.rtt.take_wish(now);
         if asks {
             Frame::Ping.put(out);
@@ -136,7 +143,7 @@ impl Connection {
         Transmit { to, segment_bytes }
     }
 
-    /// A padded packet, which shows whether the path carries its size.
+    /// Writes a padded packet, which shows whether the path carries its size.
     pub(super) fn write_mtu_probe(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
         let to = self.path.remote;
         let size = self.path.mtu.take_probe(now, self.path.rtt.smoothed());
@@ -165,7 +172,7 @@ impl Connection {
     }
 
     pub(super) fn has_data(&mut self, now: Time) -> bool {
-        // The streams first: that queues the copies whose time has come.
+        // The streams come first, which queues the copies whose time has come.
         self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
@@ -179,8 +186,10 @@ impl Connection {
         }
     }
 
-    /// The packets of a train to begin now; zero for none. They must leave at once, so there are no more than the data
-    /// fill that wait to be sent for the first time. A cap ends them: the pacer lets each train pass at once.
+    /// Returns the packets of a train to begin now; zero for none.
+    ///
+    /// They must leave at once, so the train is no longer than the data that wait for their first
+    /// transmission. A cap prevents trains, since the pacer lets each train pass at once.
     pub(super) fn train_to_begin(&mut self) -> usize {
         if self.is_capped() {
             return 0;
@@ -211,8 +220,8 @@ impl Connection {
         }
     }
 
-    /// Appends one packet of control frames and slots, `size_max` bytes at most. Returns false,
-    /// having written nothing, if there is none.
+    /// Appends one packet of control frames and slots, at most `size_max` bytes. Returns false if
+    /// there is none, and then writes nothing.
     fn write_data_packet(
         &mut self,
         out: &mut Vec<u8>,
@@ -238,7 +247,7 @@ impl Connection {
         }
         if contents.first.is_none() {
             out.truncate(start);
-            // A full packet was allowed and there was nothing to send: the application held the sender back.
+            // A full packet was permitted and no data waited: the application limited the sender.
             if is_full_size {
                 self.app_limited_until = self.sent.next_number();
             }
@@ -273,7 +282,7 @@ impl Connection {
             {
                 let header = frame::chunk_header_size(chunk.stream, chunk.index);
                 if header + len > space {
-                    // A whole packet is too small for it: the path carried more when it was cut.
+                    // The slot does not fit a whole packet: the path carried more when it was cut.
                     if contents.first.is_none() && is_full_size {
                         self.put_half(out, chunk, len, contents);
                     }
@@ -354,7 +363,7 @@ impl Connection {
         start
     }
 
-    /// Seals the packet and enters it in the log. Returns its length.
+    /// Seals the packet and adds it to the log. Returns its length.
     fn end_packet(
         &mut self,
         out: &mut Vec<u8>,
