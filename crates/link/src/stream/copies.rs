@@ -1,16 +1,17 @@
 //! How often a lost slot is sent again at once.
 
-/// The number of copies of a slot that are sent in a round of repetition, on a path that loses the
+/// Returns the number of copies of a slot in one round of repetition, on a path that loses the
 /// fraction `loss`.
 ///
-/// A copy costs as much as the slot, but few slots reach late rounds, and everything behind such a slot
-/// waits for it. So the number of copies is the one that adds about a hundredth of the traffic. On very lossy
-/// paths that would be a single copy, and late rounds get more all the same: at 64 % loss delivery takes 8
-/// rounds instead of 25, for 8 % of the traffic.
+/// A copy costs as much as the slot, but few slots reach late rounds, and all later bytes wait for
+/// such a slot. The number therefore adds about a hundredth of the traffic.
+///
+/// On very lossy paths that would be a single copy, and late rounds get more all the same. At 64 %
+/// loss delivery takes 8 rounds instead of 25, for 8 % of the traffic.
 pub(super) fn copies_in_round(round: u8, loss: f64) -> u32 {
     /// Traffic that the copies of one round may add, as a fraction.
     const EXTRA_TRAFFIC: f64 = 0.012;
-    /// More copies than this hardly ever help on a path that loses little.
+    /// Most copies that help on a path with little loss.
     const CHEAP_COPIES_MAX: f64 = 4.0;
     let reaching = loss.max(1e-6).powi(i32::from(round));
     let cheap = (1.0 + EXTRA_TRAFFIC / reaching).min(CHEAP_COPIES_MAX) as u32;

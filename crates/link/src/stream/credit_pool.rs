@@ -1,22 +1,28 @@
-//! Initial credit of new streams: a pool that each of them takes a share of.
+//! Initial credit of new streams: a pool of which each stream takes a share.
 //!
-//! In: streams that begin and end. Out: the window that a new stream begins with. Sender and receiver run the
-//! same arithmetic, so a new stream needs no credit frame before its first packet.
+//! The input is streams that begin and end. The output is the initial window of a new stream.
+//! Sender and receiver run the same arithmetic, so a new stream needs no credit frame before its
+//! first packet.
 //!
-//! A share falls with the square of the free part of the pool. After n streams that never end, about 2 / n of the
-//! pool is free, so the pool never runs dry (a dynamic threshold, after Choudhury and Hahne, 1998). With shares
-//! in proportion to the free part, the free part would fall exponentially.
+//! A share falls with the square of the free part of the pool. After n streams that never end,
+//! about 2 / n of the pool is free. The pool therefore never runs dry (a dynamic threshold, after
+//! Choudhury and Hahne, 1998). With shares in proportion to the free part, the free part would fall
+//! exponentially.
 
 use std::collections::VecDeque;
 
-/// Slots that every bulk stream may use at once, however little memory is left.
+/// Slots that every bulk stream may use at once, even if little memory is left.
 pub(crate) const WINDOW_FLOOR: u64 = 16;
-/// The first stream takes this part (one over it) of a full pool. With a larger part, a fuller pool would have less
-/// left behind the next stream, and a sender that missed an announcement would assume too much.
+/// Divisor of a full pool that gives the share of the first stream.
+///
+/// With a larger share, a fuller pool would have less left after the next stream. A sender that
+/// missed an announcement would then assume too much.
 const FIRST_SHARE: u64 = 2;
-/// Largest pool of peer-opened streams in slots, 48 GB. Sender and receiver must apply the same bound.
+/// Largest pool of peer-opened streams in slots, 48 GB. Sender and receiver must apply the same
+/// limit.
 pub(crate) const POOL_MAX: u64 = 1 << 25;
-/// Streams remembered until the receiver's next announcement: as many as a receiver allows at once.
+/// Most streams stored until the receiver's next announcement: as many as a receiver permits at
+/// once.
 const OPENED_MAX: usize = 4096;
 
 /// Slots that new streams share.
@@ -26,17 +32,18 @@ pub(crate) struct CreditPool {
     free: u64,
 }
 
-/// The window that a new stream begins with.
+/// Initial window of a new stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Slots that the stream may use at once.
     pub(crate) window: u64,
-    /// Slots that the pool gets back when the stream ends or does with less.
+    /// Slots that the pool gets back when the stream ends or needs fewer.
     pub(crate) taken: u64,
 }
 
 impl CreditPool {
-    /// Makes a full pool of `slots` slots, rounded down so that the first share determines the size.
+    /// Creates a full pool of `slots` slots, rounded down so that the first share determines the
+    /// size.
     pub(crate) fn new(slots: u64) -> Self {
         let size = slots / FIRST_SHARE * FIRST_SHARE;
         Self { size, free: size }
@@ -50,7 +57,7 @@ impl CreditPool {
         self.free
     }
 
-    /// Slots that the next stream begins with.
+    /// Returns the initial window of the next stream, in slots.
     pub(crate) fn next_window(&self) -> u64 {
         WINDOW_FLOOR + self.next_share()
     }
@@ -70,12 +77,12 @@ impl CreditPool {
         }
     }
 
-    /// Takes back what a stream has [taken](Self::take).
+    /// Returns a stream's [share](Self::take) to the pool.
     pub(crate) fn give_back(&mut self, taken: u64) {
         self.free = (self.free + taken).min(self.size);
     }
 
-    /// The share of the next stream. One below the floor is not worth taking.
+    /// Returns the share of the next stream. A share below the floor is not worth taking.
     fn next_share(&self) -> u64 {
         let free = u128::from(self.free);
         let size = u128::from(self.size.max(1));
@@ -84,18 +91,18 @@ impl CreditPool {
     }
 }
 
-/// The receiver's pool for streams that the peer opens.
+/// Pool of the receiver for streams that the peer opens.
 #[derive(Debug)]
 pub(crate) struct AnnouncedPool {
     pool: CreditPool,
-    /// Slots that ended streams have given back since the last announcement.
+    /// Slots that ended streams have returned since the last announcement.
     returned: u64,
 }
 
-/// The content of an announcement.
+/// Content of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
-    /// The first stream that it holds for, as a count of streams that the peer opens.
+    /// First stream for which the announcement holds, as a count of streams that the peer opens.
     pub(crate) from: u32,
     /// Free slots of the pool before that stream.
     pub(crate) free: u64,
@@ -117,7 +124,7 @@ impl AnnouncedPool {
         self.pool.free()
     }
 
-    /// Free slots, those included that wait for an announcement.
+    /// Returns the free slots, including slots that wait for an announcement.
     pub(crate) fn unused(&self) -> u64 {
         self.pool.free() + self.returned
     }
@@ -130,7 +137,8 @@ impl AnnouncedPool {
         self.returned += taken;
     }
 
-    /// Frees what streams have given back, if that makes a difference worth an announcement, or the pool full again.
+    /// Frees the slots that streams have returned, if that is worth an announcement, or if the pool
+    /// is full again.
     pub(crate) fn release_returned(&mut self) -> bool {
         let is_full_again = self.returned > 0 && self.unused() == self.pool.size();
         if self.returned <= self.pool.free() / 8 && !is_full_again {
@@ -141,21 +149,21 @@ impl AnnouncedPool {
     }
 }
 
-/// The sender's copy of the peer's pool: initial credit of the streams that we open.
+/// Sender's copy of the peer's pool: initial credit of the streams that we open.
 #[derive(Debug)]
 pub(crate) struct PeerPool {
     pool: CreditPool,
-    /// The first stream that the last announcement holds for.
+    /// First stream for which the last announcement holds.
     from: u32,
-    /// Counts of the bulk streams that we have opened since. The newest announcement may have been made
-    /// before the receiver knew of them.
+    /// Counts of the bulk streams that we have opened since. The receiver may have made the newest
+    /// announcement before it learned of them.
     opened: VecDeque<u32>,
-    /// Free slots that the newest announcement has named, until the next stream takes them.
+    /// Free slots in the newest announcement, until the next stream takes them.
     announced: Option<u64>,
 }
 
 impl PeerPool {
-    /// The pool of a peer whose first stream may use `first_window` slots.
+    /// Creates the pool of a peer whose first stream may use `first_window` slots.
     pub(crate) fn new(first_window: u64) -> Self {
         Self {
             pool: CreditPool::new(pool_size(first_window)),
@@ -165,7 +173,7 @@ impl PeerPool {
         }
     }
 
-    /// The window of a new bulk stream, the `count`th stream of ours.
+    /// Takes the initial window of a new bulk stream, the `count`th stream of ours.
     pub(crate) fn take(&mut self, count: u32) -> u64 {
         self.apply_announcement();
         if self.opened.len() == OPENED_MAX {
@@ -175,7 +183,8 @@ impl PeerPool {
         self.pool.take().window
     }
 
-    /// Takes in an announcement of the peer. Streams opened meanwhile have taken their shares already.
+    /// Stores an announcement of the peer. Streams opened meanwhile have taken their shares
+    /// already.
     pub(crate) fn announce(&mut self, announcement: Announcement) {
         if announcement.from < self.from {
             return;
@@ -191,8 +200,8 @@ impl PeerPool {
         self.announced = Some(announcement.free.min(self.pool.size));
     }
 
-    /// Takes the shares of streams opened meanwhile off what was announced. A peer may announce as often as it likes, so
-    /// that waits for the next stream.
+    /// Subtracts the shares of streams opened meanwhile from the announced slots. A peer may
+    /// announce at any rate, so this work waits for the next stream.
     fn apply_announcement(&mut self) {
         let Some(free) = self.announced.take() else {
             return;
@@ -206,7 +215,7 @@ impl PeerPool {
     }
 }
 
-/// Size of the pool whose first stream may use `first_window` slots.
+/// Returns the size of the pool whose first stream may use `first_window` slots.
 fn pool_size(first_window: u64) -> u64 {
     let first_share = first_window
         .saturating_sub(WINDOW_FLOOR)
@@ -237,8 +246,8 @@ mod tests {
     }
 
     proptest! {
-        /// Streams begin, shrink and end, announcements come late or never. The sender never assumes more for all
-        /// streams together than the receiver's pool holds.
+        /// Streams begin, shrink and end, and announcements arrive late or never. The sender never
+        /// assumes more for all streams together than the receiver's pool holds.
         #[test]
         fn what_the_sender_assumes_is_reserved_by_the_receiver(
             steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..300),
@@ -248,7 +257,7 @@ mod tests {
             let size = receiver.size();
             let mut sender = PeerPool::new(CreditPool::new(size).next_window());
             let (mut count, mut seen) = (0, 0);
-            // Opened by the sender, and what both sides hold for them.
+            // Windows assumed by the sender, and shares held by the receiver.
             let mut assumed = Vec::new();
             let mut held = VecDeque::new();
             let mut announcements = Vec::new();
@@ -265,7 +274,7 @@ mod tests {
                         seen += 1;
                     }
                     2 if !held.is_empty() => {
-                        // The stream ends, or does with less.
+                        // The stream ends, or needs less.
                         let at = index.index(held.len());
                         let (stream, taken): (u32, u64) = held.remove(at).expect("it is there");
                         let kept = if index.index(2) == 0 { 0 } else { taken / 3 };
@@ -280,7 +289,7 @@ mod tests {
                         }
                     }
                     3 if !announcements.is_empty() => {
-                        // Any of them, and those before it never come.
+                        // Any of them arrives, and earlier ones never do.
                         let at = index.index(announcements.len());
                         sender.announce(announcements[at]);
                         announcements.drain(..=at);

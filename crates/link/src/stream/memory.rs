@@ -1,20 +1,22 @@
-//! The memory of a connection's streams: how much is promised to the peer, lent to arriving data, and left
-//! for sending.
+//! Memory of a connection's streams: credit for the peer, slabs for arriving data, and bytes to
+//! send.
 //!
-//! In: windows of streams as they begin, change and end; bytes that wait to be sent. Out: the windows that
-//! memory allows. Both directions share one bound, and a quarter is kept for each. A window is promised here;
-//! the receiving half enforces it.
+//! The input is windows of streams as they begin, change and end, and bytes that wait to be sent.
+//! The output is the windows that memory permits. Both directions share one limit, and a quarter is
+//! kept for each. This module grants windows, and the receiving half enforces them.
 //!
 //! Three parts of the memory are for receiving. Credit never exceeds them:
 //!
-//! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares unasked;
-//! - a pool for the streams that we open, whose peer learns its share by a credit frame. Windows that grow may use half of
-//!   what is free of it;
-//! - a rest for the least window of every stream that is open or that the peer may open, and for windows that grow.
+//! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares
+//!   without a request;
+//! - a pool for the streams that we open, whose peer learns its share by a credit frame (growing
+//!   windows may use half of its free part);
+//! - a rest for the least window of every stream that is open or that the peer may open, and for
+//!   windows that grow.
 //!
-//! Any reader may stall, and then holds its window. So a window follows the need of its reader, the more closely the
-//! less memory is free, and a window that is not needed narrows. Growth falls with the cube of what is free, so that
-//! it never uses up the rest.
+//! Any reader may stall, and then holds its window. A window therefore follows the need of its
+//! reader, the more closely the less memory is free. A window beyond the need narrows. Growth falls
+//! with the cube of the free part, so that it never uses up the rest.
 
 use units::ByteCount;
 
@@ -27,65 +29,69 @@ use super::{
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
-/// How many streams the peer may have open at once, with memory to spare.
+/// Most streams that the peer may have open at once, with memory to spare.
 const STREAMS_MAX: u32 = 4096;
-/// This fraction of the memory (one over it) is kept for sending, and as much for receiving.
+/// Divisor of the memory that gives the part kept for sending, and the same part for receiving.
 pub(super) const FLOOR_SHARE: u64 = 4;
-/// This fraction (one over it) is left to a connection however much others of the same peer take.
+/// Divisor of the memory that gives the part left to a connection, however much others of the same
+/// peer take.
 const BESIDE_SHARE: u64 = 16;
-/// Sixteenths of the memory in the pool of streams that the peer opens: with 1 GiB the first stream has 160 MiB, which
-/// fill 1 Gbit/s over 1 s until its window moves ...
+/// Sixteenths of the memory in the pool of streams that the peer opens. With 1 GiB the first stream
+/// has 160 MiB, which fill 1 Gbit/s over 1 s until its window moves.
 const PEER_POOL_SIXTEENTHS: u64 = 5;
-/// ... in the pool of streams that we open ...
+/// Sixteenths of the memory in the pool of streams that we open.
 const OWN_POOL_SIXTEENTHS: u64 = 1;
-/// ... and for the least windows and for growth.
+/// Sixteenths of the memory for the least windows and for growth.
 const REST_SIXTEENTHS: u64 = 6;
-/// The peer may open this fraction (one over it) of its streams before it hears of more ...
+/// Divisor of the peer's most streams that gives the number for the start, before the peer receives
+/// a new limit.
 const PEER_BURST_SHARE: u32 = 8;
-/// ... and this fraction of ours can open whatever windows have grown by.
+/// Divisor of the most streams that gives the number of our streams for which memory is always
+/// reserved.
 const OWN_BURST_SHARE: u32 = 24;
-/// However little memory there is, the peer may open this many streams at first.
+/// Least number of streams that the peer may open at first, however little memory there is.
 const STREAMS_AT_FIRST_MIN: u32 = 16;
-/// A window grows at once by all but this fraction (one over it) of what is left to grow by.
+/// Divisor of the room for growth that gives the part left over when a window grows.
 const GROWTH_LEAVES: u64 = 4;
-/// A stream keeps this fraction (one over it) of all receive memory without need while all is free.
+/// Divisor of all receive memory that gives the part a stream keeps without need while all is free.
 const KEPT_SHARE: f64 = 32.0;
-/// Slots that buffers behind a stalled reader may take, 512 KiB: queues, the kernel's buffers at both ends.
+/// Slots that buffers behind a stalled reader may take, 512 KiB: queues, and the kernel's buffers
+/// at both ends.
 const SWALLOWED_SLOTS: u64 = 362;
-/// Memory that every bulk stream takes, in slots: its least window. Memory is lent by the slab, and the first and
-/// the last slab may be used in part only.
+/// Memory that every bulk stream takes, in slots: its least window. The pool grants whole slabs,
+/// and the first and the last slab may be used only in part.
 const STREAM_SLOTS: u64 = WINDOW_FLOOR + 2 * SLAB_SLOTS;
 /// Memory for each stream that the peer may have open, in bytes.
 const BYTES_PER_STREAM: u64 = 4 * 64 * SLOT_SIZE as u64;
 /// Slots that a control stream may have outstanding.
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 
-/// The memory of a connection, and what its streams use of it.
+/// Memory of a connection, and its use by streams.
 pub(crate) struct Memory {
     pub(crate) pool: SlabPool,
-    /// What it may take beside other connections of the peer, and alone.
+    /// Limits of the memory: beside other connections of the peer, and alone.
     max: u64,
     alone_max: u64,
-    /// Credit of streams that the peer opens, and of those that we open.
+    /// Credit of streams that the peer opens, and credit of streams that we open.
     peer_opened: AnnouncedPool,
     own: CreditPool,
-    /// Bulk streams that have not been read to their end, and those of them that we have opened.
+    /// Bulk streams that have not been read to their end, in all and opened by us.
     streams: u64,
     own_streams: u64,
-    /// Streams of the peer that may be open at once, those included that it may open yet.
+    /// Streams of the peer that may be open at once, including streams that it may still open.
     peer_streams_allowed: u64,
-    /// Slots by which windows exceed what their streams began with.
+    /// Slots by which windows exceed their initial size.
     grown: u64,
-    /// Memory that unsent and unacknowledged bytes take.
+    /// Memory of unsent and unacknowledged bytes.
     send_buffered: u64,
-    /// Credit that the peer gives to streams that we open.
+    /// Credit from the peer for streams that we open.
     peer_pool: PeerPool,
     announced: Announcement,
 }
 
 impl Memory {
-    /// `max` bytes for both directions; the peer lets the first bulk stream of ours use `first_credit` slots at
-    /// once.
+    /// Creates the state for `max` bytes in both directions. The peer lets our first bulk stream
+    /// use `first_credit` slots at once.
     pub(crate) fn new(max: u64, first_credit: u64) -> Self {
         let peer_opened = AnnouncedPool::new(peer_pool_size(max));
         let announced = Announcement {
@@ -108,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Promises memory to a new bulk stream, which the peer has opened or we have.
+    /// Grants memory to a new bulk stream, which the peer has opened or we have.
     pub(crate) fn promise_stream(&mut self, by_peer: bool) -> Share {
         self.streams += 1;
         if by_peer {
@@ -121,7 +127,7 @@ impl Memory {
         }
     }
 
-    /// Takes back what was promised to a bulk stream that began with `share`: the stream is over.
+    /// Takes back the memory of an ended bulk stream that began with `share`.
     pub(crate) fn take_back(&mut self, by_peer: bool, share: Share, window: u64) {
         self.streams -= 1;
         self.grown -= window.saturating_sub(share.window);
@@ -133,12 +139,13 @@ impl Memory {
         }
     }
 
-    /// Lets the peer have this many streams open at once, for whose least windows memory is reserved.
+    /// Sets the number of streams that the peer may have open at once, and reserves memory for
+    /// their least windows.
     pub(super) fn allow_peer_streams(&mut self, streams: u64) {
         self.peer_streams_allowed = streams;
     }
 
-    /// How many streams more the peer may be allowed.
+    /// Returns the number of additional streams that the peer may get.
     pub(super) fn room_for_peer_streams(&self) -> u64 {
         self.room() / STREAM_SLOTS
     }
@@ -148,12 +155,13 @@ impl Memory {
         self.own_streams < self.own_burst() || self.room() >= STREAM_SLOTS
     }
 
-    /// Bulk streams of ours for which memory is reserved: one at least, however little there is.
+    /// Returns the number of bulk streams of ours for which memory is reserved, at least one.
     fn own_burst(&self) -> u64 {
         u64::from(streams_max(self.alone_max) / OWN_BURST_SHARE).max(1)
     }
 
-    /// The window of a stream that began with `share` changes. A window below the share gives the rest of it back.
+    /// Changes the window of a stream that began with `share`. A window below the share gives the
+    /// rest of it back.
     pub(crate) fn refit(&mut self, by_peer: bool, share: &mut Share, before: u64, after: u64) {
         self.grown -= before.saturating_sub(share.window);
         let returned = share.window.saturating_sub(after).min(share.taken);
@@ -167,7 +175,8 @@ impl Memory {
         self.grown += after.saturating_sub(share.window);
     }
 
-    /// The free part of the memory that a stream can draw on. What the stream itself has counts as free.
+    /// Returns the free part of the memory available to a stream. The stream's own memory counts as
+    /// free.
     pub(crate) fn free_part(&self, by_peer: bool, share: Share, window: u64) -> f64 {
         let own = window.saturating_sub(share.window);
         let (free, all) = (self.room() + own, self.room() + self.grown);
@@ -181,19 +190,23 @@ impl Memory {
         (free + pool_free) as f64 / (all + pool).max(1) as f64
     }
 
-    /// The window that a stream may keep without need while the part `free` of memory is free.
+    /// Returns the window that a stream may keep without need while the part `free` of memory is
+    /// free.
     pub(crate) fn window_without_need(&self, free: f64) -> u64 {
         let all = self.room() + self.grown + self.peer_opened.size();
         WINDOW_FLOOR + (all as f64 * free.powi(3) / KEPT_SHARE) as u64
     }
 
-    /// The largest window that a stream of the peer may ever begin with.
+    /// Returns the largest initial window of a stream of the peer.
     pub(crate) fn first_initial_window(&self) -> u64 {
         first_initial_window(self.alone_max)
     }
 
-    /// The `count` connections of the same peer other than this one take so many bytes of the memory that is meant for all of
-    /// them. A sixteenth is left to each, or less where they are many: half of the memory to all.
+    /// Sets the bytes that the `count` other connections of the same peer take of the memory for
+    /// all of them.
+    ///
+    /// Each connection keeps at least a sixteenth, or less if they are many: half of the memory for
+    /// all.
     pub(crate) fn set_taken_elsewhere(&mut self, bytes: u64, count: usize) {
         let max = self.alone_max.saturating_sub(bytes);
         let least = self.alone_max / BESIDE_SHARE.max(2 * count as u64);
@@ -204,18 +217,20 @@ impl Memory {
         }
     }
 
-    /// Slots that a new bulk stream of ours, the `count`th stream that we open, may use at once.
+    /// Takes the initial credit of a new bulk stream of ours, the `count`th stream that we open, in
+    /// slots.
     pub(crate) fn take_peer_credit(&mut self, count: u32) -> u64 {
         self.peer_pool.take(count)
     }
 
-    /// The peer announces what streams that we open begin with.
+    /// Stores the peer's announcement of the initial credit for streams that we open.
     pub(crate) fn on_announcement(&mut self, announcement: Announcement) {
         self.peer_pool.announce(announcement);
     }
 
-    /// Whether the peer must hear of credit that ended streams have given back. The peer has opened `peer_count`
-    /// streams so far, all of which are known here.
+    /// Returns whether the peer must receive an announcement of credit that ended streams have
+    /// returned. The peer has opened `peer_count` streams so far, and all of them have arrived
+    /// here.
     pub(crate) fn announce_returned(&mut self, peer_count: u32) -> bool {
         let is_news = self.peer_opened.release_returned();
         if is_news {
@@ -227,43 +242,46 @@ impl Memory {
         is_news
     }
 
-    /// The last announcement to the peer.
+    /// Returns the last announcement to the peer.
     pub(crate) fn announced(&self) -> Announcement {
         self.announced
     }
 
-    /// Slots by which windows may grow all together.
+    /// Returns the slots by which all windows together may grow.
     pub(super) fn room(&self) -> u64 {
         let room = (self.rest() + self.own.free() / 2).saturating_sub(self.taken_of_rest());
         room.min(slots(self.max - self.sending()).saturating_sub(self.promised()))
     }
 
-    /// Slots that least windows and growth take, or that are reserved for the least windows of streams that may begin.
+    /// Returns the slots that least windows and growth take, including the least windows of streams
+    /// that may begin.
     fn taken_of_rest(&self) -> u64 {
         let streams = self.peer_streams_allowed + self.own_streams.max(self.own_burst());
         self.grown + streams * STREAM_SLOTS
     }
 
-    /// Slots by which growth exceeds the memory that is for nothing else.
+    /// Returns the slots by which growth exceeds the memory reserved for it.
     fn overgrown(&self) -> u64 {
         self.taken_of_rest().saturating_sub(self.rest())
     }
 
-    /// Slots for least windows and growth.
+    /// Returns the slots for least windows and growth.
     fn rest(&self) -> u64 {
         slots(self.max / 16 * REST_SIXTEENTHS)
     }
 
-    /// Slots by which the window of a stream may grow now.
+    /// Returns the slots by which the window of a stream may grow now.
     pub(crate) fn room_to_grow(&self) -> u64 {
         self.room() - self.room() / GROWTH_LEAVES
     }
 
-    /// The widest window for a stream that began with `share`, has `window` now, and is short of it. Growth falls with
-    /// the cube of the free part of the room, in which the stream's own growth counts as free.
+    /// Returns the widest window for a stream that began with `share`, has `window` now, and is
+    /// short of it.
     ///
-    /// The window also follows the slots that prove the reader, and the square of the free part. The first slots fill
-    /// buffers behind a stalled reader too, so they count only while more than half of the room is free.
+    /// Growth falls with the cube of the free part of the room, in which the stream's own growth
+    /// counts as free. The window also follows the slots that prove the reader, and the square of
+    /// the free part. The first slots fill buffers behind a stalled reader too, so they count only
+    /// while more than half of the room is free.
     pub(crate) fn window_max(&self, share: Share, window: u64, shortage: Shortage) -> u64 {
         let free = self.free_room(share, window);
         let proven_max = match shortage {
@@ -278,33 +296,34 @@ impl Memory {
         (WINDOW_FLOOR + proven_max as u64).min(self.grown_max(share, window))
     }
 
-    /// The widest window that growth may lead to.
+    /// Returns the widest window that growth may lead to.
     fn grown_max(&self, share: Share, window: u64) -> u64 {
         let all = self.room() + self.grown;
         share.window + (all as f64 * self.free_room(share, window).powi(3)) as u64
     }
 
-    /// The free part of the room for growth, in which the growth of the stream itself counts as free.
+    /// Returns the free part of the room for growth, in which the growth of the stream itself
+    /// counts as free.
     fn free_room(&self, share: Share, window: u64) -> f64 {
         let room = self.room();
         let own = window.saturating_sub(share.window);
         (room + own) as f64 / (room + self.grown).max(1) as f64
     }
 
-    /// Slots that are promised to streams of the peer, or reserved for them.
+    /// Returns the slots that are granted to streams of the peer, or reserved for them.
     fn promised(&self) -> u64 {
         let own = self.own.size() - self.own.free();
         self.peer_opened.size() + own + self.grown + self.streams * STREAM_SLOTS
     }
 
-    /// Bytes that unsent and unacknowledged data may take.
+    /// Returns the most bytes of unsent and unacknowledged data.
     pub(crate) fn send_buffer_max(&self) -> u64 {
         let receiving = self.promised() * SLOT_SIZE as u64;
         let floor = self.max / FLOOR_SHARE;
         self.max - receiving.clamp(floor, self.max - floor)
     }
 
-    /// Bytes that unsent and unacknowledged data takes.
+    /// Returns the bytes of unsent and unacknowledged data.
     pub(crate) fn send_buffered(&self) -> u64 {
         self.send_buffered
     }
@@ -319,54 +338,58 @@ impl Memory {
         self.bound_pool();
     }
 
-    /// Bytes that are lent to arriving data or wait to be sent.
+    /// Returns the bytes of slabs in use and of data to be sent.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.send_buffered + (self.pool.lent() * SLAB_SIZE) as u64
     }
 
-    /// Bounds the pool: a peer may send more than it was promised, which must not take memory from sending.
+    /// Limits the pool. A peer may send more than its credit, which must not take memory from
+    /// sending.
     fn bound_pool(&mut self) {
         self.pool.set_max(self.max - self.sending());
     }
 
-    /// Bytes that sending takes, or that are kept for it.
+    /// Returns the bytes that sending takes, or that are kept for it.
     fn sending(&self) -> u64 {
         let floor = self.max / FLOOR_SHARE;
         self.send_buffered.clamp(floor, self.max)
     }
 }
 
-/// Slots that fit in `bytes`.
+/// Returns the slots that fit in `bytes`.
 fn slots(bytes: u64) -> u64 {
     bytes / SLOT_SIZE as u64
 }
 
-/// Slots in the pool of streams that the peer opens.
+/// Returns the slots in the pool of streams that the peer opens.
 fn peer_pool_size(memory_max: u64) -> u64 {
     slots(memory_max / 16 * PEER_POOL_SIXTEENTHS).min(POOL_MAX)
 }
 
-/// Slots that the first bulk stream may use at once on a new connection whose receiver has `memory_max`
-/// bytes.
+/// Returns the slots that the first bulk stream may use at once on a new connection whose receiver
+/// has `memory_max` bytes.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
     CreditPool::new(peer_pool_size(memory_max)).next_window()
 }
 
-/// Streams that one of `peers` may have open at once without ever waiting for leave to open one more, where all links of
-/// a gateway share `memory_max`. The limit that a peer is told moves by quarters, so one quarter may be used up and not
-/// told again yet.
+/// Returns the streams that one of `peers` may have open at once without waiting for permission to
+/// open another.
+///
+/// All links of a gateway share `memory_max`. The limit sent to a peer moves by quarters, so one
+/// quarter may be used up before the next update.
 pub fn streams_at_once(memory_max: ByteCount, peers: usize) -> usize {
     let of_peer = streams_max(memory_max.bytes() / peers.max(1) as u64);
     (of_peer - of_peer / 4) as usize
 }
 
-/// Streams that the peer may open before it hears of more. Windows that grow leave room for them.
+/// Returns the number of streams that the peer may open before it receives a new limit. Windows
+/// that grow leave room for them.
 pub(crate) fn streams_at_first(memory_max: u64) -> u32 {
     (streams_max(memory_max) / PEER_BURST_SHARE).max(STREAMS_AT_FIRST_MIN)
 }
 
-/// Streams that the peer may have open at once: the least window of each finds room in a quarter of
-/// `memory_max` bytes.
+/// Returns the number of streams that the peer may have open at once. The least windows of all fit
+/// in a quarter of `memory_max` bytes.
 pub(crate) fn streams_max(memory_max: u64) -> u32 {
     u32::try_from(memory_max / BYTES_PER_STREAM)
         .unwrap_or(STREAMS_MAX)

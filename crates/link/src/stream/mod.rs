@@ -1,10 +1,12 @@
 //! Streams: ordered bytes in each direction, cut into slots of at most [`SLOT_SIZE`] bytes.
 //!
-//! In: bytes of applications, slots and credit of the peer. Out: slots to send, bytes in order, events for
-//! applications. Packets, loss and congestion are the connection's business.
+//! The input is bytes of applications, and slots and credit of the peer. The output is slots to
+//! send, bytes in order, and events for applications. The connection handles packets, loss and
+//! congestion.
 //!
-//! A stream is a sequence of slots. A packet carries whole slots, named by stream and index, so both
-//! sides find a slot by arithmetic: there is no list of ranges, and no limit to the number of gaps.
+//! A stream is a sequence of slots. A packet carries whole slots, named by stream and index, so
+//! both sides find a slot by arithmetic. They need no list of ranges, and the number of gaps has no
+//! limit.
 
 mod copies;
 pub(crate) mod credit_pool;
@@ -17,11 +19,13 @@ pub(crate) mod send;
 pub(crate) mod slab;
 pub(crate) mod table;
 
-/// Bytes that one slot holds at most: what a 1500-byte packet leaves for data.
+/// Most bytes of one slot: the space for data in a 1500-byte packet.
 pub(crate) const SLOT_SIZE: usize = 1448;
 
-/// Names one slot of a sending stream of ours: the stream's place in the table, its number (which shows whether
-/// the place holds another stream by now), and the slot's index.
+/// Name of one slot of a sending stream of ours.
+///
+/// It contains the stream's position in the table, the stream's number, and the slot's index. The
+/// number shows whether another stream has the position now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkRef {
     pub(crate) slot: u32,
@@ -29,25 +33,26 @@ pub(crate) struct ChunkRef {
     pub(crate) index: u64,
 }
 
-/// Which queue a stream belongs to.
+/// Queue to which a stream belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Overtakes bulk streams; for commands and replies.
+    /// For commands and replies, which overtake bulk streams.
     Control,
-    /// Shares the rest evenly.
+    /// For bulk data. The streams share the remaining capacity evenly.
     Bulk,
 }
 
-/// The parts of a stream's number: which side opened the stream, its class, and a count.
+/// Parts of a stream's number: the side that opened the stream, its class, and a count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamNumber {
     pub(crate) count: u32,
     pub(crate) class: Class,
-    /// Opened by the side that began the handshake.
+    /// Whether the initiator of the handshake opened the stream.
     pub(crate) by_initiator: bool,
 }
 
-/// Streams that one side can open in a connection: their number has 32 bits, of which the count has 30.
+/// Most streams that one side can open in a connection. Their number has 32 bits, and the count has
+/// 30 of them.
 pub(crate) const COUNT_MAX: u32 = (1 << 30) - 1;
 
 impl StreamNumber {

@@ -1,17 +1,18 @@
-//! The window that a stream needs: what its reader takes in a round trip, and what waits behind missing slots.
+//! Window that a stream needs: the slots read in a round trip, and the slots behind gaps.
 //!
-//! In: the slots that have been read or wait behind a gap, and the time. Out: a window in slots, the smaller the less
-//! memory is free. The table decides whether the stream keeps more than that.
+//! The input is the slots that have been read or wait behind a gap, and the time. The output is a
+//! window in slots, the smaller the less memory is free. The table decides whether the stream keeps
+//! more than that.
 
-/// The need of one stream.
+/// Need of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Need {
-    /// Beginning of the present span, and the slots that had been read then.
+    /// Start of the present span, and the slots read before it.
     span_began_s: f64,
     span_read: u64,
     /// Slots read in a round trip, in the last two spans. `None` until two are over.
     read: [Option<f64>; 2],
-    /// Most slots behind a gap, in the present period and the one before.
+    /// Most slots behind a gap, in the present period and in the previous one.
     behind_gap: [u64; 2],
     period_began_s: f64,
 }
@@ -25,7 +26,7 @@ impl Need {
         }
     }
 
-    /// All slots below `read` have been read.
+    /// Records that all slots below `read` have been read.
     pub(super) fn on_read(&mut self, read: u64, now_s: f64, rtt_s: f64) {
         let rtt_s = rtt_s.max(SPAN_MIN_S);
         let elapsed_s = now_s - self.span_began_s;
@@ -41,61 +42,63 @@ impl Need {
         }
     }
 
-    /// So many slots wait behind a gap.
+    /// Records that `slots` slots wait behind a gap.
     pub(super) fn on_gap(&mut self, slots: u64) {
         self.behind_gap[0] = self.behind_gap[0].max(slots);
     }
 
-    /// The window that is needed while the part `free` of the memory is free; `None` as long as that is not known.
+    /// Returns the window that is needed while the part `free` of the memory is free. `None` as
+    /// long as that is not known.
     pub(super) fn window(&self, free: f64) -> Option<u64> {
         let read = self.read[0]?.max(self.read[1]?) * round_trips(free);
         Some((read as u64).max(self.gap_window(free)))
     }
 
-    /// The narrowest window in which the reader can double its pace each round trip.
+    /// Returns the narrowest window in which the reader can double its drain rate each round trip.
     pub(super) fn paced_window(&self) -> u64 {
         let read = self.read.into_iter().flatten().fold(0.0, f64::max) * PACED_ROUND_TRIPS;
         (read as u64).max(self.gap_window(1.0)).max(PACED_MIN)
     }
 
-    /// The window that lets new slots arrive while a gap is filled.
+    /// Returns the window that lets new slots arrive while a gap is filled.
     fn gap_window(&self, free: f64) -> u64 {
         let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
         (behind_gap as f64 * gap_share(free)) as u64
     }
 }
 
-/// A window holds the slots that its reader takes in this many round trips.
+/// Returns the number of round trips whose slots fit in a window.
 pub(super) fn round_trips(free: f64) -> f64 {
     ROUND_TRIPS_MIN + (ROUND_TRIPS_MAX - ROUND_TRIPS_MIN) * free.powi(12)
 }
 
-/// A window is this many times as wide as the slots behind a gap.
+/// Returns the ratio of a window to the slots behind a gap.
 pub(super) fn gap_share(free: f64) -> f64 {
     GAP_SHARE_MIN + (GAP_SHARE_MAX - GAP_SHARE_MIN) * free.powi(4)
 }
 
-/// Round trips that a window holds while memory is short: one, and an eighth until new credit is told.
+/// Round trips that a window holds while memory is short: one, and an eighth until new credit is
+/// sent.
 const ROUND_TRIPS_MIN: f64 = 1.25;
 /// The same while all memory is free.
 const ROUND_TRIPS_MAX: f64 = 8.0;
 /// Round trips that the window of a paced stream holds.
 const PACED_ROUND_TRIPS: f64 = 2.0;
-/// Slots that a paced stream is granted at least: 384 KiB, as version 2 granted them at first.
+/// Least slots granted to a paced stream: 384 KiB, as version 2 granted them at first.
 const PACED_MIN: u64 = 271;
 /// Windows in units of the slots behind a gap, while memory is short and while it is free.
 const GAP_SHARE_MIN: f64 = 1.25;
 const GAP_SHARE_MAX: f64 = 2.0;
-/// Applications on a short path read in larger steps than the path makes.
+/// Least span, since applications on a short path read in larger steps than the path makes.
 const SPAN_MIN_S: f64 = 0.005;
-/// Gaps are remembered for this many round trips at least.
+/// Fewest round trips for which gaps are stored.
 const PERIOD_ROUND_TRIPS: f64 = 8.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The need of a reader of 100 slots a round trip of 0.1 s.
+    /// Returns the need of a reader of 100 slots a round trip of 0.1 s.
     fn steady() -> Need {
         let mut need = Need::new(0.0);
         for step in 1..=100 {

@@ -1,21 +1,23 @@
-//! A queue of bytes whose memory depends on how many bytes wait in it, and hardly on how they were cut.
+//! Queue of bytes whose memory depends on the number of waiting bytes, and hardly on their pieces.
 //!
-//! In: pieces of any size. Out: the same bytes in the same order, perhaps in fewer pieces. How many bytes may
-//! wait is the business of whoever has the queue.
+//! The input is pieces of any size. The output is the same bytes in the same order, perhaps in
+//! fewer pieces. The owner of the queue limits the number of bytes.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes that wait, in pieces.
+/// Waiting bytes, in pieces.
 ///
-/// A piece that would be small beside its neighbour is copied to it, so two neighbours have more than
-/// [`JOINED_MAX`] bytes together, and `n` bytes are at most `2 n / JOINED_MAX + 1` pieces. Each takes an entry of
-/// 32 bytes, two where the table has just grown, and less than as much again as its bytes where it was joined: in
-/// all less than `2 n` and 8 KiB. One that stays as it came keeps as much memory as its maker gave it: one that is
-/// part of a buffer keeps the buffer.
+/// A small piece beside a small neighbour is copied to it, so two neighbours have more than
+/// [`JOINED_MAX`] bytes together. Hence `n` bytes are at most `2 n / JOINED_MAX + 1` pieces.
 ///
-/// A piece that finds the queue empty, and a large one, is not copied.
+/// Each piece takes an entry of 32 bytes, or two where the table has just grown. A joined piece may
+/// also take less than its own size of spare memory. The total is less than `2 n` and 8 KiB. A
+/// piece that is not joined keeps the memory of its maker: a part of a buffer keeps the whole
+/// buffer.
+///
+/// A piece that finds the queue empty, and a large piece, is not copied.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     whole: VecDeque<Bytes>,
@@ -23,12 +25,12 @@ pub(crate) struct Pieces {
     joined: Vec<u8>,
 }
 
-/// Pieces are joined up to so many bytes: by then their entries are less than a hundredth of them, and to copy
-/// them costs less than the hand-over of one piece to the link.
+/// Most bytes of a joined piece. The entries of such pieces are less than a hundredth of them.
+/// Copying them costs less than the hand-over of one piece to the link.
 const JOINED_MAX: usize = 4096;
 
 impl Pieces {
-    /// Appends bytes; no bytes leave no trace.
+    /// Appends bytes. An empty piece leaves no trace.
     pub(crate) fn push(&mut self, data: Bytes) {
         if data.is_empty() {
             return;
@@ -57,7 +59,7 @@ impl Pieces {
         self.joined.extend_from_slice(&data);
     }
 
-    /// Takes the first bytes: a piece, or several that have `len_max` bytes together at most.
+    /// Takes the first bytes: a piece, or several with at most `len_max` bytes together.
     pub(crate) fn pop_joined(&mut self, len_max: usize) -> Option<Bytes> {
         let (mut pieces, mut len) = (0, 0);
         for piece in &self.whole {
@@ -85,7 +87,8 @@ impl Pieces {
         })
     }
 
-    /// The bytes of the piece at `place`; none behind the last piece. The last piece may grow, others do not.
+    /// Returns the bytes of the piece at `place`, and none behind the last piece. The last piece
+    /// may grow, others do not.
     pub(crate) fn get(&self, place: usize) -> &[u8] {
         self.whole.get(place).map_or_else(
             || {
@@ -96,7 +99,7 @@ impl Pieces {
         )
     }
 
-    /// The number of pieces.
+    /// Returns the number of pieces.
     pub(crate) fn len(&self) -> usize {
         self.whole.len() + usize::from(!self.joined.is_empty())
     }

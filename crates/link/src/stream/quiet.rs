@@ -1,18 +1,18 @@
-//! Whether the application of a stream that stays open has written its last for now, and may wait for an answer.
+//! Detection of pauses in which the application of an open stream may wait for an answer.
 //!
-//! In: each pass of repeats over the stream, and what was written until then. Out: whether the pause is long enough to
-//! repeat what is on its way.
+//! The input is each pass of repeats over the stream, and the bytes written until then. The output
+//! is whether the pause is long enough to repeat slots in flight.
 
-/// The length of the first pause that counts, in passes of repeats: a fraction of a round trip.
+/// Length of the first pause that counts, in passes of repeats: a fraction of a round trip.
 const PASSES: u32 = 4;
 
-/// How long nothing has been written.
+/// Time without new bytes.
 #[derive(Debug)]
 pub(super) struct Quiet {
-    /// Passes in a row before which nothing was written.
+    /// Passes in a row before which no bytes were written.
     passes: u32,
-    /// So many make a pause that counts. Twice as many as in the last one that ended after all: who writes in bursts
-    /// does not pay for each pause between them.
+    /// Passes that make a pause count. They double after a pause that ended after all, so that an
+    /// application that writes in bursts does not pay for each pause.
     passes_needed: u32,
     written_bytes: u64,
 }
@@ -28,7 +28,7 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// A pass begins; `written_bytes` were written in all.
+    /// Records the start of a pass, and the bytes written in all.
     pub(super) fn on_pass(&mut self, written_bytes: u64) {
         if written_bytes != self.written_bytes {
             if self.is_long() {

@@ -1,8 +1,8 @@
-//! The receiving half of a stream: takes slots in any order and hands on bytes in order.
+//! Receiving half of a stream: accepts slots in any order, and returns bytes in order.
 //!
-//! In: slots, the end record and resets of the peer. Out: bytes, the credit to grant, and in the end whether
-//! count and hash agree. Slots lie in slabs of the connection's pool ([`slab`](super::slab)); how much memory a
-//! stream may take is decided in [`memory`](super::memory).
+//! The input is slots, the end record and resets of the peer. The output is bytes, the credit to
+//! grant, and finally whether count and hash agree. Slots lie in slabs of the connection's pool
+//! ([`slab`](super::slab)). The module [`memory`](super::memory) limits the memory of a stream.
 
 use std::collections::VecDeque;
 
@@ -16,20 +16,20 @@ use super::{
 };
 use crate::wire::frame::Half;
 
-/// The fate of an arriving slot.
+/// Fate of an arriving slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Insert {
-    /// Kept.
+    /// Stored.
     New,
-    /// Already here, or already read.
+    /// Stored or read already.
     Duplicate,
-    /// No memory: the packet must count as lost, so that it is sent again.
+    /// No memory is left: the packet must count as lost, so that the slot is sent again.
     NoMemory,
-    /// Outside the credit or behind the end: the peer breaks the protocol.
+    /// Outside the credit or behind the end: the peer violates the protocol.
     Violation,
 }
 
-/// The state of the receiving half.
+/// State of the receiving half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecvState {
     /// Bytes are expected.
@@ -42,22 +42,25 @@ pub(crate) enum RecvState {
     Reset { code: u32 },
 }
 
-/// Why a window is too small.
+/// Reason why a window is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Half of it or more lies behind a missing slot. One past the highest slot that has arrived is `highest`.
+    /// At least half of the window lies behind a missing slot. One past the highest slot that has
+    /// arrived is `highest`.
     Hole { highest: u64 },
-    /// A quarter of it was read within two round-trip times or less. The reader has taken `read` slots so far.
+    /// A quarter of the window was read within two round-trip times or less. The reader has taken
+    /// `read` slots so far.
     Reader { read: u64 },
 }
 
-/// The receiving half of one stream.
+/// Receiving half of one stream.
 pub(crate) struct RecvHalf {
-    /// Boxed, since a peer may leave hundreds of places empty in each of thousands of streams.
+    /// Slabs in order. They are boxed, since a peer may leave hundreds of positions empty in each
+    /// of thousands of streams.
     slabs: VecDeque<Option<Box<Slab>>>,
     /// Number of the first slab in `slabs`.
     slab_base: u64,
-    /// Index of the next slot to hand on.
+    /// Index of the next slot to return.
     next: u64,
     /// One past the highest slot that has arrived.
     highest: u64,
@@ -65,21 +68,22 @@ pub(crate) struct RecvHalf {
     bytes_read: u64,
     hash: Xxh3,
     state: RecvState,
-    /// Slots that the peer may have outstanding beyond what was read.
+    /// Slots that the peer may have outstanding beyond the read ones.
     window: u64,
-    /// The highest slot count that the peer has been granted.
+    /// Highest slot count that the peer has been granted.
     credit_told: u64,
-    /// The highest limit that the peer may have assumed when the stream began.
+    /// Highest limit that the peer may have assumed at the start of the stream.
     limit_at_first: u64,
-    /// The first limit, for which memory is promised though `credit_told` may be lower.
+    /// First limit, for which memory is reserved although `credit_told` may be lower.
     limit_promised: u64,
-    /// The slot up to which the stream was read when the window was last judged, and when that was.
+    /// Slot up to which the stream was read at the last judgement of the window, and the time of
+    /// that judgement.
     judged_at: u64,
     judged_s: f64,
     need: Need,
-    /// Grants follow the pace of the reader, and not the window.
+    /// Whether grants follow the drain rate of the reader, and not the window.
     is_paced: bool,
-    /// The free part of memory when the window was last judged.
+    /// Free part of memory at the last judgement of the window.
     free: f64,
 }
 
@@ -91,9 +95,10 @@ struct End {
 }
 
 impl RecvHalf {
-    /// A half that grants `window` slots beyond the last one read. At the beginning the peer assumes `limit`
-    /// slots at most and `floor` slots at least, since frames with larger limits get lost. So a stream that goes
-    /// on gets its credit when the first bytes are read.
+    /// Creates a half that grants `window` slots beyond the last one read.
+    ///
+    /// At the start the peer assumes between `floor` and `limit` slots, since frames with larger
+    /// limits may be lost. A longer stream therefore gets its credit when the first bytes are read.
     pub(crate) fn new(window: u64, floor: u64, limit: u64, now_s: f64) -> Self {
         Self {
             slabs: VecDeque::new(),
@@ -124,17 +129,17 @@ impl RecvHalf {
         self.window
     }
 
-    /// The window that this half needs; `None` as long as that is not known.
+    /// Returns the window that this half needs. `None` as long as that is not known.
     pub(crate) fn needed_window(&self) -> Option<u64> {
         self.need.window(self.free)
     }
 
-    /// The part of memory that is free, which the next windows depend on.
+    /// Sets the free part of memory, on which the next windows depend.
     pub(crate) fn set_free_memory(&mut self, part: f64) {
         self.free = part;
     }
 
-    /// Measures the need of the reader. To be called when something has arrived or was read.
+    /// Measures the need of the reader, after slots have arrived or were read.
     pub(crate) fn measure_need(&mut self, now_s: f64, rtt_s: f64) {
         self.need.on_read(self.next, now_s, rtt_s);
         if !self.is_readable() {
@@ -142,19 +147,20 @@ impl RecvHalf {
         }
     }
 
-    /// Slots that the peer may send, as far as this side knows, and that have not been read.
+    /// Returns the slots that the peer may send, as far as this side can tell, and that have not
+    /// been read.
     pub(crate) fn promised(&self) -> u64 {
         let limit = self.credit_told.max(self.limit_promised);
         let limit = self.end.map_or(limit, |end| end.chunks.min(limit));
         limit.saturating_sub(self.next)
     }
 
-    /// Slots that are still to be read, if the peer has told the end.
+    /// Returns the slots that are still to be read, if the peer has sent the end.
     pub(crate) fn slots_to_end(&self) -> Option<u64> {
         self.end.map(|end| end.chunks.saturating_sub(self.next))
     }
 
-    /// As if the next `slots` slots had arrived and were read.
+    /// Acts as if the next `slots` slots had arrived and were read.
     #[cfg(test)]
     pub(crate) fn skip(&mut self, slots: u64, pool: &mut SlabPool) {
         self.next += slots;
@@ -162,7 +168,7 @@ impl RecvHalf {
         self.release(pool);
     }
 
-    /// Enters a slot.
+    /// Stores a slot.
     pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> Insert {
         let slab = match self.place(index, data.len(), pool) {
             Ok(slab) => slab,
@@ -173,7 +179,7 @@ impl RecvHalf {
         Insert::New
     }
 
-    /// Enters one half of a slot of `len` bytes.
+    /// Stores one half of a slot of `len` bytes.
     pub(crate) fn insert_half(
         &mut self,
         index: u64,
@@ -196,10 +202,11 @@ impl RecvHalf {
         }
     }
 
-    /// The slab for slot `index` of `len` bytes, which is not here.
+    /// Returns the slab for the missing slot `index` of `len` bytes.
     ///
     /// # Errors
-    /// The fate of what was to be entered.
+    ///
+    /// The fate of a slot that cannot be stored.
     fn place(&mut self, index: u64, len: usize, pool: &mut SlabPool) -> Result<&mut Slab, Insert> {
         let is_within = index < self.credit_told.max(self.limit_at_first)
             && self.end.is_none_or(|end| index < end.chunks);
@@ -212,7 +219,7 @@ impl RecvHalf {
         let slab_number = index / SLAB_SLOTS;
         let at = (slab_number - self.slab_base) as usize;
         if self.slabs.get(at).is_none_or(Option::is_none) {
-            // The slab that holds the next slot in order is always granted: it frees the others.
+            // The slab with the next slot in order is always granted: it frees the others.
             let is_essential = slab_number == self.next / SLAB_SLOTS;
             let slab = pool.take(is_essential).ok_or(Insert::NoMemory)?;
             if at >= self.slabs.len() {
@@ -227,7 +234,8 @@ impl RecvHalf {
         }
     }
 
-    /// Enters the end record. Returns false if the record contradicts an earlier one or slots that arrived.
+    /// Stores the end record. Returns false if the record contradicts an earlier one or slots that
+    /// arrived.
     pub(crate) fn set_end(&mut self, chunks: u64, bytes: u64, hash: u64) -> bool {
         if let Some(end) = self.end {
             return end.chunks == chunks && end.bytes == bytes && end.hash == hash;
@@ -244,7 +252,7 @@ impl RecvHalf {
         true
     }
 
-    /// The peer abandoned the stream: drops what has not been read.
+    /// Handles the peer's reset: drops the bytes that have not been read.
     pub(crate) fn set_reset(&mut self, code: u32, pool: &mut SlabPool) {
         if self.state == RecvState::Open {
             self.state = RecvState::Reset { code };
@@ -257,7 +265,7 @@ impl RecvHalf {
         self.slot_len(self.next) != 0
     }
 
-    /// Takes bytes in order, about `len_max` at most.
+    /// Takes about `len_max` bytes at most, in order.
     pub(crate) fn read(&mut self, len_max: usize, pool: &mut SlabPool) -> Option<Bytes> {
         if !self.is_readable() {
             return None;
@@ -292,8 +300,8 @@ impl RecvHalf {
         Some(out.freeze())
     }
 
-    /// The reason why the window is too small, if it is. A window that a slow application leaves full is large
-    /// enough.
+    /// Returns the reason why the window is too small, if it is. A window that a slow application
+    /// leaves full is large enough.
     pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<Shortage> {
         if self.state != RecvState::Open || self.end.is_some() {
             return None;
@@ -315,7 +323,7 @@ impl RecvHalf {
         self.window = window;
     }
 
-    /// Whether the credit has grown enough since the peer was told to tell it again.
+    /// Whether the credit has grown enough since the last grant to send it again.
     pub(crate) fn credit_due(&mut self, now_s: f64) -> bool {
         if self.state != RecvState::Open || self.end.is_some() {
             return false;
@@ -328,13 +336,13 @@ impl RecvHalf {
         self.next + window >= self.credit_told + (window / 8).max(1)
     }
 
-    /// From now on grants follow the pace of the reader. A peer of version 2 has no other bound on
-    /// the bytes that wait for a slow server after the client's last byte.
+    /// Lets grants follow the drain rate of the reader from now on. A peer of version 2 has no
+    /// other limit on the bytes that wait for a slow server after the client's last byte.
     pub(crate) fn pace(&mut self) {
         self.is_paced = true;
     }
 
-    /// Slots to grant beyond the last one read.
+    /// Returns the slots to grant beyond the last one read.
     fn granted_window(&self) -> u64 {
         if self.is_paced {
             self.need.paced_window().min(self.window)
@@ -343,7 +351,7 @@ impl RecvHalf {
         }
     }
 
-    /// The limit that the peer may be told now; it counts as told.
+    /// Returns the limit to send to the peer now, and counts it as sent.
     pub(crate) fn take_credit(&mut self) -> u64 {
         self.credit_told = self.credit_told.max(self.next + self.granted_window());
         self.credit_told
@@ -371,7 +379,7 @@ impl RecvHalf {
         }
     }
 
-    /// The length of slot `index`, zero if it is not here.
+    /// Returns the length of slot `index`, or zero if it is not stored.
     fn slot_len(&self, index: u64) -> usize {
         let Some(at) = (index / SLAB_SLOTS).checked_sub(self.slab_base) else {
             return 0;

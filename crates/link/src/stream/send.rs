@@ -1,8 +1,8 @@
-//! The sending half of a stream: the bytes that the application wrote, the slots that they were cut into, and
-//! which of the slots have arrived.
+//! Sending half of a stream: the written bytes, the slots cut from them, and the slots that have
+//! arrived.
 //!
-//! In: bytes, credit, and the fate of slots. Out: slots to send, new ones and repeats. The table decides which
-//! stream is next, and recovery which slots are lost.
+//! The input is bytes, credit, and the fate of slots. The output is slots to send, new ones and
+//! repeats. The table decides which stream is next, and recovery detects lost slots.
 
 use std::collections::VecDeque;
 
@@ -12,35 +12,35 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{SLOT_SIZE, pieces::Pieces, quiet::Quiet};
 use crate::wire::frame::Half;
 
-/// The sending half of one stream.
+/// Sending half of one stream.
 ///
-/// Its memory is about twice the bytes that it holds at most, however small the writes were ([`Pieces`]), and a
-/// record of 24 bytes for each slot that was sent and has not arrived. Where slots are so short that their records
-/// take more than their bytes, the rest counts as [waiting](Self::excess_bytes).
+/// Its memory is about twice its bytes at most, however small the writes were ([`Pieces`]). Each
+/// slot that was sent and has not arrived adds a record of 24 bytes. If slots are so short that
+/// their records take more than their bytes, the rest counts as [waiting](Self::excess_bytes).
 pub(crate) struct SendHalf {
-    /// Bytes that the application wrote and that have not arrived yet, oldest first; the first and the last
-    /// segment may hold others.
+    /// Written bytes that have not arrived yet, oldest first. The first and the last segment may
+    /// hold other bytes, too.
     segments: Pieces,
-    /// Number of the first segment; numbers are never reused.
+    /// Number of the first segment. Numbers are never reused.
     segment_base: u64,
-    /// Where the next new slot starts: never the end of a segment that another one follows.
+    /// Start of the next new slot: never the end of a segment with a successor.
     cursor: Cursor,
     unsent_bytes: usize,
     slots: VecDeque<Slot>,
-    /// Index of the first slot in `slots`; all below have arrived.
+    /// Index of the first slot in `slots`. All slots below have arrived.
     base: u64,
     /// Slots below this index may be sent.
     credit: u64,
-    /// The receiver has granted slots by PACED_CREDIT, which alone counts from then on.
+    /// Whether the receiver has granted slots by PACED_CREDIT, which alone counts from then on.
     is_paced: bool,
     bytes_written: u64,
     bytes_arrived: u64,
     hash: Xxh3,
     state: SendState,
-    /// Slots below this one are still to be repeated in this pass.
+    /// Slots below this index are still to be repeated in this pass.
     repeat_below: u64,
     quiet: Quiet,
-    /// Copies of the end that were sent because the line was idle.
+    /// Copies of the end that were sent because the path was idle.
     end_copies: u8,
 }
 
@@ -50,25 +50,25 @@ struct Cursor {
     offset: usize,
 }
 
-/// One slot that has been sent.
+/// Slot that has been sent.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     start: Cursor,
     len: u16,
     /// Packets in flight that carry the slot.
     outstanding: u8,
-    /// How often the slot was given up.
+    /// Number of times the slot was lost.
     round: u8,
     /// Copies that wait to be sent.
     queued: u8,
     arrived: bool,
-    /// The half of it that has arrived, if it was sent in halves.
+    /// Half of the slot that has arrived, if it was sent in halves.
     half_arrived: Option<Half>,
-    /// The first half of the present copy has been sent, and the second has not.
+    /// Whether the first half of the present copy has been sent, and the second has not.
     is_first_sent: bool,
 }
 
-/// How far the end of a stream has come.
+/// Progress of the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
     /// More may be written.
@@ -79,7 +79,7 @@ pub(crate) enum SendState {
     Reset { code: u32 },
 }
 
-/// An open stream with no more than this on its way may be a dialogue.
+/// Most bytes in flight of an open stream that may be a dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
 
 impl SendHalf {
@@ -110,7 +110,7 @@ impl SendHalf {
         self.state
     }
 
-    /// Bytes held for sending or sending again.
+    /// Returns the bytes held for sending or retransmission.
     pub(crate) fn buffered_bytes(&self) -> usize {
         match self.state {
             SendState::Reset { .. } => 0,
@@ -118,13 +118,13 @@ impl SendHalf {
         }
     }
 
-    /// Memory that the records of slots take beyond the bytes held: slots of few bytes take more for their record
-    /// than for themselves.
+    /// Returns the memory of slot records beyond the bytes held. Records of short slots take more
+    /// than the slots.
     pub(crate) fn excess_bytes(&self) -> usize {
         (self.slots.len() * size_of::<Slot>()).saturating_sub(self.buffered_bytes())
     }
 
-    /// Bytes written and not yet sent for the first time.
+    /// Returns the bytes written and not yet sent for the first time.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
@@ -166,7 +166,7 @@ impl SendHalf {
         true
     }
 
-    /// Raises the number of slots that may be sent. Returns whether that unblocks anything.
+    /// Raises the number of slots that may be sent. Returns whether that unblocks any bytes.
     pub(crate) fn set_credit(&mut self, credit: u64) -> bool {
         let was_blocked = self.is_blocked();
         if !self.is_paced {
@@ -175,8 +175,10 @@ impl SendHalf {
         was_blocked && !self.is_blocked()
     }
 
-    /// Sets the number of slots that may be sent, as a receiver of version 2 grants them. The first
-    /// call may lower the number, later ones only raise it. Slots that were sent stay sent.
+    /// Sets the number of slots that may be sent, as granted by a receiver of version 2.
+    ///
+    /// The first call may lower the number, and later ones only raise it. Slots that were sent stay
+    /// sent.
     pub(crate) fn set_paced_credit(&mut self, credit: u64) {
         if !self.is_paced || credit > self.credit {
             self.credit = credit;
@@ -184,13 +186,15 @@ impl SendHalf {
         }
     }
 
-    /// Whether there are bytes that only the lack of credit holds back.
+    /// Whether only the lack of credit blocks bytes.
     pub(crate) fn is_blocked(&self) -> bool {
         self.unsent_bytes > 0 && self.next_index() >= self.credit
     }
 
-    /// Whether the application has finished, or has written nothing for a while, or so few bytes are on their way that
-    /// somebody may wait for them.
+    /// Whether an application may wait for the bytes of this stream.
+    ///
+    /// It may if the stream is finished, if no bytes were written for a while, or if few bytes are
+    /// in flight.
     pub(crate) fn is_tail(&self) -> bool {
         self.state != SendState::Open || self.quiet.is_long() || self.buffered_bytes() <= TAIL_BYTES
     }
@@ -200,13 +204,13 @@ impl SendHalf {
         self.unsent_bytes > 0 && self.next_index() < self.credit
     }
 
-    /// Bytes for which there is credit that has not been used.
+    /// Returns the bytes for which there is unused credit.
     pub(crate) fn credit_bytes(&self) -> usize {
         let slots = self.credit.saturating_sub(self.next_index()) as usize;
         slots.saturating_mul(SLOT_SIZE)
     }
 
-    /// Bytes that may be sent for the first time now.
+    /// Returns the bytes that may be sent for the first time now.
     pub(crate) fn new_bytes(&self) -> usize {
         self.unsent_bytes.min(self.credit_bytes())
     }
@@ -222,7 +226,7 @@ impl SendHalf {
         ) && self.unsent_bytes == 0
     }
 
-    /// The fields of the end record: slots, bytes, hash.
+    /// Returns the fields of the end record: slots, bytes, hash.
     pub(crate) fn end(&self) -> (u64, u64, u64) {
         (self.next_index(), self.bytes_written, self.hash.digest())
     }
@@ -277,12 +281,12 @@ impl SendHalf {
         index
     }
 
-    /// Index of the next new slot.
+    /// Returns the index of the next new slot.
     pub(crate) fn next_index(&self) -> u64 {
         self.base + self.slots.len() as u64
     }
 
-    /// Whether nothing that was sent, the end included, waits to be acknowledged.
+    /// Whether everything that was sent is acknowledged, including the end.
     pub(crate) fn is_settled(&self) -> bool {
         let awaits_end = matches!(
             self.state,
@@ -294,7 +298,7 @@ impl SendHalf {
         self.slots.is_empty() && !awaits_end
     }
 
-    /// The length of slot `index` if it has not arrived.
+    /// Returns the length of slot `index` if it has not arrived.
     pub(crate) fn missing_len(&self, index: u64) -> Option<usize> {
         self.slot(index)
             .filter(|slot| !slot.arrived)
@@ -313,8 +317,10 @@ impl SendHalf {
         }
     }
 
-    /// The half of slot `index` to send next, if the slot does not fit a packet, and whether that ends its copy: a copy
-    /// is the first half and then the second, or the one that is missing.
+    /// Returns the half of slot `index` to send next, for a slot that does not fit a packet, and
+    /// whether it ends its copy.
+    ///
+    /// A copy is the first half and then the second, or only the missing half.
     pub(crate) fn next_half(&self, index: u64) -> (Half, bool) {
         let slot = self.slot(index);
         match slot.and_then(|slot| slot.half_arrived) {
@@ -341,8 +347,8 @@ impl SendHalf {
         }
     }
 
-    /// A packet with a half of slot `index` arrived. Returns how many bytes of buffer that freed, and whether the
-    /// other half is neither on its way nor queued.
+    /// Handles the arrival of a packet with a half of slot `index`. Returns the freed bytes of the
+    /// buffer, and whether the other half is neither in flight nor queued.
     pub(crate) fn on_half_arrived(&mut self, index: u64, half: Half) -> (usize, bool) {
         let Some(slot) = self.slot_mut(index) else {
             return (0, false);
@@ -358,8 +364,10 @@ impl SendHalf {
         }
     }
 
-    /// A packet with a half of slot `index` was given up. Returns the round of repetition that the slot now needs,
-    /// from 1; `None` if that half has arrived, or the slot waits to be sent.
+    /// Handles the loss of a packet with a half of slot `index`. Returns the round of repetition
+    /// that the slot now needs, from 1.
+    ///
+    /// `None` if that half has arrived, or if the slot waits to be sent.
     pub(crate) fn on_half_lost(&mut self, index: u64, half: Half) -> Option<u8> {
         let slot = self.slot_mut(index)?;
         slot.outstanding = slot.outstanding.saturating_sub(1);
@@ -374,7 +382,7 @@ impl SendHalf {
         Some(slot.round)
     }
 
-    /// A packet with slot `index` arrived. Returns how many bytes of buffer that freed.
+    /// Handles the arrival of a packet with slot `index`. Returns the freed bytes of the buffer.
     pub(crate) fn on_arrived(&mut self, index: u64) -> usize {
         let Some(slot) = self.slot_mut(index) else {
             return 0;
@@ -390,7 +398,7 @@ impl SendHalf {
         self.bytes_arrived += freed as u64;
         let keep = match self.slots.front() {
             Some(slot) => slot.start,
-            // Without unsent bytes nothing is needed any more.
+            // Without unsent bytes no segment is needed any more.
             None => {
                 self.cursor = self.settled(self.cursor);
                 self.cursor
@@ -403,8 +411,8 @@ impl SendHalf {
         freed
     }
 
-    /// A packet with slot `index` was given up. Returns the round of repetition that it now needs,
-    /// from 1; `None` if it has arrived or another copy of it is on its way.
+    /// Handles the loss of a packet with slot `index`. Returns the round of repetition that the
+    /// slot now needs, from 1. `None` if it has arrived or another copy of it is in flight.
     pub(crate) fn on_lost(&mut self, index: u64) -> Option<u8> {
         let at = index.checked_sub(self.base)? as usize;
         let slot = self.slots.get_mut(at)?;
@@ -416,14 +424,14 @@ impl SendHalf {
         Some(slot.round)
     }
 
-    /// Notes that `copies` copies of slot `index` wait to be sent.
+    /// Records that `copies` copies of slot `index` wait to be sent.
     pub(crate) fn set_queued(&mut self, index: u64, copies: u32) {
         if let Some(slot) = self.slot_mut(index) {
             slot.queued = copies as u8;
         }
     }
 
-    /// Notes that one copy of slot `index` no longer waits to be sent.
+    /// Records that one copy of slot `index` no longer waits to be sent.
     pub(crate) fn unqueue(&mut self, index: u64) {
         if let Some(slot) = self.slot_mut(index) {
             slot.queued = slot.queued.saturating_sub(1);
@@ -436,11 +444,13 @@ impl SendHalf {
         self.quiet.on_pass(self.bytes_written);
     }
 
-    /// The next slot of this pass worth repeating while the line is idle, with its length: not arrived, with fewer
-    /// than `copies_max` packets in flight. It stays the next until it is [taken](Self::take_again).
+    /// Returns the next slot of this pass worth repeating while the path is idle, with its length.
     ///
-    /// The newest goes first: a pass in the order of sending would be as fast as the reports, and
-    /// repeat each slot just before the report of it comes.
+    /// It has not arrived, and has fewer than `copies_max` packets in flight. It stays the next one
+    /// until it is [taken](Self::take_again).
+    ///
+    /// The newest slot goes first. A pass in the order of sending would be as fast as the reports,
+    /// and repeat each slot just before its report arrives.
     pub(crate) fn next_repeat(&mut self, copies_max: u8) -> Option<(u64, usize)> {
         while self.repeat_below > self.base {
             let index = self.repeat_below - 1;
@@ -463,7 +473,7 @@ impl SendHalf {
         self.slots.get(index.checked_sub(self.base)? as usize)
     }
 
-    /// Appends `len` bytes from `from` on. Returns where they end.
+    /// Appends `len` bytes from `from` on. Returns their end.
     fn copy(&self, from: Cursor, len: usize, out: &mut Vec<u8>) -> Cursor {
         let mut at = from;
         let mut left = len;
@@ -485,8 +495,10 @@ impl SendHalf {
         at
     }
 
-    /// The same place; if it is the end of a segment, as the beginning of the next one. To be called when more has
-    /// been written, or nothing is needed any more: the last segment may grow.
+    /// Returns the same position, or the start of the next segment if it is the end of a segment.
+    ///
+    /// Callers use it when more has been written, or when no bytes are needed any more: the last
+    /// segment may grow.
     fn settled(&self, at: Cursor) -> Cursor {
         let place = self.place(at);
         if place < self.segments.len() && at.offset == self.segments.get(place).len() {

@@ -1,8 +1,8 @@
-//! Slabs: the memory that arriving slots are copied into.
+//! Slabs: the memory for arriving slots.
 //!
-//! A [`SlabPool`] lends slabs up to a bound and takes them back. Which stream gets a slab, and which slot
-//! lies where, is the business of [`recv`](super::recv); how large the bound is, that of
-//! [`memory`](super::memory).
+//! A [`SlabPool`] hands out slabs up to a limit and takes them back. The module
+//! [`recv`](super::recv) decides which stream gets a slab, and where a slot lies. The module
+//! [`memory`](super::memory) sets the limit.
 
 use super::SLOT_SIZE;
 use crate::wire::frame::Half;
@@ -18,30 +18,30 @@ pub(super) struct Slab {
     data: Vec<u8>,
     /// Length of each slot in bytes; zero while the slot is empty.
     lens: [u16; SLAB_SLOTS as usize],
-    /// Length of each slot of which one half is here; zero while there is none.
+    /// Length of each slot of which one half is stored; zero while there is none.
     halved_lens: [u16; SLAB_SLOTS as usize],
-    /// Which half of such a slot is here: bit by bit, the second half.
+    /// Stored half of such a slot: a set bit stands for the second half.
     has_second: u64,
 }
 
-/// Lends slabs up to a bound, and keeps returned ones for reuse.
+/// Pool that hands out slabs up to a limit, and keeps returned ones for reuse.
 #[derive(Debug)]
 pub(crate) struct SlabPool {
     #[expect(clippy::vec_box, reason = "streams take and return boxes")]
     free: Vec<Box<Slab>>,
     lent: usize,
     lent_max: usize,
-    /// The most slabs ever lent at once.
+    /// Most slabs ever in use at once.
     pub(crate) lent_peak: usize,
 }
 
 impl Slab {
-    /// Length in bytes of the slot with this index, zero while it is empty.
+    /// Returns the length in bytes of the slot with this index, or zero while it is empty.
     pub(super) fn len(&self, index: u64) -> usize {
         usize::from(self.lens[place(index)])
     }
 
-    /// The bytes of the slot with this index.
+    /// Returns the bytes of the slot with this index.
     pub(super) fn slot(&self, index: u64) -> &[u8] {
         let start = place(index) * SLOT_SIZE;
         &self.data[start..start + self.len(index)]
@@ -54,8 +54,8 @@ impl Slab {
         self.data[place * SLOT_SIZE..][..data.len()].copy_from_slice(data);
     }
 
-    /// Fills one half of the empty slot with this index, which has `len` bytes. Returns whether that half is new;
-    /// `None` if the other half spoke of another length.
+    /// Fills one half of the empty slot with this index, which has `len` bytes. Returns whether
+    /// that half is new. `None` if the other half named another length.
     pub(super) fn fill_half(
         &mut self,
         index: u64,
@@ -85,7 +85,7 @@ impl Slab {
 }
 
 impl SlabPool {
-    /// A pool that lends up to `bytes_max` bytes.
+    /// Creates a pool with at most `bytes_max` bytes in use.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let mut pool = Self {
             free: Vec::new(),
@@ -97,13 +97,13 @@ impl SlabPool {
         pool
     }
 
-    /// Changes the bound. Slabs beyond a lower bound stay lent until they are given back.
+    /// Changes the limit. Slabs beyond a lower limit stay in use until they are given back.
     pub(crate) fn set_max(&mut self, bytes_max: u64) {
         let slabs = usize::try_from(bytes_max).unwrap_or(usize::MAX) / SLAB_SIZE;
         self.lent_max = slabs.max(LENT_MIN);
     }
 
-    /// Lends an empty slab; beyond the bound only one that `is_essential`.
+    /// Hands out an empty slab, beyond the limit only if `is_essential`.
     pub(super) fn take(&mut self, is_essential: bool) -> Option<Box<Slab>> {
         if self.lent >= self.lent_max && !is_essential {
             return None;
@@ -120,7 +120,7 @@ impl SlabPool {
         }))
     }
 
-    /// Takes a slab back, whatever it holds.
+    /// Takes back a slab with any content.
     pub(super) fn give_back(&mut self, mut slab: Box<Slab>) {
         self.lent -= 1;
         if self.free.len() < FREE_SLABS_MAX {
@@ -130,18 +130,18 @@ impl SlabPool {
         }
     }
 
-    /// Slabs that are lent now.
+    /// Returns the number of slabs in use.
     pub(super) fn lent(&self) -> usize {
         self.lent
     }
 }
 
-/// The place of a slot in its slab.
+/// Returns the position of a slot in its slab.
 fn place(index: u64) -> usize {
     (index % SLAB_SLOTS) as usize
 }
 
-/// Slabs that are lent however little memory there is.
+/// Least limit of slabs in use, however little memory there is.
 const LENT_MIN: usize = 16;
-/// Returned slabs kept for reuse; beyond that memory goes back to the system. 5.7 MiB.
+/// Most returned slabs kept for reuse, 5.7 MiB. Further slabs go back to the system.
 const FREE_SLABS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! All streams of one connection: opening, closing, and which of them sends next.
+//! Table of all streams of one connection: opening, closing, and the choice of the next sender.
 
 mod limit;
 mod repeats;
@@ -32,24 +32,25 @@ pub(crate) struct Stream {
     pub(crate) class: Class,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
-    /// The peer has everything we sent, or both sides gave it up.
+    /// Whether the peer has everything we sent, or both sides abandoned it.
     pub(crate) send_done: bool,
-    /// We have everything the peer sent and the peer knows that, or both sides gave it up.
+    /// Whether we have everything the peer sent, and the peer has learned that, or both sides
+    /// abandoned it.
     pub(crate) recv_done: bool,
-    /// What the window began with; `None` once the memory that it promised has been taken back.
+    /// Initial share of the window. `None` once the memory of the window has been taken back.
     share: Option<Share>,
-    /// The peer does not know yet what the window began with.
+    /// Whether the peer has yet to learn the initial window.
     is_share_news: bool,
-    /// The application wants no more; arriving slots are discarded.
+    /// Set once the application wants no more bytes. Arriving slots are then discarded.
     pub(crate) stop_code: Option<u32>,
     in_ready_queue: bool,
-    /// A frame with the stream's credit waits to be sent.
+    /// Whether a frame with the stream's credit waits to be sent.
     pub(crate) credit_queued: bool,
-    /// The application was told that it may read and has not read since.
+    /// Whether the application was notified that it may read, and has not read since.
     pub(crate) told_readable: bool,
 }
 
-/// What the application should know.
+/// Event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamEvent {
     /// The peer opened a stream.
@@ -62,7 +63,7 @@ pub(crate) enum StreamEvent {
     Stopped { stream: u32, code: u32 },
 }
 
-/// Slots that one bulk stream sends before the next one's turn.
+/// Slots that one bulk stream sends before the turn of the next one.
 const QUANTUM_SLOTS: u32 = 32;
 
 /// All streams of a connection.
@@ -72,11 +73,11 @@ pub(crate) struct Streams {
     by_number: IdMap<u32, u32>,
     we_initiated: bool,
     next_count: u32,
-    /// Streams that the peer lets us open, in all.
+    /// Total number of streams that the peer lets us open.
     peer_limit: u32,
-    /// Streams that the peer has opened, in all.
+    /// Total number of streams that the peer has opened.
     peer_count: u32,
-    /// Counts of streams that were opened implicitly, when a frame of a later stream came first.
+    /// Counts of streams that were opened implicitly, because a frame of a later stream came first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
     told_limit: u32,
@@ -90,7 +91,7 @@ pub(crate) struct Streams {
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
     streams_max: u32,
-    /// Streams that the peer may open beyond those that it has opened.
+    /// Streams that the peer may open beyond its open ones, at the start.
     streams_at_first: u32,
 }
 
@@ -99,7 +100,7 @@ pub(crate) struct Streams {
 pub(crate) struct Limits {
     pub(crate) initial_credit: u64,
     pub(crate) peer_limit: u32,
-    /// Bound of the memory for both directions.
+    /// Limit of the memory for both directions.
     pub(crate) memory_max: u64,
 }
 
@@ -130,16 +131,16 @@ impl Streams {
         }
     }
 
-    /// Tells the peer of credit for new streams that ended streams have given back. The announcement names the next
-    /// stream, so it waits while streams before that one have not arrived.
+    /// Announces credit that ended streams have returned. The announcement names the next stream,
+    /// so it waits while earlier streams have not arrived.
     fn announce_credit(&mut self) {
         if self.peer_skipped.is_empty() && self.memory.announce_returned(self.peer_count) {
             self.controls.push(Control::InitialWindow);
         }
     }
 
-    /// All of a stream has been read: takes back the memory that its window promised, so that the next stream
-    /// of the peer finds it.
+    /// Takes back the memory of the window of a completely read stream, so that the peer's next
+    /// stream can use it.
     pub(crate) fn return_window(&mut self, number: u32) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
@@ -158,7 +159,8 @@ impl Streams {
         StreamNumber::decode(number).by_initiator != self.we_initiated
     }
 
-    /// Tells the peer what it may send on a bulk stream that we have opened, once the peer hears of the stream.
+    /// Sends the peer its credit on a bulk stream that we have opened, once the peer receives the
+    /// stream.
     pub(crate) fn tell_share(&mut self, number: u32) {
         let is_news = self
             .get(number)
@@ -185,7 +187,7 @@ impl Streams {
         self.places[place as usize].as_mut()
     }
 
-    /// The stream and the memory that its receiving half draws on.
+    /// Returns the stream and the pool of its receiving half.
     pub(crate) fn get_with_pool(&mut self, number: u32) -> Option<(&mut Stream, &mut SlabPool)> {
         let place = *self.by_number.get(&number)?;
         Some((self.places[place as usize].as_mut()?, &mut self.memory.pool))
@@ -199,8 +201,10 @@ impl Streams {
             .collect()
     }
 
-    /// Opens a stream of ours; `None` while the peer allows no more, or as many are open as our own memory allows:
-    /// a peer may keep streams open that are long over.
+    /// Opens a stream of ours. `None` while the peer permits no more, or as many are open as our
+    /// own memory permits.
+    ///
+    /// A peer may keep streams open that are long over.
     pub(crate) fn open(&mut self, class: Class, now_s: f64) -> Option<u32> {
         let open = self.by_number.len() as u32 - self.peer_open;
         let fits = class == Class::Control || self.memory.fits_own_stream();
@@ -218,23 +222,24 @@ impl Streams {
         Some(number)
     }
 
-    /// Whether so many streams have been opened that another connection should take the next ones: the numbers of
-    /// this one will not last for ever.
+    /// Whether another connection should take the next streams, because the numbers of this one
+    /// will run out.
     pub(crate) fn is_wearing_out(&self) -> bool {
         self.next_count.max(self.peer_count) >= COUNT_MAX / 2
     }
 
-    /// As if so many streams had been opened.
+    /// Acts as if half of the stream numbers had been used.
     #[cfg(test)]
     pub(crate) fn wear_out(&mut self) {
         self.next_count = COUNT_MAX / 2;
         self.peer_limit = COUNT_MAX;
     }
 
-    /// The stream that a frame of the peer names. Opens it if it is new; `Ok(None)` if it is closed.
+    /// Returns the stream that a frame of the peer names. Opens it if it is new. `Ok(None)` if it
+    /// is closed.
     ///
     /// # Errors
-    /// If no such stream can exist: the peer breaks the protocol.
+    /// If no such stream can exist: the peer violates the protocol.
     pub(crate) fn named_by_peer(
         &mut self,
         number: u32,
@@ -285,7 +290,7 @@ impl Streams {
         stream.recv.release(&mut self.memory.pool);
         let (share, window) = (stream.share, stream.recv.window());
         if stream.in_ready_queue {
-            // The next stream in this place would be there twice.
+            // Otherwise the next stream in this position would be queued twice.
             let queue = match stream.class {
                 Class::Control => &mut self.ready_control,
                 Class::Bulk => &mut self.ready_bulk,
@@ -307,7 +312,7 @@ impl Streams {
         self.announce_credit();
     }
 
-    /// Puts a stream into the queue of those that have something new to send.
+    /// Adds a stream to the queue of streams with new bytes to send.
     pub(crate) fn make_ready(&mut self, number: u32) {
         let Some(place) = self.by_number.get(&number).copied() else {
             return;
@@ -330,7 +335,7 @@ impl Streams {
         }
     }
 
-    /// The stream whose new slot goes next, control streams first.
+    /// Returns the stream whose new slot goes next, control streams first.
     pub(crate) fn next_new(&mut self) -> Option<&mut Stream> {
         let mut place = self.first_ready(Class::Control);
         if place.is_none() {
@@ -344,7 +349,8 @@ impl Streams {
         self.places[place? as usize].as_mut()
     }
 
-    /// The place of the first stream of a queue that has something new. Those before it leave the queue.
+    /// Returns the position of the first stream of a queue with new bytes. Earlier streams leave
+    /// the queue.
     fn first_ready(&mut self, class: Class) -> Option<u32> {
         let queue = match class {
             Class::Control => &mut self.ready_control,
@@ -363,8 +369,9 @@ impl Streams {
         }
     }
 
-    /// Cuts a new slot, of at most `len_max` bytes, of the stream `number` that [`next_new`](Self::next_new) returned,
-    /// and appends its bytes to `out`. Returns its name for the log of sent packets.
+    /// Cuts a new slot, of at most `len_max` bytes, of the stream `number` that
+    /// [`next_new`](Self::next_new) returned. Appends its bytes to `out`. Returns its name for the
+    /// log of sent packets.
     pub(crate) fn take_new(&mut self, number: u32, len_max: usize, out: &mut Vec<u8>) -> ChunkRef {
         let slot = self.by_number[&number];
         let stream = self.places[slot as usize]
@@ -392,8 +399,10 @@ impl Streams {
             .filter(|stream| stream.number == chunk.stream)
     }
 
-    /// A slot, or a `half` of it, was given up: queues the slot to be sent again, in more copies the later the round,
-    /// `spacing_s` apart. At the tail of a stream there are at least `tail_copies` copies.
+    /// Queues a lost slot, or a slot with a lost `half`, to be sent again.
+    ///
+    /// Later rounds have more copies, `spacing_s` apart. At the tail of a stream there are at least
+    /// `tail_copies` copies.
     pub(crate) fn on_lost(
         &mut self,
         chunk: ChunkRef,
@@ -426,7 +435,7 @@ impl Streams {
         }
     }
 
-    /// A half of a slot has arrived.
+    /// Handles the arrival of a half of a slot.
     pub(crate) fn on_half_arrived(&mut self, chunk: ChunkRef, half: Half) {
         let Some(stream) = self.by_ref(chunk) else {
             return;
@@ -439,7 +448,7 @@ impl Streams {
         self.memory.remove_send_buffered(freed);
     }
 
-    /// The next slot to send again, with its length.
+    /// Returns the next slot to send again, with its length.
     pub(crate) fn next_again(&mut self, now: Time) -> Option<(ChunkRef, usize)> {
         while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if due > now {
@@ -457,13 +466,13 @@ impl Streams {
         None
     }
 
-    /// The length of a slot that is not known to have arrived; `None` if it is.
+    /// Returns the length of a slot without a known arrival. `None` if it has arrived.
     fn missing_len(&mut self, chunk: ChunkRef) -> Option<usize> {
         self.by_ref(chunk)?.send.missing_len(chunk.index)
     }
 
-    /// Takes the slot that [`next_again`](Self::next_again) returned off the queue; one that came
-    /// from [`next_repeat`](Self::next_repeat) is in no queue. Returns whether it was in the queue.
+    /// Takes the slot that [`next_again`](Self::next_again) returned off the queue. Returns whether
+    /// it was in the queue. A slot from [`next_repeat`](Self::next_repeat) is in no queue.
     pub(crate) fn pop_again_if_front(&mut self, chunk: ChunkRef) -> bool {
         let is_front = self.retransmit.front() == Some(&chunk);
         if is_front {
@@ -475,14 +484,15 @@ impl Streams {
         is_front
     }
 
-    /// Whether anything is to be sent that pacing and window apply to.
+    /// Whether slots under pacing and window wait to be sent.
     pub(crate) fn has_data(&mut self, now: Time) -> bool {
         self.next_again(now).is_some() || self.next_new().is_some()
     }
 
-    /// Bytes that may be sent for the first time, `bytes_max` at most, of the next `streams_max` streams.
+    /// Returns the bytes that may be sent for the first time, `bytes_max` at most, of the next
+    /// `streams_max` streams.
     pub(crate) fn new_bytes(&mut self, bytes_max: usize, streams_max: usize) -> usize {
-        // Streams that have nothing new any more leave the queue.
+        // Streams without new bytes leave the queue.
         self.next_new();
         let ready = self.ready_control.iter().chain(&self.ready_bulk);
         let mut bytes = 0;
@@ -501,7 +511,8 @@ impl Streams {
         self.first_ready(Class::Control).is_some()
     }
 
-    /// When the next delayed copy is due. Those of slots that have arrived meanwhile are dropped.
+    /// Returns the time of the next delayed copy. Copies of slots that have arrived meanwhile are
+    /// dropped.
     pub(crate) fn next_delayed(&mut self) -> Option<Time> {
         while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if self.missing_len(chunk).is_some() {
@@ -512,7 +523,7 @@ impl Streams {
         None
     }
 
-    /// Tells the application once that a stream can be read.
+    /// Notifies the application once that a stream can be read.
     pub(crate) fn tell_readable(&mut self, number: u32) {
         let Some(stream) = self.get(number) else {
             return;
@@ -526,7 +537,7 @@ impl Streams {
     }
 
     fn insert(&mut self, number: u32, class: Class, now_s: f64) {
-        // Both directions of a stream get a window; each side grants for what it receives.
+        // Both directions of a stream get a window. Each side grants slots for its own receiving.
         let parts = StreamNumber::decode(number);
         let by_peer = parts.by_initiator != self.we_initiated;
         let share = (class == Class::Bulk).then(|| self.memory.promise_stream(by_peer));
@@ -572,7 +583,7 @@ impl Streams {
     }
 }
 
-/// The peer named a stream that cannot exist.
+/// Error: the peer named a stream that cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Violation;
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A slot that was lost as a whole, and waits to be sent in halves.
+/// Returns a half with a slot that was lost as a whole, and waits to be sent in halves.
 fn halved() -> SendHalf {
     let mut half = SendHalf::new(10);
     half.write(Bytes::from(vec![7; 1400]));

@@ -1,4 +1,4 @@
-//! How many streams each side lets the other open.
+//! Number of streams that each side lets the other open.
 
 use super::{COUNT_MAX, Streams};
 use crate::control_frame::Control;
@@ -8,20 +8,22 @@ impl Streams {
         self.peer_limit = self.peer_limit.max(limit);
     }
 
-    /// How many streams the peer lets us open in all.
+    /// Returns the total number of streams that the peer lets us open.
     #[cfg(feature = "sim")]
     pub(crate) fn peer_limit(&self) -> u32 {
         self.peer_limit
     }
 
-    /// The stream limit to tell the peer.
+    /// Returns the stream limit to send to the peer.
     pub(crate) fn stream_limit(&self) -> u32 {
         self.told_limit
     }
 
-    /// Lets the peer open more streams when it has opened some, others are over, and their least windows fit. A peer
-    /// may hold up control frames about streams that are over. So waiting frames beyond one for each stream count as
-    /// streams.
+    /// Raises the peer's stream limit when it has opened some streams, others are over, and their
+    /// least windows fit.
+    ///
+    /// A peer may block control frames about streams that are over. Waiting frames beyond one for
+    /// each stream therefore count as streams.
     pub(crate) fn raise_limit(&mut self) {
         let streams_max = self.streams_max as usize;
         let waiting = self.controls.len().saturating_sub(streams_max);

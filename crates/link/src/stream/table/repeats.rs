@@ -1,33 +1,33 @@
-//! Which streams have something that may be repeated while the line is idle: a cost for each of them, and none for
-//! the others that are open.
+//! Streams with slots that may be repeated while the path is idle.
 //!
-//! When a pass begins, and how many copies there are, is the connection's business.
+//! Only such streams cost time, and other open streams cost none. The connection decides when a
+//! pass begins, and how many copies there are.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Streams;
 use crate::{control_frame::Control, stream::ChunkRef};
 
-/// Places of streams in the table, each once in either list.
+/// Positions of streams in the table, each once in either list.
 #[derive(Default)]
 pub(super) struct Repeats {
-    /// All streams of which something was sent and is not known to have arrived. Those of which everything has
-    /// arrived, and those that are over, leave when the next pass begins.
+    /// Streams with sent slots that have no known arrival. Settled and ended streams leave when the
+    /// next pass begins.
     unsettled: BTreeSet<u32>,
-    /// Those in which the present pass may still find something.
+    /// Streams in which the present pass may still find slots.
     pass: VecDeque<u32>,
-    /// Looks at streams, in all.
+    /// Number of times that streams were examined.
     #[cfg(test)]
     pub(super) looks: u64,
 }
 
 impl Repeats {
-    /// Something of the stream at `place` is being sent, and nothing of it was on its way.
+    /// Adds the stream at `place` when it sends a slot while no other slot of it is in flight.
     pub(super) fn begin(&mut self, place: u32) {
         self.unsettled.insert(place);
     }
 
-    /// Counts looks at streams.
+    /// Counts examined streams.
     #[cfg_attr(not(test), expect(unused, reason = "only tests count"))]
     fn count_looks(&mut self, looks: usize) {
         #[cfg(test)]
@@ -38,8 +38,8 @@ impl Repeats {
 }
 
 impl Streams {
-    /// A slot to repeat while the line is idle, with its length: of each stream newest first, one stream after the
-    /// other. With `restart` a new pass begins.
+    /// Returns a slot to repeat while the path is idle, with its length. Streams follow each other,
+    /// each with its newest slot first. With `restart` a new pass begins.
     pub(crate) fn next_repeat(
         &mut self,
         copies_max: u8,
@@ -50,8 +50,8 @@ impl Streams {
         }
         while let Some(place) = self.repeats.pass.front().copied() {
             self.repeats.count_looks(1);
-            // A stream that has more to send, now or once the peer gives credit, needs no repeats: they would
-            // take capacity from new slots. The next pass looks at it again.
+            // A stream that has more to send, now or once the peer gives credit, needs no repeats.
+            // They would take capacity from new slots. The next pass examines it again.
             let stream = self.places[place as usize].as_mut();
             let tail = stream.filter(|it| !it.send.is_blocked() && it.send.is_tail());
             let found = tail.and_then(|stream| {
@@ -72,7 +72,7 @@ impl Streams {
         None
     }
 
-    /// Begins a new pass over all streams of which something may be repeated.
+    /// Begins a new pass over all streams with slots that may be repeated.
     fn restart_repeats(&mut self) {
         let places = &mut self.places;
         let mut looks = 0;
@@ -87,8 +87,8 @@ impl Streams {
         self.repeats.pass.extend(&self.repeats.unsettled);
     }
 
-    /// Queues the ends of streams once more that are not known to have arrived and have fewer than
-    /// `copies_max` copies on their way.
+    /// Queues the ends of streams once more if they have no known arrival and fewer than
+    /// `copies_max` copies in flight.
     pub(crate) fn repeat_ends(&mut self, copies_max: u8) {
         self.repeats.count_looks(self.repeats.unsettled.len());
         for place in &self.repeats.unsettled {

@@ -288,7 +288,7 @@ pub(super) fn opened_by_peer(streams: &mut Streams, count: u32) -> u32 {
     number
 }
 
-/// All that the peer may send fits the memory, whatever streams there are and however they grow.
+/// All credit of the peer fits the memory, for any streams and any growth.
 #[test]
 fn credit_never_exceeds_the_memory_for_receiving() {
     for memory_max in [16 << 20, 64 << 20, 1 << 30] {
@@ -316,7 +316,7 @@ fn credit_never_exceeds_the_memory_for_receiving() {
     }
 }
 
-/// However many readers have stalled, a new stream grows as its reader reads.
+/// A new stream grows as its reader reads, however many readers have stalled.
 #[test]
 fn a_stream_beside_stalled_ones_grows_with_its_reader() {
     for stalled in [0, 10, 150, 2000] {
@@ -338,7 +338,7 @@ fn a_stream_beside_stalled_ones_grows_with_its_reader() {
     }
 }
 
-/// Buffers behind a stalled reader take its first megabyte, which must not pass for reading.
+/// Buffers behind a stalled reader take its first megabyte, which must not count as reading.
 #[test]
 fn streams_that_stall_after_a_megabyte_leave_room_to_grow() {
     let mut streams = streams(1 << 30);
@@ -356,7 +356,7 @@ fn streams_that_stall_after_a_megabyte_leave_room_to_grow() {
     assert!(left > 0.2, "{left}");
 }
 
-/// Each repeated slot looked at all streams that wait for credit.
+/// Regression: each repeated slot caused an examination of all streams that wait for credit.
 #[test]
 fn repeats_cost_one_look_a_pass_for_streams_that_wait_for_credit() {
     const BLOCKED: usize = 1000;

@@ -1,11 +1,11 @@
-//! Windows of streams that follow the need of their reader, as far as memory allows.
+//! Windows of streams, which follow the need of their reader as far as memory permits.
 
 use super::Streams;
 use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::Shortage};
 
 impl Streams {
-    /// Doubles the window of a stream that is too small, or widens it by what memory allows. Returns whether the
-    /// window has changed.
+    /// Doubles the window of a stream that is too small, or widens it as far as memory permits.
+    /// Returns whether the window has changed.
     pub(crate) fn widen(
         &mut self,
         number: u32,
@@ -28,8 +28,8 @@ impl Streams {
         true
     }
 
-    /// Narrows the window of a stream that has more than it needs while memory is short. Credit that the peer may use
-    /// stays, so the window narrows as the reader reads.
+    /// Narrows the window of a stream that has more than it needs while memory is short. Credit
+    /// that the peer may use stays, so the window narrows as the reader reads.
     pub(crate) fn narrow(&mut self, number: u32) {
         self.note_free_memory(number);
         let Some(stream) = self.get(number) else {
@@ -48,7 +48,7 @@ impl Streams {
                 let by_peer = self.is_by_peer(number);
                 let free = self.memory.free_part(by_peer, share, window);
                 if free >= 1.0 {
-                    // No other stream has more than its least window.
+                    // Other streams have only their least windows.
                     return;
                 }
                 needed.max(self.memory.window_without_need(free))
@@ -60,7 +60,7 @@ impl Streams {
         }
     }
 
-    /// Sets the window of a stream, and takes back what it needs no more.
+    /// Sets the window of a stream, and takes back the memory that it no longer needs.
     fn refit(&mut self, number: u32, window: u64) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
@@ -81,7 +81,7 @@ impl Streams {
         }
     }
 
-    /// Tells the receiving half of a stream how much memory is free.
+    /// Sets the free part of memory in the receiving half of a stream.
     fn note_free_memory(&mut self, number: u32) {
         let by_peer = self.is_by_peer(number);
         let Some(stream) = self.get(number) else {
@@ -97,9 +97,9 @@ impl Streams {
     }
 }
 
-/// A window widens by this fraction of itself (one over it) at least.
+/// Divisor of a window that gives the least step by which it widens.
 const WORTH_TELLING: u64 = 64;
-/// A window narrows by this fraction of itself (one over it) at least.
+/// Divisor of a window that gives the least step by which it narrows.
 const WORTH_TAKING: u64 = 16;
 
 #[cfg(test)]
