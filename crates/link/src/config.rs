@@ -1,4 +1,4 @@
-//! What a link is started with.
+//! Configuration of a link.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,57 +6,64 @@ use units::{BitRate, ByteCount};
 
 use crate::{Identity, PublicKey};
 
-/// Who we are, whom we know, and the bounds of what the link may use.
+/// Identity, peers and limits of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkConfig {
     /// Our key pair.
     pub identity: Identity,
-    /// The gateways that may speak to us. [`PeerId`] is an index into this list.
+    /// Gateways that may connect to us. [`PeerId`] is an index into this list.
     pub peers: Vec<PeerConfig>,
-    /// How the link shares a bottleneck with others.
+    /// Behaviour of the link towards competing flows.
     pub policy: Policy,
-    /// Cap on what is sent to all peers together.
+    /// Cap on the rate to all peers together.
     pub rate_max: Option<BitRate>,
-    /// Bound of all link buffers together, divided evenly among the peers.
+    /// Limit of all link buffers together, divided evenly among the peers.
     pub memory_max: ByteCount,
-    /// Silence after which a peer's streams are given up. 10 min outlasts a router's restart.
+    /// Time without packets after which a peer's streams are abandoned. 10 min outlasts a router's
+    /// restart.
     pub idle_timeout: Duration,
-    /// Where the timestamps of first flights, and what was measured of the paths, are kept over restarts. `None`: a
-    /// first flight recorded before a restart is answered once more, and the first transfer begins slowly.
+    /// File that keeps the timestamps of hellos and the measurements of paths over restarts.
+    ///
+    /// With `None`, a hello recorded before a restart is answered once more, and the first transfer
+    /// starts slowly.
     pub memory_file: Option<PathBuf>,
 }
 
-/// One gateway that may speak to us.
+/// Gateway that may connect to us.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerConfig {
-    /// Its name in messages.
+    /// Name of the peer in messages.
     pub name: String,
-    /// The keys it may have: one, or several while they are rotated. None: it has been removed.
+    /// Keys that the peer may have: one, or several while they are rotated. An empty list marks a
+    /// removed peer.
     pub public_keys: Vec<PublicKey>,
-    /// `host:port`, resolved anew at each connect. `None`: this side only waits.
+    /// Address as `host:port`, resolved again at each connection attempt. With `None` this side
+    /// only waits.
     pub endpoint: Option<String>,
-    /// Cap on what we send it, and on what it sends us.
+    /// Cap on the rate to the peer, and on its rate to us.
     pub rate_max: Option<BitRate>,
-    /// It comes for a moment, to say one thing: the shares of the others in [`LinkConfig::memory_max`] do not become smaller by
-    /// it, and beside them it has 4 MiB.
+    /// Whether the peer connects only briefly, for one message.
+    ///
+    /// It gets 4 MiB of memory, and does not reduce the shares of the other peers in
+    /// [`LinkConfig::memory_max`].
     pub is_guest: bool,
 }
 
 impl PeerConfig {
-    /// Whether it has been removed, and only keeps its place among the others.
+    /// Whether the peer has been removed, and only keeps its index.
     pub fn is_removed(&self) -> bool {
         self.public_keys.is_empty()
     }
 }
 
-/// How the link shares a bottleneck with other traffic.
+/// Behaviour of the link towards other traffic at a bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// Takes a fair share, and yields to a full queue.
     Fair,
-    /// Takes what others leave.
+    /// Uses the capacity that other flows leave unused.
     Background,
-    /// Holds a rate that an operator has set aside.
+    /// Holds a rate that an operator has reserved.
     Reserved(BitRate),
 }
 

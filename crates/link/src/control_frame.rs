@@ -1,27 +1,29 @@
-//! Control frames that wait to be sent, or that a sent packet had.
+//! Control frames that wait to be sent, or that a packet carried.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// Control frames that wait to be sent, in order, and those that are told again. Of frames that tell a state of the
-/// connection only one waits: its content is made when it is sent.
+/// Control frames that wait to be sent, in order, and control frames to repeat.
+///
+/// A frame that states a property of the connection waits only once. Its content is made when it is
+/// sent.
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue {
     waiting: VecDeque<Control>,
-    /// A bit for each frame of the connection that waits.
+    /// Bit for each waiting frame that states a property of the connection.
     states: u8,
-    /// Frames to repeat beside the next reports, and how often each.
+    /// Frames to repeat beside the next reports, with the remaining number of repetitions.
     echoes: VecDeque<(Control, u8)>,
-    /// The round-trip time that the peer was last told.
+    /// Round-trip time that was last sent to the peer.
     told_rtt: Option<Duration>,
 }
 
-/// Frames with credit or ends of reading that wait to be repeated beside reports, at most.
+/// Most frames with credit or ends of reading that wait to be repeated beside reports.
 const ECHOES_MAX: usize = 64;
-/// Of these beside one report.
+/// Most repeated frames beside one report.
 pub(crate) const ECHOES_PER_REPORT: usize = 8;
 
 impl ControlQueue {
-    /// Queues a frame, unless it tells what a waiting one will tell.
+    /// Queues a frame, unless a waiting frame will carry the same content.
     pub(crate) fn push(&mut self, control: Control) {
         let state = control.state();
         if self.states & state == 0 {
@@ -30,14 +32,14 @@ impl ControlQueue {
         }
     }
 
-    /// Takes the frame that has waited for longest.
+    /// Takes the frame that has waited longest.
     pub(crate) fn pop(&mut self) -> Option<Control> {
         let control = self.waiting.pop_front()?;
         self.states &= !control.state();
         Some(control)
     }
 
-    /// Number of frames that wait.
+    /// Returns the number of waiting frames.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -46,8 +48,8 @@ impl ControlQueue {
         self.waiting.is_empty()
     }
 
-    /// Queues the peer's hint of our round-trip time when that has changed by a tenth: it sets the pace of the peer's
-    /// reports.
+    /// Queues the hint of our round-trip time after it has changed by a tenth. The hint sets the
+    /// interval of the peer's reports.
     pub(crate) fn hint_path(&mut self, rtt: Duration) {
         let told = self.told_rtt.unwrap_or(Duration::MAX);
         if rtt < told.mul_f64(0.9) || rtt > told.mul_f64(1.1) {
@@ -56,7 +58,8 @@ impl ControlQueue {
         }
     }
 
-    /// Tells a frame again in so many reports. An earlier one of the same kind and stream makes room for it.
+    /// Repeats a frame beside the next `times` reports. It replaces an earlier frame of the same
+    /// kind and stream.
     pub(crate) fn echo(&mut self, control: Control, times: u8) {
         self.echoes.retain(|(echo, _)| *echo != control);
         self.push_echo(control, times);
@@ -65,24 +68,24 @@ impl ControlQueue {
         }
     }
 
-    /// Number of frames that are told again.
+    /// Returns the number of frames to repeat.
     pub(crate) fn echoes(&self) -> usize {
         self.echoes.len()
     }
 
-    /// Takes the frame to tell again next, and how often that is left to do.
+    /// Takes the next frame to repeat, and its remaining number of repetitions.
     pub(crate) fn pop_echo(&mut self) -> Option<(Control, u8)> {
         self.echoes.pop_front()
     }
 
-    /// Puts a frame behind the others.
+    /// Appends a frame to the frames to repeat.
     pub(crate) fn push_echo(&mut self, control: Control, times: u8) {
         self.echoes.push_back((control, times));
     }
 }
 
 impl Control {
-    /// The bit of a frame that tells a state of the connection; zero for others.
+    /// Returns the bit of a frame that states a property of the connection. Other frames have zero.
     fn state(self) -> u8 {
         match self {
             Self::InitialWindow => 1,
@@ -101,7 +104,7 @@ impl Control {
     }
 }
 
-/// A control frame, with the number of its stream where it has one. The content is made anew each time the
+/// Control frame, with the number of its stream if it has one. The content is made each time the
 /// frame is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {

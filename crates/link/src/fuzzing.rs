@@ -1,5 +1,4 @@
-//! What the fuzz targets need beside the public functions: frames as bytes, and first flights that
-//! pass the envelope's check.
+//! Helpers of the fuzz targets: frames as bytes, and hellos that pass the check of the envelope.
 
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use crate::{
     },
 };
 
-/// Decodes the frames of a payload, walks the reports in it, and checks that what can be written
-/// reads back as the same. Returns how many frames there were.
+/// Decodes the frames of a payload, walks the reports in it, and checks that each frame survives
+/// writing and reading. Returns the number of frames.
 ///
 /// # Panics
 /// If a frame does not survive writing and reading.
@@ -77,7 +76,7 @@ fn write(frame: &Frame<'_>) -> Vec<u8> {
 
 /// Valid payloads: one of each frame, and reports of a path with gaps.
 pub fn payloads() -> Vec<Vec<u8>> {
-    // The first bulk stream of whoever began the handshake.
+    // The first bulk stream of the initiator of the handshake.
     let stream = 3;
     let frames = [
         Frame::Ping,
@@ -140,28 +139,28 @@ pub fn payloads() -> Vec<Vec<u8>> {
     payloads
 }
 
-/// The fields of a first flight, or of an answer to one.
+/// Fields of a hello, or of the answer to one.
 #[derive(Debug, Clone, Copy)]
 pub struct HelloFields<'a> {
-    /// Who begins the handshake.
+    /// Key of the gateway that begins the handshake.
     pub initiator: &'a PublicKey,
-    /// Who answers.
+    /// Key of the gateway that answers.
     pub responder: &'a PublicKey,
-    /// The connection ID that is answered; `None` makes a first flight.
+    /// Connection ID of the answered hello. `None` makes a hello.
     pub answers: Option<[u8; 4]>,
     /// Nanoseconds since the Unix epoch.
     pub timestamp: u64,
     /// The sender's connection ID.
     pub source: [u8; 4],
-    /// What was asked for, perhaps.
+    /// Cookie, if the responder requested one.
     pub cookie: Option<[u8; 16]>,
-    /// Where `crypto` belongs in the sender's crypto bytes.
+    /// Offset of `crypto` in the sender's crypto bytes.
     pub crypto_offset: u16,
-    /// TLS.
+    /// TLS bytes.
     pub crypto: &'a [u8],
 }
 
-/// A datagram with these fields and a MAC that is right for its two keys.
+/// Returns a datagram with these fields and a valid MAC for its two keys.
 pub fn hello(fields: &HelloFields<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let hello = Hello {

@@ -1,15 +1,16 @@
-//! Tables by connection ID or stream number, for every packet: a hash of one multiplication.
+//! Hash tables by connection ID or stream number, for the look-ups of every packet. The hash is one
+//! multiplication.
 //!
-//! The standard library's hash withstands keys that are chosen to collide, and takes a tenth of what
-//! a received packet costs. Here we draw the connection IDs ourselves, and a peer that has proved who
-//! it is may open a bounded number of streams. What strangers can fill must not be in such a table.
+//! The standard library's hash resists keys that are chosen to collide, and costs a tenth of the
+//! processing of a packet. Here this gateway draws the connection IDs itself, and an authenticated
+//! peer may open a bounded number of streams. Strangers must not be able to fill such a table.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// A table whose keys we, or peers within their bounds, have chosen.
+/// Table whose keys are chosen by this gateway, or by peers within their limits.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// Hashes a few bytes.
@@ -18,7 +19,8 @@ pub(crate) struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
-        // The table takes its place from the low bits, and the high ones tell neighbours apart.
+        // The table takes an entry's position from the low bits, and the high ones distinguish
+        // neighbours.
         self.0 ^ self.0 >> 32
     }
 
@@ -43,7 +45,8 @@ impl Hasher for IdHasher {
     }
 }
 
-/// 2^64 by the golden ratio: spreads neighbouring numbers evenly (D. Knuth, vol. 3, section 6.4).
+/// 2^64 divided by the golden ratio, which spreads neighbouring numbers evenly (D. Knuth, vol. 3,
+/// section 6.4).
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who a gateway is: an Ed25519 key pair in a file, and the public keys of its peers.
+//! Identity of a gateway: an Ed25519 key pair in a file, and the public keys of its peers.
 //!
 //! The private key is PKCS#8 in PEM; a public key is its 32 bytes in base64, one line.
 
@@ -31,15 +31,15 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The file system said no; the source says why.
+    /// The file system reported an error; the source contains it.
     #[error("key file {path}")]
     Io {
         /// The key file.
         path: PathBuf,
-        /// What the file system said.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// A private key that others can read is no identity.
+    /// Other users can read the private key, so it identifies no gateway.
     #[error("{path}: group or others can read this key (mode {mode:o}); run: chmod 600 {path}")]
     Exposed {
         /// The key file.
@@ -47,7 +47,7 @@ pub enum IdentityError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file holds something else.
+    /// The file contains no private key.
     #[error("{path}: not an Ed25519 private key in PKCS#8 PEM; make one with: longhaul keygen")]
     NotAKey {
         /// The key file.
@@ -61,7 +61,7 @@ pub enum IdentityError {
 pub struct PublicKeyError;
 
 impl Identity {
-    /// A new identity from the operating system's randomness.
+    /// Generates an identity from the operating system's randomness.
     pub fn generate() -> Self {
         let pair = Ed25519KeyPair::generate().expect("the system's randomness works");
         let document = pair
@@ -70,8 +70,8 @@ impl Identity {
         Self::from_pkcs8(document.as_ref()).expect("a generated key reads back")
     }
 
-    /// The identity with the given private seed. For tests and simulations, which need the same
-    /// keys on every run.
+    /// Returns the identity with the given private seed. Tests and simulations need the same keys
+    /// in every run.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
         let document = pair.to_pkcs8v1().expect("a seeded key has a PKCS#8 form");
@@ -130,12 +130,12 @@ impl Identity {
             .map_err(io_error)
     }
 
-    /// The public half.
+    /// Returns the public half.
     pub fn public_key(&self) -> PublicKey {
         self.public
     }
 
-    /// The private key, for the TLS library.
+    /// Returns the private key, for the TLS library.
     pub(crate) fn pkcs8(&self) -> PrivatePkcs8KeyDer<'static> {
         self.pkcs8.clone_key()
     }
@@ -151,7 +151,7 @@ impl Identity {
 }
 
 impl PublicKey {
-    /// The SubjectPublicKeyInfo of this key, the form in which TLS carries a raw public key
+    /// Returns the SubjectPublicKeyInfo of this key, the form in which TLS carries a raw public key
     /// (RFC 7250, RFC 8410 section 4).
     pub(crate) fn to_spki(self) -> Vec<u8> {
         [&SPKI_PREFIX[..], &self.0].concat()

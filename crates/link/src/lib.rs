@@ -9,12 +9,12 @@
 //! ```
 //!
 //! The core ([`Endpoint`] and everything below it) owns no socket, no clock and no source of
-//! randomness: datagrams, application calls and the time go in; datagrams, events and the next
-//! deadline come out. The simulator (feature `sim`) drives two cores over `wansim` in virtual time;
-//! the driver drives one over a UDP socket on a thread of its own.
+//! randomness. Its inputs are datagrams, application calls and the time. Its outputs are datagrams,
+//! events and the next deadline. The simulator (feature `sim`) drives two cores over `wansim` in
+//! virtual time. The driver drives one core over a UDP socket on a thread of its own.
 //!
-//! Who may speak is decided by public keys; a datagram that no configured peer could have sent is
-//! never answered. What the bytes on the wire mean is in `docs/protocol.md`.
+//! Public keys decide which gateways may connect. A datagram that no configured peer could have
+//! sent is never answered. The file `docs/protocol.md` defines the bytes on the wire.
 #![warn(missing_docs)]
 
 mod config;
@@ -47,8 +47,8 @@ mod vectors;
 mod version;
 mod wire;
 
-/// To an address that has not proved to be the peer's go at most this many times the bytes that came from
-/// there (RFC 9000 section 8.1).
+/// Most bytes sent to an unvalidated address, as a multiple of the bytes received from it (RFC 9000
+/// section 8.1).
 const AMPLIFICATION_MAX: usize = 3;
 
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};

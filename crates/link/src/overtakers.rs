@@ -1,25 +1,27 @@
-//! Recognising overtakers: packets that take a shorter route than the others, or skip a queue.
+//! Detection of overtaking packets, which take a shorter route than the others, or skip a queue.
 //!
-//! In: one-way delays, or round-trip times, in the order of arrival. Out: whether a packet overtook the others.
-//! Queueing delay is the present delay less the minimum. If one packet in a hundred overtakes, the minimum is the
-//! delay of the overtakers, and all other packets seem to be queued.
+//! The input is one-way delays, or round-trip times, in the order of arrival. The output states
+//! whether a packet overtook others.
+//!
+//! Queueing delay is the present delay less the minimum. If one packet in a hundred overtakes, the
+//! minimum is the delay of the overtaking packets, and all other packets seem to be queued.
 
 use std::collections::VecDeque;
 
-/// Recognises packets with a shorter delay than the path's, as long as they are few.
+/// Detector of packets with a shorter delay than the path's, as long as such packets are few.
 #[derive(Debug)]
 pub(crate) struct Overtakers {
     /// Delays of the newest packets, in seconds.
     recent_s: VecDeque<f64>,
-    /// Since when the packets with a shorter delay have been more than a few.
+    /// Time for which early packets have been more than a few.
     many: Option<Many>,
-    /// Packets with a shorter delay, and no others between them.
+    /// Early packets in a row, without others between them.
     row: Option<Row>,
-    /// When the packet before arrived.
+    /// Arrival of the previous packet.
     before_s: f64,
 }
 
-/// How long something has gone on while packets arrived, and how many did.
+/// Duration and number of packets of a condition that lasts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Many {
     lasts_s: f64,
@@ -30,12 +32,12 @@ struct Many {
 #[derive(Debug, Clone, Copy)]
 struct Row {
     packets: usize,
-    /// When the last of the first [`ROW_MIN`] arrived.
+    /// Arrival of the last of the first [`ROW_MIN`] packets.
     full_s: f64,
 }
 
 impl Row {
-    /// Another packet. Those that reports repeat do not count again.
+    /// Adds a packet. Packets that reports repeat do not count again.
     fn go_on(&mut self, at_s: f64) {
         if self.packets < ROW_MIN && at_s > self.full_s {
             self.packets += 1;
@@ -43,15 +45,17 @@ impl Row {
         }
     }
 
-    /// Whether the first packets are too many to be overtakers, which are early by `early_s`: what they overtook would have
-    /// arrived. How long the row has lasted says nothing: no others may have been sent for most of that time.
+    /// Whether the row is too long for overtaking packets, which are early by `early_s`.
+    ///
+    /// The overtaken packets would have arrived by then. The duration of the row is no evidence:
+    /// for most of it perhaps no other packets were sent.
     fn is_the_path(&self, at_s: f64, early_s: f64) -> bool {
         self.packets == ROW_MIN && at_s - self.full_s > ROW_LASTS * early_s
     }
 }
 
 impl Many {
-    /// Another packet, `gap_s` after the one before.
+    /// Adds a packet that arrived `gap_s` after the previous one.
     fn go_on(&mut self, gap_s: f64) {
         if self.packets > 0 {
             self.lasts_s += gap_s;
@@ -60,22 +64,29 @@ impl Many {
     }
 }
 
-/// Delays that are compared.
+/// Number of compared delays.
 const COMPARED: usize = 64;
-/// Fewer delays say nothing about a path that is not known yet.
+/// Fewest delays that permit a judgement about an unknown path.
 const COMPARED_MIN: usize = 16;
-/// A shorter delay that at least one packet in this many has is that of the path. Where one packet in ten overtakes
-/// in each direction, one round-trip time in five is shorter.
+/// Least fraction, one in this many, of packets with a shorter delay for that delay to be the
+/// path's. If one packet in ten overtakes in each direction, one round-trip time in five is
+/// shorter.
 const OVERTAKERS_EACH: usize = 3;
-/// After a pause overtakers arrive first, and alone for as long as they are early. If they are alone for this
-/// multiple of that time, and for [`COMPARED`] packets, their delay is that of the path.
+/// Multiple of the early time after which early packets without others define the path's delay.
+///
+/// After a pause overtaking packets arrive first, and alone for as long as they are early. The rule
+/// also needs [`COMPARED`] packets.
 const ALONE_MAX: f64 = 2.0;
-/// A pause counts as this part of the time by which packets are early. What they overtook may be on its way meanwhile, and
-/// the overtakers of the next burst come before the others of it.
+/// Most of a pause that counts, as a part of the time by which packets are early.
+///
+/// The overtaken packets may be in flight meanwhile, and the overtaking packets of the next burst
+/// arrive before its other packets.
 const PAUSE_PART: f64 = 0.5;
-/// Packets in a row that are too many to be overtakers, where one in three overtakes: once in 40 million.
+/// Packets in a row that are too many to overtake. If one packet in three overtakes, such a row
+/// occurs once in 40 million packets.
 const ROW_MIN: usize = 16;
-/// ... if only such ones come for this multiple of the time by which they are early: what they overtook arrives by then.
+/// Multiple of the early time for which only early packets must arrive after that. The overtaken
+/// packets arrive within it.
 const ROW_LASTS: f64 = 1.25;
 
 impl Overtakers {
@@ -88,9 +99,11 @@ impl Overtakers {
         }
     }
 
-    /// Takes in the delay of a packet that arrived at `at_s`. Returns whether the packet overtook the others.
+    /// Adds the delay of a packet that arrived at `at_s`, and returns whether the packet overtook
+    /// others.
     ///
-    /// `base_s` is the minimum delay of the path, if it is known; a difference below `least_s` does not count.
+    /// `base_s` is the minimum delay of the path, if it is known. A difference below `least_s` does
+    /// not count.
     pub(crate) fn is_one(
         &mut self,
         delay_s: f64,
@@ -116,7 +129,8 @@ impl Overtakers {
                 full_s: f64::NEG_INFINITY,
             });
             row.go_on(at_s);
-            // Packets of a queue that has gone. Overtakers have others between them once those they overtook arrive.
+            // These packets show that a queue has drained. Overtaking packets have others between
+            // them once the overtaken packets arrive.
             if row.is_the_path(at_s, early_s) {
                 return false;
             }
@@ -141,14 +155,14 @@ impl Overtakers {
     }
 }
 
-/// The first samples of a path, of which the first of all may have overtaken the others.
+/// First samples of a path. The very first may have overtaken the others.
 #[derive(Debug, Default)]
 pub(crate) struct FirstSamples {
     sorted_s: Vec<f64>,
 }
 
 impl FirstSamples {
-    /// As if they had come long ago.
+    /// Returns a value as if the first samples had arrived long ago.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self {
@@ -156,13 +170,15 @@ impl FirstSamples {
         }
     }
 
-    /// Whether there have been as many as count for the first ones.
+    /// Whether enough samples have arrived.
     pub(crate) fn is_over(&self) -> bool {
         self.sorted_s.len() == COMPARED_MIN
     }
 
-    /// Takes in a sample. Returns the base as long as the samples are the first ones: the median, or about the least
-    /// if packets of ours that stand in a queue for `queue_max_s` explain the difference.
+    /// Adds a sample. Returns the base while the samples are the first ones.
+    ///
+    /// The base is the median. It is close to the least sample if packets of ours that wait in a
+    /// queue for `queue_max_s` explain the difference.
     pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {
             return None;
@@ -170,7 +186,7 @@ impl FirstSamples {
         let place = self.sorted_s.partition_point(|other_s| *other_s < sample_s);
         self.sorted_s.insert(place, sample_s);
         let count = self.sorted_s.len();
-        // The least may be that of an overtaker.
+        // The least sample may belong to an overtaking packet.
         let least_s = self.sorted_s[usize::from(count > 1)];
         let median_s = self.sorted_s[count / 2];
         let is_ours = median_s - least_s <= queue_max_s;
@@ -182,8 +198,8 @@ impl FirstSamples {
 mod tests {
     use super::*;
 
-    /// Which of 4000 packets, one each 100 us, are told for overtakers, if the others make the base; the
-    /// first sixteen are not known from the others yet.
+    /// Returns which of 4000 packets, one each 100 us, are detected as overtaking, if the others
+    /// make the base. The first sixteen cannot be distinguished yet.
     fn told(delay_s: impl Fn(u32) -> f64) -> Vec<u32> {
         let mut overtakers = Overtakers::new();
         let mut base_s = None;
@@ -221,7 +237,7 @@ mod tests {
         assert_eq!(told.iter().filter(|number| skips(**number)).count(), 40);
     }
 
-    /// Lone packets that overtake nothing, pauses, and a burst whose overtakers arrive before the others.
+    /// Lone early packets, pauses, and a burst whose overtaking packets arrive before the others.
     #[test]
     fn overtakers_of_a_burst_after_pauses_are_not_the_path() {
         let mut overtakers = Overtakers::new();
@@ -234,7 +250,7 @@ mod tests {
         for sent_s in [1.0, 1.044] {
             assert!(is_one(sent_s, 0.045));
         }
-        // One in ten of a burst that takes as long as they are early.
+        // One packet in ten overtakes in a burst that lasts as long as they are early.
         for number in 0..30 {
             assert!(
                 is_one(1.072 + f64::from(number) * 0.0015, 0.045),
@@ -266,7 +282,8 @@ mod tests {
 
     #[test]
     fn jitter_and_queues_that_drain_are_no_overtaking() {
-        // The first are not known from others yet, and jitter shows its least only by and by.
+        // The first packets cannot be distinguished yet, and jitter shows its least delay only
+        // gradually.
         assert!(told(|number| f64::from(number * 7919 % 1000) * 5e-6).len() < 2 * COMPARED_MIN);
         assert!(told(|number| 0.5 - f64::from(number) * 4e-5).len() < COMPARED_MIN);
     }

@@ -1,11 +1,12 @@
-//! The sender's log: what each packet carried, whether it arrived, and when it counts as lost.
+//! Sender's log: the contents of each packet, its arrival, and its loss.
 //!
-//! In: packets sent, and reports of the peer. Out, for each report: what arrived, what was lost and may have to
-//! be sent again, and measurements for congestion control. Sending again is the connection's business.
+//! The input is packets sent, and reports of the peer. For each report the output is the packets
+//! that arrived, the contents that were lost, and measurements for congestion control. The
+//! connection retransmits.
 //!
-//! Loss is detected by time only (RFC 8985): a packet is lost when the path has had more time to deliver
-//! it than a packet sent later took, by more than a reorder window. The window is learned from packets
-//! that arrive after they were given up. Packets are *resolved* in the order of their numbers, so that
+//! Loss is detected by time only (RFC 8985). A packet is lost when the path has had more time to
+//! deliver it than a later packet took, by more than the reordering window. The window is learned
+//! from spuriously lost packets. Packets are *resolved* in the order of their numbers, so that
 //! counts of arrivals and losses are never biased.
 
 mod contents;
@@ -32,12 +33,13 @@ struct Sent {
     bytes_before: u64,
     bytes: u16,
     state: State,
-    /// Counts towards bytes in flight and towards loss. Packets that carry only feedback do not.
+    /// Whether the packet counts towards bytes in flight and towards loss. Packets that carry only
+    /// feedback do not.
     eliciting: bool,
     in_train: bool,
-    /// Given up because no report covered it. The packet may have arrived in time.
+    /// Declared lost because no report covered it. The packet may have arrived in time.
     untold: bool,
-    /// Hidden from congestion control, which sees the packet neither as lost nor as late.
+    /// Whether congestion control sees the packet neither as lost nor as late.
     is_exempt: bool,
     contents: Contents,
 }
@@ -46,76 +48,82 @@ struct Sent {
 enum State {
     InFlight,
     Arrived,
-    /// Given up, but not yet resolved, since an earlier packet is not resolved.
+    /// Declared lost, but not yet resolved, since an earlier packet is not resolved.
     GivenUp,
     Lost,
-    /// There is no packet with this number.
+    /// No packet has this number.
     Omitted,
 }
 
-/// All packets from the oldest that may still matter to the newest.
+/// Packets from the oldest that may still matter to the newest.
 #[derive(Debug)]
 pub(crate) struct SentLog {
     packets: VecDeque<Sent>,
     /// Number of the first packet in `packets`.
     base: u64,
-    /// Every packet below is resolved.
+    /// Every packet below this number is resolved.
     resolved: u64,
     bytes_sent: u64,
     bytes_in_flight: u64,
-    /// Items of packets that are not known to have arrived, but for the first one of each.
+    /// Items of packets without a known arrival, except for the first item of each packet.
     extra_items: usize,
-    /// No packet below is in flight and eliciting.
+    /// No packet below this number is in flight and eliciting.
     oldest_open: u64,
     /// Packets in flight that are not eliciting.
     reports_open: u64,
-    /// The path has provably had time to deliver packets sent up to then, see [`SentLog::on_report`].
+    /// Latest sending time up to which the path has provably had time to deliver packets, see
+    /// [`SentLog::on_report`].
     reference: Time,
-    /// A round trip that began before is no measurement: this process was suspended, or the path was another.
+    /// Time before which round trips do not count, because this process was suspended or the path
+    /// was another.
     measures_from: Time,
-    /// How late packets were that had been given up wrongly.
+    /// Lateness of spuriously lost packets.
     lateness: Lateness,
-    /// As of the newest report.
+    /// Base round-trip time as of the newest report.
     base_rtt: Duration,
-    /// How late reports were on packets that had been given up because no report covered them.
+    /// Lateness of reports on packets that were declared lost because no report covered them.
     report_lateness: Lateness,
     spoken: Spoken,
-    /// Packets below were sent before the reorder window, and have been given up if a report covered them.
+    /// Packets below this number were sent before the reordering window, and are declared lost if a
+    /// report covered them.
     judged_until: u64,
-    /// The reorder window and the longest wait, as of the newest report.
+    /// Reordering window and longest wait, as of the newest report.
     window: Duration,
     wait_max: Duration,
-    /// Fraction of our packets that get lost, moving average over resolved packets.
+    /// Fraction of our packets that are lost, as a moving average over resolved packets.
     loss: f64,
     loss_samples: u64,
-    /// The same over fewer packets.
+    /// The same fraction over fewer packets.
     recent_loss: f64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
-    /// When the peer was last asked about packets that no report covers, and until when it may answer.
+    /// Time of the last request to the peer about packets that no report covers, and the end of the
+    /// time for its answer.
     asked: Time,
     asked_until: Time,
     omissions: Omissions,
-    /// Packets below took another path: they are not in flight on this one, and measure nothing.
+    /// Packets below this number took another path. They are not in flight on this one, and measure
+    /// nothing.
     path_from: u64,
     steps: Steps,
 }
 
-/// Weight of one packet in the two moving averages of losses.
+/// Weight of one packet in each moving average of losses.
 const LOSS_GAIN: f64 = 1.0 / 512.0;
 const RECENT_LOSS_GAIN: f64 = 1.0 / 64.0;
-/// The reorder window is at least this, so that timer noise is not taken for loss.
+/// Least reordering window, so that timer noise does not count as loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
-/// The longest wait for a packet or a report is four round-trip times, or this if it is longer.
+/// Longest wait for a packet or a report, unless four round-trip times are longer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// A packet that no report covers is given up this much later than others, at least.
+/// Least additional wait for a packet that no report covers.
 const UNTOLD_MIN: Duration = Duration::from_millis(15);
-/// Bound of the packets with feedback alone whose fate is open: a minute of them at the fastest pace. An
-/// honest peer reports once for every sixteen of them.
+/// Most packets with feedback alone that may be unresolved: a minute of them at the highest rate.
+/// An honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
-/// Bound of the items beyond one a packet, of 32 bytes each: half a second of packets at 10 Gbit/s, if none is known to have arrived.
+/// Most items beyond one per packet, at 32 bytes each: half a second of packets at 10 Gbit/s, if
+/// none has arrived.
 const EXTRA_ITEMS_MAX: usize = 1 << 19;
-/// Packets that the log holds at most: twice as many as one report covers.
+/// Most packets that the log holds: twice as many as one report covers.
 const PACKETS_MAX: u64 = 2 * crate::wire::report::WINDOW;
 
 fn wait_max(base_rtt: Duration) -> Duration {
@@ -155,59 +163,59 @@ impl SentLog {
         }
     }
 
-    /// The number of the next packet.
+    /// Returns the number of the next packet.
     pub(crate) fn next_number(&self) -> u64 {
         self.base + self.packets.len() as u64
     }
 
-    /// How many packets are remembered.
+    /// Returns the number of packets in the log.
     #[cfg(feature = "sim")]
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Entries that reports have made us walk.
+    /// Returns the number of entries that reports have caused us to walk.
     #[cfg(feature = "sim")]
     pub(crate) fn entries_walked(&self) -> u64 {
         self.steps.taken
     }
 
-    /// The oldest packet whose fate is unknown.
+    /// Returns the number of the oldest unresolved packet.
     pub(crate) fn resolved(&self) -> u64 {
         self.resolved
     }
 
-    /// Bytes of packets whose fate is unknown.
+    /// Returns the bytes of packets whose fate is unknown.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.bytes_in_flight
     }
 
-    /// The moving average of the fraction of packets lost.
+    /// Returns the moving average of the fraction of packets lost.
     pub(crate) fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// The larger of that average and one over fewer packets.
+    /// Returns the larger one of that average and the average over fewer packets.
     pub(crate) fn recent_loss_max(&self) -> f64 {
         self.loss.max(self.recent_loss)
     }
 
-    /// How many packets that average is made of.
+    /// Returns the number of packets in that average.
     pub(crate) fn loss_samples(&self) -> u64 {
         self.loss_samples
     }
 
-    /// Bytes of all packets sent so far.
+    /// Returns the bytes of all packets sent so far.
     pub(crate) fn bytes_sent(&self) -> u64 {
         self.bytes_sent
     }
 
-    /// When the oldest packet whose fate is unknown was sent.
+    /// Returns the sending time of the oldest packet whose fate is unknown.
     pub(crate) fn oldest_in_flight(&self) -> Option<Time> {
         self.get(self.oldest_open).map(|sent| sent.time)
     }
 
-    /// Leaves the next number out, if that is due.
+    /// Skips the next number, if that is due.
     fn omit_if_due(&mut self, now: Time) {
         if self.omissions.take(self.next_number()) {
             self.packets.push_back(Sent {
@@ -225,7 +233,7 @@ impl SentLog {
         }
     }
 
-    /// Enters a packet just sent; its number is [`next_number`](Self::next_number).
+    /// Adds a packet just sent. Its number is [`next_number`](Self::next_number).
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -257,13 +265,14 @@ impl SentLog {
         self.omit_if_due(now);
     }
 
-    /// Takes in a report: marks arrivals, detects losses, resolves packets in order.
+    /// Handles a report: marks arrivals, detects losses, and resolves packets in order.
     ///
-    /// `base_rtt` scales the reorder window. A lost packet that was sent before `outage_end` is hidden from
-    /// congestion control: the path was gone, not full.
+    /// `base_rtt` scales the reordering window. Congestion control does not see a lost packet that
+    /// was sent before `outage_end`: the path was gone, not full.
     ///
     /// # Errors
-    /// If the report is malformed or tells of the arrival of packets that were never sent.
+    ///
+    /// If the report is malformed, or reports the arrival of packets that were never sent.
     pub(crate) fn on_report(
         &mut self,
         report: &Report<'_>,
@@ -283,16 +292,16 @@ impl SentLog {
             covered += high.min(next).saturating_sub(low.max(base));
         })?;
         if !self.steps.take(above + covered, now) {
-            // More than the peer has earned: the report counts as lost.
+            // The peer has not earned that much work. The report counts as lost.
             return Ok(());
         }
-        // When the frame was made, the path had had time to deliver everything sent up to `judged`. A report
-        // that claims to have waited for longer than its front exists comes from a clock that has jumped.
+        // When the frame was made, the path had had time to deliver everything sent up to `judged`.
+        // If a report claims to have waited for longer than its front exists, its clock has jumped.
         let waited = Duration::from_micros(report.delay_us);
         let judged = self.get(report.front.number).map(|sent| sent.time + waited);
         let judged = judged.filter(|judged| *judged <= now);
         if 2 * base_rtt < self.base_rtt {
-            // What was late came by the longer route, behind what took the shorter one. That is over.
+            // Late packets took the longer route, behind packets on the shorter one. That is over.
             self.lateness = Lateness::default();
         }
         self.base_rtt = base_rtt;
@@ -347,7 +356,8 @@ impl SentLog {
         outcome.arrivals.reverse();
         self.reference = self.reference.max(judged.unwrap_or_default());
         self.give_up_spoken(self.reference - window, outcome);
-        // Reports no longer cover packets this old, and those that did may have been lost.
+        // Reports no longer cover packets this old, and earlier reports about them may have been
+        // lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
         let untold = untold.max(self.report_lateness.wait(now).min(wait_max(base_rtt)));
         // Such a packet would be settled if any report had covered it.
@@ -379,12 +389,12 @@ impl SentLog {
             .is_some_and(|sent| sent.state == State::Omitted)
     }
 
-    /// This process was suspended until now.
+    /// Records that this process was suspended until now.
     pub(crate) fn on_sleep(&mut self, now: Time) {
         self.measures_from = now;
     }
 
-    /// What is sent from now on takes another path.
+    /// Starts another path for all packets from now on.
     pub(crate) fn begin_path(&mut self, now: Time) {
         self.measures_from = now;
         self.path_from = self.next_number();
@@ -393,7 +403,8 @@ impl SentLog {
         self.report_lateness = Lateness::default();
     }
 
-    /// The times measured on the front of a report; `None` if an earlier report covered that packet.
+    /// Returns the times measured on the front of a report. `None` if an earlier report covered
+    /// that packet.
     pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
         let sent = self.get(report.front.number)?;
         let is_news = sent.state != State::Arrived && sent.eliciting;
@@ -407,7 +418,8 @@ impl SentLog {
         })
     }
 
-    /// Forgets packets that can no longer arrive: resolved ones older than `age`, or more than the log holds.
+    /// Forgets packets that can no longer arrive: resolved ones older than `age`, or beyond the
+    /// size of the log.
     pub(crate) fn forget(&mut self, now: Time, age: Duration) {
         let is_old = |sent: &Sent| sent.time + age < now;
         while self.base < self.resolved
@@ -419,21 +431,25 @@ impl SentLog {
         }
     }
 
-    /// Whether more packets are unresolved than any window allows, or more packets of feedback, or of small frames, than any
-    /// path holds: then the peer does not report.
+    /// Whether more packets are unresolved than any window allows, or more feedback or small frames
+    /// than any path holds.
+    ///
+    /// The peer does not report in this case.
     pub(crate) fn is_overfull(&self) -> bool {
         self.next_number() - self.resolved > PACKETS_MAX
             || self.reports_open > REPORTS_OPEN_MAX
             || self.extra_items > EXTRA_ITEMS_MAX
     }
 
-    /// How much later than its neighbours a packet may arrive before it counts as lost.
+    /// Returns the time by which a packet may arrive later than its neighbours before it counts as
+    /// lost.
     pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
         let learned = self.lateness.wait(now).min(wait_max(base_rtt));
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
-    /// Moves the mark of the oldest open packet. Each packet is passed once, however often the mark is read.
+    /// Advances the number of the oldest open packet. Each packet is passed once, however often the
+    /// number is read.
     fn advance_oldest_open(&mut self) {
         self.oldest_open = self.oldest_open.max(self.base);
         while self
@@ -501,8 +517,9 @@ impl SentLog {
         true
     }
 
-    /// Gives up those of `numbers` that are in flight and were sent before `time`. `is_untold` says that no
-    /// report covered them; otherwise a report listed them as missing.
+    /// Declares packets among `numbers` lost if they are in flight and were sent before `time`.
+    ///
+    /// With `is_untold`, no report covered them. Otherwise a report listed them as missing.
     fn give_up(&mut self, numbers: Range<u64>, time: Time, is_untold: bool, outcome: &mut Outcome) {
         for number in numbers {
             let sent = &mut self.packets[(number - self.base) as usize];
@@ -526,8 +543,9 @@ impl SentLog {
         }
     }
 
-    /// Gives up packets that were sent before `time` and that a report listed as missing, even if that report
-    /// came before their time was up.
+    /// Declares packets lost that were sent before `time` and that a report listed as missing.
+    ///
+    /// That report may have come before their time was up.
     fn give_up_spoken(&mut self, time: Time, outcome: &mut Outcome) {
         self.judged_until = self.judged_until.max(self.resolved);
         while self
@@ -542,8 +560,8 @@ impl SentLog {
         }
     }
 
-    /// Resolves packets in the order of their numbers, up to the first in flight. Packets sent before
-    /// `untold_before` that no report covers are given up.
+    /// Resolves packets in the order of their numbers, up to the first one in flight. Packets sent
+    /// before `untold_before` without a covering report are declared lost.
     fn resolve(&mut self, untold_before: Time, outage_end: Time, outcome: &mut Outcome) {
         while self.resolved < self.next_number() {
             let next = self.resolved..self.resolved + 1;
@@ -562,7 +580,8 @@ impl SentLog {
             if lost {
                 sent.state = State::Lost;
             }
-            // A packet that no report covered may have arrived: to count it as lost would count lost reports.
+            // A packet that no report covered may have arrived. Counting it as lost would count
+            // lost reports.
             let unknown = sent.untold && !self.spoken.contains(self.resolved);
             let in_outage = sent.time < outage_end;
             let exempt = lost && (in_outage || unknown);

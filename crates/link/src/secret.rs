@@ -1,4 +1,4 @@
-//! Numbers that the peer must not guess: tokens of challenges, and the packet numbers that a sender leaves out.
+//! Numbers that the peer must not guess: tokens of challenges, and skipped packet numbers.
 
 use aws_lc_rs::hmac;
 
@@ -11,17 +11,17 @@ pub(crate) struct Secret {
     instance: u64,
 }
 
-/// What a number is for. No two purposes share numbers.
+/// Purpose of a number. No two purposes share numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
-    /// The token of a challenge.
+    /// Token of a challenge.
     Challenge,
-    /// The distance to the next packet number that is left out.
+    /// Distance to the next skipped packet number.
     Omission,
 }
 
 impl Secret {
-    /// The secret of this identity, as long as it runs under this instance.
+    /// Derives the secret of this identity, which lasts for this instance.
     pub(crate) fn new(identity: &Identity, instance: u64) -> Self {
         let private = identity.pkcs8();
         Self {
@@ -30,7 +30,7 @@ impl Secret {
         }
     }
 
-    /// The number `count` of a connection for a purpose.
+    /// Returns the number `count` of a connection for a purpose.
     pub(crate) fn number(&self, purpose: Purpose, connection: ConnectionId, count: u64) -> u64 {
         let mut mac = hmac::Context::with_key(&self.key);
         mac.update(match purpose {

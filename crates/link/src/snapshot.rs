@@ -1,4 +1,4 @@
-//! What a running link is doing, for status pages and metrics.
+//! State of a running link, for status pages and metrics.
 
 use std::{
     net::SocketAddr,
@@ -9,21 +9,21 @@ use units::{BitRate, ByteCount};
 
 use crate::DropCounters;
 
-/// What the link is doing now. One entry in `peers` per configured peer, in order.
+/// State of the link. `peers` has one entry per configured peer, in order.
 #[derive(Debug, Clone, Default)]
 pub struct LinkSnapshot {
-    /// What is known of each peer.
+    /// State of each peer.
     pub peers: Vec<PeerSnapshot>,
-    /// Socket buffers asked for and granted.
+    /// Socket buffers requested and granted.
     pub socket_buffers: SocketBuffers,
-    /// Datagrams dropped unanswered.
+    /// Datagrams dropped without an answer.
     pub dropped: DropCounters,
 }
 
-/// Bytes of socket buffer asked for, in each direction, and granted by the kernel.
+/// Bytes of socket buffer requested in each direction, and granted by the kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SocketBuffers {
-    /// Asked for.
+    /// Requested.
     pub asked: ByteCount,
     /// Granted for receiving.
     pub receive_granted: ByteCount,
@@ -31,20 +31,20 @@ pub struct SocketBuffers {
     pub send_granted: ByteCount,
 }
 
-/// What is known of one peer.
+/// State of one peer.
 #[derive(Debug, Clone)]
 pub struct PeerSnapshot {
     /// Its configured name.
     pub name: String,
-    /// It has been removed from the configuration, and only keeps its place among the others.
+    /// Whether the peer has been removed from the configuration, and only keeps its index.
     pub is_removed: bool,
-    /// It comes for a moment, to say one thing.
+    /// Whether the peer connects only briefly, for one message.
     pub is_guest: bool,
     /// Whether it can be reached.
     pub state: PeerState,
-    /// Where its packets come from, or where we look for it.
+    /// Address from which its packets arrive, or at which we look for it.
     pub endpoint: Option<SocketAddr>,
-    /// When anything authentic came last.
+    /// Arrival of the last authentic packet.
     pub last_answer: Option<SystemTime>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
@@ -58,7 +58,7 @@ pub struct PeerSnapshot {
     pub send_rate: BitRate,
     /// Rate on the wire over the last second, to us.
     pub receive_rate: BitRate,
-    /// What congestion control allows now.
+    /// Rate that congestion control allows now.
     pub allowed_rate: BitRate,
     /// Totals from us.
     pub sent: TrafficCounters,
@@ -81,30 +81,30 @@ pub struct TrafficCounters {
     pub datagrams: u64,
     /// Bytes on the wire, IP and UDP headers included.
     pub bytes: ByteCount,
-    /// Bytes of applications, first sendings only.
+    /// Bytes of applications, without retransmissions.
     pub payload: ByteCount,
 }
 
 /// Whether a peer can be reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PeerState {
-    /// It has not answered since we started.
+    /// The peer has not answered since we started.
     NeverAnswered {
         /// Handshakes that we began.
         attempts: u64,
     },
-    /// The network says that nobody listens at its endpoint, or that it cannot be reached.
+    /// The network reported that no program listens at the endpoint, or that it cannot be reached.
     Refused,
-    /// It has closed the connection because this side is none of its peers any more.
+    /// The peer closed the connection because this gateway is no longer one of its peers.
     Dismissed,
-    /// It has answered before; no connection stands now.
+    /// The peer has answered before; no connection stands now.
     Connecting,
     /// A connection stands.
     Up {
         /// Since when.
         since: SystemTime,
     },
-    /// A connection stands, and nothing comes.
+    /// A connection stands, and no packets arrive.
     Silent {
         /// Since when.
         since: SystemTime,

@@ -1,38 +1,43 @@
-//! When an endpoint runs: for each datagram at once, or in turns for all that have come meanwhile.
+//! Schedule of an endpoint: it runs for each datagram at once, or in turns for all that have
+//! arrived meanwhile.
 //!
-//! In: what is sent and received, and the round-trip time. Out: whether traffic is so dense that waking for each
-//! packet would cost more than waking for each turn, and how long turns are. Each wake-up costs
-//! as much as tens of packets, so turns are as long as the path lets them pass unnoticed. Who drives an endpoint
-//! sees to it that arrivals wait: the driver and the simulator, so that virtual time foretells real time.
+//! The input is the traffic in both directions, and the round-trip time. The output is the length
+//! of turns, if traffic is so dense that waking for each packet would cost more.
+//!
+//! Each wake-up costs as much as tens of packets, so turns are as long as the path lets them pass
+//! unnoticed. The driver and the simulator let arrivals wait alike, so that virtual time predicts
+//! real time.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// How dense the traffic of an endpoint is.
+/// Density of the traffic of an endpoint.
 ///
-/// A line that grows by what is sent or received, and drains with time. Commands and replies find it short,
-/// and wait for no turn; each passes four endpoints on its way to the server and back.
+/// It is a virtual queue, which grows by the bytes sent or received, and drains with time. Commands
+/// and replies find it short, and wait for no turn: each passes four endpoints between client and
+/// server.
 #[derive(Debug)]
 pub(crate) struct Turns {
     line_bytes: f64,
     updated: Time,
-    /// How long arrivals may wait for each other.
+    /// Time for which arrivals may wait for each other.
     length: Duration,
 }
 
-/// So much of the line drains in a turn, in bytes: where full packets come closer together than turns, turns wake us
-/// less often.
+/// Bytes that drain from the queue in a turn. Where full packets arrive closer together than turns,
+/// turns save wake-ups.
 const TURN_BYTES: f64 = 1500.0;
-/// Waking for a datagram, or sending a batch, costs as much as this number of bytes, in addition to its own.
+/// Cost of waking for a datagram, or of sending a batch, as bytes in addition to its own.
 const WAKE_BYTES: f64 = 150.0;
-/// A longer line is dense: so long that a small file's is not.
+/// Length from which the queue counts as dense. A small file does not reach it.
 const SPARSE_MAX_BYTES: f64 = 16.0 * TURN_BYTES;
-/// The line grows no longer than this, in bytes: four turns after the last packet it is sparse again.
+/// Most bytes in the queue. Four turns after the last packet it is sparse again.
 const LINE_MAX_BYTES: f64 = SPARSE_MAX_BYTES + 4.0 * TURN_BYTES;
 
-/// A turn is this fraction (one over it) of a round trip, within bounds: a datagram waits half of that on average,
-/// which is small beside what the reports add.
+/// Divisor of the round-trip time that gives the length of a turn, within limits.
+///
+/// A datagram waits half a turn on average, which is small beside the delay of reports.
 const TURNS_PER_RTT: u32 = 32;
 const TURN_MIN: Duration = Duration::from_micros(500);
 const TURN_MAX: Duration = Duration::from_millis(4);
@@ -46,19 +51,20 @@ impl Turns {
         }
     }
 
-    /// Turns become as long as a path with this least round-trip time lets them.
+    /// Sets the length of turns for a path with this base round-trip time.
     pub(crate) fn fit(&mut self, base_rtt: Duration, now: Time) {
         self.drain(now);
         self.length = (base_rtt / TURNS_PER_RTT).clamp(TURN_MIN, TURN_MAX);
     }
 
-    /// A datagram of `bytes` bytes came, or a batch of so many was sent.
+    /// Counts a received datagram or a sent batch of `bytes` bytes.
     pub(crate) fn moved(&mut self, bytes: usize, now: Time) {
         self.drain(now);
         self.line_bytes = (self.line_bytes + WAKE_BYTES + bytes as f64).min(LINE_MAX_BYTES);
     }
 
-    /// How long arrivals should wait for each other; `None` if each should be handled at once.
+    /// Returns the time for which arrivals should wait for each other. `None` if each should be
+    /// handled at once.
     pub(crate) fn length(&mut self, now: Time) -> Option<Duration> {
         self.drain(now);
         (self.line_bytes > SPARSE_MAX_BYTES).then_some(self.length)
@@ -101,7 +107,7 @@ mod tests {
         // 15 and 50 Mbit/s: packets further apart than turns, and closer together.
         assert!(!are_dense(1500, Duration::from_micros(800), RTT));
         assert!(are_dense(1500, Duration::from_micros(240), RTT));
-        // On a long path turns are longer, and fewer packets make them worth it.
+        // On a long path turns are longer, and fewer packets justify them.
         assert!(are_dense(1500, Duration::from_micros(1200), 5 * RTT));
     }
 

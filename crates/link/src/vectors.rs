@@ -1,4 +1,4 @@
-//! The test vectors of `docs/protocol.md`: each line printed there is what this code makes.
+//! Test vectors of `docs/protocol.md`. This code makes each line printed there.
 
 use std::{fs, path::Path, time::Duration};
 

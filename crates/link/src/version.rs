@@ -13,13 +13,13 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// The oldest version that this end speaks: that of the previous release.
+    /// The oldest version that this end speaks, which is the latest of the previous release.
     pub(crate) const OLDEST: Self = Self::V2;
 
     /// The latest version.
     pub(crate) const LATEST: Self = Self::V3;
 
-    /// The byte that stands for the version.
+    /// Returns the byte that stands for the version.
     pub(crate) fn byte(self) -> u8 {
         match self {
             Self::V2 => 2,
@@ -27,8 +27,8 @@ impl Version {
         }
     }
 
-    /// The latest version that this end has in common with a peer that speaks those from `oldest`
-    /// to `latest`; `None` if there is none.
+    /// Returns the latest version that this end has in common with a peer that speaks the versions
+    /// from `oldest` to `latest`. `None` if there is none.
     pub(crate) fn common(oldest: u8, latest: u8) -> Option<Self> {
         [Self::V3, Self::V2]
             .into_iter()

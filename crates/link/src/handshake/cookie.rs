@@ -15,8 +15,8 @@ use crate::{identity::Identity, time::Time};
 pub(crate) type Cookie = [u8; COOKIE_SIZE];
 
 pub(crate) const COOKIE_SIZE: usize = 16;
-/// The key changes this often, and the one before is good as long again: time for any handshake, too
-/// short to collect cookies for later.
+/// Period after which the key changes, and for which the previous key stays valid: time for any
+/// handshake, too short to collect cookies for later.
 const PERIOD_NS: u64 = 120_000_000_000;
 
 /// Makes and verifies cookies.
@@ -26,7 +26,7 @@ pub(crate) struct CookieJar {
 }
 
 impl CookieJar {
-    /// Of this identity, as long as it runs under this instance.
+    /// Creates the keys of this identity, which last for this instance.
     pub(crate) fn new(identity: &Identity, instance: u64) -> Self {
         let secret = identity.pkcs8();
         Self {
@@ -35,12 +35,12 @@ impl CookieJar {
         }
     }
 
-    /// The cookie for a sender that receives at `address`.
+    /// Returns the cookie for a sender that receives at `address`.
     pub(crate) fn bake(&self, address: &SocketAddr, now: Time) -> Cookie {
         self.of_period(address, now.0 / PERIOD_NS)
     }
 
-    /// Whether `cookie` was made for `address` not long ago.
+    /// Whether `cookie` was made for `address` recently.
     pub(crate) fn is_good(&self, cookie: &Cookie, address: &SocketAddr, now: Time) -> bool {
         let period = now.0 / PERIOD_NS;
         [Some(period), period.checked_sub(1)]

@@ -1,8 +1,8 @@
-//! The envelope that keeps the link silent towards strangers.
+//! Envelope that keeps the link silent towards strangers.
 //!
-//! A TLS responder must answer a first flight before it knows the sender. The unencrypted flights
-//! therefore travel under an HMAC-SHA-256, whose key only those can derive who know the public keys
-//! of both ends. A first flight also names its attempt by a strictly increasing timestamp: a flight
+//! A TLS responder must answer a first flight before it has authenticated the sender. The
+//! unencrypted flights therefore carry an HMAC-SHA-256, whose key derives from the public keys of
+//! both ends. A first flight also names its attempt by a strictly increasing timestamp. A flight
 //! with an old timestamp is a replay.
 //!
 //! ```text
@@ -78,7 +78,7 @@ pub(crate) struct Hello<'a> {
     /// Nanoseconds since the Unix epoch at which the initiator began this flight.
     pub(crate) timestamp: u64,
     pub(crate) source: ConnectionId,
-    /// Of an initiator that was asked for one.
+    /// Cookie, if the responder requested one.
     pub(crate) cookie: Option<Cookie>,
     pub(crate) crypto_offset: u16,
     pub(crate) crypto: &'a [u8],

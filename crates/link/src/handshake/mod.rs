@@ -1,4 +1,4 @@
-//! The handshake: TLS 1.3 by `rustls`, in flights that are repeated until the answer arrives.
+//! Handshake: TLS 1.3 by `rustls`, in flights that are repeated until the answer arrives.
 //!
 //! TLS bytes go in and out as crypto bytes at an offset, at two levels: `Initial` (in the envelope)
 //! and `Handshake` (under handshake keys). There are no acknowledgements: the peer's next flight
@@ -42,7 +42,7 @@ pub(crate) enum Level {
     Handshake = 1,
 }
 
-/// Why a handshake failed.
+/// Reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("TLS: {0}")]
@@ -80,7 +80,7 @@ impl Handshake {
         }
     }
 
-    /// Takes crypto bytes of the peer. Returns whether they were new and moved TLS on.
+    /// Reads crypto bytes of the peer. Returns whether they were new and advanced TLS.
     pub(crate) fn read(
         &mut self,
         level: Level,
@@ -103,7 +103,7 @@ impl Handshake {
         Ok(true)
     }
 
-    /// The crypto bytes that we say at `level`, all of them.
+    /// Returns all our crypto bytes at `level`.
     pub(crate) fn outgoing(&self, level: Level) -> &[u8] {
         &self.outgoing[level as usize]
     }
@@ -135,7 +135,7 @@ impl Handshake {
         self.next_number += 1;
     }
 
-    /// Opens a packet under handshake keys. Returns its number, and the offset and the crypto bytes in it.
+    /// Opens a packet under handshake keys. Returns its number, the offset, and the crypto bytes.
     pub(crate) fn open_packet<'a>(
         &self,
         datagram: &'a mut [u8],
@@ -159,7 +159,7 @@ impl Handshake {
         !handshaking && self.data_keys.is_some() && self.parameters.is_some()
     }
 
-    /// The data keys and the peer's parameters, once, when complete.
+    /// Returns the data keys and the peer's parameters, once, when complete.
     pub(crate) fn take_result(&mut self) -> Option<(Keys, Secrets, Parameters)> {
         if !self.is_complete() {
             return None;
@@ -174,7 +174,7 @@ impl Handshake {
             let before = out.len();
             let mut fresh = Vec::new();
             let change = self.tls.write_hs(&mut fresh);
-            // Nothing of ours is sent in crypto bytes after the handshake: tickets are off.
+            // We send no crypto bytes after the handshake: tickets are off.
             if self.write_level < 2 {
                 out.extend_from_slice(&fresh);
             }
@@ -195,7 +195,8 @@ impl Handshake {
     }
 }
 
-/// Reassembles the crypto bytes of one level. Handshakes are a few kilobytes: a byte map will do.
+/// Buffer that reassembles the crypto bytes of one level. Handshakes are a few kilobytes, so a byte
+/// map suffices.
 #[derive(Debug, Default)]
 struct CryptoBuffer {
     bytes: Vec<u8>,
@@ -229,9 +230,10 @@ impl CryptoBuffer {
     }
 }
 
-/// Crypto bytes in one datagram at most: with any envelope they fit in 1280 bytes of IPv6.
+/// Most crypto bytes in one datagram. With any envelope they fit in 1280 bytes of IPv6.
 pub(crate) const CRYPTO_PART_MAX: usize = 1150;
-/// More than the largest flight: a client hello with a post-quantum key share is about 1.5 kB.
+/// Most crypto bytes of one level. The largest flight, a client hello with a post-quantum key
+/// share, has about 1.5 kB.
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -244,7 +246,7 @@ pub(crate) mod tests {
         complete_with([parameters(1), parameters(2)])
     }
 
-    /// The same where client and server send these parameters.
+    /// Returns the same where client and server send these parameters.
     fn complete_with([client, server]: [Parameters; 2]) -> [(Keys, Secrets, Parameters); 2] {
         let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
         let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");

@@ -78,14 +78,16 @@ pub(crate) struct Parameters {
     /// The latest version that the sender speaks. In parameters of a peer it is at most our own
     /// latest, and so the version of the connection.
     pub(crate) version: Version,
-    /// Drawn anew at each start of the program: tells a restarted peer from a silent one.
+    /// Number drawn at each start of the program, which distinguishes a restarted peer from a
+    /// silent one.
     pub(crate) instance: u64,
     /// Slots that each bulk stream may use before it gets credit of its own.
     pub(crate) initial_window: u64,
     /// Streams that the peer may open.
     pub(crate) stream_limit: u32,
-    /// When this handshake began, in nanoseconds since the Unix epoch by the sender's clock: what an
-    /// initiator's first flight says, but authentic.
+    /// Start of this handshake, in nanoseconds since the Unix epoch by the sender's clock.
+    ///
+    /// The initiator's first flight contains the same value without authentication.
     pub(crate) began_unix_ns: u64,
 }
 
@@ -125,7 +127,7 @@ impl Parameters {
     }
 }
 
-/// Accepts one raw public key and no other.
+/// Verifier that accepts one raw public key and no other.
 #[derive(Debug)]
 struct PinnedKey {
     spki: Vec<u8>,
@@ -234,8 +236,10 @@ impl ClientCertVerifier for PinnedKey {
     }
 }
 
-/// AES-128-GCM where the processor computes AES, ChaCha20-Poly1305 where it does not; either side
-/// may have the better reason, so the other one stays acceptable.
+/// Returns a provider with AES-128-GCM first if the processor computes AES, and ChaCha20-Poly1305
+/// first if not.
+///
+/// Both stay acceptable, since the peer may have the better reason.
 fn provider() -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     let aes = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;

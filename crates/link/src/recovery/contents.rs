@@ -1,8 +1,8 @@
-//! What a sent packet carried.
+//! Contents of a sent packet.
 
 use crate::{control_frame::Control, stream::ChunkRef, wire::frame::Half};
 
-/// A part of a packet that must arrive, and is sent again if the packet is lost.
+/// Part of a packet that must arrive, and is sent again if the packet is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
     Chunk(ChunkRef),
@@ -10,11 +10,11 @@ pub(crate) enum Item {
     Control(Control),
 }
 
-/// The items of a sent packet.
+/// Items of a sent packet.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) first: Option<Item>,
-    /// Items behind the first, for packets of several small frames.
+    /// Items after the first, for packets of several small frames.
     more: Vec<Item>,
 }
 
@@ -26,7 +26,7 @@ impl Contents {
         }
     }
 
-    /// Items that take memory of their own.
+    /// Returns the items that take memory of their own.
     pub(super) fn extra(&self) -> usize {
         self.more.len()
     }

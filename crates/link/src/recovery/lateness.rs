@@ -1,26 +1,26 @@
-//! A waiting time that is learned from what arrived after it was given up, and slowly forgotten.
+//! Waiting time that is learned from late arrivals, and slowly forgotten.
 //!
-//! In: how late something arrived. Out: how long to wait from now on.
+//! The input is the lateness of arrivals. The output is the time to wait from now on.
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// The longest lateness of the recent past.
+/// Longest lateness of the recent past.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
     longest: Duration,
     learned: Time,
 }
 
-/// A learned lateness halves in this time.
+/// Time in which a learned lateness halves.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// The wait is this multiple of the learned lateness, since the next may be a little later still.
+/// Factor of the wait over the learned lateness, since the next one may be a little longer.
 const MARGIN: f64 = 1.1;
 
 impl Lateness {
-    /// Learns that something arrived this `late` after it was given up, or, if it `was_waited_for`, that
-    /// such lateness goes on.
+    /// Learns from an arrival that was this `late`. With `was_waited_for` the arrival was not
+    /// declared lost, and shows that such lateness continues.
     pub(super) fn learn(&mut self, late: Duration, was_waited_for: bool, now: Time) {
         let faded = self.faded(now);
         if late > faded && !was_waited_for {
@@ -34,7 +34,7 @@ impl Lateness {
         }
     }
 
-    /// How long to wait at `now`.
+    /// Returns the time to wait at `now`.
     pub(super) fn wait(&self, now: Time) -> Duration {
         self.faded(now).mul_f64(MARGIN)
     }

@@ -1,15 +1,15 @@
 //! Packet numbers that are never sent.
 //!
-//! A peer that reports packets which it did not receive can make a sender go on at a rate that the path does not
-//! carry (RFC 9000 section 21.4). The sender leaves out a number now and then. A report of such a number
-//! is a lie.
+//! A peer that reports packets that it did not receive can make a sender continue at a rate beyond
+//! the path's (RFC 9000 section 21.4). The sender therefore skips a number now and then. A report
+//! of such a number is false.
 
 use crate::{
     secret::{Purpose, Secret},
     wire::packet::ConnectionId,
 };
 
-/// Chooses the numbers to leave out.
+/// Generator of the numbers to skip.
 #[derive(Debug)]
 pub(crate) struct Omissions {
     secret: Secret,
@@ -18,9 +18,9 @@ pub(crate) struct Omissions {
     next: u64,
 }
 
-/// Two numbers left out are this far apart at least. Each costs a few bytes in some reports.
+/// Least distance of two skipped numbers. Each costs a few bytes in some reports.
 const APART_MIN: u64 = 64;
-/// ... and less than this.
+/// Upper limit of that distance, which is always less.
 const APART_MAX: u64 = 1024;
 
 impl Omissions {
@@ -35,7 +35,7 @@ impl Omissions {
         omissions
     }
 
-    /// Whether `number`, which is the next one, is to be left out.
+    /// Whether `number`, which is the next one, is to be skipped.
     pub(crate) fn take(&mut self, number: u64) -> bool {
         let is_due = number >= self.next;
         if is_due {
@@ -44,7 +44,7 @@ impl Omissions {
         is_due
     }
 
-    /// From now on no number is left out.
+    /// Stops skipping numbers.
     #[cfg(test)]
     pub(super) fn never(&mut self) {
         self.next = u64::MAX;

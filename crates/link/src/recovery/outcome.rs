@@ -1,57 +1,59 @@
-//! What a report changed, and what it measured.
+//! Outcome of a report: changes and measurements.
 
 use std::time::Duration;
 
 use super::contents::Item;
 
-/// A packet whose fate is known, as congestion control sees it.
+/// Packet with a known fate, as congestion control sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Resolved {
-    /// Its number.
+    /// Packet number.
     pub number: u64,
     /// Bytes on the wire, IP and UDP headers included.
     pub bytes: usize,
-    /// When it was sent, in seconds since the endpoint's epoch.
+    /// Sending time, in seconds since the endpoint's epoch.
     pub sent_s: f64,
-    /// Whether it was given up as lost.
+    /// Whether the packet was declared lost.
     pub lost: bool,
-    /// It was sent before the end of an outage. It arrived, then, and says nothing of what the path loses: those that
-    /// were lost in the outage are left out.
+    /// Whether the packet was sent before the end of an outage.
+    ///
+    /// It arrived, then, and is no evidence about the path's loss: packets lost in the outage are
+    /// left out.
     pub in_outage: bool,
 }
 
-/// The receive time of one packet.
+/// Receive time of one packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// Its number.
+    /// Packet number.
     pub number: u64,
-    /// When it was sent, in seconds since the endpoint's epoch.
+    /// Sending time, in seconds since the endpoint's epoch.
     pub sent_s: f64,
-    /// When it arrived, in seconds of the receiver's clock.
+    /// Arrival, in seconds of the receiver's clock.
     pub received_s: f64,
-    /// Bytes sent before it.
+    /// Bytes sent before the packet.
     pub sent_bytes_before: u64,
-    /// Whether it belonged to a train of packets sent back to back.
+    /// Whether the packet belonged to a train of packets sent back to back.
     pub in_train: bool,
 }
 
-/// What one report changed.
+/// Changes by one report.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Items that arrived, in no order.
     pub(crate) arrived: Vec<Item>,
-    /// Items of packets given up, oldest first.
+    /// Items of lost packets, oldest first.
     pub(crate) lost: Vec<Item>,
     /// Packets resolved, in the order of their numbers.
     pub(crate) resolved: Vec<Resolved>,
-    /// Send times of packets that arrived after they had been given up, in seconds since the endpoint's
-    /// epoch.
+    /// Sending times of spuriously lost packets, in seconds since the endpoint's epoch.
     pub(crate) late_sent_s: Vec<f64>,
     /// Receive times, oldest first.
     pub(crate) arrivals: Vec<Arrival>,
-    /// A round-trip time measured on the report's front.
+    /// Round-trip time measured on the report's front.
     pub(crate) rtt: Option<Duration>,
-    /// Reports were lost that no later report replaces: the peer must be asked to repeat them.
+    /// Whether reports were lost that no later report replaces, so that the peer must be asked to
+    /// repeat them.
     pub(crate) ask: bool,
 }
 
@@ -59,8 +61,8 @@ pub(crate) struct Outcome {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) rtt: Duration,
-    /// Arrival by the peer's clock less sending by our clock, in seconds: the one-way delay plus the difference
-    /// of the clocks.
+    /// Arrival by the peer's clock less sending by our clock, in seconds: the one-way delay plus
+    /// the difference of the clocks.
     pub(crate) forward_s: f64,
 }
 

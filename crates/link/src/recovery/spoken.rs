@@ -1,4 +1,4 @@
-//! The packet numbers that reports have covered, whether as received or as missing.
+//! Packet numbers that reports have covered, whether as received or as missing.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -8,7 +8,8 @@ pub(super) struct Spoken {
     ranges: VecDeque<Range<u64>>,
 }
 
-/// Ranges remembered at most. Only a peer whose reports leave holes needs more, and then some are forgotten.
+/// Most ranges stored. Only a peer whose reports leave holes needs more, and then some are
+/// forgotten.
 const RANGES_MAX: usize = 64;
 
 impl Spoken {

@@ -1,27 +1,28 @@
-//! The work that a peer's reports may cause.
+//! Limit of the work that a peer's reports may cause.
 //!
-//! A report of a few bytes may cover all packets in flight. The sender walks through the entry of each, so a peer that
-//! repeats such reports would keep the sender busy. Reports are paid for in steps; packets and time earn them.
+//! A report of a few bytes may cover all packets in flight. The sender walks through the entry of
+//! each, so a peer that repeats such reports would keep the sender busy. Each report costs steps,
+//! which packets and time earn.
 
 use crate::time::Time;
 
-/// Steps that are left: a step is an entry of the log that a report covers.
+/// Remaining steps. A step is an entry of the log that a report covers.
 #[derive(Debug)]
 pub(super) struct Steps {
     left: u64,
-    /// When time was last counted.
+    /// Time up to which steps were earned.
     counted: Time,
-    /// All that were taken.
+    /// Total number of steps taken.
     #[cfg(feature = "sim")]
     pub(super) taken: u64,
 }
 
-/// Where packets overtake each other by a round trip, each is
-/// walked through by all reports of a round trip, of which there are 64 at most, and those that repeat them.
+/// Where packets overtake each other by a round trip, each is walked through by all reports of a
+/// round trip, of which there are 64 at most, and those that repeat them.
 const PER_PACKET: u64 = 256;
-/// Steps that a second earns beside: a tenth of a processor's.
+/// Steps earned per second in addition: a tenth of a processor's.
 const PER_S: f64 = 20e6;
-/// Steps that may be saved up: 20 ms of processor time.
+/// Most steps that may be saved: 20 ms of processor time.
 const SAVED_MAX: u64 = 1 << 22;
 
 impl Steps {
@@ -34,12 +35,12 @@ impl Steps {
         }
     }
 
-    /// A packet was sent.
+    /// Earns the steps of a sent packet.
     pub(super) fn on_sent(&mut self) {
         self.left = (self.left + PER_PACKET).min(SAVED_MAX);
     }
 
-    /// Takes the steps of a report. Returns false, having taken none, if fewer are left.
+    /// Takes the steps of a report. Returns false, and takes none, if fewer are left.
     pub(super) fn take(&mut self, steps: u64, now: Time) -> bool {
         let earned = PER_S * now.seconds_since(self.counted);
         self.counted = now;

@@ -40,7 +40,7 @@ fn item(number: u64) -> Item {
     })
 }
 
-/// A log that leaves no number out.
+/// Returns a log that skips no number.
 fn log() -> SentLog {
     let mut log = log_with_omissions();
     log.omissions.never();
@@ -217,12 +217,12 @@ fn what_a_report_told_to_be_missing_needs_no_further_report() {
         received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         match number {
-            // Within the reorder window.
+            // Within the reordering window.
             8 => {
                 let outcome = report(&mut sent, &mut received, now);
                 assert!(outcome.lost.is_empty());
             }
-            // The reports after it are lost, and the next tells no more of packet 3.
+            // The following reports are lost, and the next one no longer covers packet 3.
             18 | 28 | 38 | 48 | 58 | 68 => {
                 received.write_report(&mut Vec::new(), 1400, now);
             }
@@ -272,7 +272,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
         received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         let half = usize::from(number >= 800);
-        // Twice the reports on 200 packets are lost; what they said comes 280 ms later.
+        // Twice the reports on 200 packets are lost, and their contents arrive 280 ms later.
         let outcome = match number % 800 {
             100..300 if number % 10 == 9 => {
                 received.write_report(&mut Vec::new(), 1400, now);
@@ -291,7 +291,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
     assert!(sent_again[1] < sent_again[0] / 2, "{sent_again:?}");
 }
 
-/// A report that packets from `low` to `high` have arrived.
+/// Handles a report that packets from `low` to `high` have arrived.
 fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<Outcome, Malformed> {
     let mut blocks = Vec::new();
     varint::put(&mut blocks, high - 1 - low);
@@ -345,7 +345,7 @@ fn reports_of_a_few_bytes_cannot_keep_the_sender_busy() {
             lie(&mut sent, low, 1 << 20, now).expect("all of these were sent");
         }
     }
-    // What is sent from now on is not judged by such a report any more.
+    // Such a report no longer resolves packets sent from now on.
     sent.push(now, 1500, true, false, Contents::default());
     let all = lie(&mut sent, 1, (1 << 20) + 1, now).expect("it was sent");
     assert!(all.resolved.is_empty(), "the report is ignored");
@@ -403,7 +403,7 @@ fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
     assert!(result.is_err());
 }
 
-/// Four gigabytes of them fitted into the log of a connection, in no count of memory.
+/// Regression: four gigabytes of them fitted into the log of a connection without being counted.
 #[test]
 fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
     const EACH: u64 = 100;
@@ -418,7 +418,7 @@ fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
         packets += 1;
     }
     assert_eq!(packets, EXTRA_ITEMS_MAX as u64 / EACH + 1);
-    // What is known to have arrived, and what is forgotten, takes none.
+    // Arrived and forgotten packets take no memory.
     let all = sent.extra_items;
     sent.mark_arrived(0, ms(packets), &mut Outcome::default());
     assert_eq!(all - sent.extra_items, EACH as usize);

@@ -1,7 +1,7 @@
 //! Frames: the content of an encrypted packet.
 //!
-//! A packet holds frames one after the other; a [`Frame::Chunk`] without a length runs to the end of
-//! the packet. Decoding never allocates and checks every length.
+//! A packet holds frames one after the other; a [`Frame::Chunk`] without a length runs to the end
+//! of the packet. Decoding never allocates and checks every length.
 
 use std::ops::Range;
 
@@ -49,18 +49,22 @@ pub(crate) enum Frame<'a> {
     },
     /// The application has read a stream to its end.
     Done { stream: u32 },
-    /// The pool that bulk streams opened by its receiver share has `free` slots left before stream `from`, a
-    /// count of the streams that it opens. The shares are credit that needs no frame of its own.
+    /// The pool of bulk streams opened by the receiver of the frame has `free` slots left before
+    /// stream `from`.
+    ///
+    /// `from` counts the streams that the receiver opens. The shares are credit that needs no frame
+    /// of its own.
     InitialWindow { from: u32, free: u64 },
-    /// How many streams the peer may have opened in all.
+    /// Number of streams that the peer may have opened in all.
     StreamLimit { streams: u32 },
-    /// The sender's view of the path: its round-trip time, for the pace of reports.
+    /// The sender's round-trip time, which sets the interval of reports.
     PathHint { rtt_us: u64 },
-    /// Asks for reports on all packets from `number` on: those that spoke of them were lost.
+    /// Asks for reports on all packets from `number` on, since earlier reports on them were lost.
     TellFrom { number: u64 },
-    /// The most that its receiver may send us, in bytes per second; zero means no bound.
+    /// The most that the receiver of the frame may send us, in bytes per second; zero means no
+    /// limit.
     RateMax { bytes_per_s: u64 },
-    /// Another process is about to take the sender's place: new streams need another connection.
+    /// Another process will soon replace the sender's: new streams need another connection.
     Retire,
     /// Must be echoed in a [`Frame::Response`], to the address it came from.
     Challenge([u8; 8]),
@@ -148,8 +152,10 @@ pub(crate) fn put_feedback_type(out: &mut Vec<u8>) {
 }
 
 impl Frame<'_> {
-    /// Appends this frame. Chunks are written by [`put_chunk`] and [`put_chunk_to_end`], halves by [`put_half`],
-    /// feedback by the receiver's log.
+    /// Appends this frame.
+    ///
+    /// [`put_chunk`] and [`put_chunk_to_end`] write chunks, [`put_half`] writes halves, and the
+    /// receiver's log writes feedback.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let mut fields = |kind: u8, values: &[u64]| {
             out.push(kind);

@@ -8,14 +8,14 @@
 //! data       0b010kpp11    connection ID (4), packet number (4), sealed frames
 //! ```
 //!
-//! In data packets the low five bits of the first byte and the packet number are masked as in
-//! RFC 9001 section 5.4; `k` is the key phase.
+//! In data packets the low five bits of the first byte and the packet number are masked as in RFC
+//! 9001 section 5.4. The bit `k` is the key phase.
 
 use rustls::quic::{HeaderProtectionKey, PacketKey, Tag};
 
 use super::varint::Malformed;
 
-/// Identifies a connection to the side that chose it.
+/// Identifier of a connection, chosen by the end that receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct ConnectionId(pub(crate) [u8; 4]);
 
@@ -50,8 +50,8 @@ pub(crate) enum Kind {
     Data,
 }
 
-/// The kind of a datagram, and the connection ID that it is for where the header has one in the
-/// common place.
+/// Returns the kind of a datagram, and its connection ID if the header has one at the common
+/// position.
 pub(crate) fn classify(datagram: &[u8]) -> Result<(Kind, ConnectionId), Malformed> {
     let kind = match *datagram.first().ok_or(Malformed)? {
         HELLO | HELLO_WITH_COOKIE => return Ok((Kind::Hello, ConnectionId::default())),
@@ -138,8 +138,8 @@ pub(crate) fn open<'a>(
         .map_err(|_| Malformed)
 }
 
-/// The full packet number nearest to `expected` whose low 32 bits are `truncated` (the rule of
-/// RFC 9000 appendix A.3).
+/// Returns the full packet number nearest to `expected` whose low 32 bits are `truncated` (the rule
+/// of RFC 9000 appendix A.3).
 pub(crate) fn expand_number(truncated: u32, expected: u64) -> u64 {
     const WINDOW: u64 = 1 << 32;
     let candidate = expected & !(WINDOW - 1) | u64::from(truncated);

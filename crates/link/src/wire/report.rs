@@ -1,4 +1,4 @@
-//! The wire format of a report.
+//! Wire format of a report.
 //!
 //! ```text
 //! largest | front, counted back from largest | time of front, us | delay, us | bytes received
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A report that does not fit into a packet is split into several frames. Each frame is complete in
-//! itself: if a block covers a packet and does not list it as received, the packet had not arrived
+//! itself. If a block covers a packet and does not list it as received, the packet had not arrived
 //! when the frame was made.
 //!
 //! Samples run backwards in time from `front`, and each is relative to the previous one. Runs
@@ -42,8 +42,9 @@ pub(crate) struct Sample {
     pub(crate) time_us: u64,
 }
 
-/// Packet numbers that one report may cover, and so those that the receiver remembers: everything in
-/// flight at 10 Gbit/s over 1 s, and more. As a bitmap 128 KiB.
+/// Packet numbers that one report may cover, and that the receiver therefore stores.
+///
+/// They cover everything in flight at 10 Gbit/s over 1 s, and more. A bitmap of them has 128 KiB.
 pub(crate) const WINDOW: u64 = 1 << 20;
 /// Most receive times in one report.
 pub(crate) const SAMPLES_MAX: usize = 32;
@@ -134,8 +135,10 @@ impl<'a> Report<'a> {
         reader.is_empty().then_some(()).ok_or(Malformed)
     }
 
-    /// Calls `visit` for each run of packets that all arrived or are all missing: first number, one past the
-    /// last, and whether they arrived. The report says nothing about packets that no run covers.
+    /// Calls `visit` for each run of packets that all arrived or are all missing, with the first
+    /// number, one past the last, and whether they arrived.
+    ///
+    /// The report does not cover packets outside of these runs.
     pub(crate) fn for_each_run(
         &self,
         mut visit: impl FnMut(u64, u64, bool),

@@ -1,5 +1,6 @@
-//! Variable-length integers as in RFC 9000 section 16: 1, 2, 4 or 8 bytes, whose length is in the
-//! two top bits of the first byte.
+//! Variable-length integers as in RFC 9000 section 16.
+//!
+//! They have 1, 2, 4 or 8 bytes. The two top bits of the first byte give the length.
 
 /// Bytes could not be decoded: they end too early or hold an impossible value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
