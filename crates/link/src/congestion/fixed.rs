@@ -1,11 +1,12 @@
-//! A controller with a fixed rate: for operators who have reserved capacity, and as the yardstick of
+//! Controller with a fixed rate, for operators who have reserved capacity, and as the baseline of
 //! benches.
 //!
-//! In: a rate. Out: the same rate, whatever reports say. The window alone follows the round-trip time.
+//! The input is a rate. The output is the same rate, whatever the reports contain. Only the window
+//! follows the round-trip time.
 
 use super::{Controller, Digest, PathMemory};
 
-/// Sends at one rate, whatever reports say.
+/// Controller that sends at one rate, independent of reports.
 #[derive(Debug, Clone)]
 pub struct FixedRate {
     rate_bytes_per_s: f64,
@@ -13,7 +14,7 @@ pub struct FixedRate {
 }
 
 impl FixedRate {
-    /// A controller for `rate_bytes_per_s` bytes per second on the wire.
+    /// Creates a controller for `rate_bytes_per_s` bytes per second on the wire.
     pub fn new(rate_bytes_per_s: f64) -> Self {
         Self {
             rate_bytes_per_s,

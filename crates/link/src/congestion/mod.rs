@@ -1,8 +1,9 @@
-//! Congestion control: how fast to send, and how much may be in flight.
+//! Congestion control: the sending rate, and the bytes that may be in flight.
 //!
-//! In: packets sent, reports of the peer as [`Digest`]s, and the time in seconds since the endpoint's epoch.
-//! Out: a pacing rate and a window. A controller is pure: it owns no timer and no socket, and the connection
-//! decides which packets go. One controller serves one pair of gateways.
+//! The input is packets sent, reports of the peer as [`Digest`]s, and the time in seconds since the
+//! endpoint's epoch. The output is a pacing rate and a window. A controller is pure: it owns no
+//! timer and no socket, and the connection decides which packets go. One controller serves one pair
+//! of gateways.
 
 mod fixed;
 mod knee;
@@ -17,47 +18,49 @@ use crate::Policy;
 
 pub use crate::recovery::{Arrival, Resolved};
 
-/// One report of the peer, as a controller reads it.
+/// Report of the peer, as a controller reads it.
 #[derive(Debug, Default)]
 pub struct Digest<'a> {
     /// Packets whose fate became known, in the order of their numbers.
     pub resolved: &'a [Resolved],
-    /// Send times of packets that arrived after they had been given up, in seconds since the endpoint's
-    /// epoch.
+    /// Sending times of spuriously lost packets, in seconds since the endpoint's epoch.
     pub late_sent_s: &'a [f64],
     /// Receive times of some packets, oldest first.
     pub arrivals: &'a [Arrival],
-    /// Bytes that the peer has received in all, and the time of that count in seconds of the peer's clock.
+    /// Total bytes that the peer has received, and the time of that count in seconds of the peer's
+    /// clock.
     pub received: (u64, f64),
-    /// A round-trip time measured on the report's front, without the peer's delay, in seconds.
+    /// Round-trip time measured on the report's front, without the peer's delay, in seconds.
     pub rtt_s: Option<f64>,
     /// Bytes whose fate is unknown.
     pub bytes_in_flight: u64,
     /// Bytes sent so far.
     pub bytes_sent: u64,
-    /// How much later than its neighbours a packet may arrive, in seconds.
+    /// Time by which a packet may arrive later than its neighbours, in seconds.
     pub reorder_window_s: f64,
-    /// The application, or an operator's cap, held the sender back: it sent less than the controller allows.
+    /// Whether the application, or an operator's cap, limited the sender below the controller's
+    /// rate.
     pub app_limited: bool,
 }
 
 impl Digest<'_> {
-    /// Bytes whose fate became known.
+    /// Returns the bytes whose fate became known.
     fn resolved_bytes(&self) -> u64 {
         self.resolved.iter().map(|packet| packet.bytes as u64).sum()
     }
 }
 
-/// What an earlier connection learned of the path.
+/// Measurements of the path by an earlier connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathMemory {
     /// The last capacity measured, in bytes per second.
     pub capacity_bytes_per_s: f64,
-    /// The fraction of packets that the path loses by itself.
+    /// Fraction of packets that the path loses at any sending rate.
     pub loss_floor: f64,
 }
 
-/// The controller for a policy, given what is known of the path and the cap on its rate.
+/// Returns the controller for a policy, with earlier measurements of the path and the cap on its
+/// rate.
 pub fn for_policy(
     policy: Policy,
     memory: Option<PathMemory>,
@@ -73,45 +76,48 @@ pub fn for_policy(
     }
 }
 
-/// Makes a controller from earlier measurements of the path and the cap on its rate.
+/// Factory of a controller from earlier measurements of the path and the cap on its rate.
 pub type ControllerFactory =
     dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync;
 
-/// Decides how fast to send.
+/// Controller of the sending rate.
 pub trait Controller: Send {
-    /// A packet of `bytes` bytes on the wire was sent.
+    /// Records a sent packet of `bytes` bytes on the wire.
     fn on_sent(&mut self, number: u64, bytes: usize, now_s: f64);
-    /// The peer reported.
+    /// Handles a report of the peer.
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64);
-    /// The rate at which to send, in bytes per second on the wire.
+    /// Returns the rate at which to send, in bytes per second on the wire.
     fn rate_bytes_per_s(&self) -> f64;
-    /// How much may be in flight, in bytes on the wire.
+    /// Returns the most bytes on the wire that may be in flight.
     fn window_bytes(&self) -> f64;
-    /// Length of a packet train to send once data fill it, or 16 packets of it: back to back and before any other
-    /// packet, so that the spacing on arrival shows the capacity. Zero while the whole train does not fit into
-    /// `room_bytes`, the bytes that the window still allows.
+    /// Returns the length of a packet train to send once data fill it, or 16 packets of it.
+    ///
+    /// The train leaves back to back and before any other packet, so that the spacing on arrival
+    /// shows the capacity. The length is zero while the whole train does not fit into `room_bytes`,
+    /// the bytes that the window still permits.
     fn train_wanted(&self, room_bytes: f64) -> usize {
         let _ = room_bytes;
         0
     }
-    /// So many packets of the train that was wanted begin with the next packet.
+    /// Records that the wanted train begins with the next packet, and has `packets` packets.
     fn on_train_begun(&mut self, packets: usize, now_s: f64) {
         let _ = (packets, now_s);
     }
-    /// What a later connection should know of this path; `None` while nothing is known.
+    /// Returns the measurements of this path for a later connection. `None` while there are none.
     fn memory(&self) -> Option<PathMemory>;
-    /// Name of the present state, for logs and traces.
+    /// Returns the name of the present state, for logs and traces.
     fn state(&self) -> &'static str;
-    /// Whether the route has become longer since the last call: round-trip times measured before are not this
-    /// path's.
+    /// Returns whether the route has become longer since the last call. Earlier round-trip times do
+    /// not belong to this path.
     fn take_longer_route(&mut self) -> bool {
         false
     }
-    /// Losses of late were of packets that the path is too narrow for, and say nothing of its rate.
+    /// Forgives the recent losses: the packets were larger than the path's size, which is no
+    /// evidence about its rate.
     fn forgive_losses(&mut self, now_s: f64) {
         let _ = now_s;
     }
-    /// Estimate of the path's present queueing delay, one way, in seconds.
+    /// Returns an estimate of the path's present queueing delay, one way, in seconds.
     fn queue_delay_s(&self) -> f64 {
         0.0
     }

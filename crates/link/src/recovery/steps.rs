@@ -17,8 +17,10 @@ pub(super) struct Steps {
     pub(super) taken: u64,
 }
 
-/// Where packets overtake each other by a round trip, each is walked through by all reports of a
-/// round trip, of which there are 64 at most, and those that repeat them.
+/// Steps that a sent packet earns.
+///
+/// Where packets overtake each other by a round trip, all reports of a round trip walk through each
+/// packet. There are at most 64 such reports, and their repetitions.
 const PER_PACKET: u64 = 256;
 /// Steps earned per second in addition: a tenth of a processor's.
 const PER_S: f64 = 20e6;

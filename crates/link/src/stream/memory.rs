@@ -9,8 +9,8 @@
 //!
 //! - a pool for the streams that the peer opens, reserved for good, since the peer takes its shares
 //!   without a request;
-//! - a pool for the streams that we open, whose peer learns its share by a credit frame (growing
-//!   windows may use half of its free part);
+//! - a pool for streams of ours, where the peer learns its share by a credit frame (growing windows
+//!   may use half of its free part);
 //! - a rest for the least window of every stream that is open or that the peer may open, and for
 //!   windows that grow.
 //!

@@ -147,7 +147,7 @@ impl RecvHalf {
         }
     }
 
-    /// Returns the slots that the peer may send, as far as this side can tell, and that have not
+    /// Returns the slots that the peer may send, according to this side's state, and that have not
     /// been read.
     pub(crate) fn promised(&self) -> u64 {
         let limit = self.credit_told.max(self.limit_promised);

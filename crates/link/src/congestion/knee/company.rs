@@ -1,27 +1,31 @@
-//! Are there others that fill the queue?
+//! Detection of competing flows that fill the queue.
 //!
-//! In: drains of the queue that succeeded or failed. Out: the verdict, and the window to begin with beside others.
-//! What a fair share beside them is, [`Cubic`](super::cubic::Cubic) says.
+//! The input is drains of the queue that succeeded or failed. The output is the verdict, and the
+//! window with which to begin beside competing flows. [`Cubic`](super::cubic::Cubic) determines the
+//! fair share beside them.
 //!
-//! Alone on the path, a sender that drains empties the queue. Others do not make room: the drain fails.
+//! Alone on the path, a sender that drains empties the queue. Competing flows do not make room, so
+//! the drain fails.
 
 use crate::congestion::knee::Mechanism;
-/// How the controller shares with others.
+/// Policy towards competing flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// As one CUBIC flow would.
+    /// Shares as one CUBIC flow would.
     Fair,
-    /// Leaves everything to others that want it.
+    /// Leaves all capacity to other flows that want it.
     Background,
 }
 
-/// What speaks for company.
+/// Evidence of competing flows.
 #[derive(Debug)]
 pub(super) struct Company {
     share: Share,
-    /// Up with each drain that failed, down with each that emptied the queue at the first try.
+    /// Score of the evidence: up with each drain that failed, down with each that emptied the queue
+    /// at the first try.
     score: f64,
-    /// The window to compete with, in bytes: what passed before the present series of drains.
+    /// Window with which to compete, in bytes: the window that passed before the present series of
+    /// drains.
     window_before: f64,
 }
 
@@ -34,48 +38,51 @@ impl Company {
         }
     }
 
-    /// Whether everything is left to others.
+    /// Whether all capacity is left to others.
     pub(super) fn comes_first(&self) -> bool {
         self.share == Share::Background
     }
 
-    /// Drains begin; this window of bytes passed.
+    /// Records the start of drains. The window of `window` bytes passed.
     pub(super) fn on_drain(&mut self, window: f64) {
         if self.score < STEP_DOWN {
             self.window_before = window;
         }
     }
 
-    /// The window that passed before the present series of drains, in bytes.
+    /// Returns the window that passed before the present series of drains, in bytes.
     pub(super) fn window_before(&self) -> f64 {
         self.window_before
     }
 
-    /// A drain has emptied the queue at the first try.
+    /// Records that a drain has emptied the queue at the first try.
     pub(super) fn on_emptied_queue(&mut self) {
         self.score =
             (self.score - Mechanism::CompanyScore.value(STEP_DOWN, SCORE_OF_COMPANY)).max(0.0);
     }
 
-    /// A drain has not emptied the queue. Returns whether to compete with those who fill it.
+    /// Records that a drain has not emptied the queue. Returns whether to compete with the flows
+    /// that fill it.
     pub(super) fn on_failed_drain(&mut self) -> bool {
         self.score += STEP_UP;
         Mechanism::Compete.acts(self.score >= SCORE_OF_COMPANY && self.share == Share::Fair)
     }
 
-    /// Whether there are others is to be found out anew.
+    /// Forgets the evidence of competing flows.
     pub(super) fn forget(&mut self) {
         self.score = 0.0;
     }
 }
 
-/// What a failed drain adds to the score of company, and what one that succeeds at the first try takes
-/// away. The score rises while more than one drain in three fails. From the latter on a series of failed drains is under
-/// way, and the window before it stays remembered.
+/// Steps of the score: added by a failed drain, and subtracted by a drain that succeeds at the
+/// first try.
+///
+/// The score rises while more than one drain in three fails. From the second value on a series of
+/// failed drains is in progress, and the window before it stays stored.
 const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
-/// From this score on others fill the queue: three failed drains in a row, or as many more as drains
-/// that succeed among them outweigh.
+/// Score from which competing flows fill the queue: three failed drains in a row, or as many more
+/// as outweigh the successful drains among them.
 const SCORE_OF_COMPANY: f64 = 3.0;
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! The least and the greatest value of the recent past.
+//! Least and greatest values of the recent past.
 //!
-//! In: values with their times, and how long a value counts. Out: the extreme of those that still count. Whose
-//! values they are, and how long they count, is the caller's business.
+//! The input is values with their times, and the time for which a value counts. The output is the
+//! extreme of the values that still count. The caller decides which values, and for how long they
+//! count.
 
 use std::collections::VecDeque;
 
-/// A minimum over the recent past, kept in sub-windows that expire one by one.
+/// Minimum over the recent past, kept in sub-windows that expire one by one.
 #[derive(Debug, Default)]
 pub(super) struct WindowedMin {
-    /// When each sub-window began, and its minimum.
+    /// Start of each sub-window, and its minimum.
     minima: VecDeque<(f64, f64)>,
 }
 
@@ -38,7 +39,7 @@ impl WindowedMin {
     }
 }
 
-/// A maximum over the recent past.
+/// Maximum over the recent past.
 #[derive(Debug, Default)]
 pub(super) struct WindowedMax {
     negated: WindowedMin,
@@ -54,14 +55,16 @@ impl WindowedMax {
     }
 }
 
-/// The time over which the extremes of a path with the base RTT `base_s` are taken.
+/// Returns the time over which the extremes of a path with the base round-trip time `base_s` are
+/// taken.
 pub(super) fn path_window_s(base_s: f64) -> f64 {
     PATH_WINDOW_S.max(WINDOW_ROUND_TRIPS * base_s)
 }
 
-/// Extremes of a path are taken over this time, or this many round trips if that is longer. A change of route that
-/// makes the path longer is found after this time at the latest, and a queue that lasts as long is taken
-/// for the path.
+/// Time over which extremes of a path are taken, and the least number of round trips.
+///
+/// A change to a longer route is found after this time at the latest. A queue that lasts as long
+/// counts as the path.
 pub(super) const PATH_WINDOW_S: f64 = 30.0;
 pub(super) const WINDOW_ROUND_TRIPS: f64 = 20.0;
 /// Parts of such a window that expire one by one: an extreme is forgotten to 7 % of the window.

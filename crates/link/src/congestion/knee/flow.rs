@@ -1,8 +1,8 @@
-//! What all modes share: the window, and the measurements that tell what to do with it.
+//! State shared by all modes: the window, and the measurements behind the choice of its size.
 //!
-//! In: reports, packets sent, cuts. Out: figures that take more than one measurement: the rate, the length of a
-//! round, the threshold of queueing delay, the capacity. Which of them matters is for the [modes](super::mode) to
-//! say.
+//! The input is reports, packets sent, and cuts. The output is figures that need more than one
+//! measurement: the rate, the length of a round, the threshold of queueing delay, and the capacity.
+//! The [modes](super::mode) decide which of them matters.
 
 use super::{
     capacity::Capacity,
@@ -15,7 +15,7 @@ use super::{
 use crate::congestion::knee::Mechanism;
 use crate::congestion::{Digest, PathMemory};
 
-/// The window and the measurements of the path.
+/// Window and measurements of the path.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) queue: Queue,
@@ -24,23 +24,24 @@ pub(super) struct Flow {
     pub(super) company: Company,
     pub(super) limit: Limit,
     pub(super) reports: Reports,
-    /// Bytes in flight aimed at. They fill the path and no queue, except in company: there they are CUBIC's window.
+    /// Target of bytes in flight. It fills the path and no queue, except beside competing flows:
+    /// there it is CUBIC's window.
     pub(super) window: f64,
     /// Size of a packet on the wire, moving average, in bytes.
     pub(super) packet: f64,
-    /// The last cut was for loss: growth is gentle.
+    /// Whether the last cut was for loss, so that growth is gentle.
     pub(super) is_gentle: bool,
     round_began_s: f64,
-    /// Bytes in flight, as far as reports tell.
+    /// Bytes in flight, according to reports.
     pub(super) in_flight: f64,
     /// Bytes sent until the last report.
     bytes_sent: u64,
-    /// When it came.
+    /// Arrival of the last report.
     reported_s: f64,
 }
 
 impl Flow {
-    /// A flow that begins with `window` bytes and knows `memory` of the path.
+    /// Creates a flow with a window of `window` bytes and earlier measurements of the path.
     pub(super) fn new(share: Share, window: f64, memory: Option<PathMemory>) -> Self {
         Self {
             queue: Queue::new(),
@@ -59,11 +60,13 @@ impl Flow {
         }
     }
 
-    /// Takes in the delays and rates of a report. Returns by which factor the product of a rate and the base RTT
-    /// changes if the path has become another one, where the queue was `queue_s` long.
+    /// Adds the delays and rates of a report. The queue was `queue_s` long.
+    ///
+    /// Returns the factor by which the product of a rate and the base round-trip time changes, if
+    /// the path has become another one.
     pub(super) fn measure(&mut self, digest: &Digest<'_>, queue_s: f64, now_s: f64) -> f64 {
         if let Some(rtt_s) = digest.rtt_s {
-            // How long the packets that were in flight take at the rate that a train shows.
+            // Time that the packets in flight take at the rate of a train.
             let used = (digest.bytes_in_flight + digest.resolved_bytes()) as f64;
             let own_queue_max_s = used / self.capacity.trains.shown_max();
             self.queue.on_rtt(rtt_s, own_queue_max_s, now_s);
@@ -85,7 +88,7 @@ impl Flow {
         }
     }
 
-    /// Takes in the losses of a report.
+    /// Counts the losses of a report.
     pub(super) fn count_losses(&mut self, digest: &Digest<'_>, now_s: f64) {
         self.floor.update(digest.resolved, digest.late_sent_s);
         if !self.floor.is_exceeded() {
@@ -94,7 +97,7 @@ impl Flow {
         }
     }
 
-    /// A packet of so many bytes was sent.
+    /// Records a sent packet of `bytes` bytes.
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
         self.in_flight += bytes as f64;
         let is_first = self.reports.on_sent(now_s);
@@ -106,7 +109,7 @@ impl Flow {
         }
     }
 
-    /// What was measured is too old to go by: all is measured anew. Only the window stays, as a guess.
+    /// Discards measurements that are too old. Only the window stays, as a guess.
     pub(super) fn look_again(&mut self, now_s: f64) {
         let queue = std::mem::replace(&mut self.queue, Queue::new());
         self.queue = queue.after_pause();
@@ -124,72 +127,77 @@ impl Flow {
         self.queue.rtt_s()
     }
 
-    /// What the window sends, in bytes per second.
+    /// Returns the rate of the window, in bytes per second.
     pub(super) fn rate(&self) -> f64 {
         self.window / self.rtt_s()
     }
 
-    /// The queue that a packet sent now will meet in front of `capacity` bytes per second, in seconds.
+    /// Returns the queueing delay that a packet sent now will meet in front of `capacity` bytes per
+    /// second, in seconds.
     pub(super) fn queue_ahead_s(&self, capacity: f64) -> f64 {
         self.queue
             .expected_s(capacity, self.bytes_sent, self.reported_s)
     }
 
-    /// Whether a path of this capacity is short: a few packets fill it, so that what is measured is mostly chance.
+    /// Whether a path of this capacity is short: a few packets fill it, so that measurements are
+    /// mostly chance.
     pub(super) fn is_short(&self, capacity: f64) -> bool {
         Mechanism::ShortPath.acts(capacity * self.base_s() < SHORT_PACKETS * self.packet)
     }
 
-    /// Whether a test can tell a queue in front of `capacity` from a longer route. A flow that has never seen the queue
-    /// empty may have begun in a queue of others, unless the path jitters: then drains may have failed for jitter alone.
-    /// On a short path the packets of a test would be a queue themselves.
+    /// Whether a test can distinguish a queue in front of `capacity` from a longer route.
+    ///
+    /// A flow that has never seen the queue empty may have begun in a queue of others. On a path
+    /// with jitter, however, drains may have failed because of jitter alone. On a short path the
+    /// packets of a test would be a queue themselves.
     pub(super) fn can_test_route(&self, capacity: f64) -> bool {
         let is_queue_known = self.queue.has_emptied || self.queue.jitters(self.threshold_s());
         is_queue_known && !self.is_short(capacity.max(self.capacity.known))
     }
 
-    /// The time between two packets at the present rate.
+    /// Returns the time between two packets at the present rate.
     pub(super) fn packet_time_s(&self) -> f64 {
         self.packet * self.rtt_s() / self.window.max(self.packet)
     }
 
-    /// Queueing delay that ends growth at the present rate.
+    /// Returns the queueing delay that ends growth at the present rate.
     pub(super) fn threshold_s(&self) -> f64 {
         self.threshold_at_s(self.rate())
     }
 
-    /// The same at a given rate, in bytes per second.
+    /// Returns the same at a given rate, in bytes per second.
     pub(super) fn threshold_at_s(&self, rate: f64) -> f64 {
         self.queue.threshold_s(rate, self.packet)
     }
 
-    /// Packets sent since the last cut show a queue that ends growth.
+    /// Whether packets sent since the last cut show a queue that ends growth.
     pub(super) fn queue_shows(&self) -> bool {
         self.queue.shows(self.threshold_s())
     }
 
-    /// Packets sent since the last cut show a queue that ends start-up.
+    /// Whether packets sent since the last cut show a queue that ends start-up.
     pub(super) fn queue_shows_in_start(&self) -> bool {
         let threshold_s = self.queue.start_threshold_s(self.threshold_s());
         self.queue.shows(threshold_s)
     }
 
-    /// Packets sent since the last cut show no queue.
+    /// Whether packets sent since the last cut show no queue.
     pub(super) fn queue_is_seen_empty(&self) -> bool {
         self.queue.is_seen_empty(self.threshold_s())
     }
 
-    /// The queue counts as empty, by whatever packets it was measured on.
+    /// Whether the queue counts as empty, measured on any packets.
     pub(super) fn queue_is_empty(&self) -> bool {
         self.queue.is_empty(self.threshold_s())
     }
 
-    /// The capacity of the path in the sending domain, never far below the rate of the last round trip.
+    /// Returns the capacity of the path in the sending domain, never far below the rate of the last
+    /// round trip.
     pub(super) fn capacity(&self) -> f64 {
         self.capacity_at(self.rate())
     }
 
-    /// The same where the last round trip was sent at `sent` bytes per second.
+    /// Returns the same where the last round trip was sent at `sent` bytes per second.
     pub(super) fn capacity_at(&self, sent: f64) -> f64 {
         let passed = if Mechanism::PassedPart.acts(self.floor.is_exceeded()) {
             self.floor.passed()
@@ -200,8 +208,8 @@ impl Flow {
         self.capacity.estimate(sent, passed, was_app_limited)
     }
 
-    /// How long a round lasts: a round trip, or longer where that holds too few packets or too little
-    /// time to measure in.
+    /// Returns the length of a round: a round trip, or longer if that has too few packets or too
+    /// little time for a measurement.
     pub(super) fn round_s(&self) -> f64 {
         let delivered = (1.0 - self.floor.loss()).max(ROUND_DELIVERED_MIN);
         let packets_s =
@@ -219,14 +227,14 @@ impl Flow {
         now_s - self.round_began_s >= self.round_s()
     }
 
-    /// From now on only packets sent later count, for losses and for the queue.
+    /// Restricts counts of losses and measurements of the queue to packets sent from now on.
     pub(super) fn mark_cut(&mut self, now_s: f64) {
         self.floor.begin_count(now_s);
         self.queue.forget(now_s);
         self.begin_round(now_s);
     }
 
-    /// As if it had measured this.
+    /// Acts as if it had measured these values.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, capacity: f64, now_s: f64) {
         self.queue.pretend(base_s, now_s);
@@ -234,30 +242,34 @@ impl Flow {
     }
 }
 
-/// Bytes of a packet before anything is measured: what Ethernet carries.
+/// Bytes of a packet before any measurement: the size on Ethernet.
 pub(super) const PACKET_GUESS: f64 = 1500.0;
-/// A smaller packet carries control frames or a stream's end and says nothing of the usual size; in bytes.
+/// Least bytes of a packet that shows the usual size. A smaller packet carries control frames or a
+/// stream's end.
 const FULL_PACKET_MIN_BYTES: usize = 1000;
-/// Weight of one packet in the average of packet sizes: the average follows a new MTU within a few
+/// Weight of one packet in the average of packet sizes. The average follows a new MTU within a few
 /// hundred packets, and a few odd packets do not move it.
 const PACKET_WEIGHT: f64 = 1.0 / 64.0;
-/// A path that holds fewer packets than this is short: its queue is what fills it.
+/// Number of packets below which a path is short: its queue is larger than its other content.
 const SHORT_PACKETS: f64 = 16.0;
 
-/// To empty a queue takes a window of this fraction of what fills the path: low enough that the queue empties, and one
-/// round in eight to ten at 5 % less costs under 1 % of the rate. Lower would empty a queue that others built, too, and
-/// prove nothing.
+/// Window that empties a queue, as a fraction of the window that fills the path.
+///
+/// It is low enough that the queue empties. One round in eight to ten at 5 % less costs under 1 %
+/// of the rate. A lower window would empty a queue that others built, too, and prove nothing.
 pub(super) const DRAINED: f64 = 0.95;
-/// Until the queue is empty the flow is paced at this fraction of the capacity at least, since the measured queue may
-/// be many times a tiny base RTT, and window / RTT would then stop the flow. Lower drains faster, higher wastes less.
+/// Least pacing rate until the queue is empty, as a fraction of the capacity.
+///
+/// The measured queue may be many times a tiny base round-trip time, and window / RTT would then
+/// stop the flow. A lower rate drains faster, and a higher one wastes less.
 pub(super) const DRAIN_RATE_MIN: f64 = 0.6;
 
-/// A round holds this many packets that arrive, so that there is something to judge it by.
+/// Packets that must arrive in a round, so that it can be judged.
 const ROUND_PACKETS: f64 = 8.0;
-/// For the length of a round, the path delivers this fraction at least: otherwise a floor near one
-/// would make rounds endless.
+/// Least delivered fraction assumed for the length of a round. Otherwise a floor near one would
+/// make rounds endless.
 const ROUND_DELIVERED_MIN: f64 = 0.1;
-/// A round is this long at least. Reports are a millisecond apart or more, so a round of one short round
+/// Least length of a round. Reports are a millisecond apart or more, so a round of one short round
 /// trip would be over before it was measured.
 pub(super) const ROUND_MIN_S: f64 = 0.010;
 

@@ -1,34 +1,37 @@
-//! Is there a limit that drops instead of queueing, as a policer does, and what does it pass?
+//! Detection of a policer, which drops packets instead of queueing them, and of the window that it
+//! passes.
 //!
-//! In: cuts for loss, and signals of another kind. Out: CUBIC's law for the window, once there is such a limit.
-//! It outlives the mode [`policed`](super::mode): at such a limit each cut is tested like any other.
+//! The input is cuts for loss, and signals of another kind. The output is CUBIC's window growth,
+//! once there is such a limit. It outlives the mode [`policed`](super::mode): at such a limit each
+//! cut is tested like any other.
 //!
-//! Nothing but loss shows such a limit, and TCP flows that share it halve their rate on a single loss. A law
-//! that waits for a certain fraction to be lost would take all of the limit from them. So from the
-//! second cut in a row for loss without a queue on, the controller yields as CUBIC does.
+//! Only loss shows such a limit, and TCP flows that share it halve their rate on a single loss. A
+//! controller that waits for a certain fraction to be lost would take all of the limit from them.
+//! From the second cut in a row for loss without a queue, the controller therefore yields as CUBIC
+//! does.
 
 use super::{cubic::Cubic, floor::Floor};
 use crate::congestion::knee::Mechanism;
 
-/// What speaks for a limit that drops instead of queueing.
+/// Evidence of a limit that drops instead of queueing.
 #[derive(Debug, Default)]
 pub(super) struct Limit {
     /// Cuts for loss without a queue since the last signal of another kind.
     cuts: u32,
-    /// The largest window that passed when the limit dropped, in bytes.
+    /// Largest window that passed when the limit dropped, in bytes.
     passed: f64,
-    /// CUBIC's law, once enough such cuts have shown the limit.
+    /// CUBIC's window growth, once enough such cuts have shown the limit.
     law: Option<Cubic>,
 }
 
 impl Limit {
-    /// A signal of another kind than loss without a queue came.
+    /// Forgets the evidence, after a signal of another kind than loss without a queue.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// A cut is due for loss without a queue, where the window `passed` passes. Returns the window after the cut by
-    /// CUBIC's law, if that is known to rule.
+    /// Records a cut for loss without a queue, where the window `passed` passes. Returns CUBIC's
+    /// window after the cut, if the limit is known.
     pub(super) fn cut(&mut self, passed: f64, floor: &Floor, now_s: f64) -> Option<f64> {
         if Mechanism::BurstyLimit.acts(floor.is_bursty()) {
             self.forget();
@@ -48,7 +51,7 @@ impl Limit {
         })
     }
 
-    /// CUBIC's law, if there is such a limit.
+    /// Returns CUBIC's window growth, if there is such a limit.
     pub(super) fn law(&mut self) -> Option<&mut Cubic> {
         self.law.as_mut()
     }
@@ -57,23 +60,24 @@ impl Limit {
         self.law.is_some()
     }
 
-    /// Whether the limit drops nothing of this window: what is lost there on a lossy path is the path's.
+    /// Whether the limit drops no packets of this window, so that the losses on a lossy path are
+    /// the path's.
     pub(super) fn passes(&self, window: f64) -> bool {
         let dropped = self.law.map_or(0.0, |law| law.window_max());
         window < BELOW * dropped
     }
 
-    /// The window at which, without a loss, the limit is gone; in bytes.
+    /// Returns the window at which, without a loss, the limit is gone; in bytes.
     pub(super) fn gone_at(&self) -> f64 {
         GONE_AT * self.passed
     }
 }
 
-/// This many cuts in a row for loss without a queue mean such a limit; one may be anything.
+/// Cuts in a row for loss without a queue that show such a limit. A single cut may have any reason.
 const CUTS: u32 = 2;
-/// Below this fraction of where it dropped, what is lost on a lossy path is the path's.
+/// Fraction of the window of the last drop below which the losses on a lossy path are the path's.
 const BELOW: f64 = 0.95;
-/// This far beyond where it dropped and still no loss: the limit is gone.
+/// Multiple of the window that passed at which the limit is gone if there is no loss.
 const GONE_AT: f64 = 1.5;
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Parts of the controller that a bench can switch off, each by itself.
 //!
-//! In: whether a part wants to act. Out: whether it may. In the product the answer is always yes, and the compiler
-//! removes the question. With the feature `ablation` a run can go [without](Mechanism::without) one part: `bench
-//! controller -- --ablate` shows which rows need the part, and `docs/controller.md` states the result.
+//! The input is whether a part is about to act. The output is whether it may. In the product the
+//! answer is always yes, and the compiler removes the question.
+//!
+//! With the feature `ablation` a run can go [without](Mechanism::without) one part. `bench
+//! controller -- --ablate` shows which rows need the part, and `docs/controller.md` states the
+//! result.
 
-/// A part of the controller that can be left out.
+/// Part of the controller that can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "ablation"),
@@ -23,11 +26,11 @@ pub enum Mechanism {
     InFlightForReordering,
     /// Keeps the rate, not the window, when the base RTT becomes another.
     RateAcrossRoutes,
-    /// Measures anew after a silence as long as the memory of the path.
+    /// Restarts measurements after a silence as long as the memory of the path.
     StaleWindow,
     /// Waits for reports sooner while no train has shown the rate.
     StartSilence,
-    /// Goes on without reports for as long as the longest gap of late.
+    /// Continues without reports for as long as the longest recent gap.
     ReportGap,
     /// Takes drops before the bottleneck out of the measured capacity.
     PassedPart,
@@ -51,7 +54,7 @@ pub enum Mechanism {
     ShallowQueue,
     /// Raises a lowered threshold again, a little with each drain.
     DeeperQueue,
-    /// Believes a base delay only if two buckets have seen it.
+    /// Accepts a base delay only if two buckets have seen it.
     BaseSeenTwice,
     /// Sets the fastest packets of a bucket aside.
     FastSetAside,
@@ -81,7 +84,7 @@ pub enum Mechanism {
     RouteUnmoved,
     /// Judges by a train whether a test of the route was fast enough.
     RouteTrain,
-    /// Believes two tests where jitter spreads the train.
+    /// Requires two tests where jitter spreads the train.
     RouteTwice,
     /// Grows a large window by a smaller fraction than a small one.
     ConvergingStart,
@@ -101,13 +104,13 @@ pub enum Mechanism {
     UndoWrongCut,
     /// Undoes an experiment whose losses turn up late.
     UndoWrongExperiment,
-    /// Sends at a quarter of the rate to find out what the path loses.
+    /// Sends at a quarter of the rate to measure the path's loss.
     Experiment,
     /// Learns the floor of loss after a cut that helped.
     LearnAfterCut,
     /// Restores less than the window where losses exceeded the new floor.
     PassedBeforeCut,
-    /// Cuts to what was delivered, if that is less than what losses show.
+    /// Cuts to the delivered rate, if that is less than the rate that losses show.
     PassedByDelivery,
     /// Ends an experiment sooner that has as many packets as it is compared with.
     ExperimentPatience,
@@ -119,11 +122,11 @@ pub enum Mechanism {
     DispersionMax,
     /// Ends start-up at a round that loses far more than the cleanest.
     DrownedRound,
-    /// Goes on with start-up after losses that the path makes.
+    /// Continues start-up after losses that the path causes.
     StartAgain,
-    /// Takes what the first round loses for the floor of loss.
+    /// Takes the first round's loss for the loss floor.
     FirstRound,
-    /// Takes what the cleanest round loses for the floor of loss.
+    /// Takes the cleanest round's loss for the loss floor.
     CleanestRound,
     /// Learns the floor of loss from clean rounds of start-up.
     LearnInStart,
@@ -133,13 +136,13 @@ pub enum Mechanism {
     FlatWithLoss,
     /// Ends start-up before the round does where losses are many.
     LossEndsStart,
-    /// Sends further trains while the rate is far below what the last one showed.
+    /// Sends further trains while the rate is far below that of the last train.
     LaterTrains,
     /// Sends a first train again that was never measured.
     TrainAgain,
     /// Grows eightfold a round trip below a lower bound of the capacity.
     Eightfold,
-    /// Goes at once to half of what a train shows.
+    /// Goes at once to half of a train's rate.
     TrainLeap,
     /// Takes a window back that a train and the arrivals since disprove.
     Disproven,
@@ -147,13 +150,13 @@ pub enum Mechanism {
     GrowthBeyondTrain,
     /// Takes no sending rate for the capacity that a train disproves.
     SentMax,
-    /// Takes no loss for congestion far below what a train shows.
+    /// Takes no loss for congestion far below a train's rate.
     FarBelowTrain,
     /// Takes a train that jitter spreads for a lower bound.
     TrainJitter,
     /// Does not measure a train by one packet that overtakes it.
     TrainOvertaker,
-    /// Cuts where hardly half arrives, whatever the floor.
+    /// Cuts where hardly half arrives, with any floor.
     LastResort,
     /// Takes dense losses for an excess though they make one run.
     OneRun,
@@ -163,7 +166,7 @@ pub enum Mechanism {
     Dispersion,
     /// Widens the test of loss while the floor is uncertain.
     UncertainFloor,
-    /// Lowers the floor to what any count allows.
+    /// Lowers the floor to the limit of any count.
     BoundFloor,
     /// Confirms a clean floor by a long count without loss.
     ConfirmFloor,
@@ -245,8 +248,10 @@ mod switch {
     }
 
     impl Mechanism {
-        /// Runs `run` on this thread without one part; `None` switches nothing off. Returns the result, and the parts
-        /// that wanted to act: without any other part the run would have been the same.
+        /// Runs `run` on this thread without one part; `None` switches nothing off. Returns the
+        /// result, and the parts that were about to act.
+        ///
+        /// The run would have been the same without any other part.
         pub fn without<T>(off: Option<Self>, run: impl FnOnce() -> T) -> (T, Vec<Self>) {
             OFF.set(off);
             USED.set(0);
@@ -257,7 +262,7 @@ mod switch {
             (result, Self::ALL.iter().filter(is_used).copied().collect())
         }
 
-        /// All of them.
+        /// All parts.
         pub const ALL: [Self; 97] = [
             Self::IdleRest,
             Self::GrowthPause,

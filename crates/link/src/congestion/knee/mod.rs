@@ -1,19 +1,24 @@
-//! The knee controller: fills the path up to the knee of its delay curve, drains the queue that it
-//! built, and behaves as paced CUBIC while others keep the queue full.
+//! Knee controller: fills the path up to the knee of its delay curve, and drains the queue that it
+//! built.
 //!
-//! In: reports of the peer ([`Digest`]) and the time. Out: a window, and a pacing rate of
-//! window / (base RTT + queueing delay). The window counts bytes *sent*, so random loss does not shrink
-//! it.
+//! While competing flows keep the queue full, it behaves as paced CUBIC.
 //!
-//! The window grows until one-way queueing delay shows; then a drain must empty the queue. A drain
-//! that fails means that the route is longer, or that others fill the queue, too. Loss acts only in excess of a
-//! floor: the floor is learned far below capacity, raised by experiment, and lowered by every cleaner window.
-//! Where loss without a queue is the only sign of a limit, as at a policer, CUBIC's law rules. The benches
-//! `controller` and `fair` print how well that does.
+//! The input is reports of the peer ([`Digest`]) and the time. The output is a window, and a pacing
+//! rate of window / (base RTT + queueing delay). The window counts bytes *sent*, so random loss
+//! does not shrink it.
 //!
-//! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`company`], [`limit`], [`reports`].
-//! [`flow`] holds them with the window, and knows no mode. A [`mode`] reads them, sets the window, and says what comes
-//! next. This file takes the reports in and changes the mode.
+//! The window grows until one-way queueing delay shows. A drain must then empty the queue. A failed
+//! drain means that the route is longer, or that others fill the queue, too.
+//!
+//! Loss acts only in excess of a floor. The floor is learned far below capacity, raised by
+//! experiment, and lowered by every cleaner window. If loss without a queue is the only sign of a
+//! limit, as at a policer, CUBIC's window growth applies. The benches `controller` and `fair` show
+//! the results.
+//!
+//! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`company`],
+//! [`limit`], [`reports`]. [`flow`] holds them with the window, independent of the mode. A [`mode`]
+//! reads them, sets the window, and returns its successor. This file passes the reports on and
+//! changes the mode.
 
 mod capacity;
 mod company;
@@ -38,7 +43,7 @@ use self::{
 };
 use super::{Controller, Digest, PathMemory};
 
-/// The knee controller.
+/// Knee controller.
 #[derive(Debug)]
 pub struct Knee {
     flow: Flow,
@@ -46,7 +51,7 @@ pub struct Knee {
 }
 
 impl Knee {
-    /// A controller that knows `memory` of the path.
+    /// Creates a controller with earlier measurements of the path.
     pub fn new(share: Share, memory: Option<PathMemory>) -> Self {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = Start::first_train(cached);
@@ -59,16 +64,16 @@ impl Knee {
         }
     }
 
-    /// Enters the mode that is to come next.
+    /// Enters the next mode.
     fn follow(&mut self, next: Next, now_s: f64) {
         if let Some(mode) = Mode::after(next, &mut self.flow, now_s) {
             self.mode = mode;
         }
     }
 
-    /// Measures, and keeps the rate where the base RTT becomes another: a window fits one path.
+    /// Measures, and keeps the rate if the base round-trip time changes: a window fits one path.
     fn measure(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
-        // A queue on an idle link is none of ours, or none at all.
+        // A queue on an idle link belongs to others, or does not exist.
         let queue_s = if self.is_idle(digest) {
             0.0
         } else {
@@ -77,11 +82,11 @@ impl Knee {
         let is_stale = Mechanism::StaleWindow
             .acts(since_report_s > extremes::PATH_WINDOW_S && !self.mode.is_start());
         if is_stale {
-            // What is known of the path is old: the rate is kept as a guess.
+            // The measurements of the path are old, so the rate is kept as a guess.
             self.flow.look_again(now_s);
             self.follow(Next::Grow, now_s);
         }
-        // The time of a packet that was sent before a silence says how long that was.
+        // The round-trip time of a packet sent before a silence measures the silence.
         let is_telling = |sample_s: &f64| !is_stale || *sample_s < SENT_IN_SILENCE * since_report_s;
         let digest = Digest {
             rtt_s: digest.rtt_s.filter(is_telling),
@@ -90,12 +95,13 @@ impl Knee {
         let factor = self.flow.measure(&digest, queue_s, now_s);
         if Mechanism::RateAcrossRoutes.acts(factor != 1.0 && self.mode.window_fits_base_rtt()) {
             self.flow.window *= factor;
-            // What the path before lost says nothing of this one.
+            // Losses of the previous path are no evidence about this one.
             self.flow.floor.begin_count(now_s);
         }
     }
 
-    /// Whether the application sends so little that a queue is none of ours, and that nothing we do would show in it.
+    /// Whether the application sends so little that a queue belongs to others, and does not react
+    /// to us.
     fn is_idle(&self, digest: &Digest<'_>) -> bool {
         let used = digest.bytes_in_flight as f64 + digest.resolved_bytes() as f64;
         !self.mode.is_start()
@@ -103,9 +109,9 @@ impl Knee {
             && used < (IDLE_PART * self.flow.window).min(IDLE_PACKETS * self.flow.packet)
     }
 
-    /// Lets the window grow by what a report resolved.
+    /// Lets the window grow by the resolved bytes of a report.
     fn grow(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
-        // Time without anything to send, or without reports, is no time to grow.
+        // The window must not grow while there are no bytes to send, or no reports.
         let idle_s = if digest.app_limited {
             since_report_s
         } else {
@@ -116,21 +122,22 @@ impl Knee {
         };
         self.mode.pause(&mut self.flow, idle_s);
         if !digest.app_limited {
-            // A report after a pause resolves several round trips at once: growth is by round trips.
+            // A report after a pause resolves several round trips at once, and growth counts round
+            // trips.
             let bytes = digest.resolved_bytes() as f64;
             let bytes = Mechanism::GrowthBound.value(bytes.min(self.flow.window), bytes);
             self.mode.grow(&mut self.flow, bytes, now_s);
         }
     }
 
-    /// Waits for traffic.
+    /// Handles the absence of traffic.
     fn rest(&mut self, now_s: f64) {
         let next = self.mode.rest(&mut self.flow, now_s);
         self.follow(next, now_s);
         self.flow.begin_round(now_s);
     }
 
-    /// Looks whether the present mode is over.
+    /// Checks whether the present mode is over.
     fn step(&mut self, app_limited: bool, now_s: f64) {
         let next = self.mode.step(&mut self.flow, app_limited, now_s);
         self.follow(next, now_s);
@@ -170,7 +177,8 @@ impl Controller for Knee {
         self.mode.rate(&self.flow)
     }
 
-    /// What pacing at the rate has in flight until the slowest report tells of it.
+    /// Returns the bytes that pacing at the rate has in flight until the slowest report on them
+    /// arrives.
     fn window_bytes(&self) -> f64 {
         let flow = &self.flow;
         let base_s = flow.base_s();
@@ -224,33 +232,38 @@ impl Controller for Knee {
     }
 }
 
-/// Without a report for this many rounds, CUBIC's window stops growing: what was sent meanwhile is not
-/// known to have passed.
+/// Rounds without a report after which CUBIC's window stops growing: later packets are not known to
+/// have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
-/// A round-trip time of this part of such a silence is that of a packet sent before it.
+/// Part of such a silence from which on a round-trip time belongs to a packet sent before it.
 const SENT_IN_SILENCE: f64 = 0.5;
-/// An application that uses less than this part of the window, and no more than a few packets as commands and
-/// keep-alives do, leaves the link idle.
+/// Limits of an idle link: a part of the window, and a few packets, as commands and keep-alives
+/// need.
 const IDLE_PART: f64 = 1.0 / 8.0;
 const IDLE_PACKETS: f64 = 8.0;
-/// The window never falls below this many packets: with fewer in flight a single lost report stops the
-/// flow, and there is too little to measure.
+/// Least window, in packets. With fewer in flight a single lost report stops the flow, and there is
+/// too little to measure.
 const WINDOW_MIN_PACKETS: f64 = 4.0;
 
-/// Bytes in flight at most, as a multiple of the window: pacing sets the rate, and this is to bind only
-/// where reports fail to come.
+/// Most bytes in flight, as a multiple of the window. Pacing sets the rate, and this limit matters
+/// only without reports.
 const IN_FLIGHT_MAX: f64 = 1.25;
-/// Further bytes in flight, as a multiple of the window, for each packet that the path loses: a lost
-/// packet stays in flight until it is given up, later than one that arrives is reported.
+/// Further bytes in flight, as a multiple of the window, for each packet that the path loses.
+///
+/// A lost packet stays in flight until it is declared lost, which is later than the report on an
+/// arrival.
 const IN_FLIGHT_FOR_LOSS: f64 = 0.25;
-/// Packets that may be in flight beyond that, so that a small window does not stop a burst of the pacer.
+/// Packets that may be in flight beyond that, so that a small window does not stop a burst of the
+/// pacer.
 const IN_FLIGHT_SPARE_PACKETS: f64 = 4.0;
 
-/// A later connection is told this multiple of the present rate at most: what is measured in company or
-/// over a burst of arrivals may be more than the path passes.
+/// Most of the present rate that is stored for a later connection, as a multiple.
+///
+/// Measurements beside competing flows, or over a burst of arrivals, may exceed the path's
+/// capacity.
 const REMEMBERED_MAX: f64 = 2.0;
 
-/// Packets of 1500 bytes, all sent at `sent_s`.
+/// Returns packets of 1500 bytes, all sent at `sent_s`.
 #[cfg(test)]
 fn resolved_at(
     sent_s: f64,
@@ -276,8 +289,9 @@ mod tests {
     use crate::congestion::Arrival;
 
     proptest! {
-        /// Each report brings a round-trip time, a delay of four packets, and whether the link is idle: by noise, or by
-        /// a peer that lies. Nothing is resolved, so there is no reason to grow.
+        /// Each report brings a round-trip time, a delay of four packets, and whether the link is
+        /// idle: random, or from a hostile peer. No packet is resolved, so there is no reason to
+        /// grow.
         #[test]
         fn no_order_of_round_trip_times_and_delays_pumps_the_window_up(
             reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),

@@ -1,14 +1,14 @@
-//! How many bytes arrive in a second?
+//! Delivery rate: bytes that arrive per second.
 //!
-//! In: what the peer has received in all, by its own clock. Out: the delivered rate. Unlike the packet-number rate
-//! it falls with each loss.
+//! The input is the total bytes received by the peer, by its own clock. The output is the delivery
+//! rate. Unlike the packet-number rate it falls with each loss.
 
 use std::collections::VecDeque;
 
-/// The rate at which bytes arrive.
+/// Rate at which bytes arrive.
 #[derive(Debug, Default)]
 pub(super) struct Delivered {
-    /// Bytes received in all, and when, in seconds of the peer's clock.
+    /// Totals of bytes received, and their times in seconds of the peer's clock.
     counts: VecDeque<(u64, f64)>,
     /// Bytes per second.
     rate: Option<f64>,
@@ -19,7 +19,7 @@ impl Delivered {
         self.rate
     }
 
-    /// Takes in a count of bytes and its time, on a path with the base RTT `base_s`.
+    /// Adds a count of bytes and its time, on a path with the base round-trip time `base_s`.
     pub(super) fn measure(&mut self, count: (u64, f64), base_s: f64) {
         let span_min_s = (SPAN * base_s).max(SPAN_MIN_S);
         if self.counts.back().is_some_and(|(_, at)| *at >= count.1) {
@@ -41,8 +41,8 @@ impl Delivered {
     }
 }
 
-/// The delivered rate is measured over this part of a round trip and this time at least. Unlike the
-/// capacity it is noisy by random loss, so the span is longer.
+/// Least span of the measurement, as a part of a round trip and as a time. Unlike the capacity,
+/// this rate is noisy by random loss, so its span is longer.
 const SPAN: f64 = 0.75;
 const SPAN_MIN_S: f64 = 0.005;
 

@@ -1,9 +1,12 @@
-//! What does the path pass?
+//! Capacity of the path, by three measures.
 //!
-//! In: arrivals and byte counts of the peer. Out: the rate at which the bottleneck passes packets, by three measures:
-//! the packet-number rate of arrivals, which random loss does not touch; the [trains](train), which show it before
-//! the path is full; and the [`delivered`] rate. Also what the path passed when it was last full. How fast
-//! to send is the caller's business.
+//! The input is arrivals and byte counts of the peer. The output is the rate at which the
+//! bottleneck passes packets. Random loss does not affect the packet-number rate of arrivals. The
+//! [trains](train) show the rate before the path is full. The third measure is the [`delivered`]
+//! rate.
+//!
+//! The module also stores the capacity from the last time that the path was full. The caller
+//! chooses the sending rate.
 //!
 //! Capacities are bytes per second in the sending domain: lost packets count as passed.
 
@@ -21,25 +24,26 @@ use crate::congestion::{Arrival, Digest};
 /// Capacity of the path.
 #[derive(Debug, Default)]
 pub(super) struct Capacity {
-    /// Arrivals that the packet-number rate is measured on, oldest first.
+    /// Arrivals behind the packet-number rate, oldest first.
     points: VecDeque<Arrival>,
-    /// The packet-number rate. In company it is only our share.
+    /// Packet-number rate. Beside competing flows it is only our share.
     pub(super) measured: Option<f64>,
-    /// When the first packet was sent that the packet-number rate was measured on.
+    /// Sending time of the first packet behind the packet-number rate.
     measured_from_s: f64,
-    /// When a packet was sent before the application paused, if it has. Where reports overtake each other, the first one
-    /// on a burst may come long after the last one on the pause.
+    /// Sending time of a packet before the application's last pause, if there was one. Where
+    /// reports overtake each other, the first report on a burst may arrive long after the last one
+    /// on the pause.
     paused_after_s: Option<f64>,
-    /// The highest of the recent past.
+    /// Highest packet-number rate of the recent past.
     peak: WindowedMax,
-    /// What the path passed when it was last full; zero before that.
+    /// Capacity when the path was last full; zero before that.
     pub(super) known: f64,
     pub(super) trains: Trains,
     delivered: Delivered,
 }
 
 impl Capacity {
-    /// What is left to measure with after a pause.
+    /// Returns the measurements that stay valid after a pause.
     pub(super) fn after_pause(self) -> Self {
         Self {
             known: self.known,
@@ -47,7 +51,7 @@ impl Capacity {
         }
     }
 
-    /// Takes in an arrival that says something of the path.
+    /// Adds an arrival that is evidence about the path.
     pub(super) fn on_arrival(&mut self, arrival: &Arrival, base_s: f64) {
         let paused_s = |last: &Arrival| arrival.sent_s - last.sent_s;
         let pause_s = self.points.back().map_or(0.0, paused_s);
@@ -61,14 +65,14 @@ impl Capacity {
         self.points.push_back(*arrival);
     }
 
-    /// Measures anew, after the arrivals of a report.
+    /// Measures again, after the arrivals of a report.
     pub(super) fn on_report(&mut self, digest: &Digest<'_>, base_s: f64) {
         self.trains.measure(digest.arrivals);
         self.measure(base_s);
         if digest.app_limited {
             let resolved_s = digest.resolved.last().map(|packet| packet.sent_s);
             self.paused_after_s = resolved_s.or(self.paused_after_s);
-            // What arrived is what the application sent.
+            // The arrival rate is the application's rate.
             self.delivered = Delivered::default();
         } else {
             self.delivered.measure(digest.received, base_s);
@@ -96,8 +100,11 @@ impl Capacity {
         }
     }
 
-    /// Takes what was measured for a rate that the path passes, if all of it was sent after the last cut, at `cut_s`.
-    /// Where the path drops packets it does not: those count as passed, too.
+    /// Stores the measured rate as one that the path passes, if all of it was sent after the last
+    /// cut, at `cut_s`.
+    ///
+    /// On a path that drops packets it is not the arrival rate, since dropped packets count as
+    /// passed, too.
     pub(super) fn remember(&mut self, cut_s: f64, base_s: f64, now_s: f64) {
         let is_since_cut = |first: &Arrival| first.sent_s > cut_s;
         if let Some(capacity) = self.measured
@@ -107,8 +114,8 @@ impl Capacity {
         }
     }
 
-    /// What is worth to be known by another connection: what the path passed when it was last full. What little traffic shows
-    /// since is the application's rate.
+    /// Returns the capacity that is worth storing for another connection, from the last time that
+    /// the path was full. Later light traffic shows only the application's rate.
     pub(super) fn lasting(&self) -> Option<f64> {
         if self.known > 0.0 {
             Some(self.known)
@@ -117,36 +124,39 @@ impl Capacity {
         }
     }
 
-    /// The highest capacity of the recent past.
+    /// Returns the highest capacity of the recent past.
     pub(super) fn peak(&self) -> Option<f64> {
         self.peak.get()
     }
 
-    /// Delivered bytes per second. Lost packets do not count.
+    /// Returns the delivered bytes per second. Lost packets do not count.
     pub(super) fn delivered(&self) -> Option<f64> {
         self.delivered.rate()
     }
 
-    /// The capacity, where the last round trip was sent at `sent` bytes per second: never far below that.
+    /// Returns the capacity, where the last round trip was sent at `sent` bytes per second. The
+    /// result is never far below that.
     ///
-    /// `passed` is the fraction that the bottleneck does not drop. `was_app_limited`: the application paused of late.
+    /// `passed` is the fraction that the bottleneck does not drop. `was_app_limited` is set if the
+    /// application paused recently.
     pub(super) fn estimate(&self, sent: f64, passed: f64, was_app_limited: bool) -> f64 {
         let least = Mechanism::EstimateMin.value(ESTIMATE_MIN, 0.01) * sent;
         let mut capacity = self.measured.unwrap_or(least);
-        // What was dropped before the bottleneck makes the measured rate the sender's own.
+        // Packets dropped before the bottleneck make the measured rate the sender's own.
         capacity *= passed;
         let spans_pause = self
             .paused_after_s
             .is_some_and(|paused_s| self.measured_from_s <= paused_s);
         if Mechanism::PeakAfterPause.acts(was_app_limited || spans_pause) {
-            // The measured rate spans the pause and is too low, since what was sent did build a queue.
+            // The measured rate spans the pause and is too low, since the sent packets did build a
+            // queue.
             let peak = self.peak().unwrap_or(capacity);
             capacity = capacity.max(peak.min(AFTER_PAUSE_MAX * sent));
         }
         capacity.max(least)
     }
 
-    /// As if it had measured this.
+    /// Acts as if it had measured this capacity.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, capacity: f64, now_s: f64) {
         self.measured = Some(capacity);
@@ -154,21 +164,24 @@ impl Capacity {
     }
 }
 
-/// The capacity is measured over this part of a round trip, this time and this many packet numbers at
-/// least. Longer spans are less noisy and follow changes later.
+/// Least span of the measurement, as a part of a round trip, as a time and as packet numbers.
+/// Longer spans are less noisy, and follow changes later.
 const SPAN: f64 = 1.0 / 4.0;
 const SPAN_MIN_S: f64 = 0.002;
 const PACKETS_MIN: u64 = 16;
-/// The capacity is measured anew after so long without packets, or after a round trip if that is longer.
+/// Time without packets after which the capacity is measured from the beginning, unless a round
+/// trip is longer.
 const POINTS_PAUSE_S: f64 = 1.0;
-/// Arrivals that the capacity is measured on at most.
+/// Most arrivals behind the capacity.
 const POINTS_MAX: usize = 4096;
 
-/// The capacity is taken for this fraction of the rate of the last round trip at least: a rate measured
-/// over a gap (an outage, a change of route) is far too low.
+/// Least estimate of the capacity, as a fraction of the rate of the last round trip. A rate
+/// measured over a gap (an outage, a change of route) is far too low.
 const ESTIMATE_MIN: f64 = 0.5;
-/// After a pause of the application the recent peak counts instead, up to this fraction of the rate of
-/// the last round trip: a queue shows that the rate was too high, so the capacity lies below it.
+/// Most of the recent peak that counts after a pause of the application, as a fraction of the rate
+/// of the last round trip.
+///
+/// A queue shows that the rate was too high, so the capacity lies below it.
 const AFTER_PAUSE_MAX: f64 = 0.9;
 
 #[cfg(test)]
@@ -187,7 +200,8 @@ mod tests {
         assert_eq!(capacity.lasting(), Some(15e6));
     }
 
-    /// Packets of 1500 bytes, one each `spacing_s`, of which each third was lost.
+    /// Returns a measurement of packets of 1500 bytes, one each `spacing_s`, of which each third
+    /// was lost.
     fn measured(spacing_s: f64) -> Capacity {
         let mut capacity = Capacity::default();
         for number in (0..200).filter(|number| number % 3 != 0) {
@@ -229,8 +243,11 @@ mod tests {
         assert_eq!(capacity.estimate(5e6, 1.0, true), 3e6, "the peak");
     }
 
-    /// The first report on a burst told of a queue, long after the last report on the pause before it. The capacity was
-    /// taken for half of the rate: a transfer of the bench's row of 10 % that overtake took a third longer.
+    /// Regression: the first report on a burst showed a queue, and arrived long after the last
+    /// report on the pause before it.
+    ///
+    /// The capacity was assumed to be half of the rate. A transfer of the bench's row of 10 %
+    /// overtaking packets took a third longer.
     #[test]
     fn a_rate_over_a_pause_is_no_capacity_however_late_the_report_comes() {
         let mut capacity = measured(1e-3);

@@ -1,40 +1,40 @@
-//! How fast does the path spread packets that were sent back to back?
+//! Capacity from packet trains: the path spreads packets that were sent back to back.
 //!
-//! In: arrivals of trains. Out: the capacity as the newest train shows it, or a lower bound of it. When
-//! a train is worth sending is for the modes to say.
+//! The input is arrivals of trains. The output is the capacity that the newest train shows, or a
+//! lower bound of it. The modes decide when a train is worth sending.
 
 use crate::congestion::Arrival;
 use crate::congestion::knee::Mechanism;
 
-/// The trains of a connection.
+/// Trains of a connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct Trains {
-    /// Capacity as the spreading of the newest train shows it.
+    /// Capacity from the spread of the newest train.
     newest: Option<Train>,
     /// Arrivals of that train.
     arrivals: Vec<Arrival>,
     /// Packets of a train that waits for room in the window and for data; zero for none.
     wanted: usize,
-    /// The data filled only a part of the train that began last.
+    /// Whether the data filled only a part of the last train.
     is_short: bool,
 }
 
-/// What a packet train shows of the capacity.
+/// Capacity that a packet train shows.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Train {
     /// Bytes per second.
     pub(in super::super) rate: f64,
-    /// The train arrived within the receiver's timer: the capacity is this or more.
+    /// Whether the train arrived within the receiver's timer, so that the capacity is this or more.
     pub(in super::super) is_lower_bound: bool,
 }
 
 impl Trains {
-    /// Asks for a train of so many packets; zero takes the request back.
+    /// Requests a train of `packets` packets. Zero cancels the request.
     pub(in super::super) fn ask_for(&mut self, packets: usize) {
         self.wanted = packets;
     }
 
-    /// A train of so many packets begins.
+    /// Records that a train of `packets` packets begins.
     pub(in super::super) fn begin(&mut self, packets: usize) {
         self.is_short = packets < self.wanted;
         self.wanted = 0;
@@ -45,8 +45,8 @@ impl Trains {
         self.wanted > 0
     }
 
-    /// The length in packets of a train to send now, if packets are `packet` bytes and the window has room for
-    /// `room_bytes`.
+    /// Returns the length in packets of a train to send now, if packets are `packet` bytes and the
+    /// window has room for `room_bytes`.
     pub(in super::super) fn wanted(&self, packet: f64, room_bytes: f64) -> usize {
         let fits = self.wanted as f64 * packet <= room_bytes;
         if fits { self.wanted } else { 0 }
@@ -56,39 +56,43 @@ impl Trains {
         self.newest
     }
 
-    /// The capacity that the newest train shows, in bytes per second; infinite where it may be more.
+    /// Returns the capacity that the newest train shows, in bytes per second; infinite where it may
+    /// be more.
     pub(in super::super) fn shown_max(&self) -> f64 {
         let train = self.newest.filter(|train| !train.is_lower_bound);
         train.map_or(f64::INFINITY, |train| train.rate)
     }
 
-    /// The highest rate that the newest train bears out, in bytes per second; `None` before any train. A train of the
-    /// length that was asked for would have shown a line slower than expected: its lower bound bears out any rate. The
-    /// lower bound of a shorter train bears out no more than itself.
+    /// Returns the highest rate that the newest train confirms, in bytes per second. `None` before
+    /// any train.
+    ///
+    /// A train of the requested length would have shown a bottleneck slower than expected, so its
+    /// lower bound confirms any rate. The lower bound of a shorter train confirms only itself.
     pub(in super::super) fn believed_max(&self) -> Option<f64> {
         let train = self.newest?;
         let is_open = train.is_lower_bound && !self.is_short;
         Some(if is_open { f64::INFINITY } else { train.rate })
     }
 
-    /// Whether no train has shown the line because the data did not fill it.
+    /// Whether no train has shown the capacity because the data did not fill it.
     pub(in super::super) fn lacked_data(&self) -> bool {
         let shows = self.newest.is_some_and(|train| !train.is_lower_bound);
         self.is_waiting() || self.is_short && !shows
     }
 
-    /// Whether as many packets of the newest train have arrived as show something, if anything does.
+    /// Whether enough packets of the newest train have arrived to show a rate.
     pub(in super::super) fn newest_is_seen(&self) -> bool {
         self.arrivals.len() >= SEEN_MIN
     }
 
-    /// What an earlier train showed may be the line before a change of route.
+    /// Forgets the newest train, which may have measured the path before a change of route.
     pub(in super::super) fn forget_newest(&mut self) {
         self.newest = None;
         self.arrivals.clear();
     }
 
-    /// The arrivals of a train may be spread over several reports: it is measured anew with each.
+    /// Measures the newest train again with each report, since its arrivals may be spread over
+    /// several reports.
     pub(super) fn measure(&mut self, arrivals: &[Arrival]) {
         for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
             let first = self.arrivals.first();
@@ -102,7 +106,7 @@ impl Trains {
             let Some(train) = Train::of(&self.arrivals) else {
                 continue;
             };
-            // A lower bound says nothing against a higher rate.
+            // A lower bound does not contradict a higher rate.
             if !train.is_lower_bound || self.newest.is_none_or(|before| before.rate < train.rate) {
                 self.newest = Some(train);
             }
@@ -111,11 +115,13 @@ impl Trains {
 }
 
 impl Train {
-    /// What arrivals of a train show, if they are far enough apart.
+    /// Returns the capacity that arrivals of a train show, if they are far enough apart.
     ///
-    /// Each pair of them shows a rate, and the median counts. Where a quarter of the pairs shows twice that, jitter
-    /// has spread the packets, and not the bottleneck alone. Where one packet is in more than half of the
-    /// pairs, and a gap is most of the spread, they show nothing: that packet may have overtaken the others.
+    /// Each pair of arrivals shows a rate, and the median counts. If a quarter of the pairs shows
+    /// twice that, jitter has spread the packets, and not the bottleneck alone.
+    ///
+    /// If one packet is in more than half of the pairs, and a gap is most of the spread, the
+    /// arrivals show no rate. That packet may have overtaken the others.
     fn of(arrivals: &[Arrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
@@ -162,32 +168,36 @@ fn has_gap(arrivals: &[Arrival]) -> bool {
     widest_s > GAP_PART * spread_s
 }
 
-/// Packets of `packet` bytes that take long enough to be measured at `rate` bytes per second.
+/// Returns the number of packets of `packet` bytes that take long enough to be measured at `rate`
+/// bytes per second.
 pub(in super::super) fn packets_to_time(rate: f64, packet: f64) -> f64 {
     rate * TRAIN_TIME_S / packet
 }
 
-/// A train should take this long at the bottleneck: well above the receiver's timer.
+/// Wanted duration of a train at the bottleneck: well above the receiver's timer.
 const TRAIN_TIME_S: f64 = 0.001_5;
-/// Packets of a train after the first at least: half of the usual threshold's worth of queue, and more.
+/// Fewest packets of a train after the first: half of the usual threshold's worth of queue, and
+/// more.
 pub(in super::super) const TRAIN_PACKETS_MIN: f64 = 16.0;
-/// Packets of a train after the first at most: 1.5 ms of 2 Gbit/s. More would be a burst that shallow queues drop.
+/// Most packets of a train after the first: 1.5 ms of 2 Gbit/s. A longer train would be a burst
+/// that shallow queues drop.
 pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
-/// Two packets of a train are compared if their numbers are so far apart at least: the receiver's timer may bring
-/// fewer at once.
+/// Least distance between the numbers of two compared packets of a train: the receiver's timer may
+/// deliver fewer at once.
 const APART_MIN: u64 = 8;
-/// Two arrivals show no rate, since either may have overtaken the other.
+/// Fewest arrivals that show a rate. Of two arrivals, either may have overtaken the other.
 const SEEN_MIN: usize = 3;
-/// Arrivals of a train that are looked at: each with each of the others.
+/// Most arrivals of a train that are compared, each with each of the others.
 const ARRIVALS_MAX: usize = 48;
-/// A spread shorter than this is the receiver's timer, not the path.
+/// Least spread that shows the path. A shorter one is the receiver's timer.
 const SPREAD_MIN_S: f64 = 0.000_5;
-/// Where a quarter of the pairs shows this multiple of the median rate, jitter has spread the packets: a bottleneck
+/// Multiple of the median rate that shows jitter if a quarter of the pairs reaches it. A bottleneck
 /// alone spreads all pairs alike.
 const FASTER_BY_JITTER: f64 = 2.0;
-/// A gap of this part of a train's spread is none that a bottleneck makes, which spaces packets evenly.
+/// Part of a train's spread from which on a gap cannot come from a bottleneck, which spaces packets
+/// evenly.
 const GAP_PART: f64 = 0.75;
-/// Trains are a round trip apart, and their packets leave at once.
+/// Time within which the packets of a train leave. Trains are a round trip apart.
 const SENT_WITHIN_S: f64 = 0.000_9;
 
 #[cfg(test)]

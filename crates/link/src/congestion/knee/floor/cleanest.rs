@@ -1,23 +1,24 @@
-//! Which round of start-up lost the smallest part, and did a later one lose far more?
+//! Cleanest round of start-up, and detection of a later round that lost far more.
 //!
-//! In: the losses of each round. Out: the cleanest round, and whether the newest exceeds it beyond
-//! chance. A path that loses by itself loses the same part of each round, and congestion only adds to it.
+//! The input is the losses of each round. The output is the cleanest round, and whether the newest
+//! exceeds it beyond chance. A path with a loss floor loses the same part of each round, and
+//! congestion only adds to it.
 
 use super::{Floor, RARE_DEVIATIONS, Tally};
 
-/// The cleanest round so far.
+/// Cleanest round so far.
 #[derive(Debug, Default)]
 pub(in super::super) struct Cleanest {
     round: Option<Tally>,
 }
 
 impl Cleanest {
-    /// The losses of the cleanest round.
+    /// Returns the losses of the cleanest round.
     pub(in super::super) fn round(&self) -> Option<Tally> {
         self.round
     }
 
-    /// Takes in a round that is over. Returns its losses if it lost far more than the cleanest before it.
+    /// Ends the round. Returns its losses if it lost far more than the cleanest round before it.
     pub(in super::super) fn end_round(&mut self, floor: &mut Floor) -> Option<Tally> {
         let round = floor.end_round(PACKETS_MIN)?;
         let cleanest = *self.round.get_or_insert(round);
@@ -37,10 +38,10 @@ fn is_far_more(round: &Tally, cleanest: &Tally, floor: &Floor) -> bool {
     more > FAR * (1.0 - cleanest.rate()) && more > RARE_DEVIATIONS * variance.sqrt()
 }
 
-/// A round of fewer packets is counted with the next.
+/// Fewest packets of a round. A shorter round is counted with the next.
 const PACKETS_MIN: f64 = 32.0;
-/// A round loses far more if this part of what the cleanest round lets arrive is missing. Trains that overflow a short
-/// queue are a quarter of a round at most.
+/// Part of the cleanest round's arrivals that must be missing in a round that lost far more. Trains
+/// that overflow a short queue are a quarter of a round at most.
 const FAR: f64 = 0.25;
 
 #[cfg(test)]
@@ -48,7 +49,8 @@ mod tests {
     use super::*;
     use crate::congestion::knee::resolved_at;
 
-    /// Ends a round of 100 packets for each of `parts`, of which it loses so many in ten, spread evenly.
+    /// Ends a round of 100 packets for each of `parts`, the tenths of the packets that it loses,
+    /// spread evenly.
     fn ends_of_rounds(parts: &[u64]) -> (Cleanest, Vec<bool>) {
         let mut cleanest = Cleanest::default();
         let mut floor = Floor::new(None);

@@ -1,7 +1,7 @@
-//! Do the losses since the last cut exceed the floor?
+//! Tests whether the losses since the last cut exceed the loss floor.
 //!
-//! In: the counts of [`Floor`]. Out: verdicts, each for another question: whether the sender must slow down, whether
-//! the newest losses call for it, and whether CUBIC would.
+//! The input is the counts of [`Floor`]. The output is verdicts for several questions: whether the
+//! sender must slow down, whether the newest losses require it, and whether CUBIC would.
 
 use super::{Floor, UNLIKELY_DEVIATIONS, learn::NEARLY_NOTHING, tally::Tally};
 use crate::congestion::knee::Mechanism;
@@ -35,29 +35,32 @@ impl Floor {
         losses > floor * packets + runs_min.max(EXCESS_DEVIATIONS * deviation)
     }
 
-    /// The last resort, whatever the floor has learned: hardly anything arrives of what should.
+    /// Whether hardly any of the expected packets arrive: the last resort, independent of the
+    /// learned floor.
     fn is_overloaded(&self) -> bool {
         let packets_min = RESORT_PACKETS.max(RESORT_RUNS * self.runs.mean);
         self.since_cut.packets >= packets_min
             && 1.0 - self.since_cut.rate() < RESORT_ARRIVING * (1.0 - self.loss())
     }
 
-    /// The fraction that passes of what the floor leaves, as a bottleneck before which packets are dropped lets it.
+    /// Returns the fraction that passes beyond the floor's losses, for a bottleneck before which
+    /// packets are dropped.
     pub(in super::super) fn passed(&self) -> f64 {
         (1.0 - self.since_cut.rate()) / (1.0 - self.loss())
     }
 
-    /// What may be lost beyond the floor: little, and as much as the floor is uncertain.
+    /// Returns the loss that is tolerated beyond the floor: a little, and as much as the floor is
+    /// uncertain.
     pub(super) fn tolerance(&self) -> f64 {
         let deviation = (self.variance() / self.estimate.divisor()).sqrt();
         EXCESS * (1.0 - self.loss()) + UNLIKELY_DEVIATIONS * deviation
     }
 
-    /// Whether the newest packets lose more than the floor allows, by `losses_min` at least.
+    /// Whether the newest packets lose more than the floor permits, by `losses_min` at least.
     ///
-    /// A cumulative sum (E. S. Page, Continuous inspection schemes, 1954). With a decision limit of
-    /// [`SURPLUS_LIMIT`] * variance / tolerance, chance alone reaches it once in
-    /// exp(2 * `SURPLUS_LIMIT`) / 2 * variance / tolerance^2 packets: at a floor of 10 % once in a
+    /// This is a cumulative sum (E. S. Page, Continuous inspection schemes, 1954). Its decision
+    /// limit is [`SURPLUS_LIMIT`] * variance / tolerance. Chance alone reaches it once in exp(2 *
+    /// `SURPLUS_LIMIT`) / 2 * variance / tolerance^2 packets. At a floor of 10 % that is once in a
     /// million or more.
     pub(in super::super) fn has_surplus(&self, losses_min: f64) -> bool {
         let limit = SURPLUS_LIMIT * self.variance() / self.tolerance();
@@ -73,8 +76,10 @@ impl Floor {
         }
     }
 
-    /// Whether losses call for the cut that CUBIC would make. On a path that loses nearly nothing every loss
-    /// but one counts, as far as twice the floor does not explain it; on a lossy path any excess does.
+    /// Whether losses require the cut that CUBIC would make.
+    ///
+    /// On a path that loses nearly nothing every loss after the first counts, as far as twice the
+    /// floor does not explain it. On a lossy path any excess counts.
     pub(in super::super) fn calls_for_cubic_cut(&self) -> bool {
         if self.loss() < NEARLY_NOTHING {
             self.since_cut.losses
@@ -85,28 +90,29 @@ impl Floor {
     }
 }
 
-/// Losses are excessive beyond this fraction of what should arrive: the loss that a sender alone on a path
-/// with a queue may cause (`bench fair`).
+/// Fraction of the expected arrivals beyond which losses are excessive: the loss that a sender
+/// alone on a path with a queue may cause (`bench fair`).
+///
 /// No smaller excess is looked for, nor is it worth an experiment.
 pub(in super::super) const EXCESS: f64 = 0.02;
-/// ... in this many runs: one burst of losses is no excess, however long.
+/// Fewest runs of an excess: one burst of losses is no excess, however long.
 pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
-/// ... unless this fraction is lost: then losses are so dense that they make one run.
+/// Lost fraction from which one run suffices, since losses are so dense that they make one run.
 const LOSS_OF_ONE_RUN: f64 = 0.7;
-/// Fewer packets show no excess.
+/// Fewest packets that show an excess.
 pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
-/// Standard deviations beyond the floor that are no chance. The test runs with every report, so a limit
-/// of two or three would be passed by chance every few seconds.
+/// Standard deviations beyond the floor that are no chance. The test runs with every report, so
+/// chance would exceed a limit of two or three every few seconds.
 const EXCESS_DEVIATIONS: f64 = 4.0;
-/// The last resort: less than this part of what should arrive does.
+/// Part of the expected arrivals below which the last resort acts.
 const RESORT_ARRIVING: f64 = 0.5;
-/// ... over this many packets, and over this many runs of losses where they come in bursts, so that a
-/// few bursts are not taken for an overload.
+/// Fewest packets for the last resort, and fewest runs of losses where they come in bursts, so that
+/// a few bursts do not count as an overload.
 const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
-/// A single loss may be the path's, however little it loses.
+/// Losses that may be the path's, even with a low floor.
 const ONE_LOSS: f64 = 1.0;
-/// Where the floor is nearly nothing, as many losses again as it lets expect are no sign.
+/// Factor over the losses expected by a floor of nearly nothing, below which losses are no sign.
 const FLOOR_ALLOWANCE: f64 = 2.0;
 
 /// Decision limit of the cumulative sum, in units of variance / tolerance; see

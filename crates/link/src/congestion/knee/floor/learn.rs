@@ -1,8 +1,8 @@
-//! Learning the floor: when a count says what the path loses by itself.
+//! Learning of the loss floor from counts.
 //!
-//! In: the counts of [`Floor`]. Out: the estimate of the floor and how many packets are behind it. The floor is
-//! raised only by counts of packets sent below capacity, which the caller vouches for; any count lowers it, since
-//! congestion only adds loss.
+//! The input is the counts of [`Floor`]. The output is the estimate of the floor, and the number of
+//! packets behind it. Only counts of packets sent below capacity raise the floor, which the caller
+//! ensures. Any count lowers it, since congestion only adds loss.
 
 use super::{
     EXCESS, Floor, RARE_DEVIATIONS, UNLIKELY_DEVIATIONS,
@@ -10,17 +10,17 @@ use super::{
 };
 use crate::congestion::knee::Mechanism;
 
-/// What the path loses by itself, as far as it is known.
+/// Estimate of the loss floor.
 #[derive(Debug)]
 pub(super) struct Estimate {
-    /// The fraction of packets that the path loses.
+    /// Fraction of packets that the path loses.
     pub(super) loss: f64,
-    /// Packets behind it, at most [`PACKETS_MAX`].
+    /// Packets behind the estimate, at most [`PACKETS_MAX`].
     packets: f64,
 }
 
 impl Estimate {
-    /// `remembered` is what an earlier connection has learned.
+    /// Creates the estimate from the floor of an earlier connection, if there is one.
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
             loss: remembered.unwrap_or(0.0),
@@ -28,17 +28,17 @@ impl Estimate {
         }
     }
 
-    /// Whether there are enough packets behind it to go by it.
+    /// Whether enough packets are behind the estimate to rely on it.
     pub(super) fn is_known(&self) -> bool {
         self.packets >= KNOWN_MIN
     }
 
-    /// Packets behind it, enough to divide by.
+    /// Returns the packets behind the estimate, enough to divide by.
     pub(super) fn divisor(&self) -> f64 {
         self.packets.max(PACKETS_MIN)
     }
 
-    /// Moves towards the fraction `loss` of so many packets.
+    /// Moves the estimate towards the fraction `loss` of `packets` packets.
     fn blend(&mut self, loss: f64, packets: f64) {
         self.loss += (loss - self.loss) * packets / (packets + self.packets);
         self.packets = (self.packets + packets).min(PACKETS_MAX);
@@ -49,7 +49,7 @@ impl Estimate {
         self.packets = packets.min(PACKETS_MAX);
     }
 
-    /// A long count without a loss confirms that the path loses nearly nothing.
+    /// Confirms a floor of nearly nothing by a long count without a loss.
     fn confirm_by(&mut self, tally: &Tally) {
         let is_clean = tally.losses == 0.0 && BOUND_SLACK < NEARLY_NOTHING * tally.packets;
         if Mechanism::ConfirmFloor.acts(is_clean && self.loss < NEARLY_NOTHING) {
@@ -57,7 +57,7 @@ impl Estimate {
         }
     }
 
-    /// Congestion only adds loss, so every count bounds the floor from above.
+    /// Bounds the floor from above by any count, since congestion only adds loss.
     fn bound_by(&mut self, tally: &Tally, runs: &Runs) {
         if Mechanism::BoundFloor.acts(tally.packets >= KNOWN_MIN) {
             let run = runs.mean.max(1.0);
@@ -69,7 +69,7 @@ impl Estimate {
 }
 
 impl Floor {
-    /// Bounds the floor by what was lost of late.
+    /// Bounds the floor by the recent losses.
     pub(super) fn deflate(&mut self) {
         self.estimate.confirm_by(&self.since_cut);
         for tally in [&self.past, &self.since_cut] {
@@ -77,8 +77,8 @@ impl Floor {
         }
     }
 
-    /// Takes the count since the cut into the floor: the sender was provably below capacity.
-    /// `packets_max` bounds its weight.
+    /// Learns the floor from the count since the cut: the sender was provably below capacity.
+    /// `packets_max` limits its weight.
     pub(in super::super) fn learn(&mut self, packets_max: f64) {
         let packets = self.since_cut.packets.min(packets_max);
         if packets >= 1.0 {
@@ -86,8 +86,10 @@ impl Floor {
         }
     }
 
-    /// As [`learn`](Self::learn), unless more is lost than the floor allows for: a loss that has just
-    /// begun may be our doing after all, and is for an experiment to judge.
+    /// Learns as [`learn`](Self::learn), unless the count exceeds the losses that the floor
+    /// permits.
+    ///
+    /// A loss that has just begun may be our doing after all, and an experiment must judge it.
     pub(in super::super) fn learn_expected(&mut self) {
         let Tally {
             packets, losses, ..
@@ -101,9 +103,11 @@ impl Floor {
         }
     }
 
-    /// As [`learn`](Self::learn), unless more is lost than half a percent beyond the floor, chance aside.
-    /// Counts a little above the floor are learned as well as those below it: to learn only from what is
-    /// below would lower the floor time and again.
+    /// Learns as [`learn`](Self::learn), unless the count exceeds the floor by more than half a
+    /// percent, chance aside.
+    ///
+    /// Counts a little above the floor count as well as lower ones. Otherwise the floor would fall
+    /// time and again.
     pub(in super::super) fn learn_near(&mut self) {
         let Tally {
             packets, losses, ..
@@ -114,9 +118,11 @@ impl Floor {
         }
     }
 
-    /// Takes the count since the cut for the floor once it is the longer of the two, unless it is beyond
-    /// what is tolerated: the sender is below where it was cut. Once for each cut: what others add little by
-    /// little would be learned for the path's.
+    /// Learns the floor from the count since the cut once it is the longer of the two, unless it
+    /// exceeds the tolerance.
+    ///
+    /// The sender is below the rate of the cut. This happens once for each cut: otherwise losses
+    /// that others add little by little would count as the path's.
     pub(in super::super) fn learn_longer(&mut self) {
         let packets = self.since_cut.packets;
         let loss = self.since_cut.rate();
@@ -127,24 +133,24 @@ impl Floor {
         }
     }
 
-    /// Takes the first round for the floor, as far as it goes: it was sent far below capacity.
+    /// Learns the floor from the first round, with its weight: it was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }
 
-    /// Takes `tally` for the floor, if more packets are behind it.
+    /// Learns the floor from `tally`, if more packets are behind it.
     pub(in super::super) fn learn_if_longer(&mut self, tally: Tally) {
         if tally.packets > self.estimate.packets {
             self.estimate.replace(tally.rate(), tally.packets);
         }
     }
 
-    /// Packets sent after the first round whose fate is known, while there was no cut.
+    /// Returns the packets sent after the first round with a known fate, while there was no cut.
     pub(in super::super) fn packets_since_first_round(&self) -> f64 {
         self.since_cut.packets - self.first.packets
     }
 
-    /// Takes what an experiment has shown for the floor, in place of what was known.
+    /// Replaces the floor by the result of an experiment.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
         self.past = Tally::default();
@@ -156,23 +162,26 @@ impl Floor {
     }
 }
 
-/// Below this floor single losses count, and a loss this far above the floor is near it.
+/// Floor below which single losses count, and distance above the floor that counts as near.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 
-/// Packets behind the floor at most: otherwise new counts would hardly move an old floor.
+/// Most packets behind the floor. Otherwise new counts would hardly move an old floor.
 const PACKETS_MAX: f64 = 3000.0;
-/// Packets behind the floor at least, wherever the count divides.
+/// Fewest packets behind the floor wherever the count divides.
 const PACKETS_MIN: f64 = 20.0;
-/// Weak evidence of the floor weighs as much as this many packets at most, a fifteenth of what the floor is ever based on.
-/// A floor of an earlier connection is weak, since the path may lose otherwise now. What start-up loses is weak, since
-/// some of it may be our own doing.
+/// Most packets that weak evidence of the floor counts for, a fifteenth of the most evidence behind
+/// a floor.
+///
+/// A floor of an earlier connection is weak, since the path's loss may differ now. The loss in
+/// start-up is weak, since a part of it may be our own doing.
 pub(in super::super) const WEAK_PACKETS: f64 = 200.0;
-/// A floor from fewer packets is uncertain, and fewer do not bound it.
+/// Packets below which a floor is uncertain, and a count does not bound it.
 const KNOWN_MIN: f64 = 400.0;
-/// A count to be taken for the floor has this many packets at least.
+/// Fewest packets of a count that replaces the floor.
 const LONG_MIN: f64 = 500.0;
-/// The floor is bounded by a count of losses plus this many runs, and as many as chance explains: three without a single
-/// loss are what 95 % confidence takes (the rule of three).
+/// Runs added to a count of losses, and to its chance, to bound the floor.
+///
+/// Three runs without a single loss correspond to 95 % confidence (the rule of three).
 const BOUND_SLACK: f64 = 3.0;
 
 #[cfg(test)]

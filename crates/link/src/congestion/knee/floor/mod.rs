@@ -1,11 +1,12 @@
-//! How much does the path lose by itself, and do the losses since the last cut exceed that?
+//! Loss floor of the path, and tests for losses beyond it.
 //!
-//! In: packets whose fate is known, in the order of their numbers, and the packets given up wrongly.
-//! Out: the floor, which is the fraction that the path loses whatever we do ([`learn`]), and whether the losses since
-//! the last cut exceed it ([`excess`]). What follows from an excess is for the modes to say.
+//! The input is packets with a known fate, in the order of their numbers, and the spuriously lost
+//! packets. The output is the floor, which is the fraction that the path loses at any sending rate
+//! ([`learn`]). It is also whether the losses since the last cut exceed the floor ([`excess`]). The
+//! modes decide on the consequences of an excess.
 //!
-//! No single loss is judged. The tests compare a count with what the floor allows, wide enough for chance
-//! and for bursts.
+//! No single loss is judged. The tests compare a count with the floor, wide enough for chance and
+//! for bursts.
 
 use crate::congestion::knee::Mechanism;
 mod cleanest;
@@ -22,7 +23,7 @@ pub(super) use self::{
 use self::{learn::Estimate, tally::Runs};
 use crate::congestion::Resolved;
 
-/// The counts of a connection and its floor.
+/// Counts of a connection and its floor.
 #[derive(Debug)]
 pub(super) struct Floor {
     estimate: Estimate,
@@ -30,33 +31,34 @@ pub(super) struct Floor {
     pub(super) since_cut: Tally,
     /// Packets of the present round.
     round: Tally,
-    /// Packets turned up in this round that were given up wrongly: what seems lost may be late.
+    /// Whether spuriously lost packets arrived in this round: the round's losses may be late
+    /// packets.
     round_has_late: bool,
-    /// A longer past, up to [`PAST_MAX`] packets.
+    /// Counts of a longer past, up to [`PAST_MAX`] packets.
     past: Tally,
     /// Packets of the first round, sent before `first_until_s`.
     first: Tally,
     first_until_s: f64,
     cut: Cut,
-    /// Losses since the cut beyond the floor and what is tolerated, counted anew whenever there are none:
-    /// an excess that begins long after the cut is not diluted.
+    /// Losses since the cut beyond the floor and the tolerance. The count restarts whenever there
+    /// are none, so that an excess long after the cut is not diluted.
     surplus: f64,
-    /// [`learn_longer`](Self::learn_longer) has learned since the cut.
+    /// Whether [`learn_longer`](Self::learn_longer) has learned since the cut.
     has_learned_longer: bool,
     runs: Runs,
 }
 
-/// The last cut of the sender.
+/// Last cut of the sender.
 #[derive(Debug, Default)]
 struct Cut {
     at_s: f64,
-    /// Losses that led to it, and how many of those packets have turned up since.
+    /// Losses behind the cut, and the number of those packets that have arrived since.
     losses: f64,
     late: f64,
 }
 
 impl Floor {
-    /// `remembered` is the floor of an earlier connection.
+    /// Creates the state. `remembered` is the floor of an earlier connection.
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
             estimate: Estimate::new(remembered),
@@ -73,17 +75,17 @@ impl Floor {
         }
     }
 
-    /// The fraction of packets that the path loses whatever we do.
+    /// Returns the fraction of packets that the path loses at any sending rate.
     pub(super) fn loss(&self) -> f64 {
         self.estimate.loss
     }
 
-    /// When the last cut was.
+    /// Returns the time of the last cut.
     pub(super) fn cut_s(&self) -> f64 {
         self.cut.at_s
     }
 
-    /// Counts from packets sent after `now_s` on.
+    /// Starts the count with packets sent after `now_s`.
     pub(super) fn begin_count(&mut self, now_s: f64) {
         self.cut = Cut {
             at_s: now_s,
@@ -99,7 +101,8 @@ impl Floor {
         self.end_first_round(now_s);
     }
 
-    /// Ends the round, if it has `packets_min` packets. Returns its losses if none of what seemed lost was late.
+    /// Ends the round, if it has `packets_min` packets. Returns its losses if none of the lost
+    /// packets was late.
     fn end_round(&mut self, packets_min: f64) -> Option<Tally> {
         if self.round.packets < packets_min {
             return None;
@@ -109,17 +112,17 @@ impl Floor {
         (!has_late).then_some(round)
     }
 
-    /// Whether most of the losses that led to the last cut were none: the packets were late.
+    /// Whether most of the losses behind the last cut were late packets.
     pub(super) fn cut_was_wrong(&self) -> bool {
         self.cut.losses >= 1.0 && self.cut.late > MOST * self.cut.losses
     }
 
-    /// The first round is over: what is sent from now on may be too much.
+    /// Ends the first round. Packets sent from now on may be too many.
     pub(super) fn end_first_round(&mut self, now_s: f64) {
         self.first_until_s = self.first_until_s.min(now_s);
     }
 
-    /// Counts packets whose fate became known, and the send times of packets that were given up wrongly.
+    /// Counts packets whose fate became known, and the sending times of spuriously lost packets.
     pub(super) fn update(&mut self, resolved: &[Resolved], late_sent_s: &[f64]) {
         let allowed = self.loss() + self.tolerance();
         for packet in resolved.iter().filter(|packet| !packet.in_outage) {
@@ -153,7 +156,7 @@ impl Floor {
         }
     }
 
-    /// What was given up wrongly was no loss.
+    /// Takes back the loss of a spuriously lost packet.
     fn take_back_loss(&mut self, sent_s: f64) {
         self.past.take_back_loss();
         if sent_s > self.cut.at_s {
@@ -168,18 +171,19 @@ impl Floor {
         }
     }
 
-    /// How much more the counts vary than independent losses at the rate `loss` would.
+    /// Returns the variance of the counts relative to independent losses at the rate `loss`.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         Mechanism::Dispersion.value(self.runs.dispersion(loss), 1.0)
     }
 
-    /// Whether losses come in bursts. A policer's do not: it passes a packet whenever it can.
+    /// Whether losses come in bursts. A policer causes none, since it passes a packet whenever it
+    /// can.
     pub(super) fn is_bursty(&self) -> bool {
         self.runs.are_long()
     }
 
-    /// Variance of the loss of one packet at the floor, or, while that is uncertain, at half of what is
-    /// lost now.
+    /// Returns the variance of the loss of one packet at the floor. While the floor is uncertain,
+    /// it assumes at least half of the present loss.
     fn variance(&self) -> f64 {
         let dispersion = self.dispersion(self.loss());
         let is_uncertain = !self.estimate.is_known() || dispersion > DISPERSION_OF_BURSTS;
@@ -192,22 +196,23 @@ impl Floor {
     }
 }
 
-/// A deviation of this many standard deviations is hardly chance: one test in twenty exceeds it. For counts after a cut,
-/// and for experiments, which cost rate as long as they run.
+/// Standard deviations that are hardly chance: one test in twenty exceeds them. For counts after a
+/// cut, and for experiments, which cost rate as long as they run.
 pub(super) const UNLIKELY_DEVIATIONS: f64 = 2.0;
-/// A deviation of this many is no chance: one test in four hundred exceeds it. For tests that run often.
+/// Standard deviations that are no chance: one test in four hundred exceeds them. For tests that
+/// run often.
 const RARE_DEVIATIONS: f64 = 3.0;
 
-/// Packets after which the count of the longer past begins anew. More bound the floor more tightly, fewer
-/// forget sooner what the path once lost.
+/// Packets after which the count of the longer past restarts. More packets bound the floor more
+/// tightly, and fewer forget an earlier loss of the path sooner.
 const PAST_MAX: f64 = 20_000.0;
-/// The last cut was wrong if more than this part of the losses that led to it turned up late.
+/// Part of the losses behind the last cut that must arrive late for the cut to be wrong.
 const MOST: f64 = 0.5;
-/// From this dispersion on losses come in bursts, and a floor is uncertain however many packets are behind
-/// it. Runs of two on average make it 3.
+/// Dispersion from which losses come in bursts, and a floor is uncertain with any number of
+/// packets. Runs of two on average make it 3.
 const DISPERSION_OF_BURSTS: f64 = 3.0;
-/// While the floor is uncertain, this part of what is lost now may be the path's: all of it would hide any excess,
-/// none would make the first losses one.
+/// Part of the present loss that may be the path's while the floor is uncertain. All of it would
+/// hide any excess, and none would make the first losses one.
 const UNCERTAIN_PART: f64 = 0.5;
 
 #[cfg(test)]
@@ -219,7 +224,7 @@ mod tests {
         resolved_at(1.01, count, is_lost)
     }
 
-    /// Counts on a path that is known to lose a tenth.
+    /// Returns counts on a path that is known to lose a tenth.
     pub(super) fn at_a_tenth() -> Floor {
         let mut floor = Floor::new(None);
         floor.learn_experiment(0.1, 3000.0);

@@ -1,4 +1,4 @@
-//! Counts of packets and losses, and how long losses last.
+//! Counts of packets and losses, and lengths of runs of losses.
 
 use crate::congestion::Resolved;
 
@@ -18,12 +18,12 @@ impl Tally {
         self.runs += f64::from(u8::from(begins_run));
     }
 
-    /// A packet that was given up has turned up.
+    /// Takes back a loss: a packet that was declared lost has arrived.
     pub(super) fn take_back_loss(&mut self) {
         self.losses = (self.losses - 1.0).max(0.0);
     }
 
-    /// Both counts together.
+    /// Returns both counts together.
     pub(in super::super) fn and(&self, other: &Self) -> Self {
         Self {
             packets: self.packets + other.packets,
@@ -32,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// The fraction lost.
+    /// Returns the fraction lost.
     pub(in super::super) fn rate(&self) -> f64 {
         if self.packets > 0.0 {
             self.losses / self.packets
@@ -42,13 +42,13 @@ impl Tally {
     }
 }
 
-/// How many packets are lost in a row.
+/// Lengths of runs of losses, in packets.
 #[derive(Debug)]
 pub(super) struct Runs {
     last_was_lost: bool,
     /// Length of the present run of losses in packets.
     present: f64,
-    /// The moving average of completed ones.
+    /// Moving average of completed runs.
     pub(super) mean: f64,
 }
 
@@ -61,7 +61,7 @@ impl Runs {
         }
     }
 
-    /// Takes in the packet with the next number. Returns whether a run of losses begins with it.
+    /// Adds the packet with the next number. Returns whether a run of losses begins with it.
     pub(super) fn add(&mut self, packet: &Resolved) -> bool {
         let begins_run = packet.lost && !self.last_was_lost;
         if packet.lost {
@@ -79,8 +79,10 @@ impl Runs {
         self.mean > LONG
     }
 
-    /// How many times more counts vary than those of independent losses at the rate `loss`: by runs whose lengths
-    /// are distributed geometrically. Independent losses make runs of 1 / (1 - loss), hence 1.
+    /// Returns the variance of counts relative to independent losses at the rate `loss`, for runs
+    /// with geometrically distributed lengths.
+    ///
+    /// Independent losses make runs of 1 / (1 - loss), hence the result 1.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         (2.0 * self.mean * (1.0 - loss) - 1.0).max(1.0)
     }
@@ -88,9 +90,10 @@ impl Runs {
 
 /// Weight of one run of losses in the average of their lengths.
 const WEIGHT: f64 = 1.0 / 32.0;
-/// A longer run counts as one of this length: an outage must not blind the tests to what comes after it.
+/// Largest counted length of a run of losses: an outage must not blind the tests to later losses.
 const LENGTH_MAX: f64 = 100.0;
-/// Longer runs on average are bursts: a policer that drops four packets of five makes runs of five.
+/// Average length from which runs are bursts. A policer that drops four packets of five makes runs
+/// of five.
 const LONG: f64 = 6.0;
 
 #[cfg(test)]
