@@ -1,7 +1,7 @@
 //! Controller with a fixed rate, for operators who have reserved capacity, and as the baseline of
 //! benches.
 //!
-//! The input is a rate. The output is the same rate, whatever the reports contain. Only the window
+//! The input is a rate. The output is the same rate, independent of reports. Only the window
 //! follows the round-trip time.
 
 use super::{Controller, Digest, PathMemory};

@@ -1,14 +1,12 @@
-//! An adversary between two sites, in virtual time.
-//!
 //! The adversary is at the ends of the paths. It sees every datagram that leaves a path, and has no
-//! key of the sites, except possibly both public keys. Its seed decides what it delivers in
-//! addition or instead: repetitions, old datagrams, changed and shortened ones, a site's own
-//! datagrams sent back to it, and invented ones. The source addresses are those of the sites or of
-//! strangers.
+//! key of the sites, except possibly both public keys. Its seed decides which datagrams it delivers
+//! in addition or instead. They are repetitions, old datagrams, changed and shortened ones, a
+//! site's own datagrams sent back to it, and invented ones. Their source addresses belong to the
+//! sites or to strangers.
 //!
-//! The adversary also counts what strangers may receive: nothing for a datagram that it invented or
-//! delivered before, and otherwise at most three times the bytes that the sites made and it alone
-//! delivered.
+//! The adversary also counts the bytes that strangers may receive. A datagram that it invented or
+//! delivered before permits no bytes. Otherwise they may receive three times the bytes that the
+//! sites made and only the adversary delivered.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -23,7 +21,7 @@ use crate::{
     wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
 };
 
-/// The configuration of an adversary.
+/// Configuration of an adversary.
 #[derive(Debug, Clone, Copy)]
 pub struct AdversaryConfig {
     /// Seed of all its decisions.
@@ -31,7 +29,7 @@ pub struct AdversaryConfig {
     /// Whether the adversary also removes, delays, changes and redirects datagrams of the sites.
     /// Otherwise it only adds datagrams.
     pub meddles: bool,
-    /// Whether it knows the public keys of both sites, and so can form first flights.
+    /// Whether the adversary has the public keys of both sites, and can thus form hellos.
     pub knows_public_keys: bool,
 }
 
@@ -46,12 +44,12 @@ pub struct Adversary {
     /// Datagrams to be delivered, by time and then in order.
     held: BTreeMap<(Instant, u64), Held>,
     order: u64,
-    /// What each side has been handed as the other made it, the newest of it, and handshakes apart.
+    /// Newest datagrams that each side has received as the other made them, without handshakes.
     recorded: [VecDeque<Vec<u8>>; 2],
     recorded_handshakes: [VecDeque<Vec<u8>>; 2],
     /// Handshakes from before the last restart of a site.
     old_handshakes: [VecDeque<Vec<u8>>; 2],
-    /// For first flights from site A, if it can form them.
+    /// Key for hellos from site A, if the adversary can form them.
     envelope: Option<(EnvelopeKey, KeyId)>,
     deeds: BTreeMap<&'static str, u64>,
     accounts: HashMap<SocketAddr, Account>,
@@ -66,12 +64,13 @@ pub(super) struct Held {
     pub(super) is_original: bool,
 }
 
-/// The bytes that one stranger received, and those that it may receive.
+/// Bytes that one stranger received, and bytes that it may receive.
 #[derive(Debug, Default, Clone, Copy)]
 struct Account {
     bytes_owed: u64,
     bytes_sent: u64,
-    /// What was sent there has reached the peer, too: the address may have proved to be the peer's.
+    /// Whether datagrams to this address have reached the peer, too: it may be validated as the
+    /// peer's.
     is_relayed: bool,
 }
 
@@ -79,11 +78,11 @@ struct Account {
 enum Mood {
     /// All datagrams of the sites pass.
     Calm,
-    /// Much of it does not pass as it is.
+    /// Many datagrams are changed or lost.
     Wild,
-    /// Nothing from this side passes, or nothing at all.
+    /// Datagrams of this side are lost, or all datagrams.
     Cut(Option<Side>),
-    /// What site A sends comes from this address, and what is sent there reaches A.
+    /// Datagrams of site A come from this address, and datagrams to it reach A.
     Relay(SocketAddr),
 }
 
@@ -109,28 +108,29 @@ impl Adversary {
         }
     }
 
-    /// From now on all datagrams pass.
+    /// Lets all datagrams pass from now on.
     pub(super) fn rest(&mut self) {
         self.is_resting = true;
     }
 
-    /// A side has forgotten which first flights it took in and did not connect by.
+    /// Records that a side has forgotten the hellos that it received without connecting.
     pub(super) fn on_restart(&mut self, side: Side) {
         let side = side as usize;
         self.old_handshakes[side] = std::mem::take(&mut self.recorded_handshakes[side]);
     }
 
-    /// The adversary's actions, and the number of each.
+    /// Returns the adversary's actions, and the number of each.
     pub fn deeds(&self) -> &BTreeMap<&'static str, u64> {
         &self.deeds
     }
 
-    /// How many datagrams it made, changed, withheld, delayed or brought from elsewhere.
+    /// Returns the number of datagrams that it made, changed, withheld, delayed or redirected.
     pub fn deeds_in_all(&self) -> u64 {
         self.deeds.values().sum()
     }
 
-    /// Strangers that were sent more than they may be, with the bytes that they may be and were sent.
+    /// Returns the strangers that received more than permitted, with the permitted and the received
+    /// bytes.
     pub fn overpaid(&self) -> Vec<(SocketAddr, u64, u64)> {
         let accounts = self.accounts.iter();
         let over = accounts
@@ -139,13 +139,13 @@ impl Adversary {
             .collect()
     }
 
-    /// Number of strangers that received anything.
+    /// Returns the number of strangers that received anything.
     pub fn strangers_answered(&self) -> usize {
         let accounts = self.accounts.values();
         accounts.filter(|account| account.bytes_sent > 0).count()
     }
 
-    /// Notes a datagram of a site.
+    /// Records a datagram of a site.
     pub(super) fn on_sent(&mut self, datagram: &Datagram) {
         if is_stranger(&datagram.to) {
             let account = self.accounts.entry(datagram.to).or_default();
@@ -153,7 +153,7 @@ impl Adversary {
         }
     }
 
-    /// A datagram of one site leaves its path.
+    /// Handles a datagram of one site that leaves its path.
     pub(super) fn take(
         &mut self,
         from: Side,
@@ -190,19 +190,19 @@ impl Adversary {
         }
     }
 
-    /// When the next datagram is to be delivered.
+    /// Returns the time of the next datagram to deliver.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next datagram that it hands over by `now`.
+    /// Returns the next datagram that it delivers by `now`.
     pub(super) fn poll(&mut self, now: Instant) -> Option<Held> {
         let entry = self.held.first_entry().filter(|held| held.key().0 <= now)?;
         Some(entry.remove())
     }
 
-    /// What was handed over as its sender made it was taken in. What a side drops, since it has no keys yet
-    /// perhaps, it may take in when it comes again.
+    /// Records a datagram that was delivered as its sender made it, and accepted. A side may drop
+    /// it now because it has no keys yet, and accept it later.
     pub(super) fn record(&mut self, held: Held) {
         let kind = packet::classify(&held.datagram.bytes).map(|(kind, _)| kind);
         let recorded = match kind {
@@ -249,7 +249,7 @@ impl Adversary {
         self.mood_ends = Some(now + lasts);
     }
 
-    /// Something that a site sent to neither site.
+    /// Handles a datagram from a site to another address than the two sites'.
     fn take_answer(&mut self, to: Side, datagram: Datagram, sites: [SocketAddr; 2], now: Instant) {
         let is_relayed = matches!(self.mood, Mood::Relay(address) if address == datagram.to);
         if is_relayed || self.random.chance(0.03) {
@@ -280,7 +280,7 @@ impl Adversary {
         }
     }
 
-    /// Something that a site sent does not pass as it is, perhaps.
+    /// Delivers a site's datagram, perhaps in another form.
     fn mistreat(&mut self, to: Side, mut datagram: Datagram, now: Instant) {
         match self.random.below(20) {
             0 | 1 => self.count("withheld"),
@@ -305,14 +305,14 @@ impl Adversary {
         }
     }
 
-    /// Hands over something more to `to`, beside `present`.
+    /// Delivers an additional datagram to `to`, beside `present`.
     fn add(&mut self, to: Side, present: &Datagram, sites: [SocketAddr; 2], now: Instant) {
         let mut datagram = Datagram {
             from: sites[to.other() as usize],
             to: sites[to as usize],
             bytes: Vec::new(),
         };
-        // What a stranger brings must have arrived before.
+        // A datagram from a stranger must have arrived before.
         let is_strange = self.random.chance(0.3);
         if is_strange {
             datagram.from = self.stranger();
@@ -328,7 +328,8 @@ impl Adversary {
         let name = match self.random.below(9) {
             0 | 1 => {
                 datagram.bytes = of_peer;
-                // So many forged ones push what it took in out of a side's memory, as a restart does.
+                // The many forged datagrams displace records of accepted ones from a side's memory,
+                // as a restart does.
                 if is_strange && (is_old || self.envelope.is_some()) {
                     self.owe_for(&datagram);
                 }
@@ -368,13 +369,13 @@ impl Adversary {
         self.hand_over(to, datagram, false, at);
     }
 
-    /// Whoever brings this may be sent three times as much.
+    /// Permits the sender of this datagram to receive three times as much.
     fn owe_for(&mut self, datagram: &Datagram) {
         let account = self.accounts.entry(datagram.from).or_default();
         account.bytes_owed += AMPLIFICATION_MAX as u64 * datagram.bytes.len() as u64;
     }
 
-    /// One of the strangers, who are few enough to come again.
+    /// Returns one of the strangers, which are few enough to recur.
     fn stranger(&mut self) -> SocketAddr {
         (STRANGERS, 1 + self.random.below(1000) as u16).into()
     }
@@ -417,7 +418,7 @@ impl Adversary {
         }
     }
 
-    /// Noise with a header that may be of `like`.
+    /// Returns noise with a header that may resemble `like`.
     fn invent(&mut self, like: &[u8]) -> Vec<u8> {
         let random = &mut self.random;
         let len = random.below(200) * random.below(8);
@@ -427,7 +428,7 @@ impl Adversary {
         bytes
     }
 
-    /// A first flight with a right MAC, or an answer to one.
+    /// Returns a hello with a valid MAC, or an answer to one.
     fn forge(&mut self, to: Side, present: &Datagram) -> Vec<u8> {
         let of_initiator = self.pick_handshake(Side::B);
         let seen = Hello::read(&of_initiator).ok();
@@ -481,8 +482,8 @@ fn is_stranger(address: &SocketAddr) -> bool {
     address.ip() == STRANGERS
 }
 
-/// Where strangers are, and those that relay everything for a while.
+/// Addresses of strangers, and of relays that forward all datagrams for a while.
 const STRANGERS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 66));
 const RELAYS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 66));
-/// Datagrams remembered for each side, and handshakes as many.
+/// Most datagrams recorded for each side, and most handshakes.
 const RECORDED_MAX: usize = 512;

@@ -1,8 +1,8 @@
-//! The clock of a site, beside that of the world.
+//! Clock of a site, beside the clock of the world.
 
 use std::time::{Duration, Instant};
 
-/// By how much a site's clock is later, and for how long it stood still.
+/// Offset of a site's clock, and the time for which it stood still.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     pub(super) ahead: Duration,

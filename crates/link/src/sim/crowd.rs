@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{Class, PeerView};
 
-/// The configuration of a crowd.
+/// Configuration of a crowd.
 #[derive(Debug, Clone)]
 pub struct CrowdConfig {
     /// From A to B, where the data flows.
@@ -31,8 +31,8 @@ pub struct CrowdConfig {
     pub backward: PathConfig,
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Each packet is this much late at the path, at most, and in order. A packet's time on the
-    /// bottleneck is enough to break patterns.
+    /// Most delay of each packet before the path, in order. A packet's time on the bottleneck is
+    /// enough to break patterns.
     pub jitter: Duration,
     /// Time between two samples of the record.
     pub sample_every: Duration,

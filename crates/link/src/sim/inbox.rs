@@ -1,7 +1,7 @@
-//! The datagrams that wait at a site of the simulator, as they wait in a driver's socket.
+//! Datagrams that wait at a site of the simulator, as they wait in a driver's socket.
 //!
-//! In: datagrams with the times at which they arrive, and for how long the site lets them wait. Out: when they are to be
-//! handled, and then all of them.
+//! The input is datagrams with the times at which they arrive, and the time for which the site lets
+//! them wait. The output is the time at which to handle them, and then all of them.
 
 use std::{
     collections::VecDeque,
@@ -30,18 +30,18 @@ impl Packet for Datagram {
     }
 }
 
-/// Bytes that wait at most, as in the buffer that a driver asks for; what more comes is lost.
+/// Most bytes that wait, as in the buffer that a driver requests. Further datagrams are lost.
 const ROOM_BYTES: usize = 4 << 20;
 
-/// What has arrived at a site.
+/// Datagrams that have arrived at a site.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// With the times at which they came.
+    /// Datagrams with the times at which they came.
     waiting: VecDeque<(Datagram, Instant)>,
     waiting_bytes: usize,
-    /// What comes is lost: the machine is suspended.
+    /// Whether arriving datagrams are lost, since the machine is suspended.
     pub(super) is_shut: bool,
-    /// Until then they wait for each other, unless something else is due at the site.
+    /// Time until which datagrams wait for each other, unless another event is due at the site.
     gathers_until: Option<Instant>,
 }
 
@@ -53,13 +53,13 @@ impl Inbox {
         }
     }
 
-    /// What has arrived, in this order.
+    /// Returns the datagrams that have arrived, in this order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (Datagram, Instant)> {
         self.waiting_bytes = 0;
         self.waiting.drain(..)
     }
 
-    /// From now on datagrams wait for the next `turn`; `None`: each is to be handled at once.
+    /// Lets datagrams wait for the next `turn`. `None` if each is to be handled at once.
     pub(super) fn wait(&mut self, turn: Option<Duration>, now: Instant) {
         self.gathers_until = turn.map(|turn| now + turn);
     }
@@ -68,7 +68,7 @@ impl Inbox {
         self.gathers_until.is_some_and(|until| now < until)
     }
 
-    /// When the datagrams that wait are to be handled at the latest.
+    /// Returns the latest time at which to handle the waiting datagrams.
     pub(super) fn due(&self) -> Option<Instant> {
         self.gathers_until.filter(|_| !self.waiting.is_empty())
     }

@@ -1,4 +1,4 @@
-//! The paths that most benches of congestion control take, and when their flows begin.
+//! Paths of most benches of congestion control, and the start times of their flows.
 
 use std::{ops::Range, time::Duration};
 
@@ -62,8 +62,8 @@ impl Line {
         self.with(self.path(), self.path(), Duration::ZERO, seed)
     }
 
-    /// An empty crowd on this line, for several flows. Each packet may be late by up to one packet's time,
-    /// which breaks the patterns that equal senders fall into.
+    /// Returns an empty crowd on this line, for several flows. Each packet may be late by up to one
+    /// packet's time, which breaks the patterns of equal senders.
     pub fn shared(&self, seed: u64) -> Crowd {
         self.with(self.path(), self.path(), self.packet_time(), seed)
     }
@@ -91,8 +91,8 @@ impl Line {
             .time_to_send(ByteCount::new(PACKET_WIRE_BYTES as u64))
     }
 
-    /// What arrives in a span of time, as a fraction of what the line passes and the path does not
-    /// lose.
+    /// Returns the arrived bytes in a span of time, as a fraction of the bytes that the line passes
+    /// and the path does not lose.
     pub fn used(&self, record: &Record, span: &Range<Duration>) -> f64 {
         let rates: f64 = (0..record.flows())
             .map(|flow| record.rate(flow, span))
@@ -101,8 +101,8 @@ impl Line {
     }
 }
 
-/// A time between zero and `within` that depends on the seed and on `which`, so that the flows of a run
-/// do not all begin at once.
+/// Returns a time between zero and `within` that depends on the seed and on `which`, so that the
+/// flows of a run do not all begin at once.
 pub fn offset(seed: u64, which: u64, within: Duration) -> Duration {
     let mixed = (seed << 8 | which).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     within.mul_f64(mixed as f64 / (1u64 << 24) as f64)

@@ -78,12 +78,12 @@ pub struct WorldConfig {
     pub controller: ControllerMaker,
     /// Bound of each connection's buffers.
     pub memory_max: ByteCount,
-    /// Silence after which a connection is given up.
+    /// Time without packets after which a connection is abandoned.
     pub idle_timeout: Duration,
 }
 
 impl WorldConfig {
-    /// The same path both ways, and links as gateways have them by default.
+    /// Returns the same path both ways, and links with the defaults of gateways.
     pub fn symmetric(path: PathConfig, seed: u64) -> Self {
         Self {
             forward: path.clone(),
@@ -97,12 +97,13 @@ impl WorldConfig {
 }
 
 impl World {
-    /// Two sites that know each other; A has B's address. Their first handshake begins at once.
+    /// Creates two sites that have each other's keys. A has B's address. Their first handshake
+    /// begins at once.
     pub fn new(config: &WorldConfig) -> Self {
         Self::with_radio(config, None)
     }
 
-    /// The same, where both directions may share a medium.
+    /// Creates the same world, where both directions may share a medium.
     pub fn with_radio(config: &WorldConfig, radio: Option<Radio>) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -127,7 +128,7 @@ impl World {
         }
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub fn now(&self) -> Duration {
         self.now - self.start
     }
@@ -137,52 +138,55 @@ impl World {
         self.pair.send(from, class, size, self.now)
     }
 
-    /// Begins a transfer of `size` bytes that its receiver asks for: the receiver opens the stream, and the sender
-    /// answers on it.
+    /// Begins a transfer of `size` bytes that its receiver requests: the receiver opens the stream,
+    /// and the sender answers on it.
     pub fn request(&mut self, from: Side, class: Class, size: ByteCount) -> TransferId {
         let id = self.pair.send(from, class, size, self.now);
         self.pair.await_request(id);
         id
     }
 
-    /// The receiving application takes `size` bytes at any rate before its reading rate counts, as buffers
-    /// behind it do.
+    /// Lets the receiving application take `size` bytes at any rate before its reading rate counts,
+    /// as buffers behind it do.
     pub fn swallow(&mut self, id: TransferId, size: ByteCount) {
         self.pair.swallow(id, size);
     }
 
-    /// From now on the application at the other end reads at this rate.
+    /// Lets the application at the other end read at this rate from now on.
     pub fn set_reading_rate(&mut self, id: TransferId, rate: BitRate) {
         self.pair.set_reading_rate(id, rate, self.now);
     }
 
-    /// The sending application does not end the stream of this transfer once everything is written.
+    /// Lets the sending application keep the stream of this transfer open once everything is
+    /// written.
     pub fn keep_open(&mut self, id: TransferId) {
         self.pair.keep_open(id);
     }
 
-    /// The sending application, which [keeps the stream open](Self::keep_open), writes `size` bytes more.
+    /// Lets the sending application, which [keeps the stream open](Self::keep_open), write `size`
+    /// bytes more.
     pub fn write_more(&mut self, id: TransferId, size: ByteCount) {
         self.pair.write_more(id, size);
     }
 
-    /// Somebody sends an ICMP error to `side`: nobody listens at the other side's address.
+    /// Sends an ICMP error to `side`, which reports that no program listens at the other site's
+    /// address.
     pub fn deny(&mut self, side: Side) {
         self.pair.deny(side, self.now);
     }
 
-    /// The application at the other end never reads this transfer.
+    /// Lets the application at the other end never read this transfer.
     pub fn leave_unread(&mut self, id: TransferId) {
         self.pair.leave_unread(id);
     }
 
-    /// The state of a transfer.
+    /// Returns the state of a transfer.
     pub fn progress(&self, id: TransferId) -> Progress {
         self.pair.progress(id)
     }
 
-    /// Runs until the sender of `id` knows that everything arrived, or `limit` has passed. Returns
-    /// the time it took from its beginning.
+    /// Runs until the sender of `id` has learned that everything arrived, or `limit` has passed.
+    /// Returns the time since the transfer's start.
     pub fn run_to_end(&mut self, id: TransferId, limit: Duration) -> Option<Duration> {
         self.run_until(limit, |world| {
             let progress = world.progress(id);
@@ -228,17 +232,17 @@ impl World {
         }
     }
 
-    /// Counters of the path for the packets of one site.
+    /// Returns counters of the path for the packets of one site.
     pub fn path_counters(&self, from: Side) -> &Counters {
         self.paths.counters(from.way())
     }
 
-    /// One site's view of the other.
+    /// Returns one site's view of the other.
     pub fn view(&self, side: Side) -> PeerView {
         self.pair.endpoint(side).peer_view(0)
     }
 
-    /// The endpoint of one site.
+    /// Returns the endpoint of one site.
     pub fn endpoint(&self, side: Side) -> &Endpoint {
         self.pair.endpoint(side)
     }
@@ -251,18 +255,19 @@ impl World {
         }
     }
 
-    /// Changes the caps of one side: on all that it sends, and on what both sides send each other.
+    /// Changes the caps of one side: on all its sending, and on the traffic between the two sides.
     pub fn set_rate_max(&mut self, side: Side, all: Option<BitRate>, peer: Option<BitRate>) {
         self.pair.set_rate_max(side, all, peer);
     }
 
-    /// Stops one side (as SIGSTOP does) or lets it go on: datagrams that arrive meanwhile wait in its socket.
+    /// Stops one side (as SIGSTOP does) or lets it continue. Datagrams that arrive meanwhile wait
+    /// in its socket.
     pub fn set_stopped(&mut self, side: Side, is_stopped: bool) {
         self.pair.set_stopped(side, is_stopped, false);
     }
 
-    /// Stops one side or both for a time, as a suspend does: datagrams that arrive meanwhile are lost. Their
-    /// clocks run on, or stand still with everything else.
+    /// Stops one side or both for a time, as a suspension does. Datagrams that arrive meanwhile are
+    /// lost. The clocks of the sides continue, or stand still, too.
     pub fn suspend(&mut self, sides: &[Side], time: Duration, clock_runs_on: bool) {
         for side in sides {
             self.pair.set_stopped(*side, true, true);
@@ -276,23 +281,23 @@ impl World {
         }
     }
 
-    /// The clock of one side jumps ahead, between two moments.
+    /// Lets the clock of one side jump ahead, between two moments.
     pub fn jump_clock(&mut self, side: Side, by: Duration) {
         self.pair.advance_clock(side, by);
     }
 
-    /// The time of day that one side finds when it is restarted, in nanoseconds since the Unix epoch. At
-    /// first it is 1 700 000 000 s.
+    /// Sets the time of day that one side finds at its next restart, in nanoseconds since the Unix
+    /// epoch. At first it is 1 700 000 000 s.
     pub fn set_time_of_day(&mut self, side: Side, unix_ns: u64) {
         self.pair.set_unix_ns(side, unix_ns);
     }
 
-    /// Gives one side another address, as a NAT does that forgot its binding.
+    /// Gives one side another address, as a NAT does that lost its binding.
     pub fn set_address(&mut self, side: Side, address: SocketAddr) {
         self.pair.set_address(side, address);
     }
 
-    /// Hands a datagram to one side as if the network had.
+    /// Passes a datagram to one side as if the network had delivered it.
     pub fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8]) {
         self.pair.inject(to, from, bytes, self.now);
     }
@@ -308,7 +313,7 @@ impl World {
         std::mem::take(&mut self.recorded)
     }
 
-    /// How many datagrams either side has sent to an address.
+    /// Returns the number of datagrams that either side has sent to an address.
     pub fn sent_to(&self, address: SocketAddr) -> u64 {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
@@ -318,19 +323,19 @@ impl World {
         self.adversary = Some(Adversary::new(config));
     }
 
-    /// From now on the adversary lets everything pass.
+    /// Lets the adversary pass all datagrams from now on.
     pub fn calm_adversary(&mut self) {
         if let Some(adversary) = &mut self.adversary {
             adversary.rest();
         }
     }
 
-    /// The adversary, if there is one.
+    /// Returns the adversary, if there is one.
     pub fn adversary(&self) -> Option<&Adversary> {
         self.adversary.as_ref()
     }
 
-    /// Number of streams that one site's endpoint reported as lost.
+    /// Returns the number of streams that one site's endpoint reported as lost.
     pub fn lost_streams(&self, side: Side) -> u64 {
         self.pair.lost_streams(side)
     }

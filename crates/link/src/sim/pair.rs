@@ -1,5 +1,5 @@
-//! Two link cores that know each other, each with an application. Datagrams and the time go in,
-//! datagrams come out. The path between the two is the caller's business.
+//! Two link cores with each other's keys, each with an application. Datagrams and the time go in,
+//! and datagrams come out. The caller models the path between the two.
 
 mod applications;
 
@@ -33,7 +33,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The site at the other end.
+    /// Returns the site at the other end.
     pub fn other(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -41,7 +41,7 @@ impl Side {
         }
     }
 
-    /// The direction of the site's packets.
+    /// Returns the direction of the site's packets.
     pub(super) fn way(self) -> Way {
         match self {
             Self::A => Way::Forward,
@@ -50,28 +50,28 @@ impl Side {
     }
 }
 
-/// The name of a transfer of a world.
+/// Name of a transfer of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferId(usize);
 
-/// The state of a transfer.
+/// State of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read in order by the receiving application.
     pub delivered: ByteCount,
-    /// When it was begun, since the start of the world.
+    /// Start of the transfer, since the start of the world.
     pub began: Duration,
-    /// When the sending application had written the last byte.
+    /// Time at which the sending application had written the last byte.
     pub finished: Option<Duration>,
-    /// When the receiving application had read the last byte.
+    /// Time at which the receiving application had read the last byte.
     pub arrived: Option<Duration>,
-    /// When the sending application learned of that.
+    /// Time at which the sending application learned of that.
     pub confirmed: Option<Duration>,
-    /// Why the transfer failed.
+    /// Reason why the transfer failed.
     pub lost: Option<LostReason>,
 }
 
-/// Makes a controller from earlier measurements of the path and the cap on its rate.
+/// Factory of a controller from earlier measurements of the path and the cap on its rate.
 pub type MakeController =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
@@ -103,7 +103,7 @@ struct Site {
     instance: u64,
     is_stopped: bool,
     clock: Clock,
-    /// Nanoseconds since the Unix epoch that it finds when it starts next.
+    /// Time that the site finds at its next start, in nanoseconds since the Unix epoch.
     unix_ns: u64,
 }
 
@@ -114,21 +114,22 @@ struct Transfer {
     key: Option<StreamKey>,
     written: u64,
     is_finished: bool,
-    /// The sending application does not end its stream.
+    /// Whether the sending application keeps its stream open.
     stays_open: bool,
-    /// The receiver opens the stream; the sender waits for that.
+    /// Whether the receiver opens the stream, and the sender waits for that.
     is_requested: bool,
-    /// How the receiving application reads, if it does not just read everything at once.
+    /// Schedule of the receiving application, unless it reads everything at once.
     reader: Option<Reader>,
     /// The transfer's stream at the receiver.
     incoming: Option<StreamKey>,
-    /// The receiving application does not read.
+    /// Whether the receiving application does not read.
     is_unread: bool,
     progress: Progress,
 }
 
 impl Pair {
-    /// Two sites that know each other; A has B's address. Their first handshake begins at once.
+    /// Creates two sites that have each other's keys. A has B's address. Their first handshake
+    /// begins at once.
     pub(super) fn new(config: PairConfig, start: Instant) -> Self {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
@@ -227,7 +228,7 @@ impl Pair {
         &self.sites[side as usize].endpoint
     }
 
-    /// Everything the side knew is gone but what it keeps for that.
+    /// Restarts a side, which loses all its state except for the part that it stores for a restart.
     pub(super) fn restart(&mut self, side: Side, config: PairConfig, now: Instant) {
         let site = &mut self.sites[side as usize];
         site.instance += 1;
@@ -258,7 +259,8 @@ impl Pair {
             .set_rate_max(all, &[peer]);
     }
 
-    /// While a side is stopped, its socket keeps what comes, unless the machine `is_deaf`.
+    /// Stops or continues a side. While it is stopped, its socket keeps arriving datagrams, unless
+    /// the machine `is_deaf`.
     pub(super) fn set_stopped(&mut self, side: Side, is_stopped: bool, is_deaf: bool) {
         let site = &mut self.sites[side as usize];
         site.is_stopped = is_stopped;
@@ -273,12 +275,12 @@ impl Pair {
         self.sites[side as usize].unix_ns = unix_ns;
     }
 
-    /// The clock of a side is so much later from now on.
+    /// Advances the clock of a side by `by`.
     pub(super) fn advance_clock(&mut self, side: Side, by: Duration) {
         self.sites[side as usize].clock.ahead += by;
     }
 
-    /// The clock of a side stood still for so long.
+    /// Sets the clock of a side back by `by`, for which it stood still.
     pub(super) fn hold_clock(&mut self, side: Side, by: Duration) {
         self.sites[side as usize].clock.behind += by;
     }
@@ -287,17 +289,17 @@ impl Pair {
         self.sites[side as usize].address = address;
     }
 
-    /// Streams that a site's endpoint reported as lost.
+    /// Returns the number of streams that a site's endpoint reported as lost.
     pub(super) fn lost_streams(&self, side: Side) -> u64 {
         self.lost_streams[side as usize]
     }
 
-    /// The state of the first transfer.
+    /// Returns the state of the first transfer.
     pub(super) fn progress_of_first(&self) -> Option<Progress> {
         self.transfers.first().map(|transfer| transfer.progress)
     }
 
-    /// Hands bytes to one side as if the network had.
+    /// Passes bytes to one side as if the network had delivered them.
     pub(super) fn inject(&mut self, to: Side, from: SocketAddr, bytes: &[u8], now: Instant) {
         let mut bytes = bytes.to_vec();
         let site = &mut self.sites[to as usize];
@@ -305,8 +307,8 @@ impl Pair {
         site.endpoint.handle_datagram(&mut bytes, from, local);
     }
 
-    /// A datagram arrives at one side, if that has its address. It is handled in the side's next turn, at
-    /// the latest, or [`at once`](Self::handle_arrivals).
+    /// Delivers a datagram to one side, if that has its address. The side handles it in its next
+    /// turn, at the latest, or [`at once`](Self::handle_arrivals).
     pub(super) fn deliver(&mut self, to: Side, datagram: Datagram, now: Instant) {
         let site = &mut self.sites[to as usize];
         if datagram.to == site.address {
@@ -314,7 +316,7 @@ impl Pair {
         }
     }
 
-    /// Handles what has arrived at one side.
+    /// Handles the datagrams that have arrived at one side.
     pub(super) fn handle_arrivals(&mut self, side: Side) {
         let site = &mut self.sites[side as usize];
         if site.is_stopped {
@@ -327,7 +329,7 @@ impl Pair {
         }
     }
 
-    /// When [`Self::step`] has to be called without any arrival.
+    /// Returns the time at which [`Self::step`] must be called without any arrival.
     pub(super) fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let readers = self.transfers.iter().filter_map(|transfer| {
             let reader = transfer.incoming.and(transfer.reader)?;
@@ -340,14 +342,14 @@ impl Pair {
             .filter_map(|site| {
                 let local = site.clock.local(now);
                 let timeout = site.endpoint.next_timeout(local);
-                // What is due may have been so for longer than the world has stood.
+                // A due time may be earlier than the start of the world.
                 let timeout = timeout.map(|it| site.clock.of_world(it.max(local)));
                 timeout.into_iter().chain(site.inbox.due()).min()
             });
         sites.chain(readers).min()
     }
 
-    /// Whether one side lets arrivals wait for each other, and nothing else is due there.
+    /// Whether one side lets arrivals wait for each other, and no other event is due there.
     fn is_gathering(&mut self, side: Side, now: Instant) -> bool {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
@@ -358,8 +360,8 @@ impl Pair {
                 .is_none_or(|due| local < due)
     }
 
-    /// Lets time pass on one side, moves data between application and core, and gives what is to be
-    /// sent to `send`.
+    /// Advances the time on one side, moves data between application and core, and passes the
+    /// outgoing datagrams to `send`.
     pub(super) fn step(&mut self, side: Side, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.sites[side as usize].is_stopped || self.is_gathering(side, now) {
             return;

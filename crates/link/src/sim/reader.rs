@@ -13,7 +13,7 @@ pub(super) struct Reader {
     at: Instant,
     /// Bytes that it still reads at any rate.
     swallows: f64,
-    /// Bytes wait for the application.
+    /// Whether bytes wait for the application.
     pub(super) is_behind: bool,
 }
 
@@ -28,19 +28,19 @@ impl Reader {
         }
     }
 
-    /// The next `size` bytes are read at once.
+    /// Reads the next `size` bytes at once.
     pub(super) fn swallow(&mut self, size: ByteCount) {
         self.swallows = size.bytes() as f64;
     }
 
-    /// How many bytes it reads now: none, or a lump.
+    /// Returns the number of bytes to read now: none, or a lump.
     pub(super) fn take(&mut self, now: Instant) -> usize {
         let elapsed_s = now.duration_since(self.at).as_secs_f64();
         self.at = now;
         if self.swallows > 0.0 {
             return LUMP_BYTES_MAX as usize;
         }
-        // Time in which there was nothing to read is lost.
+        // Time without bytes to read is lost.
         self.allowance = (self.allowance + elapsed_s * self.bytes_per_s).min(2.0 * self.lump());
         if self.allowance < self.lump() {
             return 0;
@@ -48,14 +48,14 @@ impl Reader {
         self.lump() as usize
     }
 
-    /// Notes that the application has read `bytes` bytes.
+    /// Records that the application has read `bytes` bytes.
     pub(super) fn took(&mut self, bytes: usize) {
         let swallowed = self.swallows.min(bytes as f64);
         self.swallows -= swallowed;
         self.allowance -= bytes as f64 - swallowed;
     }
 
-    /// When the application reads the waiting bytes.
+    /// Returns the time at which the application reads the waiting bytes.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let wait_s = (self.lump() - self.allowance).max(0.0) / self.bytes_per_s;
         let is_waiting = self.is_behind && wait_s < 3600.0;
@@ -67,7 +67,7 @@ impl Reader {
     }
 }
 
-/// Bytes of one read: those of 5 ms, between one slot and 64 KiB.
+/// Bytes of one read: the bytes of 5 ms, between one slot and 64 KiB.
 const LUMP_S: f64 = 0.005;
 const LUMP_BYTES_MIN: f64 = 1448.0;
 const LUMP_BYTES_MAX: f64 = 65536.0;

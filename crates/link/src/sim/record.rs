@@ -1,8 +1,8 @@
 //! The record of a crowd, sampled at equal intervals, and the figures of the benches. A crowd of
 //! the kernel's flows has its record filled in by hand.
 //!
-//! Rates count bytes on the wire that arrive at the receiver, with Ethernet's overhead, so that the
-//! rates of all flows add up to the bottleneck's rate.
+//! Rates count bytes on the wire that arrive at the receiver, with Ethernet's overhead. The rates
+//! of all flows therefore add up to the bottleneck's rate.
 
 use std::{fmt::Write, ops::Range, time::Duration};
 
@@ -26,7 +26,7 @@ pub struct Sample {
     pub arrived_bytes: u64,
     /// Packets sent into the path.
     pub sent: u64,
-    /// Those of them that the bottleneck's queue had no room for.
+    /// Packets of them for which the bottleneck's queue had no room.
     pub drops: u64,
     /// Rate that a link's controller allows.
     pub allowed_bytes_per_s: f64,
@@ -37,7 +37,7 @@ pub struct Sample {
 }
 
 impl Record {
-    /// An empty record of samples that are `every` apart.
+    /// Creates an empty record of samples that are `every` apart.
     pub fn new(every: Duration) -> Self {
         Self {
             every,
@@ -49,7 +49,7 @@ impl Record {
         }
     }
 
-    /// Begins to watch a flow that was silent so far.
+    /// Begins to record a flow that was silent so far.
     pub fn add_flow(&mut self) {
         self.flows.push(vec![Sample::default(); self.len()]);
     }
@@ -103,7 +103,7 @@ impl Record {
         &self.queue_delays
     }
 
-    /// Bits per second of a flow that arrived in a span of time.
+    /// Returns the bits per second of a flow that arrived in a span of time.
     pub fn rate(&self, flow: usize, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let samples = &self.flows[flow];
@@ -117,7 +117,8 @@ impl Record {
         self.queue_delays[from..to].iter().sum::<Duration>() / (to - from) as u32
     }
 
-    /// Delay of the queue that a fraction of the samples in a span of time does not exceed.
+    /// Returns the delay of the queue that a fraction of the samples in a span of time does not
+    /// exceed.
     pub fn queue_quantile(&self, fraction: f64, span: &Range<Duration>) -> Duration {
         let (from, to) = self.indices(span);
         let mut delays = self.queue_delays[from..to].to_vec();
@@ -125,14 +126,15 @@ impl Record {
         delays[((delays.len() - 1) as f64 * fraction) as usize]
     }
 
-    /// Fraction of the packets sent in a span of time that queue or policer dropped.
+    /// Returns the fraction of the packets sent in a span of time that queue or policer dropped.
     pub fn caused_loss(&self, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let sent = self.sent[to] - self.sent[from];
         (self.drops[to] - self.drops[from]) as f64 / sent.max(1) as f64
     }
 
-    /// Fraction of the packets that passed the bottleneck in a span of time that the path then lost.
+    /// Returns the fraction of the packets that passed the bottleneck in a span of time and that
+    /// the path then lost.
     pub fn path_loss(&self, span: &Range<Duration>) -> f64 {
         let (from, to) = self.indices(span);
         let sent = self.sent[to] - self.sent[from];
@@ -140,7 +142,7 @@ impl Record {
         (self.lost[to] - self.lost[from]) as f64 / (sent - drops).max(1) as f64
     }
 
-    /// R. Jain's index of the flows' rates in a span of time: 1 where all are equal.
+    /// Returns R. Jain's index of the flows' rates in a span of time: 1 where all are equal.
     pub fn jain(&self, span: &Range<Duration>) -> f64 {
         let rates: Vec<f64> = (0..self.flows())
             .map(|flow| self.rate(flow, span))
@@ -150,9 +152,11 @@ impl Record {
         sum * sum / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
     }
 
-    /// The whole record as text, ten lines for each second. A line has the time, the queue, and for each flow
-    /// the Mbit/s that arrived, the state and the drops in the queue; of a link also the Mbit/s that its
-    /// controller allows and the queue that it sees.
+    /// Returns the whole record as text, ten lines for each second.
+    ///
+    /// A line has the time and the queue. For each flow it has the arrived Mbit/s, the state and
+    /// the drops in the queue. For a link it also has the Mbit/s that its controller permits and
+    /// the queue that it measures.
     pub fn trace(&self) -> String {
         let mut text = String::new();
         let end = self.every * self.len().saturating_sub(1) as u32;
@@ -186,7 +190,7 @@ impl Record {
         index.min(self.len() - 1)
     }
 
-    /// Indices of a span, at least one sample apart.
+    /// Returns the indices of a span, at least one sample apart.
     fn indices(&self, span: &Range<Duration>) -> (usize, usize) {
         let to = self.index(span.end).max(1);
         (self.index(span.start).min(to - 1), to)

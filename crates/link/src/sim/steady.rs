@@ -1,10 +1,12 @@
-//! A bulk transfer in its steady state, without sockets. The two sides take turns, so that a bench can
-//! count what a packet costs at the sender and at the receiver separately.
+//! Bulk transfer in its steady state, without sockets.
+//!
+//! The two sides take turns, so that a bench can count the cost of a packet at the sender and at
+//! the receiver separately.
 //!
 //! Two endpoints with the shipped controller and real encryption send at a cap of 1 Gbit/s over a
-//! round trip of 20 ms. A turn does what the driver does: it handles datagrams that have arrived and timers
-//! that have expired, moves the application's data, and collects the datagrams to be sent. The cost of a
-//! turn is the whole cost of the link except the kernel's.
+//! round trip of 20 ms. A turn does the same as a turn of the driver. It handles datagrams that
+//! have arrived and timers that have expired, moves the application's data, and collects the
+//! outgoing datagrams. The cost of a turn is the whole cost of the link except the kernel's.
 
 use std::{
     collections::VecDeque,
@@ -21,11 +23,11 @@ use crate::{
     StreamKey, congestion,
 };
 
-/// The two sides, and the datagrams that are on their way between them.
+/// The two sides, and the datagrams in flight between them.
 pub struct Steady {
     sender: Site,
     receiver: Site,
-    /// How many of a thousand packets are lost, in each direction.
+    /// Lost packets per thousand, in each direction.
     lost_per_mille: u64,
     dice: u64,
     now: Instant,
@@ -46,13 +48,13 @@ struct Site {
     outbox_used: usize,
     /// Reads a counter, such as one of allocations.
     meter: fn() -> u64,
-    /// By how much the counter has risen in all turns of this side.
+    /// Increase of the counter in all turns of this side.
     counted: u64,
 }
 
 impl Steady {
-    /// A transfer that has been running for a second. `meter` is called before and after each turn, and
-    /// reads the counter that [`run`](Self::run) reports.
+    /// Creates a transfer that has been running for a second. `meter` is called before and after
+    /// each turn, and reads the counter that [`run`](Self::run) reports.
     pub fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -91,7 +93,7 @@ impl Steady {
         steady
     }
 
-    /// Runs until the sender has sent `packets` more packets. Returns by how much the counter rose
+    /// Runs until the sender has sent `packets` more packets. Returns the increase of the counter
     /// meanwhile in the sender's turns and in the receiver's.
     ///
     /// # Panics
@@ -115,7 +117,7 @@ impl Steady {
         [after[0] - before[0], after[1] - before[1]]
     }
 
-    /// One turn of each side.
+    /// Runs one turn of each side.
     fn step(&mut self, sender_turn: Turn, receiver_turn: Turn) {
         self.now += TURN;
         for (side, site) in [&mut self.sender, &mut self.receiver]
@@ -135,7 +137,7 @@ impl Steady {
         }
     }
 
-    /// Puts the datagrams that a side has sent on their way.
+    /// Sends the datagrams of a side into the path.
     fn carry(&mut self, side: usize) {
         let site = match side {
             0 => &mut self.sender,
@@ -170,24 +172,24 @@ impl std::fmt::Debug for Steady {
 
 type Turn = fn(&mut Site, Instant);
 
-/// A turn of the sender that counts. The bench `packets` finds the function by its name.
+/// Runs a turn of the sender that counts. The bench `packets` finds the function by its name.
 #[inline(never)]
 fn sender_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, true);
 }
 
-/// A turn of the receiver that counts.
+/// Runs a turn of the receiver that counts.
 #[inline(never)]
 fn receiver_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, false);
 }
 
-/// A turn of the sender before the transfer is in its steady state.
+/// Runs a turn of the sender before the transfer is in its steady state.
 fn take_sender_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, true);
 }
 
-/// A turn of the receiver before the transfer is in its steady state.
+/// Runs a turn of the receiver before the transfer is in its steady state.
 fn take_receiver_turn(site: &mut Site, now: Instant) {
     take_turn(site, now, false);
 }
@@ -264,15 +266,15 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
     Endpoint::new(config, epoch).expect("seeded keys are valid")
 }
 
-/// How often each side runs: close to a turn of the driver's on this path.
+/// Interval of each side's turns: close to a turn of the driver's on this path.
 const TURN: Duration = Duration::from_micros(400);
 const ONE_WAY: Duration = Duration::from_millis(10);
 const CAP: BitRate = BitRate::gbit(1);
-/// Packets that the driver hands to the kernel at once.
+/// Packets that the driver passes to the kernel at once.
 const BATCH_PACKETS: usize = 44;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Bytes that the driver moves from a stream to its handle at a time.
 const READ_BYTES: usize = 256 * 1024;
 const FULL_PACKET_BITS: f64 = 1500.0 * 8.0;
-/// As much as a gateway reads from a socket at a time.
+/// Bytes that a gateway reads from a socket at a time.
 static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];

@@ -9,7 +9,7 @@ use crate::congestion::knee::Mechanism;
 pub(super) struct Cubic {
     /// Window at which growth levels off, W_max of RFC 9438.
     window_max: f64,
-    /// When the last cut was, less pauses, and the window after it.
+    /// Time of the last cut, less pauses, and the window after it.
     epoch_s: f64,
     window_epoch: f64,
     /// Window that Reno would have, RFC 9438 section 4.3.

@@ -1,40 +1,43 @@
-//! When does the peer report, and how long may the sender go without a report?
+//! Times of the peer's reports, and the time for which the sender may continue without one.
 //!
-//! In: the times of reports, and whether the application held the sender back. Out: the time since the last report,
-//! and the longest gap between two of late. What reports say is the business of the other measurements.
+//! The input is the times of reports, and whether the application limited the sender. The output is
+//! the time since the last report, and the longest recent gap between two. Other measurements
+//! interpret the contents of reports.
 
 use super::extremes::{WINDOW_ROUND_TRIPS, WindowedMax};
 use crate::congestion::Digest;
 use crate::congestion::knee::Mechanism;
 
-/// The times of reports.
+/// Times of reports.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// When the last report came, or the first packet went if none has come.
+    /// Arrival of the last report, or sending of the first packet if there was none.
     last_s: Option<f64>,
-    /// How much later than its neighbours a packet may arrive.
+    /// Time by which a packet may arrive later than its neighbours.
     reorder_window_s: f64,
-    /// When a report last showed that the application, not the controller, held the sender back.
+    /// Time at which a report last showed that the application, not the controller, limited the
+    /// sender.
     app_limited_s: Option<f64>,
-    /// A report has come, and no long silence since: the next one ends a gap between two reports.
+    /// Whether a report has arrived without a long silence since. The next report then ends a gap
+    /// between two.
     gap_has_begun: bool,
     gap: WindowedMax,
 }
 
 impl Reports {
-    /// A packet was sent. Returns whether it is the first.
+    /// Records a sent packet. Returns whether it is the first.
     pub(super) fn on_sent(&mut self, now_s: f64) -> bool {
         let is_first = self.last_s.is_none();
         self.last_s.get_or_insert(now_s);
         is_first
     }
 
-    /// Seconds from the last report to `now_s`.
+    /// Returns the seconds from the last report to `now_s`.
     pub(super) fn since_s(&self, now_s: f64) -> f64 {
         now_s - self.last_s.unwrap_or(0.0)
     }
 
-    /// A report came over a path with the base RTT `base_s`.
+    /// Records a report over a path with the base round-trip time `base_s`.
     pub(super) fn on_report(&mut self, digest: &Digest<'_>, base_s: f64, now_s: f64) {
         if self.gap_has_begun && !digest.app_limited {
             let gap_max_s = GAP_ROUND_TRIPS * base_s + GAP_S;
@@ -50,41 +53,43 @@ impl Reports {
         }
     }
 
-    /// A long silence is over: it says nothing of the gaps between reports.
+    /// Forgets the gaps after a long silence, which is no evidence about them.
     pub(super) fn forget_gaps(&mut self) {
         self.gap_has_begun = false;
         self.gap = WindowedMax::default();
     }
 
-    /// Whether a report of the last round trip showed that the application held the sender back.
+    /// Whether a report of the last round trip showed that the application limited the sender.
     pub(super) fn were_app_limited_of_late(&self, rtt_s: f64) -> bool {
         let since_s = |limited_s| self.last_s.unwrap_or(0.0) - limited_s;
         self.app_limited_s
             .is_some_and(|limited_s| since_s(limited_s) < rtt_s)
     }
 
-    /// By how much of a round trip the reordering of packets delays the word of them, beyond the time between two
-    /// reports.
+    /// Returns the part of a round trip by which reordering delays the reports on packets, beyond
+    /// the time between two reports.
     pub(super) fn reordered(&self, base_s: f64) -> f64 {
         (self.reorder_window_s - interval_s(base_s)).max(0.0) / base_s
     }
 
-    /// For how long to go on sending without a report, in seconds.
+    /// Returns the time for which to send without a report, in seconds.
     pub(super) fn silence_s(&self, base_s: f64) -> f64 {
         let gap_s = Mechanism::ReportGap.value(self.gap.get().unwrap_or(0.0).max(GAP_S), GAP_S);
         interval_s(base_s) + gap_s
     }
 }
 
-/// The usual time between two reports, in seconds.
+/// Returns the usual time between two reports, in seconds.
 pub(super) fn interval_s(base_s: f64) -> f64 {
     base_s / REPORTS_PER_ROUND_TRIP
 }
 
-/// Reports of the peer in a round trip, without more for lost ones.
+/// Reports of the peer in a round trip, without additional ones for lost reports.
 const REPORTS_PER_ROUND_TRIP: f64 = 8.0;
-/// The sender goes on without a report for this long at least. At most it goes on for [`GAP_ROUND_TRIPS`] longer, if the
-/// time between two reports was as long within [`GAP_WINDOW_S`]: bursts of losses take reports, too.
+/// Least time for which the sender continues without a report.
+///
+/// It continues up to [`GAP_ROUND_TRIPS`] longer if the time between two reports was as long within
+/// [`GAP_WINDOW_S`]: bursts of losses hit reports, too.
 const GAP_S: f64 = 0.3;
 const GAP_ROUND_TRIPS: f64 = 2.0;
 const GAP_WINDOW_S: f64 = 10.0;

@@ -1,4 +1,5 @@
-//! The applications of both sites: they open streams, write what they have to send, and read what comes.
+//! Applications of both sites: they open streams, write their transfers, and read the arriving
+//! bytes.
 
 use std::time::Instant;
 
@@ -61,7 +62,8 @@ impl Pair {
         }
     }
 
-    /// Takes a stream that a receiver has opened to ask for a transfer. Returns whether it is one.
+    /// Handles a stream that a receiver has opened to request a transfer. Returns whether it is
+    /// one.
     fn is_request(&mut self, side: Side, key: StreamKey) -> bool {
         let found = self.transfers.iter().position(|it| {
             let requested = it.incoming.filter(|_| it.is_requested && it.from == side);
@@ -74,7 +76,7 @@ impl Pair {
         found.is_some()
     }
 
-    /// Asks for the transfers that the application of a side wants.
+    /// Requests the transfers that the application of a side wants.
     fn request(&mut self, side: Side, now: Instant) {
         let site = &mut self.sites[side as usize];
         let local = site.clock.local(now);
@@ -93,7 +95,7 @@ impl Pair {
         }
     }
 
-    /// Lets applications read that do so at a rate of their own.
+    /// Reads for applications with a rate of their own.
     pub(super) fn read_slowly(&mut self, side: Side, now: Instant) {
         for index in 0..self.transfers.len() {
             let transfer = &self.transfers[index];
@@ -110,7 +112,7 @@ impl Pair {
     fn read(&mut self, side: Side, key: StreamKey, now: Instant) {
         let since_start = now - self.start;
         let index = self.by_stream.get(&(side, key)).copied();
-        // A request carries nothing of the transfer.
+        // A request carries no bytes of the transfer.
         let index = index.filter(|index| self.transfers[*index].from != side);
         if index.is_some_and(|index| self.transfers[index].is_unread) {
             return;

@@ -1,5 +1,5 @@
-//! The enemy: real cores whose packets a liar rewrites, and whose datagrams are withheld, delayed, repeated, and
-//! sent from wherever it pleases.
+//! The enemy: real cores with packets that a liar rewrites. It also withholds, delays and repeats
+//! their datagrams, and sends them from other addresses.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// A peer that knows all keys of its connections.
+/// Hostile peer, which has all keys of its connections.
 pub(super) struct Enemy {
     start: Instant,
-    /// Until then it behaves.
+    /// Time until which it behaves.
     begins: Instant,
     seed: u64,
     strategies: Vec<Strategy>,
@@ -38,7 +38,7 @@ pub(super) struct Enemy {
     cores_made: u64,
     instance: u64,
     next_core: Instant,
-    /// Since when the newest core has been connected.
+    /// Time since which the newest core has been connected.
     connected: Option<Instant>,
     victim: SocketAddr,
     held: BTreeMap<(Instant, u64), Datagram>,
@@ -47,21 +47,21 @@ pub(super) struct Enemy {
     ticked: Instant,
     budget_bytes: f64,
     flood_bytes_per_s: f64,
-    /// How far its packet numbers have jumped.
+    /// Distance by which its packet numbers have jumped.
     jumped: u64,
     pub(super) is_gone: bool,
     /// Datagrams that it sent.
     pub(super) sent: u64,
-    /// Those of them that a flood made.
+    /// Datagrams of them that a flood made.
     pub(super) flooded: u64,
 }
 
-/// Where the enemy receives: its address, and another host of its own.
+/// Addresses at which the enemy receives: its own, and another host's.
 pub(super) const ENEMY: [SocketAddr; 2] = [
     address([10, 77, 0, 66], 4810),
     address([10, 77, 9, 66], 4810),
 ];
-/// The third party, which never asked for anything.
+/// Third party, which never sent a request.
 pub(super) const THIRD: SocketAddr = address([203, 0, 113, 9], 7);
 
 const fn address(ip: [u8; 4], port: u16) -> SocketAddr {
@@ -120,7 +120,8 @@ impl Enemy {
 
     fn make_core(&mut self, now: Instant) -> Node {
         self.cores_made += 1;
-        // What it has of memory says how much it may be sent: sometimes hardly anything, sometimes much.
+        // Its memory limits the bytes that others may send to it: sometimes hardly anything,
+        // sometimes many.
         let memory_max = ByteCount::mebibytes([1, 16, 64, 4096][self.random.below(4)]);
         let unix_ns = super::UNIX_NS + (now - self.start).as_nanos() as u64 + self.cores_made;
         let config = NodeConfig {
@@ -143,7 +144,7 @@ impl Enemy {
         core
     }
 
-    /// When it acts next.
+    /// Returns the time of its next action.
     pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
         if self.is_gone {
             return None;
@@ -157,7 +158,7 @@ impl Enemy {
         timeouts.chain(held).chain([tick]).min()
     }
 
-    /// A datagram of the victim reaches it.
+    /// Handles a datagram of the victim.
     pub(super) fn take(&mut self, mut datagram: Datagram, now: Instant) {
         if self.is_gone {
             return;
@@ -175,12 +176,12 @@ impl Enemy {
         datagram.bytes.clear();
     }
 
-    /// Whether this is the part `on_ms` of a period that begins with it.
+    /// Whether the present time is in the first `on_ms` of a period.
     fn is_at_it(&self, now: Instant, on_ms: u128, period_ms: u128) -> bool {
         now >= self.begins && (now - self.begins).as_millis() % period_ms < on_ms
     }
 
-    /// Lets its cores do what they do, and its strategies the rest.
+    /// Runs its cores, and applies its strategies.
     pub(super) fn step(&mut self, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.is_gone {
             return;
@@ -213,7 +214,7 @@ impl Enemy {
         }
     }
 
-    /// Records a datagram of its own, and sends it as its strategies say.
+    /// Records a datagram of its own, and sends it according to its strategies.
     fn treat(&mut self, mut datagram: Datagram, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.recorded.len() == RECORDED_MAX {
             self.recorded.pop_front();
@@ -232,7 +233,8 @@ impl Enemy {
             datagram.from = THIRD;
         }
         if self.has(Strategy::MovesInHandshake) {
-            // The last flight of each second connection comes from elsewhere, and for a while what follows it.
+            // The last flight of each second connection, and the packets after it for a while, come
+            // from another address.
             let kind = packet::classify(&datagram.bytes).map(|(kind, _)| kind);
             let is_away = match kind {
                 Ok(Kind::Handshake) => self.cores_made.is_multiple_of(2),
@@ -261,7 +263,7 @@ impl Enemy {
         self.held.insert((at, self.order), datagram);
     }
 
-    /// What it does of its own accord.
+    /// Takes actions of its own.
     fn tick(&mut self, passed: Duration, now: Instant, send: &mut impl FnMut(Datagram)) {
         self.manage_cores(now);
         let Some(core) = self.cores.last_mut() else {
@@ -286,7 +288,7 @@ impl Enemy {
         }
         if self.has(Strategy::OpensAll) {
             let payload = self.liar().opening();
-            // By some seeds it opens more than it may.
+            // It opens more streams than permitted with some seeds.
             let dares = self.seed % 2 == 1 && self.random.chance(0.5);
             if dares || self.liar().streams_opened() < streams_max {
                 self.seal(&payload, now, send);
@@ -314,7 +316,7 @@ impl Enemy {
             let is_rare =
                 |it: &Strategy| matches!(it, Strategy::FloodCycles | Strategy::FloodHellos);
             if count > floods.len() && is_rare(&strategy) {
-                // Its packets are dear enough: one of each at a time.
+                // Its packets are expensive enough: one of each at a time.
                 if floods.iter().all(is_rare) {
                     self.budget_bytes = 0.0;
                 }
@@ -325,7 +327,7 @@ impl Enemy {
         }
     }
 
-    /// The victim has found it out, and ended its connection: it comes again.
+    /// Starts again after the victim has detected it and ended its connection.
     pub(super) fn on_found_out(&mut self, now: Instant) {
         let core = self.make_core(now);
         self.cores.push(core);
@@ -341,7 +343,7 @@ impl Enemy {
         }
         self.next_core = now + CORE_EVERY;
         if self.cores.len() >= CORES_MAX && self.random.chance(0.9) {
-            // They are to fill up, too.
+            // The victim's tables are to fill up, too.
             return;
         }
         if self.has(Strategy::Restarts) {
@@ -369,7 +371,7 @@ impl Enemy {
         self.launch(bytes, ENEMY[0], send)
     }
 
-    /// Sends a datagram beside those of its cores. Returns its length.
+    /// Sends a datagram beside the datagrams of its cores. Returns its length.
     fn launch(
         &mut self,
         bytes: Vec<u8>,
@@ -385,7 +387,7 @@ impl Enemy {
         len
     }
 
-    /// One packet of a flood. Returns its length.
+    /// Sends one packet of a flood. Returns its length.
     fn flood(
         &mut self,
         strategy: Strategy,
@@ -427,13 +429,14 @@ impl Enemy {
                 if strategy == Strategy::FloodJumps {
                     self.jumped += WINDOW - 1 + self.random.below(2) as u64;
                 } else {
-                    // Every second number is missing; of these some come late, so that reports go far back.
+                    // Every second number is missing. Some of them come late, so that reports go
+                    // far back.
                     self.jumped += 2;
                     if self.flooded.is_multiple_of(LATE_EACH) {
                         behind = 2 * self.random.below(LATE_BY_MAX) as u64 + 1;
                     }
                     if self.jumped > GAPS_MAX {
-                        // From now on it sends hardly anything but what comes late.
+                        // From now on it sends hardly anything except late packets.
                         behind = 2 * self.random.below(LATE_BY_MAX) as u64 + 1;
                         self.jumped = GAPS_MAX;
                         self.budget_bytes = self.budget_bytes.min(0.0);
@@ -464,26 +467,27 @@ impl Enemy {
     }
 }
 
-/// One packet of so many has a number far behind the others, by half of this at most.
+/// Fraction of packets, one in this many, with a number far behind the others, and twice the most
+/// distance.
 const LATE_EACH: u64 = 20;
 const LATE_BY_MAX: usize = 60_000;
 /// Numbers that it leaves behind, half of them missing.
 const GAPS_MAX: u64 = 60_000;
-/// How often it acts of its own accord.
+/// Interval of its own actions.
 const TICK: Duration = Duration::from_millis(1);
-/// Between two connections of an enemy that makes many.
+/// Time between two connections of an enemy that makes many.
 const CORE_EVERY: Duration = Duration::from_millis(300);
-/// Connections that it keeps at most: more than a peer may have.
+/// Most connections that it keeps: more than a peer may have.
 const CORES_MAX: usize = 5;
-/// Transfers that each core has under way: half of them uploads.
+/// Transfers in progress of each core: half of them uploads.
 const TRANSFERS: usize = 4;
-/// Datagrams that it can send again.
+/// Most datagrams that it can send again.
 const RECORDED_MAX: usize = 2000;
-/// In a black hole longer datagrams vanish.
+/// Length beyond which datagrams vanish in a black hole.
 const BLACK_HOLE_BYTES: usize = 700;
-/// Its packets come later and later, up to half of this, and earlier again.
+/// Period in which its packets come later and later, up to half of it, and earlier again.
 const LAG_PERIOD_MS: u64 = 1000;
-/// What the line adds to a UDP payload.
+/// Bytes that the line adds to a UDP payload.
 const WIRE_OVERHEAD_BYTES: usize = 28 + 38;
 
 const _: () = assert!(TRANSFERS as u64 <= STREAMS_OF_CORE);

@@ -1,8 +1,9 @@
-//! The gateway under siege: a node behind a socket buffer, on a processor that takes time.
+//! Gateway under siege: a node behind a socket buffer, on a processor that needs time.
 //!
-//! Virtual time has no processor, so its work is counted (datagrams, entries of the log that reports make it walk,
-//! wake-ups) and charged. While it is busy, what arrives waits in the socket's buffer, everybody's in one queue, and
-//! what does not fit there is lost. The processor's real time is measured beside that.
+//! Virtual time has no processor, so the gateway's work is counted and charged: datagrams, walked
+//! log entries, and wake-ups. While it is busy, arriving datagrams of all peers wait in one queue,
+//! the socket's buffer. Datagrams that do not fit are lost. The processor's real time is measured
+//! beside that.
 
 use std::{
     collections::VecDeque,
@@ -19,12 +20,12 @@ pub(super) struct Gateway {
     inbox_bytes: usize,
     busy_until: Instant,
     wake: Option<Instant>,
-    /// When it had its last turn.
+    /// Time of its last turn.
     turned: Instant,
     pub(super) work: Work,
 }
 
-/// What the gateway has done, and what it took.
+/// Work of the gateway, and its cost.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Work {
     /// Datagrams that it handled.
@@ -33,21 +34,21 @@ pub struct Work {
     pub overflowed: u64,
     /// Datagrams that it sent.
     pub sent: u64,
-    /// Entries of its logs that reports made it walk.
+    /// Log entries that reports have caused it to walk.
     pub entries_walked: u64,
-    /// How often it woke.
+    /// Number of wake-ups.
     pub wake_ups: u64,
-    /// How often it woke and neither received nor sent anything.
+    /// Number of wake-ups in which it neither received nor sent anything.
     pub idle_wake_ups: u64,
     /// Virtual processor time, in seconds.
     pub charged_s: f64,
-    /// The longest that it was busy at a time, in seconds of the virtual processor.
+    /// Longest busy time, in seconds of the virtual processor.
     pub longest_s: f64,
     /// Real processor time, in seconds.
     pub processor_s: f64,
     /// The longest turn, in seconds of the real processor.
     pub longest_real_s: f64,
-    /// Memory that it took from the allocator and has not given back, in bytes, at most.
+    /// Largest memory that it took from the allocator and has not given back, in bytes.
     pub heap_peak_bytes: i64,
     /// The same now.
     pub heap_bytes: i64,
@@ -67,7 +68,7 @@ impl Gateway {
         }
     }
 
-    /// A datagram reaches the socket. Returns whether there is room for it.
+    /// Adds a datagram to the socket's buffer. Returns whether there is room for it.
     pub(super) fn arrive(&mut self, datagram: Datagram) -> bool {
         let bytes = datagram.bytes.len() + SOCKET_OVERHEAD_BYTES;
         if self.inbox_bytes + bytes > SOCKET_BYTES {
@@ -79,7 +80,7 @@ impl Gateway {
         true
     }
 
-    /// When [`run`](Self::run) has something to do.
+    /// Returns the time at which [`run`](Self::run) has work to do.
     pub(super) fn due(&self) -> Option<Instant> {
         let next = match self.inbox.is_empty() {
             true => self.wake?,
@@ -88,7 +89,7 @@ impl Gateway {
         Some(next.max(self.busy_until))
     }
 
-    /// Lets an application do something; what memory that takes is the gateway's.
+    /// Runs an application's action, and charges its memory to the gateway.
     pub(super) fn ask<T>(&mut self, what: impl FnOnce(&mut Node) -> T) -> T {
         let heap = (self.meters.heap_bytes)();
         let result = what(&mut self.node);
@@ -97,7 +98,7 @@ impl Gateway {
         result
     }
 
-    /// One turn, as the driver's: datagrams, timers, applications, datagrams.
+    /// Runs one turn like the driver's: datagrams, timers, applications, datagrams.
     pub(super) fn run(&mut self, now: Instant, send: &mut impl FnMut(Datagram)) {
         if self.due().is_none_or(|due| due > now) {
             return;
@@ -147,13 +148,13 @@ impl Gateway {
     }
 }
 
-/// What the driver receives in one turn at most: eight batches of 64 datagrams.
+/// Most datagrams that the driver receives in one turn: eight batches of 64.
 const RECEIVED_MAX: usize = 8 * 64;
-/// The socket's buffer, and what the kernel adds to each datagram.
+/// Size of the socket's buffer, and the kernel's overhead for each datagram.
 const SOCKET_BYTES: usize = 4 << 20;
 const SOCKET_OVERHEAD_BYTES: usize = 700;
-/// What the virtual processor takes: for a turn of the driver, for a datagram in and out with the kernel's part
-/// (docs/results), and for an entry of the log.
+/// Costs on the virtual processor: a turn of the driver, a datagram in and out with the kernel's
+/// part (docs/results), and an entry of the log.
 const WAKE_UP_S: f64 = 20e-6;
 const RECEIVED_S: f64 = 5e-6;
 const SENT_S: f64 = 5e-6;

@@ -1,7 +1,7 @@
-//! The lies of a hostile peer: other frames in place of true ones, and payloads of its own.
+//! Lies of a hostile peer: false frames in place of true ones, and payloads of its own.
 //!
-//! In: the payload of a packet before it is sealed. Out: another. The liar knows all keys, and what its own core
-//! knows; it does not know what was sent to others.
+//! The input is the payload of a packet before it is sealed. The output is another payload. The
+//! liar has all keys and the state of its own core. It has no traffic of other peers.
 
 use super::{super::random::Random, strategy::Strategy};
 use crate::wire::{
@@ -11,23 +11,23 @@ use crate::wire::{
     varint,
 };
 
-/// Tells lies as its strategies say.
+/// Liar that forges frames according to its strategies.
 pub(super) struct Liar {
     pub(super) random: Random,
     pub(super) strategies: Vec<Strategy>,
     /// Probability of a lie in a packet.
     often: f64,
-    /// Whether it is at it.
+    /// Whether it forges frames now.
     pub(super) is_active: bool,
-    /// The highest number that its reports have told of, truly.
+    /// Highest number that its true reports have contained.
     largest: u64,
     /// Counts of floods that go through all streams.
     turn: u64,
-    /// How many streams the other side lets it open, as far as it was told.
+    /// Number of streams that the victim lets it open.
     pub(super) streams_max: u64,
     /// Streams that are open, of either side.
     pub(super) known: Vec<u32>,
-    /// Lies told.
+    /// Number of forged frames.
     pub(super) lies: u64,
 }
 
@@ -52,7 +52,7 @@ impl Liar {
         self.strategies.contains(&strategy)
     }
 
-    /// Another connection: streams count from the beginning again.
+    /// Starts another connection, in which streams count from the beginning again.
     pub(super) fn begin_connection(&mut self) {
         self.turn = STREAMS_OF_CORE;
         self.largest = 0;
@@ -72,7 +72,7 @@ impl Liar {
         let truth = std::mem::take(payload);
         let mut frames = Frames::new(&truth);
         if truth.len() >= PROBE_MIN && frames.all(|frame| frame == Ok(Frame::Ping)) {
-            // A probe stays as long as it was.
+            // A probe keeps its length.
             *payload = truth;
             return;
         }
@@ -83,7 +83,7 @@ impl Liar {
         self.append(payload);
     }
 
-    /// Writes a frame, or what stands in its place.
+    /// Writes a frame, or a forged one in its place.
     fn put(&mut self, out: &mut Vec<u8>, truth: Frame<'_>) {
         use Strategy::*;
         match truth {
@@ -157,7 +157,7 @@ impl Liar {
             lie.delay_us = self.any_number();
         }
         if self.lies(DelayLies) {
-            // As if it had lain here for that long: the round trip looks shorter.
+            // Claims that it was held for that long, so that the round trip looks shorter.
             lie.delay_us += self.random.below(40_000) as u64;
         }
         if self.lies(ReportBytes) {
@@ -221,7 +221,7 @@ impl Liar {
         }
     }
 
-    /// Appends lies that stand in no frame's place.
+    /// Appends forged frames that replace none.
     fn append(&mut self, out: &mut Vec<u8>) {
         use Strategy::*;
         let mut lies = Vec::new();
@@ -274,12 +274,12 @@ impl Liar {
         }
     }
 
-    /// A number of any size.
+    /// Returns a number of any size.
     fn any_number(&mut self) -> u64 {
         self.random.next() >> (2 + self.random.below(61))
     }
 
-    /// The number of a stream that may well exist.
+    /// Returns the number of a stream that probably exists.
     fn any_stream(&mut self) -> u32 {
         if !self.known.is_empty() && !self.random.chance(0.01) {
             return self.known[self.random.below(self.known.len())];
@@ -288,7 +288,7 @@ impl Liar {
         (self.random.below(counts) << 2 | self.random.below(4)) as u32
     }
 
-    /// The payload of a packet of a flood.
+    /// Returns the payload of a packet of a flood.
     pub(super) fn flood(&mut self, strategy: Strategy) -> Vec<u8> {
         use Strategy::*;
         let mut out = Vec::new();
@@ -392,12 +392,13 @@ impl Liar {
         out
     }
 
-    /// How many streams its floods have opened, those of its core included.
+    /// Returns the number of streams that its floods have opened, including the streams of its
+    /// core.
     pub(super) fn streams_opened(&self) -> u64 {
         self.turn
     }
 
-    /// A stream of an enemy that opens all that it may, and leaves them.
+    /// Returns the frames of an enemy that opens all streams that it may, and leaves them.
     pub(super) fn opening(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         self.turn += 1;
@@ -417,15 +418,15 @@ fn put_block(out: &mut Vec<u8>, report: &Report<'_>, low: u64, runs: &[u64]) {
     }
 }
 
-/// Payloads of this length that are nothing but padding behind a PING are probes.
+/// Least length of a payload of only padding after a PING that counts as a probe.
 const PROBE_MIN: usize = 1232 - OVERHEAD;
-/// What fits into a packet of 1500 bytes, and a little less.
+/// Bytes that fit into a packet of 1500 bytes, with a small reserve.
 const PAYLOAD_MAX: usize = 1440;
 /// Control frames in a packet of a flood, in bytes.
 const CONTROLS_BYTES: usize = 100;
 /// Chunks of a byte in a packet of a flood.
 const TINY_CHUNKS: usize = 20;
-/// Streams in a packet that begin and end, at most.
+/// Most streams in a packet that begin and end.
 const CYCLES_MAX: u64 = 16;
 /// Counts of streams that its core uses.
 pub(super) const STREAMS_OF_CORE: u64 = 8;

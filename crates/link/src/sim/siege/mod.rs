@@ -1,10 +1,17 @@
-//! A hostile peer beside honest ones, in virtual time.
+//! Hostile peer beside honest ones, in virtual time.
 //!
-//! A gateway has three peers, each behind a line of its own. Two are honest, and have a steady transfer each way.
-//! The third is the enemy: it knows all keys of its connections, and lies, withholds and floods as the strategies of
-//! its seed say. A third party never asked for anything, and counts what reaches it. What must hold: to no address
-//! that did not prove to be a peer's go more than three times the bytes that came from there; the honest peers keep
-//! their goodput; the gateway keeps within its memory; and when the enemy has gone, nothing of it is left.
+//! A gateway has three peers, each behind a line of its own. Two are honest, and have a steady
+//! transfer each way. The third is the enemy. It has all keys of its connections, and lies,
+//! withholds and floods according to the strategies of its seed. A third party never sent a
+//! request, and counts the packets that reach it.
+//!
+//! These conditions must hold:
+//!
+//! - An address that is not validated as a peer's receives at most three times the bytes that came
+//!   from it.
+//! - The honest peers keep their goodput.
+//! - The gateway keeps within its memory.
+//! - After the enemy has gone, no state of it is left.
 
 mod enemy;
 mod gateway;
@@ -30,18 +37,18 @@ pub use self::{gateway::Work, strategy::Strategy};
 use super::{GRANULARITY, inbox::Datagram, random::Random};
 use crate::{AMPLIFICATION_MAX, Footprint, stream::memory::streams_max, wire::report::WINDOW};
 
-/// The configuration of a siege.
+/// Configuration of a siege.
 #[derive(Debug, Clone)]
 pub struct SiegeConfig {
     /// Seed of the enemy's decisions.
     pub seed: u64,
-    /// What the enemy does; without any there is no enemy.
+    /// Strategies of the enemy. Without any there is no enemy.
     pub strategies: Vec<Strategy>,
-    /// How long the enemy is at it.
+    /// Time for which the enemy is active.
     pub lasts: Duration,
-    /// What a flood sends, on the wire.
+    /// Rate of a flood, on the wire.
     pub flood_rate: BitRate,
-    /// What reads the machine.
+    /// Functions that read the machine.
     pub meters: Meters,
 }
 
@@ -54,49 +61,50 @@ pub struct Meters {
     pub processor: fn() -> Duration,
 }
 
-/// What a siege came to.
+/// Outcome of a siege.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Distinct bytes of the honest peers that arrived in the time of the enemy: first peer up and down, second
-    /// peer up and down.
+    /// Distinct bytes of the honest peers that arrived in the time of the enemy: first peer up and
+    /// down, second peer up and down.
     pub goodput_bytes: [u64; 4],
-    /// The longest time in which a reader of one of these four had nothing to read.
+    /// Longest time in which a reader of one of these four had no bytes to read.
     pub longest_stall: Duration,
-    /// What the gateway did in the time of the enemy.
+    /// Work of the gateway in the time of the enemy.
     pub work: Work,
     /// The largest entries of the gateway's tables at any time.
     pub peak: Footprint,
-    /// The most that the enemy's connections held of its part of the memory.
+    /// Largest part of the enemy's memory share that its connections held.
     pub share_peak: f64,
     /// Bound of the gateway's buffers.
     pub memory_max: ByteCount,
     /// Bytes that came from the third party's host, and bytes that went there.
     pub third_bytes: (u64, u64),
-    /// The largest fraction of what may go to an address that did go there; above one is too much.
+    /// Largest fraction of the permitted bytes that an address received; above one is too much.
     pub paid: f64,
-    /// Datagrams of the enemy, and those that the gateway sent to its addresses, with their bytes.
+    /// Datagrams that the enemy sent.
     pub enemy_sent: u64,
     /// Bytes that reached the gateway from the enemy.
     pub enemy_bytes: u64,
     /// Bytes that the gateway sent to the enemy's own addresses.
     pub answered_bytes: u64,
-    /// Of these the bytes of packets with reports.
+    /// Bytes of packets with reports among them.
     pub reported_bytes: u64,
-    /// Lies told.
+    /// Number of forged frames.
     pub lies: u64,
-    /// Breaches of the protocol that the gateway noticed.
+    /// Violations of the protocol that the gateway detected.
     pub breaches: u64,
-    /// What must not be.
+    /// Violated conditions.
     pub complaints: Vec<String>,
 }
 
-/// Number of worlds: lines and memory differ.
+/// Number of worlds, with different lines and memory.
 pub const WORLDS: u64 = 6;
-/// Fraction of their goodput that the honest peers keep at least.
+/// Least fraction of their goodput that the honest peers keep.
 pub const GOODPUT_MIN: f64 = 0.9;
 
 impl Outcome {
-    /// The smaller fraction of its goodput `without` the enemy, both ways together, that an honest peer kept.
+    /// Returns the smaller fraction of its goodput `without` the enemy, both ways together, that an
+    /// honest peer kept.
     pub fn kept(&self, without: &Self) -> f64 {
         let of_peer = |bytes: &[u64]| bytes.iter().sum::<u64>().max(1) as f64;
         let with = self.goodput_bytes.chunks(2).map(of_peer);
@@ -134,7 +142,7 @@ struct Siege {
     gateway: Gateway,
     honest: Vec<Node>,
     enemy: Option<Enemy>,
-    /// Of each peer; forward is towards the gateway.
+    /// Line of each peer; forward is towards the gateway.
     lines: Vec<Duplex<Datagram>>,
     tally: HashMap<SocketAddr, Tally>,
     next_sample: Instant,
@@ -142,7 +150,7 @@ struct Siege {
     next_give_up: Instant,
     outcome: Outcome,
     noticed: BTreeMap<&'static str, ()>,
-    /// Bytes of the honest peers, and when they last moved.
+    /// Bytes of the honest peers, and the time at which they last increased.
     moved: [(u64, Instant); 4],
 }
 
@@ -255,7 +263,8 @@ impl Siege {
         siege
     }
 
-    /// Distinct bytes that have arrived: first peer up and down, second peer up and down.
+    /// Returns the distinct bytes that have arrived: first peer up and down, second peer up and
+    /// down.
     fn goodput(&self) -> [u64; 4] {
         let up = |peer| {
             self.gateway
@@ -275,7 +284,7 @@ impl Siege {
         [up(0), down(0), up(1), down(1)]
     }
 
-    /// The same in order.
+    /// Returns the bytes delivered in order.
     fn delivered(&self) -> [u64; 4] {
         let up = &self.gateway.node.delivered;
         let down = |peer: usize| self.honest[peer].delivered[0];
@@ -362,7 +371,7 @@ impl Siege {
         }
     }
 
-    /// What has crossed a line arrives.
+    /// Delivers the datagrams that have crossed a line.
     fn deliver(&mut self) {
         let now = self.now;
         for peer in 0..self.lines.len() {
@@ -388,7 +397,7 @@ impl Siege {
         }
     }
 
-    /// A datagram leaves the gateway.
+    /// Handles a datagram that leaves the gateway.
     fn route(&mut self, datagram: Datagram) {
         let now = self.now;
         let bytes = datagram.bytes.len() as u64;
@@ -417,7 +426,7 @@ impl Siege {
         }
     }
 
-    /// Keeps transfers under way in all directions.
+    /// Keeps transfers running in all directions.
     fn keep_busy(&mut self) {
         let now = self.now;
         let is_over = now - self.start > WARM_UP && self.enemy.as_ref().is_none_or(|it| it.is_gone);
@@ -430,7 +439,7 @@ impl Siege {
         if is_over && self.enemy.is_some() {
             return;
         }
-        // The gateway's clients want something of the enemy's servers.
+        // The gateway's clients request files of the enemy's servers.
         if now >= self.next_open && self.gateway.node.own.len() < GATEWAY_STREAMS {
             self.next_open = now + OPEN_EVERY;
             self.gateway
@@ -496,7 +505,8 @@ impl Siege {
         }
     }
 
-    /// The enemy goes without a word: the honest peers open new streams, and nothing of it is left.
+    /// Removes the enemy without a close. The honest peers open new streams, and no state of the
+    /// enemy is left.
     fn end(&mut self) {
         if let Some(enemy) = &mut self.enemy {
             enemy.is_gone = true;
@@ -537,7 +547,7 @@ impl Siege {
         }
     }
 
-    /// Each honest peer uploads something on a new stream.
+    /// Lets each honest peer upload bytes on a new stream.
     fn transfer_anew(&mut self, when: &'static str, len: usize) {
         let now = self.now;
         let before: Vec<_> = self.honest.iter().map(|node| node.confirmed).collect();
@@ -563,37 +573,37 @@ const GATEWAY: SocketAddr = SocketAddr::new(
 );
 const HONEST_HOSTS: [[u8; 4]; 2] = [[10, 77, 0, 1], [10, 77, 0, 2]];
 const UNIX_NS: u64 = 1_700_000_000_000_000_000;
-/// The line of each honest peer, each way.
+/// Rate of the line of each honest peer, each way.
 const HONEST_RATE: BitRate = BitRate::mbit(8);
 const ENEMY_RTT: Duration = Duration::from_millis(20);
-/// Until then the enemy behaves, and the honest transfers find their rate.
+/// Time until which the enemy behaves, and the honest transfers find their rate.
 const WARM_UP: Duration = Duration::from_secs(2);
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Streams that the gateway opens to the enemy.
 const GATEWAY_STREAMS: usize = 32;
 const OPEN_EVERY: Duration = Duration::from_millis(50);
 const GATEWAY_UPLOAD_BYTES: usize = 200_000;
-/// The gateway's applications have lost patience by then.
+/// Time after which the gateway's applications give up.
 const GIVE_UP_EVERY: Duration = Duration::from_secs(3);
-/// What a new stream carries, and the time that it may take beside a steady transfer.
+/// Bytes on a new stream, and the time that it may take beside a steady transfer.
 const NEW_BYTES: usize = 50_000;
 const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
 /// A connection may outlast its idle timeout by a little.
 const LEEWAY: Duration = Duration::from_secs(5);
-/// In memory buffers take about twice what they count (docs/protocol.md section 11).
+/// Factor of the memory of buffers over their counted bytes (docs/protocol.md section 11).
 const HEAP_FACTOR: u64 = 2;
-/// What the tables take beside: duplicate filters, logs, handshakes.
+/// Most memory of the other tables: duplicate filters, logs, handshakes.
 const TABLES_BYTES_MAX: u64 = 64 << 20;
-/// Control frames that wait, of all connections: one for each stream, and a few others.
+/// Most control frames that wait, of all connections: one for each stream, and a few others.
 const CONTROLS_MAX: u64 = 20_000;
-/// One of each honest peer, and four of the enemy.
+/// Most connections: one of each honest peer, and four of the enemy.
 const CONNECTIONS_MAX: u64 = 2 + 4;
-/// Of each honest peer one, of the enemy four, and one of our own to it.
+/// Most attempts: one of each honest peer, four of the enemy, and one of our own to it.
 const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
-/// Streams that the gateway opens to all peers, and those of the honest peers.
+/// Most streams that the gateway opens to all peers, including the honest peers.
 const OUR_STREAMS_MAX: u64 = 64;
-/// A peer's part of the memory may be overdrawn by this fraction (one over it): the slots next in order are kept,
-/// a slab for each stream.
+/// Fraction, one over this, by which a peer's part of the memory may be overdrawn. The slots next
+/// in order are kept, a slab for each stream.
 const SHARE_LEEWAY: u64 = 4;
 /// Peers that share the memory.
 const PEERS: u64 = 3;

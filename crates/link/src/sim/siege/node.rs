@@ -1,7 +1,8 @@
-//! An endpoint with applications that upload, download and echo, as those of a gateway do.
+//! Endpoint with applications that upload, download and echo, like a gateway's applications.
 //!
-//! The first byte of a bulk stream says what its opener wants: [`UPLOAD`] or [`DOWNLOAD`]. In: events of the
-//! endpoint, and the time. Out: datagrams. Where they go is the world's business.
+//! The first byte of a bulk stream contains the request of its opener: [`UPLOAD`] or [`DOWNLOAD`].
+//! The input is events of the endpoint, and the time. The output is datagrams. The world delivers
+//! them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,18 +20,18 @@ use crate::{
     StreamKey, congestion,
 };
 
-/// The other side reads what follows.
+/// The peer reads the following bytes.
 pub(super) const UPLOAD: u8 = b'U';
-/// The other side sends without end.
+/// The peer sends without end.
 pub(super) const DOWNLOAD: u8 = b'D';
 
-/// The settings of a node.
+/// Settings of a node.
 pub(super) struct NodeConfig {
     pub(super) identity: u8,
     pub(super) address: SocketAddr,
     /// Identities of the peers, and their addresses where this side connects.
     pub(super) peers: Vec<(u8, Option<SocketAddr>)>,
-    /// Of each connection.
+    /// Memory of each connection.
     pub(super) memory_max: ByteCount,
     pub(super) seed: u64,
     pub(super) instance: u64,
@@ -45,14 +46,14 @@ pub(super) struct Node {
     streams: HashMap<StreamKey, Incoming>,
     /// Streams that are written to without end.
     endless: Vec<StreamKey>,
-    /// Streams that ask for something without end.
+    /// Streams that request bytes without end.
     asking: Vec<StreamKey>,
     /// Bytes read, by peer.
     pub(super) delivered: Vec<u64>,
-    /// Streams of ours that are under way, and how many have been confirmed.
+    /// Streams of ours in progress, and the number of confirmed ones.
     pub(super) own: HashSet<StreamKey>,
     pub(super) confirmed: u64,
-    /// Streams that failed, by whoever's fault.
+    /// Streams that failed for any reason.
     pub(super) failed: u64,
     /// Whether its applications read.
     pub(super) reads: bool,
@@ -105,8 +106,8 @@ impl Node {
         }
     }
 
-    /// Opens a bulk stream that asks for `kind`, with `len` bytes behind that, and ends it if it is an upload with
-    /// an end.
+    /// Opens a bulk stream that requests `kind`, with `len` bytes after it. Ends it if it is an
+    /// upload with an end.
     pub(super) fn open(&mut self, peer: usize, kind: u8, len: Option<usize>, now: Instant) -> bool {
         let Some(key) = self.endpoint.open(peer, Class::Bulk, now) else {
             return false;
@@ -132,7 +133,7 @@ impl Node {
         true
     }
 
-    /// Gives up what is endless, in either direction.
+    /// Abandons endless streams, in either direction.
     pub(super) fn end_endless(&mut self) {
         let asking = std::mem::take(&mut self.asking);
         for key in std::mem::take(&mut self.endless).into_iter().chain(asking) {
@@ -140,7 +141,7 @@ impl Node {
         }
     }
 
-    /// Gives up the streams of its own that are still under way.
+    /// Abandons the node's own streams that are still in progress.
     pub(super) fn give_up_own(&mut self) {
         for key in std::mem::take(&mut self.own) {
             self.endpoint.reset(key, 1);
@@ -149,7 +150,7 @@ impl Node {
         }
     }
 
-    /// What its applications do now.
+    /// Runs its applications.
     pub(super) fn act(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             self.take_event(event, now);
@@ -245,7 +246,7 @@ impl Node {
         self.endless.retain(|endless| *endless != key);
     }
 
-    /// Gives each datagram that is to be sent now to `send`.
+    /// Passes each outgoing datagram to `send`.
     pub(super) fn transmit(&mut self, now: Instant, mut send: impl FnMut(Datagram)) {
         loop {
             self.scratch.clear();
@@ -268,10 +269,11 @@ impl Node {
     }
 }
 
-/// Silence after which a connection is given up: of the enemy nothing is left so long after it has gone.
+/// Time without packets after which a connection is abandoned. No state of the enemy is left this
+/// long after it has gone.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_BYTES: usize = 64 * 1024;
-/// Streams that one node writes to without end, at most.
+/// Most streams that one node writes to without end.
 const ENDLESS_MAX: usize = 64;
-/// Datagrams that leave together, at most.
+/// Most datagrams that leave together.
 const BATCH: usize = 44;

@@ -1,4 +1,4 @@
-//! What a hostile peer may do: the names of its strategies, and the choice that a seed makes.
+//! Strategies of a hostile peer: their names, and the choice by a seed.
 
 use super::super::random::Random;
 
@@ -124,13 +124,13 @@ impl Strategy {
         TABLE.len()
     }
 
-    /// The strategy's name in figures.
+    /// Returns the strategy's name in figures.
     pub fn name(self) -> &'static str {
         let found = TABLE.iter().find(|(strategy, _)| *strategy == self);
         found.map_or("unnamed", |(_, name)| name)
     }
 
-    /// The strategies with these names, which `+` joins; `None` if one is unknown.
+    /// Returns the strategies with these names, which `+` joins. `None` if one is unknown.
     pub fn parse(names: &str) -> Option<Vec<Self>> {
         let find = |name: &str| TABLE.iter().find(|(_, known)| *known == name);
         names
@@ -139,7 +139,8 @@ impl Strategy {
             .collect()
     }
 
-    /// The strategies of a seed: each alone by turns, and between these rounds as many mixes of two to four.
+    /// Returns the strategies of a seed: each alone by turns, and between these rounds as many
+    /// mixes of two to four.
     pub fn of_seed(seed: u64) -> Vec<Self> {
         let count = TABLE.len() as u64;
         let (round, place) = (seed / count, (seed % count) as usize);

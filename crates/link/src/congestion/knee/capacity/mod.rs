@@ -100,8 +100,8 @@ impl Capacity {
         }
     }
 
-    /// Stores the measured rate as one that the path passes, if all of it was sent after the last
-    /// cut, at `cut_s`.
+    /// Stores the measured rate as a rate that the path passes, if all of it was sent after the
+    /// last cut, at `cut_s`.
     ///
     /// On a path that drops packets it is not the arrival rate, since dropped packets count as
     /// passed, too.

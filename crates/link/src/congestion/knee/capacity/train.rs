@@ -185,7 +185,7 @@ pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
 /// Least distance between the numbers of two compared packets of a train: the receiver's timer may
 /// deliver fewer at once.
 const APART_MIN: u64 = 8;
-/// Fewest arrivals that show a rate. Of two arrivals, either may have overtaken the other.
+/// Fewest arrivals that show a rate. One of two arrivals may have overtaken the other.
 const SEEN_MIN: usize = 3;
 /// Most arrivals of a train that are compared, each with each of the others.
 const ARRIVALS_MAX: usize = 48;

@@ -106,8 +106,8 @@ pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
 const EXCESS_DEVIATIONS: f64 = 4.0;
 /// Part of the expected arrivals below which the last resort acts.
 const RESORT_ARRIVING: f64 = 0.5;
-/// Fewest packets for the last resort, and fewest runs of losses where they come in bursts, so that
-/// a few bursts do not count as an overload.
+/// Fewest packets for the last resort. If losses come in bursts, it also needs this many runs of
+/// them, so that a few bursts do not count as an overload.
 const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
 /// Losses that may be the path's, even with a low floor.

@@ -52,7 +52,7 @@ pub(super) struct Floor {
 #[derive(Debug, Default)]
 struct Cut {
     at_s: f64,
-    /// Losses behind the cut, and the number of those packets that have arrived since.
+    /// Losses behind the cut, and the number of their packets that have arrived since.
     losses: f64,
     late: f64,
 }

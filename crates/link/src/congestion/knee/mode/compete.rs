@@ -1,10 +1,11 @@
-//! Beside others that keep the queue full: CUBIC's law, and tests whether they are still there.
+//! Mode beside competing flows that keep the queue full: CUBIC's window growth, and tests whether
+//! they are still there.
 //!
-//! In: losses, and the queue's length. Out: a window as one more CUBIC flow would have it, and growth as usual once
-//! the queue is empty without our doing.
+//! The input is losses, and the queue's length. The output is the window that one more CUBIC flow
+//! would have. Normal growth resumes once the queue is empty without our doing.
 //!
-//! A test sends at what our own bandwidth-delay product takes, for about a round. Alone on the path that
-//! empties the queue; in company it does not.
+//! A test sends our own bandwidth-delay product for about a round. Alone on the path that empties
+//! the queue, and beside competing flows it does not.
 
 use super::{
     super::{
@@ -19,7 +20,7 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug)]
 pub(in super::super) struct Compete {
     law: Cubic,
-    /// When the next test of the queue is due.
+    /// Time of the next test of the queue.
     test_at_s: f64,
     test: Option<Test>,
     /// Tests in a row that found the queue empty.
@@ -28,10 +29,10 @@ pub(in super::super) struct Compete {
     empty_rounds: u32,
 }
 
-/// A test of the queue that is under way.
+/// Test of the queue in progress.
 #[derive(Debug, Clone, Copy)]
 struct Test {
-    /// The window before the test, in bytes.
+    /// Window before the test, in bytes.
     window: f64,
     began_s: f64,
 }
@@ -57,7 +58,7 @@ impl Compete {
         }
     }
 
-    /// Growth by `bytes` bytes whose fate became known.
+    /// Grows by `bytes` bytes whose fate became known.
     pub(super) fn grow(&mut self, flow: &mut Flow, bytes: f64, now_s: f64) {
         if self.test.is_none() {
             let rtt_s = flow.rtt_s();
@@ -66,7 +67,7 @@ impl Compete {
         }
     }
 
-    /// While the application is idle a test would find a queue that is none of ours.
+    /// Abandons a test while the application is idle, since it would measure a queue of others.
     pub(super) fn rest(&self, now_s: f64) -> Next {
         if self.test.is_none() && now_s >= self.test_at_s {
             Next::Grow
@@ -75,7 +76,7 @@ impl Compete {
         }
     }
 
-    /// Takes `idle_s` out of the time in which the window grows; a test is out of it as a whole.
+    /// Excludes `idle_s` from the time in which the window grows. A test is excluded as a whole.
     pub(super) fn pause(&mut self, idle_s: f64) {
         if self.test.is_none() {
             self.law.pause(idle_s);
@@ -115,7 +116,7 @@ impl Compete {
         Next::Stay
     }
 
-    /// Sends as much as our own share of the queue's path takes: alone, that empties the queue.
+    /// Starts a test: sends our own bandwidth-delay product, which alone empties the queue.
     fn begin_test(&mut self, flow: &mut Flow, now_s: f64) {
         self.test = Some(Test {
             window: flow.window,
@@ -146,7 +147,7 @@ impl Compete {
         Next::Stay
     }
 
-    /// A test is over that leaves open whether the others have gone.
+    /// Resumes growth after a test that did not show the departure of the others.
     fn resume(&mut self, test: Test, is_empty: bool, flow: &mut Flow, now_s: f64) {
         let interval_s = test_interval_s(flow);
         let wait_s = if Mechanism::SecondTest.acts(is_empty) {
@@ -167,8 +168,8 @@ fn test_interval_s(flow: &Flow) -> f64 {
     TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * flow.rtt_s())
 }
 
-/// Whether the full queue must be dropping our packets, too. On a lossy path those drops drown in what
-/// the path loses, so the queue's length tells.
+/// Whether the full queue must be dropping our packets, too. On a lossy path those drops are hidden
+/// in the path's loss, so the queue's length decides.
 fn must_yield_unseen(flow: &Flow, now_s: f64) -> bool {
     let since_cut_s = now_s - flow.floor.cut_s();
     flow.floor.loss() >= NEARLY_NOTHING
@@ -177,26 +178,28 @@ fn must_yield_unseen(flow: &Flow, now_s: f64) -> bool {
         && flow.queue.is_at_peak()
 }
 
-/// CUBIC's window has this many packets at least, as the window of TCP after a loss (RFC 5681
-/// section 3.1).
+/// Least window of CUBIC, in packets, as the window of TCP after a loss (RFC 5681 section 3.1).
 const WINDOW_MIN_PACKETS: f64 = 2.0;
 /// Round trips between two tests. A test takes about two at a reduced rate, so a tenth of the time.
 const TEST_INTERVAL_ROUND_TRIPS: f64 = 20.0;
-/// ... and no more often than this on short paths, where CUBIC's own periods are seconds.
+/// Least time between two tests on short paths, where CUBIC's own periods are seconds.
 const TEST_INTERVAL_MIN_S: f64 = 2.0;
-/// One round until packets sent at the lower rate are reported, and one to look at the queue.
+/// Rounds of a test: one until packets sent at the lower rate are reported, and one to measure the
+/// queue.
 const TEST_ROUNDS: f64 = 2.0;
-/// Without any fresh view of the queue a test ends after this many rounds and this time.
+/// Rounds and additional time after which a test ends without a fresh measurement of the queue.
 const TEST_ROUNDS_MAX: f64 = 5.0;
 const TEST_GRACE_S: f64 = 1.0;
-/// Tests in a row that must find the queue empty, and rounds in a row without a test. After a loss that all flows share
-/// the queue is empty for an instant, though no flow has left.
+/// Tests in a row that must find the queue empty, and rounds in a row without a test. After a loss
+/// that all flows share the queue is empty for an instant, though no flow has left.
 const EMPTY_TIMES: u32 = 2;
-/// The second test comes after this part of the interval: long enough that a loss shared with others is
-/// over, short enough that capacity which others have left is soon used.
+/// Part of the interval after which the second test starts.
+///
+/// A loss shared with others is over then. A longer pause would leave the capacity of departed
+/// flows unused.
 const SECOND_TEST_AFTER: f64 = 0.3;
-/// On a lossy path a queue at its peak counts as a drop at most once in this many round trips. More often
-/// would yield more than a CUBIC flow does, more rarely would take from those beside us.
+/// Least round trips between two assumed drops at a queue's peak on a lossy path. More often would
+/// yield more than a CUBIC flow does, and more rarely would take capacity from other flows.
 const UNSEEN_ROUND_TRIPS: f64 = 8.0;
 
 #[cfg(test)]
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
     use crate::congestion::knee::company::Share;
 
-    /// Beside others on a path of 100 ms that keep 50 ms of queue.
+    /// Returns the mode beside others on a path of 100 ms that keep 50 ms of queue.
     fn competing() -> (Compete, Flow) {
         let mut flow = Flow::new(Share::Fair, 1e6, None);
         flow.pretend(0.1, 10e6, 0.0);

@@ -1,8 +1,8 @@
-//! Emptying the queue that growth built.
+//! Mode that empties the queue built by growth.
 //!
-//! In: the queue's length. Out: a window a little below the capacity, until the queue is seen empty and a window's
-//! packets have shown the floor of loss. A drain that does not empty the queue has failed: others fill it, or the
-//! route has become longer.
+//! The input is the queue's length. The output is a window a little below the capacity. It ends
+//! when the queue is empty and a window's packets have shown the loss floor. A drain that does not
+//! empty the queue has failed: others fill it, or the route has become longer.
 
 use super::{
     super::flow::{DRAIN_RATE_MIN, DRAINED, Flow, ROUND_MIN_S},
@@ -12,14 +12,14 @@ use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Drain {
-    /// What the path passes, in bytes per second in the sending domain.
+    /// Capacity of the path, in bytes per second in the sending domain.
     capacity: f64,
-    /// The drains before this one.
+    /// Drains before this one.
     pub(super) series: Series,
     cut_s: f64,
-    /// The longest queueing delay since the cut.
+    /// Longest queueing delay since the cut.
     queue_max_s: f64,
-    /// When the queue was first seen empty.
+    /// Time at which the queue was first seen empty.
     emptied_s: Option<f64>,
 }
 
@@ -45,8 +45,8 @@ impl Drain {
     }
 
     pub(super) fn rate(&self, flow: &Flow) -> f64 {
-        // The queue that was measured is a round trip old. To go by it sends too little for a round trip more, which
-        // is right only for who leaves everything to others.
+        // The measured queue is a round trip old. The lower rate based on it would last for another
+        // round trip. Only background traffic may send that little.
         let wanted = if !Mechanism::DrainAhead.acts(!flow.company.comes_first()) {
             flow.rate()
         } else {
@@ -56,7 +56,7 @@ impl Drain {
         wanted.max(Mechanism::DrainRateMin.value(self.rate_min(flow), 0.01) * self.capacity)
     }
 
-    /// The least rate of a drain, as a part of the capacity.
+    /// Returns the least rate of a drain, as a part of the capacity.
     fn rate_min(&self, flow: &Flow) -> f64 {
         if flow.is_short(self.capacity) {
             RATE_MIN_SHORT
@@ -65,7 +65,8 @@ impl Drain {
         }
     }
 
-    /// While the application is idle nothing shows whether the queue empties.
+    /// Restarts the wait while the application is idle, since no packets show whether the queue
+    /// empties.
     pub(super) fn rest(&mut self, now_s: f64) {
         self.cut_s = now_s;
     }
@@ -88,7 +89,8 @@ impl Drain {
         Next::Stay
     }
 
-    /// The queue has emptied: the path is ours alone, and grows from what it passes.
+    /// Ends the drain after the queue has emptied. The path is ours alone, and the window grows
+    /// from the capacity.
     fn end(&self, flow: &mut Flow) -> Next {
         if Mechanism::LearnInDrain.acts(!flow.floor.is_exceeded()) {
             flow.floor.learn_expected();
@@ -100,14 +102,16 @@ impl Drain {
         Next::Grow
     }
 
-    /// The queue has not emptied: if it can be told from a longer route, it is.
+    /// Handles a queue that has not emptied. Tests whether the route has become longer, if a test
+    /// can show that.
     fn fail(&self, flow: &Flow) -> Next {
         let failed = self.series.failed + 1;
         let series = Series {
             failed,
             ..self.series
         };
-        // The drains of who leaves everything to others fail for as long as others are there: it tests more and more rarely.
+        // The drains of background traffic fail for as long as competing flows are there, so it
+        // tests more and more rarely.
         let is_due =
             !Mechanism::RareTests.acts(flow.company.comes_first() && !failed.is_power_of_two());
         if Mechanism::RouteTest.acts(is_due && flow.can_test_route(self.capacity)) {
@@ -121,10 +125,10 @@ impl Drain {
         }
     }
 
-    /// Whether the queue should be empty by now, had only this sender filled it.
+    /// Whether the queue should be empty by now if only this sender filled it.
     ///
-    /// The cut is felt after a round trip and the queue that was there. From then on the queue shrinks by
-    /// what the bottleneck passes beyond our rate.
+    /// The cut takes effect after a round trip and the queue's delay. From then on the queue
+    /// shrinks by the bottleneck's capacity beyond our rate.
     fn is_overdue(&self, flow: &Flow) -> bool {
         let base_s = flow.base_s();
         let queue_s = self.queue_max_s;
@@ -135,12 +139,13 @@ impl Drain {
             1.0 - ours
         };
         let patience_s = PATIENCE * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
-        // Judged by packets that crossed the path then; none do while the application is idle.
+        // Only packets that crossed the path since then count, and there are none while the
+        // application is idle.
         flow.queue.sent_s + base_s > self.cut_s + patience_s
     }
 }
 
-/// Whether as many packets as show the floor of loss have crossed the empty queue.
+/// Whether enough packets to show the loss floor have crossed the empty queue.
 fn floor_has_been_seen(flow: &Flow) -> bool {
     let wanted = (FLOOR_PART * flow.window / flow.packet).min(FLOOR_PACKETS);
     flow.floor.since_cut.packets >= wanted
@@ -151,8 +156,11 @@ fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
     empty_s > HOLD_ROUNDS * flow.round_s()
 }
 
-/// What comes after drains that failed: others fill the queue, or a drain to less, by as much as the queue
-/// that is left exceeds the base RTT.
+/// Returns the successor of failed drains: competition with the flows that fill the queue, or a
+/// further drain.
+///
+/// The further drain has a lower window, by the ratio of the remaining queue to the base round-trip
+/// time.
 pub(super) fn after_failure(series: Series, flow: &mut Flow) -> Next {
     if flow.company.on_failed_drain() {
         return Next::Compete {
@@ -170,21 +178,26 @@ pub(super) fn after_failure(series: Series, flow: &mut Flow) -> Next {
     }
 }
 
-/// On a short path a drain is paced at this fraction of the capacity at least: at less a few packets would leave the
-/// line idle.
+/// Least pacing rate of a drain on a short path, as a fraction of the capacity. At a lower rate a
+/// few packets would leave the path idle.
 const RATE_MIN_SHORT: f64 = 0.8;
-/// By this multiple of the queue that is expected, in base RTTs, the rate is lower than that of an empty queue, as a part
-/// of the capacity: the last of the queue goes within half a base RTT.
+/// Reduction of the rate for each base round-trip time of expected queue, as a part of the
+/// capacity.
+///
+/// The last part of the queue drains within half a base round-trip time.
 const STEEPNESS: f64 = 3.0;
-/// An empty queue is held until this part of a window, or [`FLOOR_PACKETS`], has shown the floor of loss;
-/// or for [`HOLD_ROUNDS`]. Longer shows the floor better and costs rate.
+/// Limits of the time for which an empty queue is held, in packets that show the loss floor (as a
+/// part of a window, and as a number) and in rounds.
+///
+/// A longer hold shows the floor better and costs rate.
 const FLOOR_PART: f64 = 0.7;
 const FLOOR_PACKETS: f64 = 200.0;
 const HOLD_ROUNDS: f64 = 2.0;
-/// The cut is felt after a base RTT; a quarter more is for the report and the sampling of the queue.
+/// Factor of the time after which the cut must take effect. It is a base round-trip time, and a
+/// quarter more for the report and the sampling of the queue.
 const PATIENCE: f64 = 1.25;
-/// A drain that is repeated goes down to this fraction of the window at most: a long queue is mostly
-/// that of others, who do not make room for us.
+/// Least window of a repeated drain, as a fraction of the window. A long queue belongs mostly to
+/// others, which do not make room for us.
 const AGAIN_MIN: f64 = 0.5;
 
 #[cfg(test)]
@@ -195,7 +208,7 @@ mod tests {
         knee::{company::Share, resolved_at},
     };
 
-    /// A drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
+    /// Returns a drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
     fn draining() -> (Drain, Flow) {
         let mut flow = Flow::new(Share::Fair, 2e6, None);
         flow.pretend(0.1, 15e6, 0.0);
@@ -204,7 +217,7 @@ mod tests {
         (drain, flow)
     }
 
-    /// Packets sent at `sent_s` have seen `delay_s` of queue.
+    /// Records that packets sent at `sent_s` have seen `delay_s` of queue.
     fn see_queue(flow: &mut Flow, delay_s: f64, sent_s: f64) {
         flow.queue.delay_s = delay_s;
         flow.queue.sent_s = sent_s;
@@ -267,7 +280,7 @@ mod tests {
             flow.measure(&digest, 0.0, now_s);
             drain.rate(&flow) / 15e6
         };
-        // What the path passes in 0.1 s.
+        // The bytes that the path passes in 0.1 s.
         let passed = 1.5e6;
         let expected = [
             (1.0, DRAIN_RATE_MIN),

@@ -1,7 +1,7 @@
-//! Growing until queueing delay shows.
+//! Mode that grows the window until queueing delay shows.
 //!
-//! In: rounds without a queue. Out: a window that grows by a gain that grows itself, and a drain, a test of the route
-//! or a cut for loss when growth is over.
+//! The input is rounds without a queue. The output is a window that grows by an increasing gain.
+//! When growth is over, a drain, a test of the route, or a cut for loss follows.
 
 use super::{
     super::flow::Flow,
@@ -13,9 +13,9 @@ use crate::congestion::knee::Mechanism;
 pub(in super::super) struct Grow {
     /// Growth of the window in the present round, as a fraction of it.
     gain: f64,
-    /// The gain that growth began with.
+    /// Gain at the start of growth.
     gain_start: f64,
-    /// Rounds that are over.
+    /// Completed rounds.
     rounds: u32,
 }
 
@@ -76,7 +76,8 @@ impl Grow {
         self.gain = self.next_gain(flow).min(GAIN_MAX);
     }
 
-    /// The gain of the next round, by where the window stands to the capacity of the last drain.
+    /// Returns the gain of the next round, by the ratio of the window to the capacity of the last
+    /// drain.
     fn next_gain(&self, flow: &Flow) -> f64 {
         let known = flow.capacity.known * flow.base_s();
         if Mechanism::GentleGrowth.acts(flow.is_gentle && self.rounds < GENTLE_ROUNDS) {
@@ -84,22 +85,23 @@ impl Grow {
         } else if Mechanism::FastReturn.acts(flow.window < FAR_BELOW_KNOWN * known) {
             GAIN_FAR_BELOW
         } else if !Mechanism::FastBeyond.acts(flow.window >= FAR_ABOVE_KNOWN * known) {
-            // A round may build a threshold's worth of queue, no more: its feedback comes a round later.
+            // A round may build only a threshold's worth of queue, since its feedback arrives a
+            // round later.
             let cap = (flow.threshold_s() / flow.base_s()).max(self.gain_start);
             let cap = Mechanism::GainCap.value(cap, GAIN_MAX.max(self.gain_start));
             (self.gain * GAIN_GROWTH).clamp(self.gain_start, cap)
         } else {
-            // Still no queue: the path passes more than it did.
+            // There is still no queue: the path passes more than before.
             self.gain * GAIN_GROWTH_ABOVE
         }
     }
 }
 
-/// A queue shows: growth has built it, or others, or the route has become longer.
+/// Handles a queue: growth has built it, or others have, or the route has become longer.
 fn meet_queue(flow: &mut Flow) -> Next {
     flow.queue.raise_threshold();
     let capacity = flow.capacity();
-    // What an earlier train showed may be the line before a change of route.
+    // An earlier train may have measured the path before a change of route.
     flow.capacity.trains.forget_newest();
     if Mechanism::SuddenQueue.acts(flow.can_test_route(capacity) && queue_is_sudden(flow)) {
         Next::TestRoute(SeemingQueue {
@@ -115,7 +117,7 @@ fn meet_queue(flow: &mut Flow) -> Next {
     }
 }
 
-/// The queue shows where none was a moment ago: more than growth can have built.
+/// Whether a queue shows suddenly, and is longer than growth can have built.
 fn queue_is_sudden(flow: &Flow) -> bool {
     let built_s = SUDDEN * flow.base_s() + SUDDEN_THRESHOLDS * flow.threshold_s();
     flow.queue.delay_s > built_s
@@ -126,41 +128,46 @@ fn must_cut_again(flow: &Flow) -> bool {
     Mechanism::CutAgain.acts(flow.is_gentle && flow.floor.has_surplus(SURPLUS_AFTER_CUT))
 }
 
-/// Growth begins with this fraction a round, divided by the square root of the window in packets: the
-/// larger of two equal links grows by the smaller fraction, which is what makes their shares converge.
+/// First growth in a round, as a fraction divided by the square root of the window in packets.
+///
+/// The larger of two equal links grows by the smaller fraction, so their shares converge.
 const GAIN_START: f64 = 0.5;
-/// ... and with this at least: from 4096 packets on the root would make growth take minutes.
+/// Least first growth. From 4096 packets on the root would make growth take minutes.
 const GAIN_START_MIN: f64 = 1.0 / 128.0;
-/// Growth in a round at most: beyond it the queue of one round would be half of the bandwidth-delay
-/// product before the first packet tells of it.
+/// Most growth in a round. Beyond it the queue of one round would be half of the bandwidth-delay
+/// product before the first report on it.
 const GAIN_MAX: f64 = 0.5;
-/// Near the capacity of the last drain the gain grows by this factor a round: the queue shows after eight
-/// to ten rounds, of which the drain costs one at 5 % less.
+/// Factor of the gain per round near the capacity of the last drain.
+///
+/// The queue shows after eight to ten rounds, and the drain costs one of them at 5 % less.
 const GAIN_GROWTH: f64 = 1.5;
-/// Well above it the gain doubles each round, so that a multiple of the capacity is found in about ten rounds.
+/// Factor of the gain per round well above that capacity, which finds a multiple of the capacity in
+/// about ten rounds.
 const GAIN_GROWTH_ABOVE: f64 = 2.0;
-/// A window below this fraction of the last capacity has not come near the queue: a drain that was
-/// repeated, or a cut for loss, made it so small.
+/// Fraction of the last capacity below which a window has not come near the queue. A repeated
+/// drain, or a cut for loss, made it so small.
 const FAR_BELOW_KNOWN: f64 = 0.85;
-/// Growth in a round from there.
+/// Growth in a round below that window.
 const GAIN_FAR_BELOW: f64 = 0.25;
-/// A window beyond this multiple of the last capacity would have built a queue of a quarter of the
-/// bandwidth-delay product if the capacity had stayed.
+/// Multiple of the last capacity beyond which the capacity must have grown. Otherwise the window
+/// would have built a queue of a quarter of the bandwidth-delay product.
 const FAR_ABOVE_KNOWN: f64 = 1.25;
 
-/// Growth begins with this part of the usual gain after a cut for loss, and where others come first.
+/// Part of the usual gain with which growth begins after a cut for loss, and for background
+/// traffic.
 const GENTLE_START: f64 = 0.5;
-/// After a cut for loss the gain grows by this factor a round: the limit may drop without a queue and
-/// give no other warning.
+/// Factor of the gain per round after a cut for loss. The limit may drop without a queue and give
+/// no other warning.
 const GENTLE_GROWTH: f64 = 1.15;
-/// Rounds of gentle growth without a signal: the limit that dropped is gone. By then the gain is 29 times
-/// what it began with.
+/// Rounds of gentle growth without a signal after which the dropping limit is gone. The gain is
+/// then 29 times its first value.
 const GENTLE_ROUNDS: u32 = 25;
-/// Soon after a cut for loss, this many losses beyond the floor and the tolerance show that the cut was
+/// Losses beyond the floor and the tolerance, soon after a cut for loss, that show that the cut was
 /// not enough.
 const SURPLUS_AFTER_CUT: f64 = 16.0;
 
-/// Growth ends at the threshold. A queue of this part of the base RTT beyond twice the threshold did not come from it.
+/// Part of the base round-trip time, and multiple of the threshold, that a sudden queue exceeds
+/// together. Growth ends at the threshold and cannot have built it.
 const SUDDEN: f64 = 0.5;
 const SUDDEN_THRESHOLDS: f64 = 2.0;
 
@@ -169,7 +176,8 @@ mod tests {
     use super::*;
     use crate::congestion::knee::company::Share;
 
-    /// A flow of a thousand packets on a path of 100 ms that is known to pass so many bytes per second.
+    /// Returns a flow of a thousand packets on a path of 100 ms with a known capacity of `known`
+    /// bytes per second.
     fn flow(share: Share, known: f64) -> Flow {
         let mut flow = Flow::new(share, 1.5e6, None);
         flow.pretend(0.1, 15e6, 0.0);
@@ -177,7 +185,7 @@ mod tests {
         flow
     }
 
-    /// The gain after so many rounds without a signal.
+    /// Returns the gain after `rounds` rounds without a signal.
     fn gain_after(rounds: u32, flow: &mut Flow) -> f64 {
         let mut grow = Grow::begin(flow, 0.0);
         for round in 1..=rounds {

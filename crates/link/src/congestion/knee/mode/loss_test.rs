@@ -1,14 +1,15 @@
-//! Does less sending deliver a larger fraction?
+//! Mode that tests whether less sending delivers a larger fraction.
 //!
-//! In: an excess of losses. Out: the window that passes, or the one before the cut and a higher floor.
+//! The input is an excess of losses. The output is the window that passes, or the window before the
+//! cut and a higher floor.
 //!
-//! The answer comes in two stages. First the window is cut to less than what passed. If that takes away most of the
-//! excess, it was our doing. If not, an experiment sends at a quarter of the rate and compares the fractions
-//! delivered. If that grows, the sender had overloaded the path; if not, the path loses by itself, and the floor
-//! rises.
+//! The test has two stages. First the window is cut below the window that passed. If that removes
+//! most of the excess, it was our doing. Otherwise an experiment sends at a quarter of the rate and
+//! compares the delivered fractions. If the fraction grows, the sender had overloaded the path.
+//! Otherwise the path loses by itself, and the floor rises.
 //!
-//! Where the floor itself is in doubt there is no excess to judge. Then the experiment comes at once, and what it loses
-//! is the floor.
+//! If the floor itself is in doubt there is no excess to judge. The experiment then starts at once,
+//! and its loss is the floor.
 
 use super::{
     super::{
@@ -23,14 +24,14 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug)]
 pub(in super::super) struct LossTest {
     before: BeforeCut,
-    /// Start-up goes on if the losses are the path's.
+    /// Whether start-up continues if the losses are the path's.
     is_from_start: bool,
     stage: Stage,
-    /// When the stage began.
+    /// Start of the stage.
     began_s: f64,
 }
 
-/// How things were before a cut for loss; restored if the cut proves wrong.
+/// State before a cut for loss, which is restored if the cut proves wrong.
 #[derive(Debug, Clone, Copy)]
 struct BeforeCut {
     window: f64,
@@ -42,17 +43,17 @@ struct BeforeCut {
 enum Stage {
     /// After a cut: is the excess gone?
     Cut,
-    /// Still losing: are losses fewer at a quarter of the rate?
+    /// Losses continue: are there fewer at a quarter of the rate?
     Experiment(Experiment),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Experiment {
-    /// The losses that a quarter of the rate is compared with.
+    /// Losses before the experiment, for the comparison.
     lost_before: Tally,
-    /// The window before the experiment, in bytes.
+    /// Window before the experiment, in bytes.
     window_before: f64,
-    /// What is known of the floor is in doubt.
+    /// Whether the known floor is in doubt.
     doubts_floor: bool,
 }
 
@@ -110,7 +111,7 @@ impl LossTest {
         }
     }
 
-    /// The cut was for nothing: goes on as before it.
+    /// Undoes a needless cut, and continues as before it.
     pub(super) fn undo(&self, flow: &mut Flow, now_s: f64) -> Next {
         self.restore(flow);
         flow.mark_cut(now_s);
@@ -128,8 +129,8 @@ impl LossTest {
         flow.limit.forget();
     }
 
-    /// The part of the window before the cut that the path passes. It is below 1 if the losses before the cut exceed
-    /// what the path loses by itself beyond chance.
+    /// Returns the part of the window before the cut that the path passes. It is below 1 if the
+    /// losses before the cut exceed the loss floor beyond chance.
     fn passed_before_cut(&self, flow: &Flow) -> f64 {
         let lost = &self.before.lost;
         let gain = (delivered(flow.floor.loss()) / delivered(lost.rate())).ln();
@@ -141,7 +142,7 @@ impl LossTest {
         }
     }
 
-    /// Goes on until a window's packets have shown whether the cut helped.
+    /// Continues until a window's packets have shown whether the cut helped.
     fn step_cut(&mut self, flow: &mut Flow, now_s: f64) -> Next {
         if Mechanism::UndoWrongCut.acts(flow.floor.cut_was_wrong()) {
             return self.undo(flow, now_s);
@@ -178,9 +179,10 @@ impl LossTest {
         flow.mark_cut(now_s);
     }
 
-    /// Goes on until it is beyond chance whether a quarter of the rate gets more through.
+    /// Continues until the result for a quarter of the rate is beyond chance.
     fn step_experiment(&self, experiment: &Experiment, flow: &mut Flow, now_s: f64) -> Next {
-        // A cut at once was for the losses that it is compared with; of these, most have turned up.
+        // A cut for an experiment at once was due to the compared losses, and most of their packets
+        // have arrived.
         if Mechanism::UndoWrongExperiment
             .acts(experiment.doubts_floor && flow.floor.cut_was_wrong())
         {
@@ -205,16 +207,16 @@ impl LossTest {
     }
 }
 
-/// What an experiment has shown.
+/// Result of an experiment.
 enum Verdict {
-    /// A quarter of the rate loses as much: the path does it, and the cut was for nothing.
+    /// A quarter of the rate loses as much: the loss is the path's, and the cut was needless.
     Path,
     /// A quarter of the rate loses less: the cut was right, and not enough.
     Rate,
 }
 
 impl Experiment {
-    /// What it has shown after `since_s` seconds, if that is beyond chance or has taken too long.
+    /// Returns the result after `since_s` seconds, if it is beyond chance or has taken too long.
     fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
         let packets = flow.floor.since_cut.packets;
         let packets_min = if !Mechanism::FewPackets.acts(since_s >= SLOW_S) {
@@ -246,8 +248,8 @@ impl Experiment {
         })
     }
 
-    /// A floor in doubt is what the experiment loses. Where the path is to blame, all that was lost since the cut is the
-    /// path's.
+    /// Updates the floor. A floor in doubt becomes the loss of the experiment. If the loss is the
+    /// path's, all losses since the cut are the path's.
     fn teach_floor(&self, verdict: &Verdict, flow: &mut Flow) {
         let lost = flow.floor.since_cut;
         let lost = match verdict {
@@ -266,7 +268,7 @@ impl Experiment {
     }
 }
 
-/// The window that would have passed without an excess of losses, where `lost` were the losses.
+/// Returns the window that would have passed without an excess of losses. The losses were `lost`.
 fn window_that_passed(flow: &Flow, lost: &Tally) -> f64 {
     let path = delivered(flow.floor.loss());
     let by_loss = flow.window * (1.0 - lost.rate()) / path;
@@ -275,7 +277,7 @@ fn window_that_passed(flow: &Flow, lost: &Tally) -> f64 {
     Mechanism::PassedByDelivery.value(by_loss.min(by_delivery), by_loss)
 }
 
-/// Whether the cut took away at least half of the losses beyond the floor.
+/// Whether the cut removed at least half of the losses beyond the floor.
 fn excess_is_gone(flow: &Flow, loss_at_cut: f64) -> bool {
     let floor = flow.floor.loss();
     let excess_before = (loss_at_cut - floor).max(EXCESS / GONE * (1.0 - floor));
@@ -283,14 +285,14 @@ fn excess_is_gone(flow: &Flow, loss_at_cut: f64) -> bool {
     excess <= GONE * excess_before && !flow.floor.is_exceeded()
 }
 
-/// Whether the loss since the cut is known so well that an experiment can be compared with it.
+/// Whether the loss since the cut is known well enough to compare an experiment with it.
 fn loss_is_known(flow: &Flow) -> bool {
     let loss = flow.floor.since_cut.rate();
     let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(flow, loss));
     variance(flow, &flow.floor.since_cut) <= deviation_max.powi(2)
 }
 
-/// Variance of the logarithm of the fraction delivered.
+/// Returns the variance of the logarithm of the fraction delivered.
 fn variance(flow: &Flow, lost: &Tally) -> f64 {
     let loss = lost.rate().max(FRACTION_MIN);
     let odds = loss / delivered(loss);
@@ -300,58 +302,62 @@ fn variance(flow: &Flow, lost: &Tally) -> f64 {
     ) / lost.packets.max(1.0)
 }
 
-/// The gain that speaks for congestion after `loss`: half of all that there is to gain, at most.
+/// Returns the gain that shows congestion after `loss`: at most half of the possible gain.
 fn telling_gain(flow: &Flow, loss: f64) -> f64 {
     let all = ((1.0 - flow.floor.loss()) / delivered(loss)).ln();
     Mechanism::SmallGain.value((GAIN_PART * all).clamp(GAIN_MIN, GAIN), GAIN)
 }
 
-/// The fraction delivered, large enough to divide by.
+/// Returns the fraction delivered, large enough to divide by.
 fn delivered(loss: f64) -> f64 {
     (1.0 - loss).max(FRACTION_MIN)
 }
 
-/// A cut goes to this fraction of what passed: a tenth less empties a queue of one bandwidth-delay product
-/// within ten round trips.
+/// Fraction of the passed window to which a cut goes. A tenth less empties a queue of one
+/// bandwidth-delay product within ten round trips.
 const OF_PASSED: f64 = 0.9;
 
-/// A cut that takes away this part of the losses beyond the floor has helped.
+/// Part of the losses beyond the floor that a helpful cut removes.
 const GONE: f64 = 0.5;
-/// A cut is judged by a window's packets, but at most by [`CUT_PACKETS_MAX`], since more only take time. A cut and an
-/// experiment are judged by this many at least: fewer show nothing of a loss of a few percent.
+/// Fewest packets that judge a cut or an experiment, and most that a cut waits for.
+///
+/// Fewer show little of a loss of a few percent. A cut is judged by a window's packets within these
+/// limits, since more only take time.
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
-/// After this time a slow path counts as one: an experiment is judged by few packets, and a cut, after
-/// [`CUT_PATIENCE_ROUNDS`] more, by whatever has come.
+/// Time after which a path counts as slow. A few packets then judge an experiment. A cut is judged
+/// by any number after [`CUT_PATIENCE_ROUNDS`] more.
 const SLOW_S: f64 = 3.0;
 const CUT_PATIENCE_ROUNDS: f64 = 2.0;
 
-/// An experiment sends at the rate divided by this. More would show more of a bottleneck shared with
-/// others, and cost more rate where the path is to blame.
+/// Divisor of the rate in an experiment. A larger one would show more of a bottleneck shared with
+/// others, and cost more rate if the loss is the path's.
 const EXPERIMENT_DIVISOR: f64 = 4.0;
-/// Packets of an experiment: fewer only after [`SLOW_S`], and never fewer than
+/// Packets of an experiment. It has fewer only after [`SLOW_S`], and never fewer than
 /// [`JUDGED_PACKETS_MIN`].
 const EXPERIMENT_PACKETS: f64 = 64.0;
-/// An experiment ends after this time even if chance may explain its result, since it costs three quarters
-/// of the rate. It ends after half of the time once it has as many packets as it is compared with: more add little, as
-/// the other half of the variance stays.
+/// Time after which an experiment ends even if chance may explain its result, since it costs three
+/// quarters of the rate.
+///
+/// It ends after half of the time once it has as many packets as the comparison. More add little,
+/// as the other half of the variance stays.
 const EXPERIMENT_MAX_S: f64 = 5.0;
-/// The delivered fraction must grow by this, as a logarithm, to speak for congestion: five senders at
-/// an overloaded bottleneck, one of which falls to a quarter, gain 0.16.
+/// Growth of the delivered fraction that shows congestion, as a logarithm. If one of five senders
+/// at an overloaded bottleneck falls to a quarter, they gain 0.16.
 const GAIN: f64 = 0.1;
-/// ... or by this part of all that there is to gain, if that is less.
+/// Part of the possible gain that is enough, if it is less.
 const GAIN_PART: f64 = 0.5;
-/// A gain below this is chance: more packets would take too long.
+/// Gain below which the result is chance: more packets would take too long.
 const GAIN_MIN: f64 = 0.02;
-/// The loss before the experiment is known at least this well, as the deviation of the same; and to this part of the
-/// gain that speaks for congestion.
+/// Largest deviation of the loss before the experiment, as a logarithm and as a part of the gain
+/// that shows congestion.
 const DEVIATION_MAX: f64 = 0.035;
 const DEVIATION_PART: f64 = 0.5;
-/// Bursts make the variance this many times that of independent losses at most: otherwise an experiment in
-/// bursts of fifty packets would never be certain.
+/// Largest variance with bursts, as a multiple of the variance of independent losses. Otherwise an
+/// experiment in bursts of fifty packets would never be certain.
 const DISPERSION_MAX: f64 = 20.0;
-/// The fraction delivered is this at least wherever it divides. So is the loss where its variance counts: an experiment
-/// without a loss has the variance of one with this loss, not none.
+/// Least delivered fraction in divisions, and least loss in its variance. An experiment without a
+/// loss has the variance for this loss, and not zero.
 const FRACTION_MIN: f64 = 0.01;
 
 #[cfg(test)]
@@ -362,7 +368,8 @@ mod tests {
         knee::{Knee, Share, mode::Mode, resolved_at},
     };
 
-    /// An experiment after 8 % of 400 packets, at a quarter of which each `every` is lost.
+    /// Returns an experiment after 8 % of 400 packets were lost, which loses each `every`-th
+    /// packet.
     fn experiment(every: u64) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
         knee.flow.pretend(0.1, 10e6, 1.0);
@@ -407,7 +414,8 @@ mod tests {
         assert!((knee.flow.floor.loss() - 0.082).abs() < 0.005);
     }
 
-    /// Start-up after a round that lost 60 % beyond a floor of 20 %, and an experiment that loses `part` of ten packets.
+    /// Returns start-up after a round that lost 60 % beyond a floor of 20 %, and an experiment that
+    /// loses `part` of ten packets.
     fn drowned(part: u64) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
         knee.flow.pretend(0.1, 10e6, 1.0);

@@ -1,8 +1,8 @@
-//! What the controller is doing.
+//! Modes of the controller.
 //!
-//! In: reports, after the [`Flow`] has measured them. Out: a window, the rate at which to send, and the mode that
-//! follows. Each mode is a file: it holds what is valid in it alone, and its step says what is to come next
-//! ([`Next`]). No mode looks into another.
+//! The input is reports, after the [`Flow`] has measured them. The output is a window, the rate at
+//! which to send, and the next mode. Each mode is a file with the state of that mode alone, and its
+//! step returns the transition ([`Next`]). No mode reads another one.
 
 use crate::congestion::knee::Mechanism;
 mod compete;
@@ -21,30 +21,30 @@ use self::{
 pub(super) use self::{next::Next, start::Start};
 use super::{flow::Flow, reports};
 
-/// A mode with its state.
+/// Mode with its state.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// Looking for the capacity, up to eightfold a round trip.
+    /// Searching for the capacity, with growth up to eightfold a round trip.
     Start(Start),
     /// Growing until queueing delay shows.
     Grow(Grow),
     /// Emptying the queue that growth built.
     Drain(Drain),
-    /// Is what seems a queue a longer route?
+    /// Testing whether an apparent queue is a longer route.
     RouteTest(RouteTest),
-    /// After a cut for loss: does less sending deliver a larger fraction?
+    /// Testing after a cut for loss whether less sending delivers a larger fraction.
     LossTest(LossTest),
-    /// Growing by CUBIC's law below a limit that drops instead of queueing.
+    /// Growing as CUBIC below a limit that drops instead of queueing.
     Policed(Policed),
-    /// Others keep the queue full: CUBIC's law.
+    /// Competing as CUBIC with flows that keep the queue full.
     Compete(Compete),
 }
 
 impl Mode {
-    /// The mode that `next` asks for; `None` if the present one goes on.
+    /// Returns the mode that `next` requests. `None` if the present one continues.
     pub(super) fn after(next: Next, flow: &mut Flow, now_s: f64) -> Option<Self> {
         if !matches!(next, Next::Stay) {
-            // A train is wanted for the mode that asked for it.
+            // A train belongs to the mode that requested it.
             flow.capacity.trains.ask_for(0);
         }
         Some(match next {
@@ -68,7 +68,7 @@ impl Mode {
         })
     }
 
-    /// Looks whether the mode is over.
+    /// Checks whether the mode is over.
     pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
         match self {
             Self::Start(start) => start.step(flow, app_limited, now_s),
@@ -81,7 +81,7 @@ impl Mode {
         }
     }
 
-    /// Growth by `bytes` bytes whose fate became known.
+    /// Grows by `bytes` bytes whose fate became known.
     pub(super) fn grow(&mut self, flow: &mut Flow, bytes: f64, now_s: f64) {
         match self {
             Self::Start(_) => start::grow(flow, bytes),
@@ -92,7 +92,7 @@ impl Mode {
         }
     }
 
-    /// The application leaves the link idle: what is under way would judge a queue that is none of ours.
+    /// Handles an idle application: running tests would measure a queue of others.
     pub(super) fn rest(&mut self, flow: &mut Flow, now_s: f64) -> Next {
         match self {
             Self::Drain(drain) => drain.rest(now_s),
@@ -103,11 +103,12 @@ impl Mode {
         Next::Stay
     }
 
-    /// For how long to go on sending without a report, in seconds.
+    /// Returns the time for which to send without a report, in seconds.
     pub(super) fn silence_s(&self, flow: &Flow) -> f64 {
         let base_s = flow.base_s();
         match self {
-            // The rate is a guess. On a slow line it would fill the queue before the first report comes.
+            // The rate is a guess. On a slow path it would fill the queue before the first report
+            // arrives.
             Self::Start(_)
                 if Mechanism::StartSilence.acts(flow.capacity.trains.newest().is_none()) =>
             {
@@ -117,7 +118,7 @@ impl Mode {
         }
     }
 
-    /// Takes `idle_s` out of the time in which CUBIC's window grows.
+    /// Excludes `idle_s` from the time in which CUBIC's window grows.
     pub(super) fn pause(&mut self, flow: &mut Flow, idle_s: f64) {
         if let Some(law) = flow.limit.law() {
             law.pause(idle_s);
@@ -127,7 +128,7 @@ impl Mode {
         }
     }
 
-    /// The losses of late say nothing of the rate.
+    /// Forgives the recent losses, which are no evidence about the rate.
     pub(super) fn forgive_losses(&mut self, flow: &mut Flow, now_s: f64) -> Next {
         match self {
             Self::LossTest(test) => test.undo(flow, now_s),
@@ -135,21 +136,21 @@ impl Mode {
         }
     }
 
-    /// A packet of so many bytes was sent.
+    /// Records a sent packet of `bytes` bytes.
     pub(super) fn on_sent(&mut self, bytes: usize, now_s: f64) {
         if let Self::RouteTest(test) = self {
             test.on_sent(bytes, now_s);
         }
     }
 
-    /// A train that was wanted begins.
+    /// Records that a wanted train begins.
     pub(super) fn on_train_begun(&mut self, now_s: f64) {
         if let Self::Start(start) = self {
             start.on_train_begun(now_s);
         }
     }
 
-    /// The rate at which to send, in bytes per second.
+    /// Returns the rate at which to send, in bytes per second.
     pub(super) fn rate(&self, flow: &Flow) -> f64 {
         match self {
             Self::Drain(drain) => drain.rate(flow),
@@ -158,7 +159,7 @@ impl Mode {
         }
     }
 
-    /// Bytes that may be in flight beside what the window allows.
+    /// Returns the bytes that may be in flight beside the window.
     pub(super) fn extra_bytes(&self) -> f64 {
         match self {
             Self::RouteTest(test) => test.bytes(),
@@ -166,7 +167,7 @@ impl Mode {
         }
     }
 
-    /// Bytes that may be in flight whatever the window is.
+    /// Returns the bytes that may be in flight with any window.
     pub(super) fn in_flight_min(&self) -> f64 {
         match self {
             Self::RouteTest(test) => test.in_flight_min(),
@@ -174,7 +175,7 @@ impl Mode {
         }
     }
 
-    /// Whether the window is the product of a rate and the base RTT.
+    /// Whether the window is the product of a rate and the base round-trip time.
     pub(super) fn window_fits_base_rtt(&self) -> bool {
         matches!(self, Self::Grow(_) | Self::Drain(_) | Self::RouteTest(_))
     }
@@ -183,7 +184,7 @@ impl Mode {
         matches!(self, Self::Start(_))
     }
 
-    /// Name of the mode and its stage, for logs and traces.
+    /// Returns the name of the mode and its stage, for logs and traces.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Start(_) => "start",

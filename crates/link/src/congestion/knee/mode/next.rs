@@ -1,74 +1,76 @@
-//! What a mode wants to do next.
+//! Transitions that a mode requests.
 
 use super::super::floor::Tally;
 
-/// What comes after a step of a mode. Where a window is not given, the mode has set it.
+/// Transition after a step of a mode. If it contains no window, the mode has set it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) enum Next {
-    /// The mode goes on.
+    /// The mode continues.
     Stay,
-    /// Go on with start-up, from the window that passes.
+    /// Continue start-up, from the window that passes.
     Start,
     /// Grow until a queue shows.
     Grow,
-    /// Grow by CUBIC's law where a limit is known that drops instead of queueing; otherwise until a queue shows.
+    /// Grow as CUBIC if there is a known limit that drops instead of queueing. Otherwise grow until
+    /// a queue shows.
     Resume,
     /// Empty the queue in front of `capacity` bytes per second in the sending domain.
     Drain { capacity: f64, series: Series },
-    /// The drains of a series have not emptied the queue, and it is one.
+    /// The drains of a series have not emptied the queue, and it is a queue.
     DrainFailed(Series),
-    /// Find out whether the queue is a longer route.
+    /// Test whether the queue is a longer route.
     TestRoute(SeemingQueue),
-    /// Cut the window for an excess of losses, and find out whether the cut helps.
+    /// Cut the window for an excess of losses, and test whether the cut helps.
     CutForLoss(LossySign),
-    /// Compete with those who keep the queue full, beginning with `window` bytes.
+    /// Compete with the flows that keep the queue full, beginning with `window` bytes.
     Compete { window: f64 },
 }
 
-/// Drains one after the other in front of the same queue, so far.
+/// Series of drains in front of the same queue so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in super::super) struct Series {
     /// Drains that have not emptied the queue.
     pub(in super::super) failed: u32,
-    /// What the last test of the route has found, if there was one.
+    /// Finding of the last test of the route, if there was one.
     pub(in super::super) tested: Option<Finding>,
 }
 
-/// What a test of the route has found.
+/// Finding of a test of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Finding {
-    /// A queue, or no word: it was too slow, or nothing was heard of it.
+    /// A queue, or no result: the test was too slow, or its packets were not reported.
     Queue,
-    /// No queue; what the line passes is not known.
+    /// No queue; the capacity of the path is unknown.
     NoQueue,
 }
 
-/// What is a queue or a longer route.
+/// Apparent queue, which may be a longer route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct SeemingQueue {
-    /// What the path passes if there is a queue, in bytes per second in the sending domain.
+    /// Capacity of the path if there is a queue, in bytes per second in the sending domain.
     pub(in super::super) capacity: f64,
-    /// Queueing delay before the drain that failed, or before the test if there was none.
+    /// Queueing delay before the failed drain, or before the test if there was no drain.
     pub(in super::super) delay_s: f64,
     pub(in super::super) series: Series,
 }
 
-/// What the mode knows of an excess of losses.
+/// Information of a mode about an excess of losses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct LossySign {
-    /// The queue grew by our growth, so one that drops is shallower than the threshold.
+    /// Whether our growth built the queue, so that a dropping queue is shallower than the
+    /// threshold.
     pub(in super::super) is_from_growth: bool,
-    /// The window that passes for sure, in bytes.
+    /// Window that certainly passes, in bytes.
     pub(in super::super) passed_min: f64,
-    /// Start-up goes on if the losses prove to be the path's.
+    /// Whether start-up continues if the losses prove to be the path's.
     pub(in super::super) is_from_start: bool,
-    /// The losses of a round of start-up that lost far more than the cleanest. What is known of the floor is in doubt: it
-    /// may be what the full queue of others dropped.
+    /// Losses of a round of start-up that lost far more than the cleanest. The known floor is in
+    /// doubt: the full queue of others may have caused it.
     pub(in super::super) drowned: Option<Tally>,
 }
 
 impl LossySign {
-    /// A sign that says no more than that there are losses.
+    /// Sign of losses without further information.
     pub(in super::super) const PLAIN: Self = Self {
         is_from_growth: false,
         passed_min: 0.0,

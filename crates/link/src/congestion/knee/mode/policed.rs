@@ -1,7 +1,7 @@
-//! Growing below a limit that drops instead of queueing.
+//! Mode that grows below a limit that drops instead of queueing.
 //!
-//! In: reports. Out: a window by CUBIC's law of [`Limit`](super::super::limit::Limit), and cuts as CUBIC makes them. A
-//! queue, or growth far beyond the limit, ends it.
+//! The input is reports. The output is CUBIC's window of [`Limit`](super::super::limit::Limit), and
+//! cuts as CUBIC makes them. A queue, or growth far beyond the limit, ends the mode.
 
 use super::{
     super::flow::Flow,
@@ -13,7 +13,7 @@ use crate::congestion::knee::Mechanism;
 pub(in super::super) struct Policed;
 
 impl Policed {
-    /// Growth by `acked` bytes.
+    /// Grows by `acked` bytes.
     pub(super) fn grow(&self, flow: &mut Flow, acked: f64, now_s: f64) {
         let (rtt_s, packet) = (flow.rtt_s(), flow.packet);
         if let Some(law) = flow.limit.law() {
@@ -50,8 +50,8 @@ impl Policed {
     }
 }
 
-/// A cut takes what passed for this fraction of the window at least: growth is slow here, so what seems to pass less
-/// is a burst of losses.
+/// Least window after a cut, as a fraction of the window. Growth is slow here, so a lower estimate
+/// results from a burst of losses.
 const PASSED_MIN: f64 = 0.8;
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
 
     const WINDOW: f64 = 1_500_000.0;
 
-    /// Growing at 100 ms on a path that is known to lose `floor`.
+    /// Returns the mode at 100 ms on a path that is known to lose `floor`.
     fn growing(floor: f64) -> Knee {
         let mut knee = Knee::new(Share::Fair, None);
         knee.flow.pretend(0.1, WINDOW / 0.1, 1.0);
@@ -75,7 +75,7 @@ mod tests {
         knee
     }
 
-    /// A cut for an excess of losses from `now_s` on, after which it is gone.
+    /// Causes a cut for an excess of losses from `now_s` on, after which the excess is gone.
     fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
         knee.flow
             .floor
@@ -93,7 +93,7 @@ mod tests {
         knee.step(false, now_s + 0.6);
     }
 
-    /// At a limit that has dropped at a window of 1.5 MB.
+    /// Returns the mode at a limit that has dropped at a window of 1.5 MB.
     fn policed(floor: f64, floor_every: u64) -> Knee {
         let mut knee = growing(floor);
         drop_some(&mut knee, floor_every, 2.0);

@@ -1,14 +1,15 @@
-//! Is what seems a queue a longer route?
+//! Mode that tests whether an apparent queue is a longer route.
 //!
-//! Both delay all packets. A longer route stays when we send less. So does a queue that others fill. What tells them
-//! apart is to send at nearly the rate of the line for a while. In a queue those packets arrive later and later, or are
-//! dropped. On a longer route they arrive as they were sent.
+//! Both delay all packets. A longer route stays when we send less, and so does a queue that others
+//! fill. Sending at nearly the capacity for a while distinguishes them. In a queue those packets
+//! arrive later and later, or are dropped. On a longer route they arrive as they were sent.
 //!
-//! A test that is far slower than the line would find no queue beside others, either. The train says whether it is. Where
-//! jitter spreads the train a test that finds no queue is believed if the test before it found none, either.
+//! A test far below the capacity would find no queue beside others, either. The train shows whether
+//! it was. If jitter spreads the train, a test that finds no queue counts only after another such
+//! test.
 //!
-//! In: the delays of those packets, and a train that shows the line's rate. Out: growth at a longer base RTT, or a
-//! drain of what is a queue after all.
+//! The input is the delays of the test's packets, and a train that shows the capacity. The output
+//! is growth at a longer base round-trip time, or a drain of a real queue.
 
 use super::{
     super::{
@@ -22,15 +23,15 @@ use crate::congestion::knee::Mechanism;
 #[derive(Debug)]
 pub(in super::super) struct RouteTest {
     queue: SeemingQueue,
-    /// Bytes per second at which the test sends.
+    /// Rate of the test, in bytes per second.
     rate: f64,
-    /// Bytes that are sent at that rate, and those of them that are still to be sent.
+    /// Bytes sent at that rate, and the bytes of them still to be sent.
     bytes: f64,
     bytes_left: f64,
     /// Bytes in flight before the test, which may be more than the window.
     in_flight_before: f64,
     began_s: f64,
-    /// When the last of them was sent.
+    /// Time at which the last of them was sent.
     sent_s: Option<f64>,
 }
 
@@ -38,7 +39,7 @@ impl RouteTest {
     pub(super) fn begin(queue: SeemingQueue, flow: &mut Flow, now_s: f64) -> Self {
         let rate = TEST_RATE * line(flow, &queue);
         let train = train_packets(flow, rate);
-        // No more than half of what the path has borne before.
+        // At most half of the load that the path has carried before.
         let known = flow.capacity.known.max(queue.capacity);
         let borne = flow.window.max(flow.company.window_before());
         let watched = (rate.min(known) * flow.base_s()).min(borne) * TEST_LENGTH;
@@ -67,13 +68,13 @@ impl RouteTest {
         }
     }
 
-    /// Bytes that are sent for the sake of the test.
+    /// Returns the bytes that the test sends.
     pub(super) fn bytes(&self) -> f64 {
         self.bytes
     }
 
-    /// Bytes that may be in flight whatever the window is: the test waits for no room, since its train would come late
-    /// and count as a queue.
+    /// Returns the bytes that may be in flight with any window. The test waits for no room, since
+    /// its train would arrive late and count as a queue.
     pub(super) fn in_flight_min(&self) -> f64 {
         self.in_flight_before + self.bytes
     }
@@ -85,7 +86,7 @@ impl RouteTest {
         }
     }
 
-    /// Ends the test without a word on the route.
+    /// Ends the test without a finding on the route.
     pub(super) fn abandon(flow: &mut Flow) -> Next {
         flow.queue.forget_ramp();
         Next::Grow
@@ -106,7 +107,8 @@ impl RouteTest {
         self.end(flow, finding, now_s)
     }
 
-    /// Whether the application, or the peer's credit, left no gap in the test. What is sent later does not matter.
+    /// Whether the application, or the peer's credit, left no gap in the test. Later gaps do not
+    /// matter.
     fn was_sent_at_its_rate(&self) -> bool {
         let took_max_s = GAPS_MAX * self.bytes / self.rate + GAP_MAX_S;
         self.sent_s
@@ -132,8 +134,9 @@ impl RouteTest {
         self.queue.series.tested == Some(Finding::NoQueue)
     }
 
-    /// What a test says in which the delay did not grow; `None`: the route is longer. A rate far below what the line passes
-    /// would let no delay grow in a queue of others.
+    /// Returns the finding of a test without growing delay. `None` if the route is longer.
+    ///
+    /// A rate far below the capacity would let no delay grow in a queue of others.
     fn judge_by_train(&self, flow: &Flow) -> Option<Finding> {
         match flow.capacity.trains.newest() {
             Some(train) if Mechanism::RouteTrain.acts(train.rate > LINE_MAX * self.rate) => {
@@ -141,7 +144,8 @@ impl RouteTest {
             }
             Some(train) if !train.is_lower_bound => None,
             _ if !flow.capacity.trains.newest_is_seen() => Some(Finding::Queue),
-            // Jitter has spread the train. That others leave room in two tests in a row, and keep their queue, is no chance.
+            // Jitter has spread the train. Others do not leave room in two tests in a row, and keep
+            // their queue, by chance.
             _ if Mechanism::RouteTwice.acts(self.found_no_queue_before()) => None,
             _ => Some(Finding::NoQueue),
         }
@@ -166,17 +170,18 @@ impl RouteTest {
     }
 }
 
-/// What the line seems to pass, in bytes per second.
+/// Returns the apparent capacity of the path, in bytes per second.
 fn line(flow: &Flow, queue: &SeemingQueue) -> f64 {
     let capacity = queue.capacity;
     let peak = flow.capacity.peak().unwrap_or(capacity);
     let known = peak.max(flow.capacity.known).max(capacity);
-    // A test before this one has shown whether the line has become slower, too. A train of start-up has not.
+    // An earlier test has shown whether the path has become slower, too. A train of start-up has
+    // not.
     let train = flow.capacity.trains.newest();
     let line = match train.filter(|_| queue.series.tested.is_some()) {
-        // What an overflowing queue lets through of a train seems faster than the line.
+        // The part of a train that an overflowing queue passes seems faster than the path.
         Some(train) if !train.is_lower_bound => known.min(train.rate),
-        // The line passes more than the test before this one sent, which therefore said nothing.
+        // The path passes more than the rate of the earlier test, which therefore showed no result.
         Some(train) => known.max(train.rate.min(LINE_GROWTH * known)),
         None => known,
     };
@@ -184,8 +189,8 @@ fn line(flow: &Flow, queue: &SeemingQueue) -> f64 {
     line.max(capacity * DRAIN_RATE_MIN)
 }
 
-/// Packets of the train that shows the line: as many as take long enough to be measured at `rate`, and as the
-/// receiver samples three of at least.
+/// Returns the packets of the train that shows the capacity. They take long enough to be measured
+/// at `rate`, and the receiver samples at least three of them.
 fn train_packets(flow: &Flow, rate: f64) -> usize {
     let stride = (rate * flow.base_s() / flow.packet / STRIDE_PACKETS).min(STRIDE_MAX);
     packets_to_time(rate, flow.packet)
@@ -193,7 +198,8 @@ fn train_packets(flow: &Flow, rate: f64) -> usize {
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
 }
 
-/// The path passes `rate` without a queue, or what the train shows if that is less, and takes longer than before.
+/// Adopts a longer route. The path passes `rate` without a queue, or the train's rate if that is
+/// less, and takes longer than before.
 fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
     flow.queue.adopt_longer_route(now_s);
     flow.window = rate.min(flow.capacity.trains.shown_max()) * flow.base_s();
@@ -201,34 +207,40 @@ fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
     flow.mark_cut(now_s);
 }
 
-/// A test sends at this fraction of what the line seems to pass: a free line passes that without a queue, and in a line
-/// that others fill it makes the delay grow by a good part of the test's own length.
+/// Fraction of the apparent capacity at which a test sends.
+///
+/// A free path passes it without a queue. On a path that others fill, the delay grows by a good
+/// part of the test's own length.
 const TEST_RATE: f64 = 0.9;
-/// A test takes this part of the base RTT. Over two thirds of that a queue grows by 0.3 RTT where others use all of the
-/// line, and by more than the threshold as long as they use 0.3 of it. A test that is twice as fast takes half as long.
-/// Beside its train it adds half of the known bandwidth-delay product at the most.
+/// Duration of a test, as a part of the base round-trip time.
+///
+/// Over two thirds of the test a queue grows by 0.3 RTT if others use the whole path. It grows by
+/// more than the threshold if they use at least 0.3 of it. A test at twice the rate takes half as
+/// long. Beside its train it adds at most half of the known bandwidth-delay product.
 const TEST_LENGTH: f64 = 0.5;
-/// ... and this many packets at least, nearly three times the packets of the threshold.
+/// Fewest packets of a test, nearly three times the packets of the threshold.
 const TEST_PACKETS: f64 = 16.0;
-/// A test begins with a train, which shows the rate of the line even if others fill it.
-/// A receiver samples one arrival of so many in a round trip's packets, and one in 16 at least.
+/// Limits of the receiver's sampling: it samples one of 128 packets of a round trip, and at least
+/// one in 16. A test begins with a train, which shows the capacity even if others fill the path.
 const STRIDE_PACKETS: f64 = 128.0;
 const STRIDE_MAX: f64 = 16.0;
 const TRAIN_STRIDES: f64 = 3.0;
-/// A test at less than two thirds of the train's rate says nothing: two that share a line leave room as they drain
-/// together.
+/// Largest ratio of the train's rate to the rate of a conclusive test. Two flows that share a path
+/// leave room as they drain together.
 const LINE_MAX: f64 = 1.5;
-/// Where a test was too slow to say something, the next one sends at this multiple of the known line at most, as start-up
-/// grows in a round trip.
+/// Most growth of the rate after a test that was too slow, as a multiple of the known capacity.
+/// Start-up grows as fast in a round trip.
 const LINE_GROWTH: f64 = 2.0;
-/// A drain leaves less than this part of a queue that is our own. At first our own queue may stand before that of a
-/// longer and slower route.
+/// Part of a queue that a drain leaves if the queue is our own. At first our own queue may stand
+/// before the queue of a longer and slower route.
 const UNMOVED_AT_FIRST: f64 = 0.5;
 const UNMOVED: f64 = 0.9;
-/// The packets of a test take this multiple of their time, and this much longer, at most: a burst waits for a timer.
+/// Most time for the packets of a test, as a multiple of their time and as an addition: a burst
+/// waits for a timer.
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
-/// Without a word of the packets of a test for this many round trips, and this much longer, it has failed.
+/// Round trips and additional time without reports on the packets of a test after which it has
+/// failed.
 const PATIENCE_ROUND_TRIPS: f64 = 3.0;
 const PATIENCE_S: f64 = 0.3;
 
@@ -244,7 +256,7 @@ mod tests {
     const RATE: f64 = 10e6;
     const TRAIN: u32 = 16;
 
-    /// A link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
+    /// Returns a link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
     fn draining(share: Share) -> Knee {
         let mut knee = Knee::new(share, None);
         knee.flow.pretend(BASE_S, RATE, 1.0);
@@ -259,7 +271,7 @@ mod tests {
         knee
     }
 
-    /// Begins a test after so many drains that failed, and what tests among them have found.
+    /// Begins a test after `failed` failed drains, with the finding of earlier tests among them.
     fn test_route(knee: &mut Knee, failed: u32, now_s: f64) {
         let tested = match &knee.mode {
             Mode::Drain(drain) => drain.series.tested,
@@ -273,19 +285,20 @@ mod tests {
         knee.follow(Next::TestRoute(queue), now_s);
     }
 
-    /// Lets a test run on a line that passes `line` bytes a second. Its packets take `delay_s` longer than before, by
-    /// the time since the test began.
+    /// Runs a test on a path that passes `line` bytes a second. Its packets take `delay_s` longer
+    /// than before, by the time since the test began.
     fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
         let behind_s = |place| place * 1500.0 / line;
         run_test_with(knee, began_s, TRAIN, behind_s, delay_s);
     }
 
-    /// How far a packet of a train comes in behind the first, where jitter spreads it.
+    /// Returns the time by which a packet of a train arrives after the first, where jitter spreads
+    /// it.
     fn jitters_s(place: f64) -> f64 {
         place * 1500.0 / RATE + place * 0.7 % 1.0 * 5e-3
     }
 
-    /// The same, where only so many packets of the train arrive, `behind_s` after its first.
+    /// Does the same, where only `seen` packets of the train arrive, `behind_s` after its first.
     fn run_test_with(
         knee: &mut Knee,
         began_s: f64,
@@ -412,7 +425,7 @@ mod tests {
         assert_eq!(knee.state(), "drain");
     }
 
-    /// Grow's own test comes before the first drain.
+    /// Growth makes its own test before the first drain.
     #[test]
     fn the_second_test_without_a_train_believes_only_a_queue_that_stays() {
         for (delay_s, state) in [(0.06, "drain"), (0.1, "grow")] {
@@ -425,7 +438,7 @@ mod tests {
         }
     }
 
-    /// On a longer route more is in flight than the window of a drain.
+    /// On a longer route more bytes are in flight than the window of a drain.
     #[test]
     fn a_test_waits_for_no_room() {
         let mut knee = draining(Share::Fair);
@@ -449,7 +462,7 @@ mod tests {
         );
     }
 
-    /// A train that arrives at once shows a line much faster than the test.
+    /// A train that arrives at once shows a path much faster than the test.
     #[test]
     fn a_test_that_was_too_slow_is_followed_by_one_twice_as_fast_that_sends_no_more() {
         let mut knee = draining(Share::Fair);
@@ -488,7 +501,7 @@ mod tests {
         assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
     }
 
-    /// Two of ours that share a line leave room as they drain together.
+    /// Two of our flows that share a path leave room as they drain together.
     #[test]
     fn a_test_far_below_the_rate_of_the_line_is_not_telling() {
         let mut knee = draining(Share::Fair);

@@ -1,15 +1,16 @@
 //! Start-up: growth up to eightfold a round trip, until a queue, a plateau or excess loss shows.
 //!
-//! In: trains of packets sent back to back, which show how fast the path spreads them, hence how far growth may
-//! go; and what an earlier connection learned. Out: a window, and a drain or a cut for loss when start-up is over.
+//! The input is trains of packets sent back to back, and the measurements of an earlier connection.
+//! The spread of a train limits growth. The output is a window, and a drain or a cut for loss when
+//! start-up is over.
 //!
-//! The first round is sent far below what a train shows, so what it loses the path loses by itself. A later round that
-//! loses far more than the cleanest one drowns, and ends start-up. That round is the only sign in the full queue of others:
-//! start-up takes that queue for part of the path, since it never sees the queue shorter. If an experiment then shows that
-//! the path loses as much by itself, start-up goes on, once.
+//! The first round is sent far below a train's rate, so its losses are the path's. A later round
+//! that loses far more than the cleanest one ends start-up. Such a round is the only sign of a full
+//! queue of others. Start-up never sees that queue shorter, and takes it for part of the path. If
+//! an experiment then shows that the path loses as much by itself, start-up continues, once.
 //!
-//! A queue must be longer than elsewhere where delays jitter: the base delay is what a few packets at a low rate had at
-//! best, and jitter makes others take longer.
+//! On a path with jitter a queue must be longer than elsewhere to count. The base delay is the
+//! least delay of a few packets at a low rate, and jitter delays others more.
 
 use super::{
     super::{
@@ -23,27 +24,27 @@ use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct Start {
-    /// The window of the first train, in bytes.
+    /// Window of the first train, in bytes.
     first_window: f64,
     /// Capacity from an earlier connection in bytes per second, until a train is measured.
     cached: Option<f64>,
-    /// When the last train began.
+    /// Start of the last train.
     train_begun_s: f64,
-    /// Delivered bytes per second at the end of the round before.
+    /// Delivered bytes per second at the end of the previous round.
     delivered_before: f64,
-    /// The windows in bytes at the end of the last round and of the one before.
+    /// Windows in bytes at the end of the last two rounds.
     windows_before: [f64; 2],
-    /// Rounds in a row in which the delivered rate hardly grew.
+    /// Rounds in a row in which the delivery rate hardly grew.
     flat_rounds: u32,
-    /// Rounds that are over.
+    /// Completed rounds.
     rounds: u32,
     cleanest: Cleanest,
-    /// Start-up may go on after losses that prove to be the path's.
+    /// Whether start-up may continue after losses that prove to be the path's.
     may_go_on: bool,
 }
 
 impl Start {
-    /// A new connection whose first train has `first_window` bytes.
+    /// Creates the state of a new connection whose first train has `first_window` bytes.
     pub(in super::super) fn new(first_window: f64, cached: Option<f64>) -> Self {
         Self {
             first_window,
@@ -58,7 +59,7 @@ impl Start {
         }
     }
 
-    /// Goes on after losses that were not the sender's doing.
+    /// Continues after losses that were not the sender's doing.
     pub(super) fn again(flow: &Flow) -> Self {
         Self {
             rounds: ROUNDS_BEFORE_CUT,
@@ -67,7 +68,7 @@ impl Start {
         }
     }
 
-    /// Packets of the first train, by the capacity that is remembered.
+    /// Returns the packets of the first train, by the stored capacity.
     pub(in super::super) fn first_train(cached_bytes_per_s: Option<f64>) -> usize {
         let length = cached_bytes_per_s.map_or(0.0, |rate| packets_to_time(rate, PACKET_GUESS));
         length.clamp(FIRST_TRAIN_MIN, FIRST_TRAIN_MAX) as usize
@@ -77,7 +78,7 @@ impl Start {
         self.train_begun_s = now_s;
     }
 
-    /// Goes on at the rate that is remembered, or less if a train has shown less.
+    /// Continues at the stored rate, or at a train's rate if that is lower.
     pub(in super::super) fn take_up_cached(&mut self, flow: &mut Flow) {
         let Some(believed) = flow.capacity.trains.believed_max() else {
             return;
@@ -96,7 +97,7 @@ impl Start {
         }
         self.learn_from_first_round(flow, now_s);
         if self.is_lossy(flow) {
-            // What the cleanest round lost at a fraction of the rate, the path loses by itself.
+            // Losses in the cleanest round, at a fraction of the rate, are the path's.
             if let Some(round) = self.cleanest.round()
                 && Mechanism::CleanestRound.acts(flow.floor.since_cut.rate() <= PATH_LOSS_MAX)
             {
@@ -126,7 +127,7 @@ impl Start {
         }
     }
 
-    /// Whether losses are so many that start-up must end before the round does.
+    /// Whether losses are so dense that start-up must end before the round does.
     fn is_lossy(&self, flow: &Flow) -> bool {
         !is_far_below_train(flow)
             && self.rounds >= ROUNDS_BEFORE_CUT
@@ -144,8 +145,8 @@ impl Start {
         }
     }
 
-    /// Packets of a train that is worth sending: long enough to be measured, and at most a quarter of
-    /// a round's; none once the rate is near what the last one showed.
+    /// Returns the packets of a useful train: long enough to be measured, and at most a quarter of
+    /// a round's packets. `None` once the rate is near that of the last train.
     fn later_train(&self, flow: &Flow) -> Option<usize> {
         let Some(train) = flow.capacity.trains.newest() else {
             return Mechanism::TrainAgain
@@ -197,7 +198,7 @@ impl Start {
         })
     }
 
-    /// Whether more was sent in the round before, and hardly more of it was delivered in this one.
+    /// Whether the previous round sent more, and this round hardly delivered more.
     fn is_flat(&self, flow: &Flow, delivered: f64) -> bool {
         let [sent, sent_before] = self.windows_before;
         sent >= FLAT_GROWTH * sent_before
@@ -206,8 +207,10 @@ impl Start {
     }
 }
 
-/// Growth by `bytes` bytes whose fate became known: eightfold a round trip up to nine tenths of what
-/// a train shows, and gently from there, faster the further the train proves wrong.
+/// Grows by `bytes` bytes whose fate became known.
+///
+/// Growth is eightfold a round trip up to nine tenths of a train's rate, and gentle from there. It
+/// is faster the further the train proves wrong.
 pub(super) fn grow(flow: &mut Flow, bytes: f64) {
     let Some(train) = flow.capacity.trains.newest() else {
         flow.window += GAIN_DOUBLING * bytes;
@@ -248,7 +251,7 @@ fn drain(flow: &Flow) -> Next {
     }
 }
 
-/// What the newest train shows of the capacity, in bytes per second; zero before any.
+/// Returns the rate of the newest train, in bytes per second; zero before any.
 fn train_rate(flow: &Flow) -> f64 {
     flow.capacity
         .trains
@@ -256,70 +259,80 @@ fn train_rate(flow: &Flow) -> f64 {
         .map_or(0.0, |train| train.rate)
 }
 
-/// Whether a train shows several times the present rate: then losses cannot be our doing.
+/// Whether a train shows several times the present rate, so that losses cannot be our doing.
 fn is_far_below_train(flow: &Flow) -> bool {
     Mechanism::FarBelowTrain.acts(train_rate(flow) > FAR_ABOVE * flow.rate())
 }
 
 /// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of
-/// queue at 10 Mbit/s. Losses among fewer packets after the first round say little: one that overtakes a train makes the
-/// others seem lost.
+/// queue at 10 Mbit/s.
+///
+/// Losses among fewer packets after the first round are weak evidence: a packet that overtakes a
+/// train makes the others seem lost.
 const FIRST_TRAIN_MIN: f64 = 32.0;
-/// ... where a remembered capacity asks for more: 1.5 ms of 1 Gbit/s.
+/// Most packets of the first train, if a stored capacity requires more: 1.5 ms of 1 Gbit/s.
 const FIRST_TRAIN_MAX: f64 = 128.0;
-/// A later train is worth sending while the last one showed more than this multiple of the rate: growth
-/// needs a new estimate only while there is far to go.
+/// Ratio of the last train's rate to the present rate above which a further train is useful. Growth
+/// needs a new estimate only while the capacity is far away.
 const TRAIN_WANTED_ABOVE: f64 = 2.0;
-/// The window holds this many trains: a train that made up more of it would be all of the traffic.
+/// Trains that fit in the window. A train that made up more of it would be all of the traffic.
 const TRAINS_PER_WINDOW: f64 = 4.0;
 
-/// The first round is over when the window has grown by this factor.
+/// Growth factor of the window that ends the first round.
 const FIRST_ROUND_GROWTH: f64 = 2.0;
-/// While a train shows more than this multiple of the present rate, losses cannot be our doing. Nor is a part that was
-/// lost at the first window, too, before the window has grown by this factor.
+/// Ratio of a train's rate to the present rate above which losses cannot be our doing. Until the
+/// window has grown by this factor, losses as high as at the first window are not our doing,
+/// either.
 const FAR_ABOVE: f64 = 4.0;
-/// Otherwise a floor is learned only up to this loss: beyond, a crowd that starts together is taken for
-/// a lossy path.
+/// Largest loss that is learned as a floor in start-up. Otherwise a crowd of flows that start
+/// together would count as a lossy path.
 const FLOOR_MAX: f64 = 0.125;
 
-/// Start-up ends at once if losses exceed the floor by this fraction, in this many runs. Less may be
-/// chance while the floor is hardly known, and ending too early costs many rounds of slow growth.
+/// Excess of losses over the floor, and its fewest runs, that end start-up at once. A smaller
+/// excess may be chance while the floor is hardly known, and an early end costs many rounds of slow
+/// growth.
 const EXCESS_AT_ONCE: f64 = 0.10;
 const RUNS_AT_ONCE: f64 = 8.0;
-/// ... after this many rounds. Then a first train that was never measured, since too much of it was lost, is sent again,
-/// too.
+/// Rounds before that. A first train that was never measured, since too much of it was lost, is
+/// also sent again after them.
 const ROUNDS_BEFORE_CUT: u32 = 2;
-/// No path loses more by itself.
+/// Largest loss floor of any path.
 const PATH_LOSS_MAX: f64 = 0.75;
-/// Beside a delivered rate that no longer grows, this excess is enough to tell that the path is full.
+/// Excess that shows a full path together with a delivery rate that no longer grows.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
-/// A round in which the delivered rate grew by less than this factor, though what was sent grew by as much, is flat.
+/// Growth factor of the delivery rate below which a round is flat, if the sent bytes grew by as
+/// much.
 const FLAT_GROWTH: f64 = 1.25;
-/// Flat rounds in a row that end start-up: the path is full, and its queue so short that it did not show.
+/// Flat rounds in a row that end start-up: the path is full, and its queue so short that it did not
+/// show.
 const FLAT_ROUNDS: u32 = 3;
 
-/// The window goes up to this fraction of what a train, or an earlier connection, shows: such an estimate is
-/// good to about a tenth, and beyond the capacity every packet is queue.
+/// Fraction of a train's rate, or of an earlier connection's, up to which the window grows. Such an
+/// estimate is accurate to about a tenth, and beyond the capacity every packet waits in a queue.
 const OF_SHOWN: f64 = 0.9;
-/// Growth in a round trip while there is far to go: an unknown path of 1 Gbit/s and 1 s is 2600 times the
-/// first window, which takes doubling eleven round trips. What the first round loses at the inverse of this, as a part
-/// of what a train shows, the path loses.
+/// Growth in a round trip while the capacity is far away.
+///
+/// An unknown path of 1 Gbit/s and 1 s has 2600 times the first window, which would take eleven
+/// round trips of doubling. If the first round uses less than the inverse of this of a train's
+/// rate, its losses are the path's.
 const EIGHTFOLD: f64 = 8.0;
-/// Growth by this many bytes for each that is resolved: under pacing x-fold growth a round trip solves
-/// ln x = gain / x, so these are 8 ln 8 and 2 ln 2.
+/// Growth in bytes for each resolved byte. Under pacing x-fold growth a round trip solves ln x =
+/// gain / x, so these are 8 ln 8 and 2 ln 2.
 const GAIN_EIGHTFOLD: f64 = 16.6;
 const GAIN_DOUBLING: f64 = 1.386;
-/// A measured train is believed up to this fraction of its word at once; growth does the rest.
+/// Fraction of a measured train's rate that is adopted at once; growth does the rest.
 const LEAP: f64 = 0.5;
-/// Growth where the window has reached what a train shows, and how much faster for each multiple beyond: an
-/// estimate that was too low is outgrown, the sooner the more wrong it proves. Growth twice as fast overflows a queue of
-/// half a bandwidth-delay product before the first report of it comes.
+/// Growth at the train's rate, and additional growth for each multiple beyond it.
+///
+/// An estimate that was too low is outgrown, the sooner the more wrong it proves. Growth twice as
+/// fast would overflow a queue of half a bandwidth-delay product before the first report on it.
 const GAIN_AT_SHOWN: f64 = 0.1;
 const GAIN_BEYOND: f64 = 0.35;
-/// A window beyond this multiple of what a train and the arrivals since show is a guess that they disprove: where
-/// the window doubles each round trip, arrivals are at half of its rate or more.
+/// Multiple of the rates of a train and of the arrivals since beyond which a window is disproven.
+/// Where the window doubles each round trip, arrivals are at half of its rate or more.
 const DISPROVEN: f64 = 3.0;
-/// ... and so is a rate beyond this multiple of what a train shows. What was sent then says nothing of the capacity.
+/// Multiple of a train's rate beyond which a rate is disproven. The sending rate is then no
+/// evidence about the capacity.
 const SENT_MAX: f64 = 2.0;
 
 #[cfg(test)]
@@ -329,8 +342,8 @@ mod tests {
         knee::{Knee, Share, resolved_at},
     };
 
-    /// The report on a first train of 32 packets that a path of so many bytes per second spread, of
-    /// which each for which `is_lost` says so was lost; 100 ms each way.
+    /// Reports a first train of 32 packets, 100 ms each way. The path spreads it at `bytes_per_s`,
+    /// and loses the packets that `is_lost` selects.
     fn report_train(knee: &mut Knee, bytes_per_s: f64, is_lost: impl Fn(u64) -> bool) {
         knee.on_sent(0, 1500, 0.001);
         let arrival = |number: u64| Arrival {

@@ -1,25 +1,28 @@
-//! What is the base RTT: the round-trip time with an empty queue?
+//! Base round-trip time, without queueing delay.
 //!
-//! In: round-trip times. Out: the least of the recent past, the least since the last cut, and whether the path has
-//! become another one. One-way delays are measured in [`delays`](super::delays).
+//! The input is round-trip times. The output is the least of the recent past, the least since the
+//! last cut, and whether the path has become another one. The module [`delays`](super::delays)
+//! measures one-way delays.
 
 use super::super::extremes::{WindowedMin, path_window_s};
 use crate::overtakers::FirstSamples;
 
-/// The base RTT, and how it changes.
+/// Base round-trip time and its changes.
 #[derive(Debug, Default)]
 pub(super) struct BaseRtt {
     first: FirstSamples,
     least: WindowedMin,
-    /// The least of packets sent after the last cut, in seconds.
+    /// Least round-trip time of packets sent after the last cut, in seconds.
     since_cut_s: Option<f64>,
-    /// The base RTT at the last sample, in seconds.
+    /// Base round-trip time at the last sample, in seconds.
     before_s: Option<f64>,
 }
 
 impl BaseRtt {
-    /// A packet sent before the last cut, at `cut_s`, says nothing of what came after it. `own_queue_max_s`: how long a
-    /// queue of our own packets may be.
+    /// Adds a round-trip time. A packet sent before the last cut, at `cut_s`, is no evidence about
+    /// the time after it.
+    ///
+    /// A queue of our own packets may be `own_queue_max_s` long.
     pub(super) fn insert(&mut self, rtt_s: f64, own_queue_max_s: f64, cut_s: f64, now_s: f64) {
         match self.first.base_with(rtt_s, own_queue_max_s) {
             Some(base_s) => self.least.reset(base_s, now_s),
@@ -32,7 +35,7 @@ impl BaseRtt {
         }
     }
 
-    /// The base RTT in seconds; [`GUESS_S`] before any sample.
+    /// Returns the base round-trip time in seconds; [`GUESS_S`] before any sample.
     pub(super) fn get_s(&self) -> f64 {
         self.least.get().unwrap_or(GUESS_S).max(MIN_S)
     }
@@ -45,14 +48,16 @@ impl BaseRtt {
         self.since_cut_s = None;
     }
 
-    /// Takes the least since the last cut for the base. Without one it is the old base and the queue.
+    /// Replaces the base by the least since the last cut, or by the old base plus the queue without
+    /// one.
     pub(super) fn rebase(&mut self, queue_s: f64, now_s: f64) {
         let before_s = self.least.get().unwrap_or(GUESS_S);
         let least_s = self.since_cut_s.unwrap_or(before_s + queue_s);
         self.least.reset(least_s, now_s);
     }
 
-    /// The base RTT at the sample before and at this one, in seconds, if this is another path.
+    /// Returns the base round-trip time at the previous sample and at this one, in seconds, if this
+    /// is another path.
     pub(super) fn change_s(&mut self) -> Option<(f64, f64)> {
         let now_s = self.get_s();
         let before_s = self.before_s.replace(now_s)?;
@@ -60,12 +65,12 @@ impl BaseRtt {
         is_another.then_some((before_s, now_s))
     }
 
-    /// Takes what is the base RTT now for no change.
+    /// Accepts the present base round-trip time as no change.
     pub(super) fn accept_change(&mut self) {
         self.before_s = Some(self.get_s());
     }
 
-    /// What is left of it after a pause.
+    /// Returns the part that stays valid after a pause.
     pub(super) fn after_pause(&self) -> Self {
         Self {
             before_s: self.before_s,
@@ -73,7 +78,7 @@ impl BaseRtt {
         }
     }
 
-    /// As if it had measured this.
+    /// Acts as if it had measured this base.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
         self.first = FirstSamples::over();
@@ -81,13 +86,15 @@ impl BaseRtt {
     }
 }
 
-/// The round-trip time before any sample: that of a path across a continent.
+/// Round-trip time before any sample: that of a path across a continent.
 const GUESS_S: f64 = 0.1;
-/// Reports are at least a millisecond apart, and half a millisecond of what seems queued is the timers of both
-/// sides: the rate must hardly follow that. Nor must a peer that claims to have held a report for all of the
-/// round trip make it nothing.
+/// Least base round-trip time.
+///
+/// Reports are at least a millisecond apart, and half a millisecond of an apparent queue is the
+/// timers of both sides. The rate must hardly follow that. A peer that claims to have held a report
+/// for all of the round trip must not reduce it to nothing.
 const MIN_S: f64 = 0.008;
-/// A base RTT that changes by this factor at once is that of another path.
+/// Factor of a sudden change that shows another path.
 const ANOTHER: f64 = 1.25;
 
 #[cfg(test)]

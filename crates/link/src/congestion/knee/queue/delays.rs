@@ -1,9 +1,11 @@
-//! How much longer do packets take than the least of the recent past?
+//! Delays of packets beyond the least of the recent past.
 //!
-//! In: arrivals. Out: which of them speak for the path, for each bucket of them the least delay beyond the base delay, and
-//! by how much delays jitter. The fastest few of a bucket may have overtaken the others and are set aside, so of 16 packets
-//! and more *least* means the first quartile. All delays are one-way, by clocks that need not agree.
-//! What the excess means is for [`queue`](super) to say.
+//! The input is arrivals. The output is the arrivals that are evidence about the path, the least
+//! excess delay of each bucket of them, and the jitter of delays.
+//!
+//! The fastest few of a bucket may have overtaken the others and are excluded. For 16 packets and
+//! more, *least* therefore means the first quartile. All delays are one-way, by clocks that need
+//! not agree. The module [`queue`](super) interprets the excess.
 
 use super::{
     super::extremes::{WindowedMax, WindowedMin, path_window_s},
@@ -16,17 +18,17 @@ use crate::{congestion::Arrival, overtakers::Overtakers};
 #[derive(Debug)]
 pub(super) struct Delays {
     overtakers: Overtakers,
-    /// The base delay before a pause: what is shorter may have overtaken the others.
+    /// Base delay before a pause. Packets with a shorter delay may have overtaken the others.
     base_before_pause_s: Option<f64>,
     base: WindowedMin,
-    /// The highest packet number whose arrival was reported, overtakers aside.
+    /// Highest packet number with a reported arrival, without overtaking packets.
     newest: u64,
     bucket: Bucket,
-    /// The least delay in the bucket before, in seconds.
+    /// Least delay in the previous bucket, in seconds.
     least_before_s: Option<f64>,
-    /// The greatest jitter of the recent past, in seconds.
+    /// Greatest jitter of the recent past, in seconds.
     jitter: WindowedMax,
-    /// The jitter in the bucket before, in seconds.
+    /// Jitter in the previous bucket, in seconds.
     jitter_before_s: f64,
 }
 
@@ -44,7 +46,7 @@ impl Delays {
         }
     }
 
-    /// What is left to measure with after a pause.
+    /// Returns the measurements that stay valid after a pause.
     pub(super) fn after_pause(self) -> Self {
         Self {
             base_before_pause_s: self.base.get().or(self.base_before_pause_s),
@@ -53,10 +55,11 @@ impl Delays {
         }
     }
 
-    /// Whether the arrival says something of the path: it neither overtook the others nor came in behind them.
+    /// Whether the arrival is evidence about the path: it neither overtook other packets nor
+    /// arrived after later ones.
     ///
-    /// A packet older than the newest arrived late, as stragglers do once the sender pauses. It shows its own delay
-    /// and no queue.
+    /// A packet older than the newest arrived late, as stragglers do once the sender pauses. It
+    /// shows its own delay and no queue.
     pub(super) fn is_telling(&mut self, arrival: &Arrival, base_rtt_s: f64) -> bool {
         if Mechanism::Overtakers.acts(self.is_overtaker(arrival, base_rtt_s))
             || Mechanism::Stragglers.acts(self.newest >= arrival.number)
@@ -77,8 +80,9 @@ impl Delays {
             && !(arrival.in_train && base_s.is_none())
     }
 
-    /// Takes in the delay of a telling arrival, sent after the last cut if it `is_fresh`. If its bucket is full now,
-    /// returns the least delay of the bucket beyond the base delay, in seconds.
+    /// Adds the delay of an arrival that is evidence, sent after the last cut if it `is_fresh`. If
+    /// its bucket is now full, returns the least delay of the bucket beyond the base delay, in
+    /// seconds.
     pub(super) fn insert(
         &mut self,
         arrival: &Arrival,
@@ -101,9 +105,10 @@ impl Delays {
     fn judge_bucket(&mut self, span_s: f64, base_rtt_s: f64, now_s: f64) -> Option<f64> {
         let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
         let least_before_s = self.least_before_s.replace(least_s).unwrap_or(least_s);
-        // What only one bucket saw may be a hiccup of a clock or a scheduler.
+        // A delay in only one bucket may be a hiccup of a clock or a scheduler.
         let seen_twice_s = Mechanism::BaseSeenTwice.value(least_s.max(least_before_s), least_s);
-        // What a queue falls by as it drains, the least delay falls by, too. Over more than a round trip a queue comes and goes.
+        // The least delay falls with a queue that drains. In more than a round trip a queue can
+        // build and drain.
         let jitter_s = if span_s <= base_rtt_s {
             self.bucket.fall_s(least_s) - (least_before_s - least_s).max(0.0)
         } else {
@@ -120,19 +125,20 @@ impl Delays {
         Some((least_s - base_s).max(0.0))
     }
 
-    /// By how much delays have fallen within a moment and risen again, in seconds. A queue that builds lets none fall, and one
-    /// that drains lets none rise: jitter does both.
+    /// Returns the time by which delays have fallen within a moment and risen again, in seconds.
+    ///
+    /// A building queue lets no delay fall, and a draining queue lets none rise. Jitter does both.
     pub(super) fn jitter_s(&self) -> f64 {
         self.jitter.get().unwrap_or(0.0)
     }
 
-    /// A cut: the delays of before it are no word of what comes after it.
+    /// Forgets the bucket at a cut: earlier delays are no evidence about the time after it.
     pub(super) fn forget_bucket(&mut self) {
         self.bucket.is_fresh = false;
         self.bucket.clear();
     }
 
-    /// The base of before is too old to count.
+    /// Forgets the base, which is too old to count.
     pub(super) fn forget_base(&mut self) {
         self.base = WindowedMin::default();
         self.least_before_s = None;
@@ -144,14 +150,14 @@ impl Delays {
         self.base.get().is_some()
     }
 
-    /// Takes `excess_s` more than the base for the base.
+    /// Raises the base by `excess_s`.
     pub(super) fn rebase(&mut self, excess_s: f64, now_s: f64) {
         if let Some(base_s) = self.base.get() {
             self.base.reset(base_s + excess_s, now_s);
         }
     }
 
-    /// As if it had measured this base.
+    /// Acts as if it had measured this base.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
         self.base.insert(base_s, now_s, path_window_s(base_s));
@@ -180,7 +186,7 @@ impl Bucket {
         self.delays_s.push(arrival.received_s - arrival.sent_s);
     }
 
-    /// By how much the delay falls within the bucket, at most, and to no less than `least_s`.
+    /// Returns the largest fall of the delay within the bucket, to no less than `least_s`.
     fn fall_s(&self, least_s: f64) -> f64 {
         let mut longest_s = f64::NEG_INFINITY;
         let falls_s = self.delays_s.iter().map(|delay_s| {
@@ -190,8 +196,10 @@ impl Bucket {
         falls_s.fold(0.0, f64::max)
     }
 
-    /// The least delay that is not that of the few packets that may have overtaken the others: of many packets the
-    /// fastest quarter, of others those of that quarter that are ahead of as many again by `ahead_s` or more.
+    /// Returns the least delay, without the few packets that may have overtaken the others.
+    ///
+    /// With many packets, the fastest quarter is excluded. With few packets, only members of that
+    /// quarter are excluded that are ahead of as many again by at least `ahead_s`.
     fn least_s(&self, ahead_s: f64) -> Option<f64> {
         let mut delays_s = self.delays_s.clone();
         delays_s.sort_unstable_by(f64::total_cmp);
@@ -211,19 +219,22 @@ impl Bucket {
     }
 }
 
-/// The least delay is taken of this many packets at least, over this part of a round trip at least: few
-/// and soon enough to be fresh, enough to take out the jitter of single packets.
+/// Least size of a bucket, in packets and as a part of a round trip. It is short enough to be
+/// fresh, and large enough to remove the jitter of single packets.
 const BUCKET_COUNT: usize = 4;
 const BUCKET_SPAN: f64 = 1.0 / 8.0;
-/// A bucket ends with this many packets, however little time a peer's clock says has passed.
+/// Most packets of a bucket, even if the peer's clock shows little time.
 const BUCKET_COUNT_MAX: usize = 4096;
-/// One packet in this many may have overtaken the others in a bucket. Each that overtakes takes those that it overtook out of
-/// the bucket as stragglers, so its share there is a multiple of its share of the path.
+/// Fraction of a bucket, one packet in this many, that may have overtaken the others.
+///
+/// An overtaking packet removes the overtaken ones from the bucket as stragglers. Its share there
+/// is therefore a multiple of its share of the path.
 const FAST_EACH: usize = 4;
-/// In a bucket of fewer packets than [`MANY`] a packet overtook only if it is ahead by this part of the base RTT: jitter
-/// sets few packets apart by more than many.
+/// Part of the base round-trip time by which a packet must be ahead to overtake in a bucket of
+/// fewer packets than [`MANY`]. Jitter sets few packets apart by more than many.
 const AHEAD: f64 = 1.0 / 5.0;
-/// Packets of a bucket whose fastest quarter is set aside whatever it is ahead by. A quarter has four then: fewer tell little.
+/// Packets of a bucket from which its fastest quarter is always excluded. A quarter then has four
+/// packets, and fewer show little.
 const MANY: usize = 16;
 
 #[cfg(test)]
@@ -241,7 +252,8 @@ mod tests {
         }
     }
 
-    /// What the arrivals say on a path of 20 ms, all sent after the last cut.
+    /// Inserts arrivals on a path of 20 ms, all sent after the last cut. Returns the last measured
+    /// excess.
     fn insert(delays: &mut Delays, arrivals: impl IntoIterator<Item = Arrival>) -> Option<f64> {
         let mut shown_s = None;
         for arrival in arrivals {
@@ -261,7 +273,7 @@ mod tests {
         assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
     }
 
-    /// By so little that they are not known for overtakers one by one.
+    /// The packets overtake by so little that none is detected on its own.
     #[test]
     fn the_few_that_overtake_by_little_do_not_make_the_base() {
         let rtt_s = 0.18;
@@ -295,7 +307,7 @@ mod tests {
         assert!(delays.base_is_known());
     }
 
-    /// The jitter of 200 packets, one a millisecond.
+    /// Returns the jitter of 200 packets, one a millisecond.
     fn jitter_s(delay_s: impl Fn(u64) -> f64) -> f64 {
         let mut delays = Delays::new();
         insert(&mut delays, (1..200).map(|it| arrival(it, delay_s(it))));

@@ -1,11 +1,12 @@
-//! How long is the queue now, is it empty, does it show, and what is the base RTT?
+//! Queue of the path, and the base round-trip time.
 //!
-//! In: round-trip times, arrivals, and the times of cuts. Out: the queueing delay, whether it was measured on packets
-//! sent since the last cut, how it compares with the threshold that ends growth, and whether the path jitters. What to do
-//! about a queue is for the [`mode`](super::mode) to say.
+//! The input is round-trip times, arrivals, and the times of cuts. The output is the queueing
+//! delay, its relation to the threshold that ends growth, and the jitter of the path. It includes
+//! whether the delay was measured since the last cut. The [`mode`](super::mode) decides on the
+//! reaction to a queue.
 //!
-//! The queueing delay is the least one-way delay of the newest few packets, less the least of the recent past, where the
-//! fastest of the few are set aside ([`delays`]).
+//! The queueing delay is the least one-way delay of the newest few packets, less the least of the
+//! recent past. The fastest of the few are excluded ([`delays`]).
 
 use crate::congestion::knee::Mechanism;
 mod base_rtt;
@@ -16,30 +17,30 @@ use self::{base_rtt::BaseRtt, delays::Delays, ramp::Ramp};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::Arrival;
 
-/// The queue of the path, and the path's round-trip time without it.
+/// Queue of the path, and the path's round-trip time without it.
 #[derive(Debug)]
 pub(super) struct Queue {
     base: BaseRtt,
     delays: Delays,
     /// Queueing delay, one way, in seconds.
     pub(super) delay_s: f64,
-    /// When the last of the packets was sent that it was measured on.
+    /// Sending time of the last packet behind the measurement.
     pub(super) sent_s: f64,
     /// Bytes sent before that packet.
     sent_bytes_before: u64,
-    /// It was measured on packets sent after the last cut.
+    /// Whether it was measured on packets sent after the last cut.
     pub(super) is_fresh: bool,
-    /// Packets sent before this time measured the queue as it was before the last cut.
+    /// Time of the last cut. Earlier packets measured the queue before it.
     cut_s: f64,
-    /// The longest queueing delay of the recent past.
+    /// Longest queueing delay of the recent past.
     peak: WindowedMax,
-    /// Whether the delay grows over packets of a span of time, while that is of interest.
+    /// Test whether the delay grows over packets of a span of time, while that is of interest.
     ramp: Option<Ramp>,
     /// Upper bound of the threshold of queueing delay: a shallow queue drops before the usual one.
     pub(super) threshold_cap_s: f64,
-    /// A drain has emptied the queue at least once: the base delay is the path's.
+    /// Whether a drain has emptied the queue at least once, so that the base delay is the path's.
     pub(super) has_emptied: bool,
-    /// The route has become longer, and nobody has asked yet.
+    /// Whether the route has become longer, and this has not been reported yet.
     is_rerouted: bool,
 }
 
@@ -61,7 +62,7 @@ impl Queue {
         }
     }
 
-    /// What is left to measure with after a pause.
+    /// Returns the measurements that stay valid after a pause.
     pub(super) fn after_pause(self) -> Self {
         Self {
             base: self.base.after_pause(),
@@ -72,36 +73,39 @@ impl Queue {
         }
     }
 
-    /// The least round-trip time of the recent past, in seconds.
+    /// Returns the least round-trip time of the recent past, in seconds.
     pub(super) fn base_rtt_s(&self) -> f64 {
         self.base.get_s()
     }
 
-    /// The queue that a packet sent now will meet in front of `capacity` bytes per second, in seconds: what was measured,
-    /// and what was sent since beyond what the path passes. `bytes_sent`: in all.
+    /// Returns the queueing delay that a packet sent now will meet in front of `capacity` bytes per
+    /// second, in seconds.
+    ///
+    /// It is the measured queue, and the bytes sent since beyond the capacity. `bytes_sent` is the
+    /// total of bytes sent.
     pub(super) fn expected_s(&self, capacity: f64, bytes_sent: u64, now_s: f64) -> f64 {
         let bytes = bytes_sent.saturating_sub(self.sent_bytes_before);
         let since_s = now_s - self.sent_s;
         (self.delay_s + bytes as f64 / capacity - since_s).max(0.0)
     }
 
-    /// The round-trip time with the present queue, in seconds.
+    /// Returns the round-trip time with the present queue, in seconds.
     pub(super) fn rtt_s(&self) -> f64 {
         self.base_rtt_s() + self.delay_s
     }
 
-    /// When the last cut was. Only packets sent later show what came of it.
+    /// Returns the time of the last cut. Only packets sent later show its effect.
     pub(super) fn cut_s(&self) -> f64 {
         self.cut_s
     }
 
-    /// Takes in a round-trip time. A queue of our own packets may be `own_queue_max_s` long.
+    /// Adds a round-trip time. A queue of our own packets may be `own_queue_max_s` long.
     pub(super) fn on_rtt(&mut self, rtt_s: f64, own_queue_max_s: f64, now_s: f64) {
         self.base.insert(rtt_s, own_queue_max_s, self.cut_s, now_s);
     }
 
-    /// Takes in the arrival of a packet on a path with the base RTT `base_s`. Returns whether it says something of the
-    /// path.
+    /// Adds the arrival of a packet on a path with the base round-trip time `base_s`. Returns
+    /// whether it is evidence about the path.
     pub(super) fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) -> bool {
         let is_telling = self.delays.is_telling(arrival, base_s);
         if is_telling && !arrival.in_train {
@@ -124,8 +128,8 @@ impl Queue {
         }
     }
 
-    /// Follows the base RTT to that of another path, where the queue was `queue_s` long before. Returns by which
-    /// factor that changes the product of a rate and the round-trip time.
+    /// Follows the base round-trip time to another path. The queue was `queue_s` long before.
+    /// Returns the factor by which that changes the product of a rate and the round-trip time.
     pub(super) fn follow_base_rtt(&mut self, queue_s: f64, now_s: f64) -> f64 {
         let Some((before_s, base_s)) = self.base.change_s() else {
             return 1.0;
@@ -133,14 +137,14 @@ impl Queue {
         if base_s < before_s {
             return base_s / before_s;
         }
-        // What was the least before is too old to count.
+        // The former least delay is too old to count.
         self.delays.forget_base();
         self.forget(now_s);
         self.delay_s = 0.0;
         base_s / (before_s + queue_s)
     }
 
-    /// A cut: from now on only packets sent after `now_s` show whether the queue empties.
+    /// Marks a cut: from now on only packets sent after `now_s` show whether the queue empties.
     pub(super) fn forget(&mut self, now_s: f64) {
         self.cut_s = now_s;
         self.is_fresh = false;
@@ -148,7 +152,7 @@ impl Queue {
         self.delays.forget_bucket();
     }
 
-    /// Takes what seemed a queue for a longer route.
+    /// Adopts an apparent queue as a longer route.
     pub(super) fn adopt_longer_route(&mut self, now_s: f64) {
         if self.delays.base_is_known() && self.base.is_known() {
             self.delays.rebase(self.delay_s, now_s);
@@ -161,33 +165,39 @@ impl Queue {
         self.is_rerouted = true;
     }
 
-    /// Whether the route has become longer since the last call.
+    /// Returns whether the route has become longer since the last call.
     pub(super) fn take_longer_route(&mut self) -> bool {
         std::mem::take(&mut self.is_rerouted)
     }
 
-    /// Queueing delay that ends growth at `rate` bytes per second in packets of `packet` bytes: visible over jitter,
-    /// yet within a queue of a tenth of the bandwidth-delay product. Packets that are farther apart vary more.
+    /// Returns the queueing delay that ends growth at `rate` bytes per second in packets of
+    /// `packet` bytes.
+    ///
+    /// It is visible over jitter, yet within a queue of a tenth of the bandwidth-delay product.
+    /// Packets that are farther apart vary more.
     pub(super) fn threshold_s(&self, rate: f64, packet: f64) -> f64 {
         let packets_s = THRESHOLD_PACKETS * packet / rate.max(packet / self.rtt_s());
         let packets_s = Mechanism::ThresholdPackets.value(packets_s, 0.0);
-        // Within what delays jitter by, a queue cannot be told, however shallow it is.
+        // A queue within the jitter of delays cannot be detected, however shallow it is.
         let cap_s = self
             .threshold_cap_s
             .max(Mechanism::CapAboveJitter.value(ABOVE_JITTER * self.delays.jitter_s(), 0.0));
         visible_delay_s(self.base_rtt_s()).max(packets_s).min(cap_s)
     }
 
-    /// Whether the path jitters by more than what counts as an empty queue, however shallow queues are.
+    /// Whether the path jitters by more than the delay of an empty queue, however shallow queues
+    /// are.
     pub(super) fn jitters(&self, threshold_s: f64) -> bool {
         let threshold_s = threshold_s.max(visible_delay_s(self.base_rtt_s()));
         self.delays.jitter_s() >= EMPTY_PART * threshold_s
     }
 
-    /// The threshold of start-up, where the usual one is `threshold_s`. The base delay is what a few packets at a low rate had
-    /// at best: on a path that jitters others take longer, the more of them the longer, and wait in no queue.
+    /// Returns the threshold of start-up, where the usual one is `threshold_s`.
+    ///
+    /// The base delay is the least delay of a few packets at a low rate. On a path with jitter
+    /// other packets take longer, the more of them the longer, without a queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
-        // The jitter counts for twice the usual part of the base RTT at most.
+        // The jitter counts for at most twice the usual part of the base round-trip time.
         let jitter_max_s = 2.0 * VISIBLE_PART * self.base_rtt_s();
         let jitter_s = self.delays.jitter_s().min(jitter_max_s);
         threshold_s + Mechanism::StartJitter.value(jitter_s, 0.0)
@@ -198,7 +208,7 @@ impl Queue {
         self.is_fresh && self.delay_s > threshold_s
     }
 
-    /// Whether the queue counts as empty, by whatever packets it was measured on.
+    /// Whether the queue counts as empty, measured on any packets.
     pub(super) fn is_empty(&self, threshold_s: f64) -> bool {
         self.delay_s <= EMPTY_PART * threshold_s
     }
@@ -208,26 +218,28 @@ impl Queue {
         self.is_fresh && self.is_empty(threshold_s)
     }
 
-    /// Whether there is any queue at all: a loss without one comes from a limit that has none.
+    /// Whether there is any queue at all. A loss without a queue comes from a limit that has none.
     pub(super) fn is_there(&self) -> bool {
         self.delay_s > NO_QUEUE_S
     }
 
-    /// Whether the queue is about as long as it was at its longest of late.
+    /// Whether the queue is about as long as its longest value of the recent past.
     pub(super) fn is_at_peak(&self) -> bool {
         self.peak
             .get()
             .is_some_and(|peak_s| self.delay_s >= AT_PEAK * peak_s)
     }
 
-    /// Packets that take `packet_s` each were lost before the queue reached the threshold: it is shallower than that.
+    /// Lowers the threshold after packets that take `packet_s` each were lost before it: the queue
+    /// is shallower.
     pub(super) fn lower_threshold(&mut self, packet_s: f64) {
-        // Half of the packets that the usual threshold allows for.
+        // Half of the packets that the usual threshold permits.
         let least_s = SHALLOWEST_S.max(THRESHOLD_PACKETS / 2.0 * packet_s);
         self.threshold_cap_s = (SHALLOW_PART * self.delay_s).max(least_s);
     }
 
-    /// The queue reached the threshold without loss: it is deeper than the one that dropped.
+    /// Raises the threshold after the queue reached it without loss: the queue is deeper than the
+    /// dropping one was.
     pub(super) fn raise_threshold(&mut self) {
         if Mechanism::DeeperQueue.acts(self.threshold_cap_s.is_finite()) {
             self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
@@ -239,7 +251,7 @@ impl Queue {
         self.ramp = Some(Ramp::new(from_s, until_s));
     }
 
-    /// How much longer the last of those packets took than the first, once that is known.
+    /// Returns the additional delay of the last watched packets over the first, once it is known.
     pub(super) fn ramp_rise_s(&self) -> Option<f64> {
         self.ramp?.rise_s()
     }
@@ -248,7 +260,7 @@ impl Queue {
         self.ramp = None;
     }
 
-    /// As if it had measured this.
+    /// Acts as if it had measured this base.
     #[cfg(test)]
     pub(super) fn pretend(&mut self, base_s: f64, now_s: f64) {
         self.base.pretend(base_s, now_s);
@@ -257,44 +269,50 @@ impl Queue {
     }
 }
 
-/// Queueing delay that shows over jitter, on a path with the base RTT `base_s`.
+/// Returns the queueing delay that shows over jitter, on a path with the base round-trip time
+/// `base_s`.
 fn visible_delay_s(base_s: f64) -> f64 {
     (VISIBLE_PART * base_s).max(VISIBLE_MIN_S)
 }
 
-/// A delay of this part of the round-trip time shows: large enough to be seen over jitter, small enough to
-/// fit, with its overshoot, a queue of a tenth of the bandwidth-delay product.
+/// Visible delay as a part of the round-trip time.
+///
+/// It is large enough to be seen over jitter. With its overshoot it is small enough to fit a queue
+/// of a tenth of the bandwidth-delay product.
 const VISIBLE_PART: f64 = 1.0 / 16.0;
-/// ... and of this much at least: timers and reports are no more precise.
+/// Least visible delay: timers and reports are no more precise.
 const VISIBLE_MIN_S: f64 = 0.002;
-/// The threshold of queueing delay is this many packets' sending times at least: on a slow line a
-/// queue of a few packets is there by chance. At 10 Mbit/s that makes 7 ms.
+/// Least threshold of queueing delay, in sending times of packets. On a slow path a queue of a few
+/// packets exists by chance. At 10 Mbit/s that makes 7 ms.
 const THRESHOLD_PACKETS: f64 = 6.0;
-/// Up to this part of the threshold the queue counts as empty. The rest keeps jitter from turning a drain
-/// that ends into growth that ends.
+/// Part of the threshold up to which the queue counts as empty. The rest keeps jitter from ending
+/// growth just after a drain.
 const EMPTY_PART: f64 = 0.5;
-/// Queueing delay up to this is none. It is the sending time of one packet at 60 Mbit/s.
+/// Queueing delay up to which there is no queue. It is the sending time of one packet at 60 Mbit/s.
 const NO_QUEUE_S: f64 = 0.000_2;
-/// A queue of this part of the longest of late is at its peak.
+/// Part of the longest recent queue from which a queue is at its peak.
 const AT_PEAK: f64 = 0.9;
 
-/// Loss before the threshold lowers it to this part of the queue that there was: growth must end before
+/// Part of the present queue to which a loss before the threshold lowers it: growth must end before
 /// the queue is as long again.
 const SHALLOW_PART: f64 = 0.5;
-/// The threshold of queueing delay never goes below this: a shorter queue cannot be told from the noise of
+/// Least threshold of queueing delay: a shorter queue cannot be distinguished from the noise of
 /// receive times.
 const SHALLOWEST_S: f64 = 0.000_3;
-/// A bound of the threshold is no lower than this multiple of the jitter. Growth would end at every jump of a delay, and a path
-/// that has dropped packets once would lose its rate drain by drain.
+/// Least bound of the threshold, as a multiple of the jitter.
+///
+/// Otherwise growth would end at every jump of a delay, and a path that has dropped packets once
+/// would lose its rate drain by drain.
 const ABOVE_JITTER: f64 = 1.25;
-/// A queue that shows without loss widens the bound of the threshold by this factor. The bound doubles in 35 drains.
+/// Factor by which a queue without loss widens the bound of the threshold. The bound doubles in 35
+/// drains.
 const THRESHOLD_CAP_GROWTH: f64 = 1.02;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The queue seen after a packet each millisecond, `delay_ms` late each.
+    /// Returns the queue seen after a packet each millisecond, `delay_ms` late each.
     fn queue(count: u64, delay_ms: impl Fn(u64) -> f64) -> Queue {
         let mut queue = Queue::new();
         for number in 0..count {
@@ -345,7 +363,7 @@ mod tests {
     fn packets_that_come_in_last_and_late_are_no_queue() {
         let grows = |number| if number < 990 { 10.0 } else { 110.0 };
         assert!(queue_ms(1000, grows) > 90.0, "those sent last do show one");
-        // These were sent before the others, and come in after a pause.
+        // These were sent before the others, and arrive after a pause.
         let mut queue = Queue::new();
         queue.on_rtt(0.02, 0.0, 1.2);
         for number in (20..1000).chain(1..20_u64) {

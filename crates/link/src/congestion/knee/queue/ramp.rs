@@ -1,7 +1,8 @@
-//! Does the delay grow over packets that were sent in a row?
+//! Test whether the delay grows over packets that were sent in a row.
 //!
-//! In: arrivals. Out: by how much the last third of the packets took longer than the first third, once a packet
-//! sent after them has arrived. The least delay of each third counts, which takes out the jitter of single packets.
+//! The input is arrivals. The output is the additional delay of the last third of the packets over
+//! the first third, once a packet sent after them has arrived. The least delay of each third
+//! counts, which removes the jitter of single packets.
 
 use crate::congestion::Arrival;
 
@@ -35,7 +36,8 @@ impl Ramp {
         } else if arrival.sent_s >= self.until_s - third_s {
             &mut self.last_least_s
         } else if arrival.sent_s > self.from_s && arrival.sent_s <= self.from_s + third_s {
-            // What left at the very time may have left before a train that is part of what is watched.
+            // A packet that left at the very start may have left before a train that is part of the
+            // watched packets.
             &mut self.first_least_s
         } else {
             return;
@@ -43,22 +45,22 @@ impl Ramp {
         *least_s = Some(least_s.map_or(delay_s, |least| least.min(delay_s)));
     }
 
-    /// How much longer the last packets took than the first, in seconds.
+    /// Returns the additional delay of the last packets over the first, in seconds.
     pub(super) fn rise_s(&self) -> Option<f64> {
         let rise_s = self.last_least_s? - self.first_least_s?;
         self.is_over.then_some(rise_s)
     }
 }
 
-/// The delays of the first and of the last of so many parts of the time are compared: long enough to see each part's
-/// least delay, far enough apart to see it grow.
+/// Number of parts of the time, of which the first and the last are compared. They are long enough
+/// to see each part's least delay, and far enough apart to see it grow.
 const PARTS: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The rise over packets sent each millisecond for 30 ms, and one after them.
+    /// Returns the rise over packets sent each millisecond for 30 ms, and one after them.
     fn rise_s(packets: u64, delay_s: impl Fn(u64) -> f64) -> Option<f64> {
         let mut ramp = Ramp::new(0.0, 0.03);
         for number in 0..packets {
