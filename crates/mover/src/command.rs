@@ -1,4 +1,4 @@
-//! What a command that is called for a file hears of the file.
+//! Facts about a file that a called command receives.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, process::Stdio};
 
@@ -11,24 +11,24 @@ use tokio::process::{Child, Command};
 
 use crate::names::printable;
 
-/// A file that the destination has now.
+/// Facts about a file that has arrived at the destination.
 #[derive(Debug)]
 pub struct FileFacts<'a> {
-    /// The job that has moved it, if the job has a name.
+    /// Name of the job that has moved the file, if the job has a name.
     pub job: Option<&'a str>,
-    /// Its path below the job's source.
+    /// Path below the job's source.
     pub path: &'a [u8],
-    /// Where it came from: a path or a URL.
+    /// The source of the file: a path or a URL.
     pub source: &'a [u8],
-    /// Where it is.
+    /// The destination of the file: a path or a URL.
     pub destination: &'a [u8],
-    /// Its bytes.
+    /// Size of the file.
     pub size_bytes: Option<u64>,
-    /// When it was changed last, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub modified_unix_s: Option<i64>,
 }
 
-/// The same, as JSON.
+/// The facts in their JSON form.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ struct Written<'a> {
 }
 
 impl FileFacts<'_> {
-    /// What the command reads from its standard input.
+    /// Returns the text that the command reads from its standard input.
     pub fn json(&self) -> Vec<u8> {
         let written = Written {
             job: self.job,
@@ -54,15 +54,16 @@ impl FileFacts<'_> {
         serde_json::to_vec(&written).expect("plain facts")
     }
 
-    /// Puts the facts into the environment of a command, which prints nowhere and gets a process group of its own.
+    /// Puts the facts into the environment of a command. Its output is discarded, and it gets a
+    /// process group of its own.
     pub fn tell(&self, command: &mut Command) {
         command
             .env("LONGHAUL_PATH", OsStr::from_bytes(self.path))
             .env("LONGHAUL_SOURCE", OsStr::from_bytes(self.source))
             .env("LONGHAUL_DESTINATION", OsStr::from_bytes(self.destination))
-            // The password of a server is no business of the command.
+            // The command does not need the password of a server.
             .env_remove("LONGHAUL_PASSWORD")
-            // A reader of our own output gets no one else's.
+            // A program that reads our output must not receive the command's output.
             .stdout(Stdio::null())
             .process_group(0);
         if let Some(job) = self.job {
@@ -77,14 +78,14 @@ impl FileFacts<'_> {
     }
 }
 
-/// Kills a command and what it has started.
+/// Kills a command and the programs of its process group.
 pub fn kill(child: &Child) {
     let Some(id) = child.id().and_then(|it| i32::try_from(it).ok()) else {
         return;
     };
-    // It may have ended meanwhile.
+    // The command may have ended meanwhile.
     let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
 }
 
-/// Commands of a job that run at a time.
+/// Most commands of a job that run at a time.
 pub const CALLS_AT_ONCE: usize = 4;

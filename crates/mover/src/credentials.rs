@@ -1,4 +1,5 @@
-//! Accounts and passwords: of a netrc file, the environment or a file. Never of the command line, which others see.
+//! Accounts and passwords from a netrc file, the environment or a file. The command line never
+//! contains passwords, since other users can see it.
 
 use std::{
     fs,
@@ -11,13 +12,13 @@ use crate::{location::Server, server::Password};
 /// An account on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The name.
+    /// The user name.
     pub user: String,
-    /// Its password; `None` where nobody has told one.
+    /// The password. `None` if no source has one.
     pub password: Option<Password>,
 }
 
-/// A file with a password cannot be used.
+/// An error: a file with a password cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -26,39 +27,39 @@ pub enum CredentialsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// The passwords that a user has put somewhere.
+/// Passwords from all sources.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// For any server that has none in the netrc file.
+    /// Password for any server without one in the netrc file.
     pub password: Option<Password>,
     /// Entries of the netrc file in their order.
     pub netrc: Vec<Entry>,
-    /// Passwords that somebody was asked for, by server and account.
+    /// Passwords that the user has typed, by server and account.
     pub asked: Vec<(Server, String, Password)>,
 }
 
 /// An entry of a netrc file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The host; `None`: any (`default`).
+    /// The host. `None` stands for any host (`default`).
     pub machine: Option<String>,
     /// The account.
     pub login: Option<String>,
-    /// Its password.
+    /// The password of the account.
     pub password: Option<Password>,
 }
 
 impl Credentials {
-    /// Reads the netrc file at `path`; none is no error.
+    /// Reads the netrc file at `path`. A missing file is no error.
     ///
     /// # Errors
-    /// [`CredentialsError`] if there is one and it cannot be read.
+    /// [`CredentialsError`] if the file exists and cannot be read.
     pub fn read_netrc(&mut self, path: &Path) -> Result<(), CredentialsError> {
         match fs::read(path) {
             Ok(text) => {
@@ -88,11 +89,12 @@ impl Credentials {
         Ok(())
     }
 
-    /// The account for a server: the URL's user, else that of the netrc file, else `anonymous`. The password is that of the
-    /// netrc file for this account, else the one for all servers.
+    /// Returns the account for a server: the URL's user, else the netrc file's user, else
+    /// `anonymous`. The password is the netrc file's for this account, else the one for all
+    /// servers.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&Entry| {
-            // A web server asks for no account, so that none may be given to any.
+            // A web server requires no account, so a `default` entry must not give it one.
             let is_host = match &entry.machine {
                 Some(machine) => machine.eq_ignore_ascii_case(&server.host),
                 None => server.scheme.is_ftp(),
@@ -111,11 +113,13 @@ impl Credentials {
             .clone()
             .or(login)
             .unwrap_or_else(|| ANONYMOUS.to_owned());
-        // The password for all is for accounts that somebody has named, and not for whoever takes guests.
+        // The password for all servers applies to named accounts. A server that accepts guests must
+        // not receive it.
         let for_all = self.password.clone().filter(|_| !is_anonymous);
         let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
-            // By custom an address (RFC 1635); nobody's is given away.
+            // Guests by custom give an address as password (RFC 1635). No real address is
+            // disclosed.
             None if is_anonymous || user == ANONYMOUS => Some(Password::guest()),
             password => password,
         };
@@ -131,11 +135,12 @@ impl Credentials {
     }
 }
 
-/// Reads the text of a netrc file, as curl and ftp do: the words `machine`, `default`, `login`, `password`, `account` and
-/// `macdef` are known, and others are skipped. Other programs keep words of their own in the file.
+/// Parses the text of a netrc file as curl and ftp do. It evaluates `machine`, `default`, `login`,
+/// `password`, `account` and `macdef`. Other words are skipped, since other programs keep their own
+/// words in the file.
 fn parse_netrc(text: &[u8]) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
-    // The word that waits for its value, which may stand on the next line.
+    // The key whose value is still missing. The value may stand on the next line.
     let mut waiting: Option<Key> = None;
     let mut is_macro = false;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -146,7 +151,7 @@ fn parse_netrc(text: &[u8]) -> Vec<Entry> {
             is_macro = !line.is_empty();
             continue;
         }
-        // A comment stands on a line of its own: passwords may begin with a hash.
+        // A comment has a line of its own, since passwords may begin with a hash.
         if line.starts_with(b"#") {
             continue;
         }
@@ -175,7 +180,7 @@ fn parse_netrc(text: &[u8]) -> Vec<Entry> {
     entries
 }
 
-/// A word of a netrc file before a value.
+/// A key of a netrc file.
 enum Key {
     Machine,
     Login,
@@ -199,8 +204,8 @@ impl Key {
     }
 }
 
-/// The words of a line. A word in double quotes may have blanks, and a backslash before a quote or a backslash. A quote
-/// that is never closed is a character like others.
+/// Splits a line into words. A word in double quotes may contain blanks. There a backslash escapes
+/// a quote or a backslash. A quote without its counterpart is an ordinary character.
 fn words(line: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
@@ -217,7 +222,7 @@ fn words(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// The word up to the closing quote, and the rest of the line.
+/// Returns the word up to the closing quote, and the rest of the line.
 fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut word = Vec::new();
     let mut bytes = text.iter().enumerate();

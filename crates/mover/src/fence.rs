@@ -1,8 +1,9 @@
-//! A question before each step that cannot be undone: whether this process may still take the step.
+//! Fence: a check before each irreversible step that this process may still take it.
 //!
-//! Several processes may work on the same files, one after another. A process that was suspended, or cut off from the
-//! others, may go on with work that another one has taken over. It asks immediately before a file gets its name, and before
-//! anything is removed. The answer may take as long as an outage, so no thread waits for it.
+//! Several processes may work on the same files, one after another. A suspended or disconnected
+//! process may continue with work that another one has taken over. It therefore asks immediately
+//! before a file gets its name, and before each removal. The answer may take as long as an outage,
+//! so no thread waits for it.
 
 use std::{
     fmt,
@@ -15,7 +16,7 @@ use std::{
 
 use tokio::sync::Mutex;
 
-/// Another process has taken the work over.
+/// An error: another process has taken the work over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another process has taken this work over")]
 pub struct Fenced;
@@ -23,16 +24,16 @@ pub struct Fenced;
 /// The answer, as soon as it is known.
 pub type Answer = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// Keeps a job from changes that it may no longer make.
+/// Guard that keeps a job from changes for which it is no longer responsible.
 #[derive(Clone)]
 pub struct Fence(Arc<Questions>);
 
-/// The questions that a fence asks, one at a time.
+/// Questions of a fence, one at a time.
 struct Questions {
     ask: Box<dyn Fn() -> Answer + Send + Sync>,
-    /// Number of questions that were begun.
+    /// Number of questions begun.
     begun: AtomicU64,
-    /// The last question that was answered.
+    /// The last question with an answer.
     answered: Mutex<Answered>,
 }
 
@@ -43,7 +44,8 @@ struct Answered {
 }
 
 impl Fence {
-    /// A fence that calls `ask` before each step. One question serves all steps that wait when it begins.
+    /// Creates a fence that calls `ask` before each step. One question serves all steps that wait
+    /// when it begins.
     pub fn new(ask: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
         Self(Arc::new(Questions {
             ask: Box::new(ask),
@@ -52,7 +54,8 @@ impl Fence {
         }))
     }
 
-    /// Whether this process may still take an irreversible step. The question begins after the call.
+    /// Whether this process may still take an irreversible step. The question begins after the
+    /// call.
     pub(crate) async fn allows(&self) -> bool {
         let Questions {
             ask,
@@ -84,12 +87,12 @@ mod tests {
 
     use super::*;
 
-    /// Steps a future forward once.
+    /// Polls a future once.
     fn poll(step: &mut Pin<Box<impl Future<Output = bool>>>) -> Poll<bool> {
         step.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// A fence whose answers each take a permit. The first question alone allows the step.
+    /// Creates a fence whose answers each take a permit. Only the first answer allows the step.
     fn slow_fence() -> (Fence, Arc<Semaphore>, Arc<AtomicU64>) {
         let (permits, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
         let (take, count) = (permits.clone(), asked.clone());

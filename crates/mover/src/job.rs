@@ -1,4 +1,4 @@
-//! A job: what is to be copied, and how.
+//! Job: its source, its destination, and the options of the copy.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,30 +15,30 @@ use crate::{
     web::WebDial,
 };
 
-/// What is to be copied, and how.
+/// A source, a destination, and the options for the copy between them.
 #[derive(Debug)]
 pub struct Job {
-    /// Where the sources are.
+    /// The site of the source.
     pub source: Site,
-    /// Where the destination is.
+    /// The site of the destination.
     pub destination: Site,
     /// Sources and destinations in pairs.
     pub roots: Vec<Root>,
-    /// The files, where they were found before; `None`: they are looked for.
+    /// The files, if they were found before. `None` makes the job list its source.
     pub files: Option<Vec<plan::File>>,
-    /// What is moved and what is kept.
+    /// Options for the choice of files.
     pub plan: plan::Options,
-    /// How files are moved.
+    /// Options for the copy of one file.
     pub moving: Moving,
-    /// What other jobs move through the same gateway.
+    /// State shared with other jobs that use the same gateway.
     pub sharing: Option<Arc<Sharing>>,
-    /// Where sessions come from and go to; `None`: they are this job's alone.
+    /// Pool of sessions. `None` gives the job sessions of its own.
     pub kept: Option<Arc<Kept>>,
-    /// Is asked before each step that cannot be undone. `None`: no other process takes the job over.
+    /// Check before each irreversible step. `None` if no other process takes the job over.
     pub fence: Option<Fence>,
 }
 
-/// A place with files.
+/// Site of files.
 #[derive(Debug)]
 pub enum Site {
     /// This machine.
@@ -50,7 +50,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// The server and the way to it, for people. `None` for this machine.
+    /// Returns the server and its route, for display. `None` for this machine.
     pub(crate) fn whom(&self) -> Option<String> {
         match self {
             Self::Local => None,
@@ -79,70 +79,74 @@ impl Site {
     }
 }
 
-/// A file or directory, and what becomes of it.
+/// A file or a directory, and its destination.
 #[derive(Debug, Clone)]
 pub struct Root {
-    /// At the source.
+    /// Path at the source.
     pub source: Vec<u8>,
-    /// At the destination.
+    /// Path at the destination.
     pub destination: Target,
 }
 
-/// Where a root goes.
+/// Destination of a root.
 #[derive(Debug, Clone)]
 pub struct Target {
     path: Vec<u8>,
-    /// A file goes into the directory that `path` names; a directory becomes that one.
+    /// Name for a file within the directory that `path` names. A directory becomes `path` itself.
     name_if_file: Vec<u8>,
-    /// `path` is a directory in any case.
+    /// Whether `path` is a directory in any case.
     is_directory: bool,
     found_directory: OnceLock<bool>,
-    /// The roots of source and destination below which this one was found.
+    /// Roots of source and destination below which this root was found.
     found_below: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// How files are moved.
+/// Options for the copy of one file.
 #[derive(Debug, Clone)]
 pub struct Moving {
-    /// What a file is called until it is whole; `None`: it has its own name from the beginning.
+    /// Suffix of a file until it is complete. `None` writes it under its final name.
     pub partial_suffix: Option<Vec<u8>>,
-    /// Parts of this machine have names that nobody can foretell. Else they are called as those at a server.
+    /// Parts on this machine have unpredictable names. Otherwise they are named as at a server.
     pub has_random_parts: bool,
-    /// Goes on where an earlier run was interrupted.
+    /// Resumes an interrupted run.
     pub resumes: bool,
-    /// What is compared once a file has been moved.
+    /// Comparison after a file has been copied.
     pub verify: Verify,
     /// Most bytes a second, over all lanes.
     pub rate_max: Option<RateLimit>,
-    /// What is moved of a file that grows meanwhile.
+    /// Treatment of a file that grows meanwhile.
     pub growing: Growing,
 }
 
-/// What is moved of a file that grows while it is read.
+/// Treatment of a file that grows while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growing {
-    /// The bytes that it had at the beginning.
+    /// Copies the bytes that the file had at the beginning.
     Snapshot,
-    /// All, until it has not grown for a while. A server's file is read to the end that it has then.
+    /// Copies until the file has not grown for a while. A server's file is read to its end at that
+    /// time.
     Follow,
 }
 
-/// What is compared once a file has been moved.
+/// Comparison after a file has been copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Nothing.
+    /// No comparison.
     None,
-    /// The size, and that the source is still what it was.
+    /// Compares the size, and checks that the source is unchanged.
     Size,
-    /// The content, by hashes that both ends make; read back where they make none.
+    /// Compares hashes of the content that both ends compute. Without such hashes, the content is
+    /// read back.
     Hash,
-    /// The content, read back from the destination.
+    /// Compares the content, read back from the destination.
     ReadBack,
 }
 
 impl Target {
-    /// A target that a user has named: a directory becomes `path`; a file becomes `path`, or goes into it under its own
-    /// name if `path` is a directory or ends in a slash.
+    /// Creates a target that the user has named.
+    ///
+    /// A directory becomes `path`. A file becomes `path`, or goes into it under its own name if
+    /// `path` is a directory or ends in a slash.
     pub fn new(path: Vec<u8>, name_if_file: Vec<u8>) -> Self {
         let is_directory = path.is_empty() || path.ends_with(b"/");
         Self {
@@ -154,28 +158,28 @@ impl Target {
         }
     }
 
-    /// The path of the root's destination if it is a directory.
+    /// Returns the path of the root's destination if it is a directory.
     pub fn directory(&self) -> &[u8] {
         &self.path
     }
 
-    /// Whether only the destination knows if `path` is a directory.
+    /// Whether only the destination can report if `path` is a directory.
     pub fn needs_look(&self) -> bool {
         !self.is_directory && self.found_directory.get().is_none()
     }
 
-    /// Whether the destination has the directory in which the root goes if it is a file.
+    /// Whether the destination has the directory into which the root goes if it is a file.
     pub(crate) fn is_in_found_directory(&self) -> bool {
         self.path.is_empty() || self.found_directory.get() == Some(&true)
     }
 
-    /// The destination has, or has not, a directory with this path.
+    /// Records whether the destination has a directory with this path.
     pub fn found(&self, is_directory: bool) {
-        // Two attempts of the same probe see the same.
+        // Two attempts of the same query have the same result.
         let _ = self.found_directory.set(is_directory);
     }
 
-    /// The path of the root's destination if it is a file.
+    /// Returns the path of the root's destination if it is a file.
     pub fn file(&self) -> Vec<u8> {
         if self.is_directory || self.found_directory.get() == Some(&true) {
             join(&self.path, &self.name_if_file)
@@ -186,18 +190,18 @@ impl Target {
 }
 
 impl Job {
-    /// The source of a file: a path of this machine or a URL.
+    /// Returns the source of a file: a path of this machine or a URL.
     pub fn source(&self, root: usize, below: &plan::RelativePath) -> Location {
         self.source.location(self.source_path(root, below))
     }
 
-    /// The destination of a file: a path of this machine or a URL.
+    /// Returns the destination of a file: a path of this machine or a URL.
     pub fn destination(&self, root: usize, below: &plan::RelativePath) -> Location {
         let path = self.destination_path(root, below);
         self.destination.location(path)
     }
 
-    /// The paths that a user has named, of sources and of destinations: no link below them is followed.
+    /// Returns the user's paths of sources and of destinations. No link below them is followed.
     pub(crate) fn anchors(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let pairs = self
             .roots
@@ -209,7 +213,7 @@ impl Job {
         pairs.unzip()
     }
 
-    /// Leaves these files alone to be moved, each by its root and its path below that.
+    /// Reduces the job to these files, each given by its root and its path below that root.
     ///
     /// # Panics
     /// If the job has no such root.
@@ -221,7 +225,7 @@ impl Job {
             let mut target = Target::new(self.destination_path(*root, below), name.clone());
             let above = &self.roots[*root];
             target.found_below = Some((above.source.clone(), above.destination.path.clone()));
-            // What has the file's name was looked at when the file was found.
+            // The file's destination was checked when the file was found.
             target.found(false);
             Root {
                 source: self.source_path(*root, below),
@@ -231,8 +235,11 @@ impl Job {
         self.roots = roots.collect();
     }
 
-    /// What files are called at the destination until they are whole, where parts have this suffix. A root that is a file may
-    /// go into a directory with the root's name, or become that name: both are told.
+    /// Returns the names that incomplete files may have at the destination, for parts with this
+    /// suffix.
+    ///
+    /// A root that is a file may go into a directory with the root's name, or become that name. The
+    /// result contains both.
     ///
     /// # Panics
     /// If the job has no such root.
@@ -255,7 +262,7 @@ impl Job {
         parts
     }
 
-    /// The source's path of something below a root.
+    /// Returns the source's path of a file or directory below a root.
     pub fn source_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
         let root = &self.roots[root].source;
         below
@@ -264,7 +271,9 @@ impl Job {
             .fold(root.clone(), |path, name| join(&path, name))
     }
 
-    /// The destination's path of something below a root that is a directory, or of the root itself if it is a file.
+    /// Returns the destination's path of a file or directory below a root.
+    ///
+    /// The root is a directory, or the file itself.
     pub fn destination_path(&self, root: usize, below: &plan::RelativePath) -> Vec<u8> {
         let target = &self.roots[root].destination;
         if below.names().is_empty() {
@@ -274,7 +283,7 @@ impl Job {
         names.fold(target.directory().to_vec(), |path, name| join(&path, name))
     }
 
-    /// The destination's path of a directory.
+    /// Returns the destination's path of a directory.
     pub fn destination_directory(&self, directory: &plan::Directory) -> Vec<u8> {
         let path = self.roots[directory.root].destination.directory().to_vec();
         let names = directory.path.names().iter();
@@ -283,9 +292,11 @@ impl Job {
 }
 
 impl Moving {
-    /// What a file is called at a server until it is whole: its name, eight digits that stand for its source, and the suffix. No
-    /// other file has this name, and a part of another source neither. The journal knows parts of this machine by such a name,
-    /// too.
+    /// Returns the name of an incomplete file at a server: its name, eight digits that represent
+    /// its source, and the suffix.
+    ///
+    /// No other file has this name, and no part of another source. The journal identifies parts of
+    /// this machine by such a name, too.
     pub fn partial(&self, source: &[u8], destination: &[u8]) -> Vec<u8> {
         let Some(suffix) = &self.partial_suffix else {
             return destination.to_vec();

@@ -1,6 +1,8 @@
-//! The journal of a job: which source each part at the destination is of. It outlives the process and a power cut.
+//! Journal of a job: the source of each part at the destination. It outlives the process and a
+//! power cut.
 //!
-//! A part is gone on with only if its source is, by size and time, what it was when the part was begun.
+//! A part is resumed only if its source still has the size and time that it had when the part was
+//! begun.
 
 use std::{
     io,
@@ -23,72 +25,72 @@ use crate::{
     plan::Piece,
 };
 
-/// The parts of one job.
+/// Journal of one job.
 #[derive(Debug)]
 pub struct Journal {
     database: Database,
     folder: Arc<dyn Folder>,
-    /// The file, in the folder.
+    /// Name of the file in the folder.
     name: Vec<u8>,
     mark: u32,
-    /// The file goes with the journal if no part is left.
+    /// Removes the file with the journal if no part is left.
     is_one_off: bool,
 }
 
 /// The source of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// Bytes of the file.
+    /// Size of the file.
     pub size_bytes: u64,
-    /// Time of its last change, in seconds since 1970,
+    /// Time of the last change, in seconds since 1970.
     pub modified_unix_s: i64,
-    /// and nanoseconds. Of a file at a server, zero.
+    /// Nanoseconds of that time. Zero for a file at a server.
     #[serde(default)]
     pub modified_ns: i64,
 }
 
-/// What is known of a part.
+/// Record of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The source.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Of a part of this machine: bytes that outlive a power cut,
+    /// Bytes that outlive a power cut. Only for a part of this machine.
     #[serde(default)]
     pub synced_bytes: u64,
-    /// and the start of this machine during which the others were written.
+    /// Name of the start of this machine during which the later bytes were written.
     #[serde(default)]
     pub boot: Option<u64>,
-    /// The digits in the name of the part; `None` for those that stand for its source.
+    /// Digits in the name of the part. `None` for the digits that represent its source.
     #[serde(default)]
     pub digits: Option<u32>,
 }
 
-/// What is there of a file that comes in pieces.
+/// Stored record of a file that is moved in pieces.
 #[derive(Debug, Serialize, Deserialize)]
 struct Done {
     #[serde(flatten)]
     origin: Origin,
-    /// Begin and end of each.
+    /// Begin and end of each finished piece.
     done: Vec<(u64, u64)>,
-    /// The digits in the name of the part; `None` for those that stand for its source.
+    /// Digits in the name of the part. `None` for the digits that represent its source.
     #[serde(default)]
     digits: Option<u32>,
 }
 
-/// What is known of a file that comes in pieces.
+/// Record of a file that is moved in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begun {
     /// The source.
     pub origin: Origin,
-    /// What is there.
+    /// Finished pieces.
     pub done: Vec<Piece>,
-    /// The digits in the name of the part; `None` for those that stand for its source.
+    /// Digits in the name of the part. `None` for the digits that represent its source.
     pub digits: Option<u32>,
 }
 
 impl Part {
-    /// A part that is begun.
+    /// Creates the record of a new part.
     pub fn new(origin: Origin, boot: Option<u64>) -> Self {
         Self {
             origin,
@@ -102,7 +104,7 @@ impl Part {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.is_one_off && self.left().is_ok_and(|it| it.is_empty()) {
-            // One that stays is found empty by the next run.
+            // If the file remains, the next run finds it empty.
             let _ = self.folder.remove_file(&self.name);
         }
     }
@@ -111,33 +113,35 @@ impl Drop for Journal {
 /// A part that an interrupted run has left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftPart {
-    /// What the journal knows it by.
+    /// Key of the part in the journal.
     pub key: Vec<u8>,
-    /// The paths that it may have at the destination: where names must be short, the second one.
+    /// Paths that the part may have at the destination. The second one applies where names must be
+    /// short.
     pub names: Vec<Vec<u8>>,
-    /// The path that the file has once it is whole, where the key says that.
+    /// Final path of the file, if the key contains it.
     pub path: Option<Vec<u8>>,
 }
 
 impl LeftPart {
-    /// Whether the paths mean the same from every working directory. An earlier version has written others.
+    /// Whether the paths mean the same from every working directory. An earlier version recorded
+    /// relative paths.
     pub(crate) fn is_absolute(&self) -> bool {
         self.key.starts_with(b"/")
     }
 }
 
-/// The digits in the name of a part, in either kind of record.
+/// Digits in the name of a part, in either kind of record.
 #[derive(Deserialize)]
 struct Named {
     #[serde(default)]
     digits: Option<u32>,
 }
 
-/// A journal cannot be used.
+/// An error by which a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The same job runs already.
+    /// The same job is running.
     #[error("another process does the same job ({0})")]
     Running(PathBuf),
     /// The folder cannot be made.
@@ -145,7 +149,7 @@ pub enum JournalError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -154,22 +158,22 @@ pub enum JournalError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: Box<redb::Error>,
     },
 }
 
 impl Journal {
-    /// Opens the journal of the job with this name in `folder`, or begins one.
+    /// Opens the journal of the job with this name in `folder`, or creates it.
     ///
     /// # Errors
-    /// [`JournalError`] if the job runs already, or the file cannot be used.
+    /// [`JournalError`] if the same job is running, or the file cannot be used.
     pub fn open(folder: &Path, job: &str) -> Result<Self, JournalError> {
         Self::open_on(&Machine, folder.as_os_str().as_bytes(), job)
     }
 
-    /// The same on any file system.
+    /// [`open`](Self::open) on any file system.
     pub(crate) fn open_on(
         system: &dyn FileSystem,
         folder_path: &[u8],
@@ -199,16 +203,17 @@ impl Journal {
         }
     }
 
-    /// Removes the file when the journal is dropped and no part is left: the job is one that need not come again.
+    /// Removes the file when the journal is dropped and no part is left, for a job that may never
+    /// run again.
     pub fn one_off(mut self) -> Self {
         self.is_one_off = true;
         self
     }
 
-    /// The parts that are left at the destination.
+    /// Returns the parts that are left at the destination.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn left(&self) -> Result<Vec<LeftPart>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let mut left = Vec::new();
@@ -232,12 +237,12 @@ impl Journal {
         Ok(left)
     }
 
-    /// Tells the parts of this job from those of others.
+    /// Returns the mark that distinguishes the parts of this job from the parts of others.
     pub fn mark(&self) -> u32 {
         self.mark
     }
 
-    /// Where journals are: below `XDG_STATE_HOME`, else below `~/.local/state`.
+    /// Returns the folder of journals: below `XDG_STATE_HOME`, else below `~/.local/state`.
     pub fn folder() -> Option<PathBuf> {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
         let state = state.filter(|it| it.is_absolute()).or_else(|| {
@@ -247,10 +252,11 @@ impl Journal {
         Some(state?.join("longhaul/jobs"))
     }
 
-    /// A part is begun, or has grown. On return this outlives a power cut.
+    /// Records that a part is begun, or has grown. When the function returns, the record outlives a
+    /// power cut.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn begin(&self, name: &[u8], part: Part) -> Result<(), redb::Error> {
         let record = serde_json::to_vec(&part).expect("plain numbers");
         let transaction = self.database.begin_write()?;
@@ -260,10 +266,10 @@ impl Journal {
         Ok(transaction.commit()?)
     }
 
-    /// What is known of a part.
+    /// Returns the record of a part.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn part(&self, name: &[u8]) -> Result<Option<Part>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PARTS) {
@@ -275,10 +281,11 @@ impl Journal {
         Ok(record.and_then(|it| serde_json::from_slice(it.value()).ok()))
     }
 
-    /// A file is begun that comes in pieces. On return this outlives a power cut.
+    /// Records the start of a file that is moved in pieces. When the function returns, the record
+    /// outlives a power cut.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn begin_pieces(
         &self,
         name: &[u8],
@@ -294,10 +301,11 @@ impl Journal {
         self.write_pieces(name, |_| Some(begun))
     }
 
-    /// A piece of a file is there, and on the disk. On return this outlives a power cut.
+    /// Records a piece that is on the destination's disk. When the function returns, the record
+    /// outlives a power cut.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn add_piece(&self, name: &[u8], piece: Piece) -> Result<(), redb::Error> {
         self.write_pieces(name, |known| {
             let mut known = known?;
@@ -310,18 +318,18 @@ impl Journal {
         })
     }
 
-    /// A file does not come in pieces any more.
+    /// Removes the record of a file that was moved in pieces.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn end_pieces(&self, name: &[u8]) -> Result<(), redb::Error> {
         self.write_pieces(name, |_| None)
     }
 
-    /// What is there of a file that comes in pieces, and of which source.
+    /// Returns the record of a file that is moved in pieces: its source and its finished pieces.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn pieces(&self, name: &[u8]) -> Result<Option<Begun>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PIECES) {
@@ -365,10 +373,10 @@ impl Journal {
         Ok(transaction.commit()?)
     }
 
-    /// A part is none any more, and a file does not come in pieces.
+    /// Removes all records of a part, with or without pieces.
     ///
     /// # Errors
-    /// That of the file.
+    /// An error of the file.
     pub fn end(&self, part: &[u8]) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         transaction.open_table(PARTS)?.remove(part)?;

@@ -1,8 +1,9 @@
-//! Moves files between this machine and FTP servers, directly or through gateways: whole under their names, or not at
-//! all, and on from where an earlier run was interrupted.
+//! Mover: copies files between this machine and FTP servers, directly or through gateways.
 //!
-//! [`plan`] decides what is done next, without sockets, disks or clocks. [`server`] speaks FTP, `disk` is this machine's,
-//! and [`run`] drives both as the plan says.
+//! A file appears complete under its name, or not at all. An interrupted run resumes.
+//!
+//! [`plan`] decides the next step, without sockets, disks or clocks. [`server`] speaks FTP, `disk`
+//! accesses the files of this machine, and [`run`] drives both by the plan.
 
 pub mod agent;
 pub mod command;

@@ -1,26 +1,26 @@
-//! The most bytes a second, which may depend on the time of day.
+//! Limit on bytes per second, which may depend on the time of day.
 
 use std::str::FromStr;
 
 use units::BitRate;
 
-/// The most bytes a second, by the time of day.
+/// Limit on bytes per second, by the time of day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
-    /// From which minute of the day which rate holds, in order; `None`: any.
+    /// First minute of the day and rate of each entry, in order. `None` stands for no limit.
     times: Vec<(u16, Option<BitRate>)>,
 }
 
-/// A text is no limit.
+/// An error: the text is no limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateLimitError {
-    /// A rate is none.
+    /// A text is no rate.
     #[error("{0:?} is no rate such as 10M or 300 Mbit/s")]
     Rate(String),
-    /// Nothing would move.
+    /// With a rate of zero, no byte would move.
     #[error("a rate of 0 would move nothing")]
     Zero,
-    /// An entry of a timetable is none.
+    /// A text is no entry of a timetable.
     #[error("{0:?} is no entry of a timetable: expected HH:MM,RATE or HH:MM,off")]
     Entry(String),
     /// Two entries of a timetable begin at the same time.
@@ -29,15 +29,15 @@ pub enum RateLimitError {
 }
 
 impl RateLimit {
-    /// The rate that holds in a minute of the day, counted from midnight; `None`: any.
+    /// Returns the rate in a minute of the day, counted from midnight. `None` stands for no limit.
     pub fn at(&self, minute: u16) -> Option<BitRate> {
         let begun = self.times.iter().rev().find(|(from, _)| *from <= minute);
-        // Before the first entry of a day the last one of the day before holds.
+        // Before the first entry of a day, the last entry of the day before applies.
         let (_, rate) = begun.or(self.times.last())?;
         *rate
     }
 
-    /// Whether the time of day matters.
+    /// Whether the rate depends on the time of day.
     pub fn changes(&self) -> bool {
         self.times.len() > 1
     }
@@ -75,7 +75,8 @@ impl FromStr for RateLimit {
     }
 }
 
-/// The entries of a timetable: each begins at a word with a time, since a rate may be two words.
+/// Splits a timetable into entries. Each begins at a word with a time, since a rate may be two
+/// words.
 fn entries(text: &str) -> Vec<String> {
     let mut entries: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Where files are: a path on this machine, or a URL of an FTP server.
+//! Location of files: a path on this machine, or a URL of a server.
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
@@ -9,31 +9,31 @@ use percent_encoding::{
 
 use crate::names::last_name;
 
-/// A place to copy from or to.
+/// A source or a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// On this machine.
+    /// A path on this machine.
     Local(PathBuf),
-    /// On an FTP server.
+    /// A URL of a server.
     Remote(Remote),
 }
 
-/// A path on an FTP server.
+/// A path on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The server.
     pub server: Server,
-    /// The path, in the server's bytes. Without a leading slash it begins in the directory of the log-in, and empty it
-    /// is that directory.
+    /// The path, in the server's bytes. Without a leading slash it begins in the directory of the
+    /// log-in. An empty path is that directory.
     pub path: Vec<u8>,
 }
 
-/// An FTP server and an account on it.
+/// A server and an account on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// How TLS is used.
+    /// The protocol and its use of TLS.
     pub scheme: Scheme,
-    /// The account; `None`: from `.netrc`, else `anonymous`.
+    /// The account. `None` stands for the one in `.netrc`, else `anonymous`.
     pub user: Option<String>,
     /// Name or address, without brackets.
     pub host: String,
@@ -50,53 +50,54 @@ pub enum Scheme {
     Explicit,
     /// `ftps://`: TLS from the first byte.
     Implicit,
-    /// `https://`: a file of a web server, which is a source alone.
+    /// `https://`: a file of a web server, only as a source.
     Https,
 }
 
-/// A text is no location.
+/// An error: the text is no location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationError {
-    /// Other processes see the command line.
+    /// The URL contains a password, which other processes could see.
     #[error(
         "a URL must not contain a password: use ~/.netrc, LONGHAUL_PASSWORD or --password-file"
     )]
     Password,
-    /// A scheme that is not known.
+    /// The scheme is unknown.
     #[error(
         "{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS), https (as a source)"
     )]
     Scheme(String),
-    /// No host, or no valid port.
+    /// The host is missing, or the port is invalid.
     #[error("{0:?} is no server: expected [USER@]HOST[:PORT]")]
     Server(String),
-    /// A path that no FTP command can name.
+    /// No FTP command can name the path.
     #[error("the path has a line break or a zero byte")]
     Path,
-    /// A URL of a web server that names no file.
+    /// A URL of a web server names no file.
     #[error("a URL with https must name a file: nothing is listed there")]
     NoFile,
-    /// A place on another machine, in the form of scp and rsync.
+    /// The text has the form of scp and rsync for another machine.
     #[error(
         "{written:?} is how scp and rsync name a place on another machine (SFTP is not supported): did you mean {url} or ./{written}"
     )]
     ScpStyle {
         /// The text.
         written: String,
-        /// A URL that names the same place.
+        /// A URL for the same location.
         url: String,
     },
-    /// Nothing at all.
+    /// The text is empty.
     #[error("the location is empty")]
     Empty,
 }
 
 impl Location {
-    /// Reads an argument of the command line: a URL where it has a scheme, else a path of this machine.
+    /// Reads an argument of the command line: a URL if it has a scheme, else a path of this
+    /// machine.
     ///
-    /// The path of a URL is percent-decoded. It begins in the directory of the log-in, and at the root of the server with
-    /// a second slash, as in `ftp://host//srv/files`.
+    /// The path of a URL is percent-decoded. It begins in the directory of the log-in. With a
+    /// second slash it begins at the root of the server, as in `ftp://host//srv/files`.
     ///
     /// # Errors
     /// [`LocationError`] if the text looks like a URL and cannot be used.
@@ -110,11 +111,13 @@ impl Location {
         }
     }
 
-    /// Reads a source. The form `[USER@]HOST:PATH` of scp and rsync is refused unless this machine has a file of that
-    /// name, as from a pattern that the shell has expanded.
+    /// Reads a source.
+    ///
+    /// The form `[USER@]HOST:PATH` of scp and rsync is refused, unless this machine has a file of
+    /// that name. A pattern that the shell has expanded may give such a name.
     ///
     /// # Errors
-    /// As [`Location::parse`], and [`LocationError::ScpStyle`].
+    /// The errors of [`Location::parse`], and [`LocationError::ScpStyle`].
     pub fn parse_source(text: &OsStr) -> Result<Self, LocationError> {
         let location = Self::parse(text)?;
         let style = scp_style(text).filter(|it| match &location {
@@ -124,11 +127,11 @@ impl Location {
         style.map_or(Ok(location), |it| Err(it.refusal(text)))
     }
 
-    /// Reads a destination. The form `[USER@]HOST:PATH` of scp and rsync is refused: it would name a new folder of this
-    /// machine.
+    /// Reads a destination. The form `[USER@]HOST:PATH` of scp and rsync is refused, since it would
+    /// name a new folder of this machine.
     ///
     /// # Errors
-    /// As [`Location::parse`], and [`LocationError::ScpStyle`].
+    /// The errors of [`Location::parse`], and [`LocationError::ScpStyle`].
     pub fn parse_destination(text: &OsStr) -> Result<Self, LocationError> {
         match (Self::parse(text)?, scp_style(text)) {
             (Self::Local(_), Some(style)) => Err(style.refusal(text)),
@@ -136,7 +139,7 @@ impl Location {
         }
     }
 
-    /// The server; `None` for this machine.
+    /// Returns the server, or `None` for this machine.
     pub fn server(&self) -> Option<&Server> {
         match self {
             Self::Local(_) => None,
@@ -144,7 +147,7 @@ impl Location {
         }
     }
 
-    /// The name of the file or directory itself; empty where the path has none.
+    /// Returns the last name of the path. Empty if the path has none.
     pub fn name(&self) -> Vec<u8> {
         match self {
             Self::Remote(remote) if remote.server.scheme == Scheme::Https => web_name(&remote.path),
@@ -152,7 +155,7 @@ impl Location {
         }
     }
 
-    /// The path at its place, in bytes.
+    /// Returns the path without the server, in bytes.
     pub fn path(&self) -> Vec<u8> {
         match self {
             Self::Local(path) => path.as_os_str().as_bytes().to_vec(),
@@ -162,14 +165,14 @@ impl Location {
 }
 
 impl Scheme {
-    /// Whether FTP is spoken.
+    /// Whether the protocol is FTP.
     pub fn is_ftp(self) -> bool {
         self != Self::Https
     }
 }
 
 impl Server {
-    /// The server without an account.
+    /// Returns the server without an account.
     pub(crate) fn without_user(&self) -> Self {
         Self {
             user: None,
@@ -177,7 +180,7 @@ impl Server {
         }
     }
 
-    /// Host and port, for people.
+    /// Returns host and port, for display.
     pub(crate) fn place(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -185,7 +188,7 @@ impl Server {
         }
     }
 
-    /// The port where the URL names none: 990 for implicit TLS, else 21.
+    /// Returns the port of a URL without one.
     fn default_port(scheme: Scheme) -> u16 {
         match scheme {
             Scheme::Ftp | Scheme::Explicit => 21,
@@ -204,7 +207,8 @@ struct ScpStyle<'a> {
     is_certain: bool,
 }
 
-/// Splits a text in the form of scp: a colon stands before the first slash. A single letter is a drive.
+/// Splits a text in the form of scp, in which a colon stands before the first slash. A single
+/// letter before it is a drive.
 fn scp_style(text: &OsStr) -> Option<ScpStyle<'_>> {
     let bytes = text.as_bytes();
     let slash = bytes.iter().position(|it| *it == b'/');
@@ -231,7 +235,7 @@ fn scp_style(text: &OsStr) -> Option<ScpStyle<'_>> {
 impl ScpStyle<'_> {
     fn refusal(&self, text: &OsStr) -> LocationError {
         let user = self.user.filter(|it| !it.is_empty()).map(|it| {
-            // Other processes see the command line, and a log may show this text.
+            // A password is left out, since a log may show this text.
             let user = it.split(|byte| *byte == b':').next().unwrap_or_default();
             format!("{}@", percent_encode(user, IN_USER))
         });
@@ -255,7 +259,8 @@ impl ScpStyle<'_> {
     }
 }
 
-/// The scheme, lower case, and what is behind `://`. A single letter is a drive, not a scheme.
+/// Returns the scheme in lower case, and the text after `://`. A single letter is a drive, not a
+/// scheme.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let is_scheme = scheme.len() > 1
@@ -318,7 +323,8 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
     Ok(Remote { server, path })
 }
 
-/// Path and query of a web server's file. They stay encoded, since the server alone knows what they mean.
+/// Returns path and query of a web server's file. They stay encoded, since only the server
+/// interprets them.
 fn web_path(path: &str) -> Result<Vec<u8>, LocationError> {
     let path = path.split_once('#').map_or(path, |(front, _)| front);
     let name = path.split_once('?').map_or(path, |(front, _)| front);
@@ -332,7 +338,7 @@ fn web_path(path: &str) -> Result<Vec<u8>, LocationError> {
         .into_bytes())
 }
 
-/// What a file is called that is fetched from such a path.
+/// Returns the name for a file that is fetched from such a path.
 fn web_name(path: &[u8]) -> Vec<u8> {
     let path = path.split(|it| *it == b'?').next().unwrap_or_default();
     let name: Vec<u8> = percent_decode(&last_name(path)).collect();
@@ -352,7 +358,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// The URL, which [`Location::parse`] reads again.
+/// Writes the URL, which [`Location::parse`] reads again.
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.server.scheme {
@@ -362,7 +368,7 @@ impl fmt::Display for Remote {
     }
 }
 
-/// The URL without a path.
+/// Writes the URL without a path.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.scheme {
@@ -387,13 +393,14 @@ impl fmt::Display for Server {
     }
 }
 
-/// What is encoded in a path: what a shell or a reader of URLs would misread.
+/// Characters of a path to encode, since a shell or a URL parser would misread them.
 const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'"').add(b'\\');
 
-/// What is encoded in an account.
+/// Characters of an account to encode.
 const IN_USER: &AsciiSet = &IN_PATH.add(b':').add(b'/').add(b'@');
 
-/// What no URL has as it is. A percent sign begins a character that is encoded already.
+/// Characters that a URL contains only encoded. The percent sign is left out, since it begins an
+/// encoded character.
 const IN_WEB_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')

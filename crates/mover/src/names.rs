@@ -8,7 +8,7 @@ use std::{
 
 use ftp::command::escape;
 
-/// A path in a directory. The empty directory is where the server put us.
+/// Joins a directory and a name. The empty directory is the directory of the log-in.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() || directory.ends_with(b"/") {
         [directory, name].concat()
@@ -17,26 +17,29 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The directory that a path is in. `None` for the root, and for a name alone, which is where the server put us.
+/// Returns the directory that contains a path. `None` for the root, and for a name without a
+/// directory.
 pub fn parent(path: &[u8]) -> Option<&[u8]> {
     let name_ends = path.len() - path.iter().rev().take_while(|it| **it == b'/').count();
     let slash = path[..name_ends].iter().rposition(|it| *it == b'/')?;
     Some(if slash == 0 { b"/" } else { &path[..slash] })
 }
 
-/// The name that a file has, whatever is in front of it.
+/// Returns the last name of a path.
 pub fn last_name(path: &[u8]) -> Vec<u8> {
     let mut names = path.split(|it| *it == b'/').filter(|it| !it.is_empty());
     names.next_back().unwrap_or_default().to_vec()
 }
 
-/// A path of this machine.
+/// Converts bytes to a path of this machine.
 pub fn local(path: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(path))
 }
 
-/// Bytes of a path as text of one line that stands for no other bytes: UTF-8 where they are, `\xNN` where not; control
-/// characters and backslashes escaped. Nothing is cut.
+/// Converts the bytes of a path to a text of one line.
+///
+/// Different bytes give different texts. Bytes that are no UTF-8 become `\xNN`, and control
+/// characters and backslashes are escaped. The text is not shortened.
 pub fn printable(path: &[u8]) -> String {
     let mut text = String::new();
     for chunk in path.utf8_chunks() {
@@ -52,7 +55,7 @@ pub fn printable(path: &[u8]) -> String {
     text
 }
 
-/// A path of this machine, safe to print: servers choose names.
+/// Returns a path of this machine in printable form, since a server may have chosen its names.
 pub(crate) fn shown(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }

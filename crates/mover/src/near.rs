@@ -1,4 +1,5 @@
-//! The mover as its own near gateway: a link to far gateways, and a front door for each of them that only this process reaches.
+//! Near gateway within the mover: a link to far gateways, and a listener for each of them that only
+//! this process reaches.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the link's socket and clock, and locks the key file for as long as the link is used"
@@ -32,9 +33,9 @@ use crate::{location::Scheme, server::Door};
 /// A far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its public key, as `longhaul pubkey` prints it.
+    /// The public key, as `longhaul pubkey` prints it.
     pub public_key: String,
-    /// `HOST:PORT` of its link.
+    /// `HOST:PORT` of the link.
     pub endpoint: String,
 }
 
@@ -42,24 +43,24 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct Near {
     network: PipeNetwork,
-    /// Addresses in the network, in the order of the peers.
+    /// Addresses of the listeners in the network, in the order of the peers.
     doors: Vec<SocketAddr>,
     manner: (Scheme, Verify),
     relay: Relay,
     sessions: Sessions,
     serving: JoinSet<()>,
-    /// Two links with one key would take each other's place at the far gateway.
+    /// Locked key file. Two links with one key would replace each other at the far gateway.
     _key: File,
 }
 
-/// There is no near gateway.
+/// An error by which the near gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NearError {
     /// A text is no peer.
     #[error("{0:?} is no peer: expected KEY@HOST:PORT")]
     Peer(String),
-    /// There is no key.
+    /// The key file is missing.
     #[error(
         "there is no key {0}: make one by longhaul keygen, and give its public key to the far gateway"
     )]
@@ -69,7 +70,7 @@ pub enum NearError {
     Key {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -78,7 +79,7 @@ pub enum NearError {
         "another process uses the key {0}: give each mover that runs at the same time a key of its own"
     )]
     KeyInUse(PathBuf),
-    /// The key file has no key, or others can read it.
+    /// The key file contains no key, or others can read it.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A text is no public key.
@@ -89,16 +90,16 @@ pub enum NearError {
         "{0:?} is no endpoint: expected an address or name with a port, such as \"203.0.113.9:4810\""
     )]
     Endpoint(String),
-    /// The public key is our own.
+    /// The public key is this mover's own.
     #[error("{0} is the public key of this mover: expected that of the far gateway")]
     OwnKey(PublicKey),
     /// Two peers have the same key.
     #[error("another far gateway has the public key {0}")]
     SameKey(PublicKey),
-    /// The link does not start.
+    /// The link did not start.
     #[error("the link did not start")]
     Link(#[from] LinkError),
-    /// A socket or an address cannot be had.
+    /// A socket or an address is unavailable.
     #[error("a socket cannot be had")]
     Socket(#[from] io::Error),
 }
@@ -107,7 +108,7 @@ impl Peer {
     /// Reads `KEY@HOST:PORT`.
     ///
     /// # Errors
-    /// [`NearError::Peer`] for another text. Whether the key is one shows when it is used.
+    /// [`NearError::Peer`] for another text. The key itself is checked on use.
     pub fn parse(text: &str) -> Result<Self, NearError> {
         let wrong = || NearError::Peer(text.to_owned());
         let (public_key, endpoint) = text.split_once('@').ok_or_else(wrong)?;
@@ -123,7 +124,8 @@ impl Peer {
 }
 
 impl Near {
-    /// Starts a near gateway with these peers. They have TLS with servers as `scheme` says, and verify them by `verify`.
+    /// Starts a near gateway with these peers. `scheme` determines their TLS with servers, and
+    /// `verify` the verification of servers.
     ///
     /// # Errors
     /// [`NearError`] if the key or a peer cannot be used, or the link does not start.
@@ -168,10 +170,10 @@ impl Near {
         })
     }
 
-    /// The front door that leads to the peer with this number, for the log-in.
+    /// Returns the listener that leads to the peer with this number, for the log-in.
     ///
     /// # Panics
-    /// If there are not so many peers.
+    /// If the number is not below the number of peers.
     pub fn door(&self, peer: usize) -> Door {
         let door = self.doors[peer];
         Door {
@@ -183,12 +185,13 @@ impl Near {
         }
     }
 
-    /// How the far gateway reaches servers, and verifies them.
+    /// Returns the scheme and the verification that the far gateway applies to servers.
     pub fn manner(&self) -> &(Scheme, Verify) {
         &self.manner
     }
 
-    /// Ends the link, so that the far gateway knows at once. Sessions have said `QUIT`, and nobody waits for the answers.
+    /// Ends the link, so that the far gateway notices at once. Sessions have sent `QUIT`, and their
+    /// replies are not awaited.
     pub async fn end(mut self) {
         self.sessions.close();
         if timeout(DRAIN_MAX, self.sessions.ended()).await.is_err() {
@@ -222,7 +225,7 @@ fn lock(path: &Path) -> Result<File, NearError> {
     }
 }
 
-/// The peers as the link knows them.
+/// Converts the peers to the link's configuration.
 fn of_link(peers: &[Peer], own: PublicKey) -> Result<Vec<PeerConfig>, NearError> {
     let mut keys = HashSet::new();
     let peers = peers.iter().enumerate().map(|(number, peer)| {
@@ -250,7 +253,7 @@ fn of_link(peers: &[Peer], own: PublicKey) -> Result<Vec<PeerConfig>, NearError>
     peers.collect()
 }
 
-/// TLS between far gateways and servers.
+/// Returns the TLS options between far gateways and servers.
 fn server_tls(scheme: Scheme, verify: &Verify) -> Option<ServerTls> {
     let mode = match scheme {
         Scheme::Ftp | Scheme::Https => return None,
@@ -263,8 +266,8 @@ fn server_tls(scheme: Scheme, verify: &Verify) -> Option<ServerTls> {
     })
 }
 
-/// Returns the first session number. It rises from process to process, so that no session meets one that an earlier process
-/// left.
+/// Returns the first session number. It rises from process to process, so that no session gets the
+/// number of an earlier process's session.
 fn first_session() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_millis() as u64 * 1_000
@@ -273,7 +276,7 @@ fn first_session() -> u64 {
 /// Time for sessions, and then for the link, to end.
 const DRAIN_MAX: Duration = Duration::from_millis(20);
 
-/// Time for sessions that are cut short to inform the far gateway.
+/// Time for aborted sessions to inform the far gateway.
 const CUT_PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

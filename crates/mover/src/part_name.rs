@@ -1,30 +1,32 @@
-//! What files are called until they are whole, and how such names are recognised.
+//! Names of incomplete files, and their recognition.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A path for the part of a file: the path, eight digits and the suffix. A long name is cut at a character.
+/// Returns the path for the part of a file: the path, eight digits and the suffix. A long name is
+/// cut at a character.
 pub(crate) fn part_path(path: &[u8], digits: u32, suffix: &[u8]) -> Vec<u8> {
     with_room(path, digits, suffix, NAME_BYTES_MAX)
 }
 
-/// The same for a server or a disk that takes no long names.
+/// Returns the path for a part at a server or on a disk that refuses long names.
 pub(crate) fn short_part_path(path: &[u8], digits: u32, suffix: &[u8]) -> Vec<u8> {
     with_room(path, digits, suffix, SHORT_NAME_BYTES_MAX)
 }
 
-/// Whether a part has a name that a shorter one may do for.
+/// Whether the name of a part is long enough for a shorter form.
 pub(crate) fn is_long(part: &[u8]) -> bool {
     name_of(part).len() > SHORT_NAME_BYTES_MAX
 }
 
-/// The paths that a part may have which the journal knows by `key`, with `digits` of its own: the usual one, and the one
-/// where names must be short.
+/// Returns the paths that the part with this journal key may have. `digits` are the part's own.
+///
+/// The first path is the usual one. The second one applies where names must be short.
 pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
     let Some((stem, known, suffix)) = parts_of_key(key) else {
         return vec![key.to_vec()];
     };
     if digits.is_none() && suffix.starts_with(PIECES) {
-        // An earlier version has called the part by its key.
+        // An earlier version named the part by its key.
         return vec![key.to_vec()];
     }
     let digits = digits.unwrap_or(known);
@@ -35,15 +37,16 @@ pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
     names
 }
 
-/// The path of the file whose part the journal knows by `key`; `None` where the key may lack the end of its name.
+/// Returns the path of the file whose part has this journal key. `None` if the key may lack the end
+/// of the name.
 pub(crate) fn path_of_key(key: &[u8]) -> Option<&[u8]> {
     let is_whole = name_of(key).len() < NAME_BYTES_MAX - 3;
     let (path, ..) = parts_of_key(key).filter(|_| is_whole)?;
     Some(path)
 }
 
-/// The path of a file, the digits, and the suffix in a key of the journal. A file that comes in pieces has the digits of its job
-/// behind those of its source.
+/// Splits a key of the journal into the path of the file, the digits, and the suffix. A file that
+/// is moved in pieces has the digits of its job after the digits of its source.
 fn parts_of_key(key: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     let name_at = key.len() - name_of(key).len();
     let mut places = (name_at..key.len()).rev();
@@ -61,32 +64,33 @@ fn parts_of_key(key: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     ))
 }
 
-/// Digits that stand for a source.
+/// Returns digits that represent a source.
 pub(crate) fn digits_of(source: &[u8]) -> u32 {
     xxh3_64(source) as u32
 }
 
-/// Digits that nobody can foretell.
+/// Returns unpredictable digits.
 pub(crate) fn random_digits() -> u32 {
     let mut bytes = [0; 4];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system has random numbers");
     u32::from_le_bytes(bytes)
 }
 
-/// Whether a name is that of a part of ours: digits and `.part`, or the job's own suffix.
+/// Whether a name belongs to a part of Longhaul: digits and `.part`, or the job's own suffix.
 pub(crate) fn is_part(name: &[u8], suffix: Option<&[u8]>) -> bool {
     let own = suffix.filter(|it| !it.is_empty());
     let stems = [Some(SUFFIX), own].into_iter().flatten();
     let mut stems = stems.filter_map(|it| name.strip_suffix(it));
     stems.any(|stem| {
         let stem = stem.strip_suffix(PIECES).unwrap_or(stem);
-        // Workers have a mark of their own behind the digits.
+        // Workers add a mark of their own after the digits.
         let stem = without_digits(stem, 10).unwrap_or(stem);
         without_digits(stem, 8).is_some_and(|it| !it.is_empty())
     })
 }
 
-/// What is in front of the digits and the suffix in the name of a part, and the digits.
+/// Splits the name of a part into the text before the digits, and the digits. The suffix is
+/// dropped.
 pub(crate) fn stem_and_digits<'a>(name: &'a [u8], suffix: &[u8]) -> Option<(&'a [u8], u32)> {
     let named = name.strip_suffix(suffix)?;
     let stem = without_digits(named, 8).filter(|it| !it.is_empty())?;
@@ -96,12 +100,12 @@ pub(crate) fn stem_and_digits<'a>(name: &'a [u8], suffix: &[u8]) -> Option<(&'a 
 
 /// Whether the name of a part may lack the end of the file's name.
 pub(crate) fn may_be_cut(name: &[u8]) -> bool {
-    // A cut takes up to three more bytes, to be between characters.
+    // A cut removes up to three more bytes, so that it falls between characters.
     let is_near = |most: usize| (most - 3..=most).contains(&name.len());
     is_near(NAME_BYTES_MAX) || is_near(SHORT_NAME_BYTES_MAX)
 }
 
-/// What is in front of a dot and so many digits.
+/// Returns the text before a dot and `count` digits.
 fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
     let (rest, digits) = name.split_at_checked(name.len().checked_sub(count)?)?;
     let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
@@ -109,7 +113,7 @@ fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
         .filter(|_| digits.iter().all(is_digit))
 }
 
-/// Whether another program gives such names to files that are not complete, or to its own copies.
+/// Whether another program gives such names to incomplete files or to its own copies.
 pub(crate) fn is_partial_of_others(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_marked = OTHERS
@@ -124,7 +128,8 @@ fn with_room(path: &[u8], digits: u32, suffix: &[u8], name_bytes_max: usize) -> 
     let room = name_bytes_max.saturating_sub(added.len());
     let mut end = path.len().min(name_at + room);
     if end < path.len() {
-        // Behind a cut character a server takes the name for no text. A character has four bytes at most.
+        // With a split character the name would be invalid text to a server. A character has four
+        // bytes at most.
         let is_inside = |at: usize| path[at] & 0b1100_0000 == 0b1000_0000;
         let begin = (end.saturating_sub(3).max(name_at)..=end)
             .rev()
@@ -138,13 +143,13 @@ fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|it| *it == b'/').next().unwrap_or_default()
 }
 
-/// What stands behind a part that several connections fetch.
+/// Suffix of a part that several connections fetch.
 pub(crate) const PIECES: &[u8] = b".pieces";
 
 const SUFFIX: &[u8] = b".part";
 
-/// Suffixes by which other programs mark files that are not complete: WinSCP, browsers, torrent programs, aria2, lftp, rclone
-/// and editors.
+/// Suffixes by which other programs mark incomplete files: WinSCP, browsers, torrent programs,
+/// aria2, lftp, rclone and editors.
 const OTHERS: [&[u8]; 14] = [
     b".filepart",
     b".crdownload",
@@ -165,7 +170,7 @@ const OTHERS: [&[u8]; 14] = [
 /// Longest name of a file on Linux, and on most servers.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A name that also old servers and encrypting file systems take.
+/// Longest name that old servers and encrypting file systems accept as well.
 const SHORT_NAME_BYTES_MAX: usize = 40;
 
 #[cfg(test)]
@@ -179,7 +184,7 @@ mod tests {
         let text = String::from_utf8(part).expect("text");
         assert!(text.ends_with("漢.00000007.part"), "{text}");
         assert!(text.len() - 2 <= NAME_BYTES_MAX && text.len() > 240);
-        // A name that is no text is cut anywhere.
+        // A name that is no text is cut at any byte.
         let part = part_path(&[0xbf; 300], 7, b".part");
         assert_eq!(part.len(), NAME_BYTES_MAX);
         let short = short_part_path(b"a/film", 7, b".part");
@@ -195,7 +200,7 @@ mod tests {
         assert_eq!(names_of_key(b"x.part", Some(9)), [b"x.part".to_vec()]);
         assert_eq!(path_of_key(&key), Some(&b"d.0123abcd/film"[..]));
         assert_eq!(path_of_key(b"x.part"), None);
-        // A file that comes in pieces.
+        // A file that is moved in pieces.
         let key = b"d/film.00000007.0123abcd.pieces.part";
         let part = b"d/film.00000009.pieces.part".to_vec();
         assert_eq!(names_of_key(key, Some(9)), [part]);

@@ -1,26 +1,27 @@
-//! What may help after a failure: servers and disks say it, the plan acts upon it.
+//! Remedies for failures. Servers and disks suggest them, and the plan applies them.
 
-/// What may help after a failure.
+/// Action that may cure a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// The same command on the same connection, later.
+    /// Repeat the command on the same connection, later.
     Retry,
-    /// A new connection, later.
+    /// Open a new connection, later.
     Reconnect,
-    /// Fewer connections to this server.
+    /// Open fewer connections to this server.
     FewerConnections,
-    /// The same on fewer connections side by side: the server has not tried it.
+    /// Repeat the command on fewer parallel connections. The server has not tried it.
     FewerTransfers,
-    /// Nothing for this file; others may do.
+    /// Give up this file. Other files may succeed.
     GiveUpFile,
-    /// A new connection, later, if a log-in has worked before: the server may be full. Otherwise nothing for this server.
+    /// Open a new connection, later, if a log-in has succeeded before, since the server may be
+    /// full. Otherwise give up this server.
     LogInAgain,
-    /// Nothing for this server.
+    /// Give up this server.
     GiveUpServer,
 }
 
 impl Remedy {
-    /// Whether the connection on which the failure came is of further use.
+    /// Whether the connection is still usable after the failure.
     pub fn keeps_connection(self) -> bool {
         match self {
             Self::Retry | Self::GiveUpFile => true,

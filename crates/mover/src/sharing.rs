@@ -1,8 +1,8 @@
-//! Files that several jobs move through the same gateway: their bytes go to it once.
+//! Files that several jobs move through the same gateway, so that their bytes cross the link once.
 //!
-//! Each job asks the far gateway to take its upload from the file's spool. The job whose server is ready first brings the
-//! bytes there; the others bring none. If it fails, their uploads fail a little later, and the first one that comes again
-//! goes on from where the spool is.
+//! Each job requests that the far gateway take its upload from the file's spool. The job whose
+//! server is ready first sends the bytes, and the others send none. If it fails, their uploads fail
+//! a little later. The first job that retries continues from the spool's present length.
 
 use std::{
     collections::HashMap,
@@ -16,37 +16,37 @@ use ftp::spool::{SpoolAnswer, SpoolRequest};
 
 use crate::journal::Origin;
 
-/// What several jobs move through one gateway.
+/// Shared state of jobs that use one gateway.
 #[derive(Debug)]
 pub struct Sharing {
     jobs: u32,
     files: Mutex<HashMap<File, Arc<Mutex<State>>>>,
-    /// The gateway has no spool.
+    /// Whether the gateway has no spool.
     is_refused: AtomicBool,
 }
 
-/// What is brought to a spool.
+/// Progress of a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Brought {
-    /// A job is bringing the bytes.
+    /// A job is sending the bytes.
     Some,
-    /// A job has brought the last of them.
+    /// A job has sent the last byte.
     All,
 }
 
-/// A path of the source, and what is there.
+/// A path of the source, and the file's origin.
 type File = (Vec<u8>, Origin);
 
 #[derive(Debug)]
 struct State {
     id: u128,
-    /// What is brought to each spool of that name.
+    /// Progress of each spool, by its instance.
     spools: HashMap<u64, Brought>,
-    /// Jobs that have the whole file.
+    /// Jobs whose servers have the whole file.
     done: u32,
 }
 
-/// One job's part in a file.
+/// One job's share in a file.
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     sharing: &'a Sharing,
@@ -55,7 +55,7 @@ pub(crate) struct Share<'a> {
     id: u128,
 }
 
-/// Brings the bytes. Dropped, it leaves that to another job.
+/// Right to send the bytes. If dropped, another job may send them.
 #[derive(Debug)]
 pub(crate) struct Fill {
     state: Arc<Mutex<State>>,
@@ -63,7 +63,7 @@ pub(crate) struct Fill {
 }
 
 impl Sharing {
-    /// Nothing has moved. So many jobs are to have each file.
+    /// Creates the shared state of `jobs` jobs. Each of them is to have each file.
     pub fn new(jobs: u32) -> Self {
         Self {
             jobs,
@@ -72,7 +72,7 @@ impl Sharing {
         }
     }
 
-    /// Takes part in a file; `None` where the gateway does not do that.
+    /// Takes part in a file. `None` if the gateway does not support that.
     pub(crate) fn share(&self, path: &[u8], origin: Origin) -> Option<Share<'_>> {
         if self.is_refused.load(Relaxed) {
             return None;
@@ -100,14 +100,14 @@ impl Sharing {
         })
     }
 
-    /// The gateway has no spool, or there is none.
+    /// Records that the gateway has no spool, or that there is no gateway.
     pub(crate) fn refused(&self) {
         self.is_refused.store(true, Relaxed);
     }
 }
 
 impl Share<'_> {
-    /// What the gateway is asked, for an upload from `offset_bytes` on.
+    /// Returns the request to the gateway, for an upload from `offset_bytes` on.
     pub(crate) fn request(&self, offset_bytes: u64) -> SpoolRequest {
         SpoolRequest {
             id: self.id,
@@ -117,8 +117,8 @@ impl Share<'_> {
         }
     }
 
-    /// The server is ready, and this is what the gateway has answered. The right to bring what the spool has not, unless
-    /// another job does.
+    /// Claims the right to send the bytes that the spool lacks, unless another job has it. The
+    /// server is ready, and `spool` is the gateway's answer.
     pub(crate) fn claim(&self, spool: SpoolAnswer) -> Option<Fill> {
         let mut state = lock(&self.state);
         let instance = spool.instance;
@@ -133,7 +133,7 @@ impl Share<'_> {
         })
     }
 
-    /// This job's server has the whole file.
+    /// Records that this job's server has the whole file.
     pub(crate) fn done(self) {
         let done = {
             let mut state = lock(&self.state);
@@ -152,7 +152,7 @@ impl Share<'_> {
 }
 
 impl Fill {
-    /// The gateway has all.
+    /// Records that the gateway has all bytes.
     pub(crate) fn done(self) {
         let mut state = lock(&self.state);
         state.spools.insert(self.instance, Brought::All);
@@ -172,7 +172,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number that nobody guesses: who knows it could read the file at the gateway. `None` if the system has none.
+/// Draws an unpredictable number, since its owner could read the file at the gateway. `None` if the
+/// system has no random numbers.
 fn draw() -> Option<u128> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;

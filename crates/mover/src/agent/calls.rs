@@ -1,8 +1,8 @@
-//! Commands that are called for files: each once, however often the agent is killed.
+//! Commands that are called for files: once for each file, however often the agent is killed.
 //!
-//! The job's memory has a call from the moment at which it knows that the file is there. A launcher makes a mark on the disk and
-//! becomes the command. Where the mark is there already, an earlier agent has called the command, and the launcher ends. What
-//! commands do, and how long that takes, holds up no transfer.
+//! The job's memory stores a call as soon as the destination has the file. A launcher makes a mark
+//! on the disk and becomes the command. If the mark exists, an earlier agent has called the
+//! command, and the launcher ends. Commands run beside the transfers and do not delay them.
 
 use std::{
     ffi::OsString,
@@ -33,18 +33,20 @@ use crate::{
     names::{join, printable},
 };
 
-/// How commands are called.
+/// Parameters for calls of commands.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// The program and its arguments, without a shell.
     pub command: Vec<OsString>,
-    /// A program and its arguments. With two paths and `command` behind them it links the first path to the second, the mark,
-    /// and becomes `command`. Where the mark is there, or the first path is not, it ends; where `command` cannot be started, it
-    /// removes the mark.
+    /// A program and its arguments. With two paths and `command` behind them it links the first
+    /// path to the second, the mark, and becomes `command`.
+    ///
+    /// The program ends if the mark exists or the first path does not. If `command` cannot be
+    /// started, the program removes the mark.
     pub launcher: Vec<OsString>,
-    /// A command that takes longer is killed.
+    /// Time after which a command is killed.
     pub timeout: Duration,
-    /// How often a command that has failed is called again for its file.
+    /// Further calls for a file whose command has failed.
     pub retries: u32,
 }
 
@@ -53,33 +55,33 @@ pub(super) struct Calls {
     pub(super) caller: Caller,
     pub(super) memory: Arc<JobMemory>,
     pub(super) history: Arc<History>,
-    /// Marks, and what commands read.
+    /// Folder of the marks and of the commands' input files.
     pub(super) folder: PathBuf,
     pub(super) job: String,
-    /// The source and the destination, for people.
+    /// The source and the destination, for display.
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
-    /// There may be calls to be made.
+    /// Notified when calls may be due.
     pub(super) wake: Arc<Notify>,
     pub(super) status: Arc<Status>,
     /// The job's number in the status.
     pub(super) number: usize,
-    /// Calls that have failed since the last run was written down.
+    /// Calls that have failed since the history's last line about a run.
     pub(super) failed: Arc<AtomicU64>,
 }
 
 /// The outcome of a call.
 enum Made {
-    /// The command has ended well, or with an agent that was ended before.
+    /// The command has succeeded, or an earlier agent called it and ended.
     Called(String),
     /// The command has failed.
     Failed(String),
-    /// It could not be started.
+    /// The command could not be started.
     NotStarted(String),
 }
 
 impl Calls {
-    /// Makes calls until the task is dropped. Commands under way then go on by themselves.
+    /// Makes calls until the task is dropped. Running commands then continue by themselves.
     ///
     /// # Errors
     /// [`MemoryError`] if the job's memory cannot be used.
@@ -107,7 +109,7 @@ impl Calls {
         }
     }
 
-    /// Calls the command for one file, and again where it could not be started.
+    /// Calls the command for one file, again after a failure and while it cannot be started.
     async fn make(self: Arc<Self>, call: Call) -> Result<(), MemoryError> {
         let path = printable(&call.path);
         let mut pause = RETRY_FIRST;
@@ -129,7 +131,8 @@ impl Calls {
                         break result;
                     }
                     retries_left -= 1;
-                    // Else the launcher would take the next call for one that was made.
+                    // With the mark in place the launcher would take the next call for one already
+                    // made.
                     if let Err(error) = fs::remove_file(self.mark(call.number)) {
                         tracing::warn!(job = self.job, path, %error, "the command cannot be called again");
                         break result;
@@ -147,7 +150,8 @@ impl Calls {
         };
         let number = call.number;
         self.on_disk(move |it| it.called(number)).await?;
-        // Those that stay go when the agent starts. A launcher that comes late finds no facts, and ends.
+        // Remaining files are removed when the agent starts. A late launcher finds no facts, and
+        // ends.
         let _ = fs::remove_file(self.facts_file(number));
         let _ = fs::remove_file(self.mark(number));
         let line = Line::Called {
@@ -196,7 +200,7 @@ impl Calls {
             modified_unix_s: call.modified_unix_s,
         };
         let input = self.facts_file(call.number);
-        // What an earlier command still reads stays as it is.
+        // An earlier command may still read the present file, so a new file replaces it.
         let written = input.with_extension("new");
         fs::write(&written, facts.json())?;
         fs::rename(&written, &input)?;
@@ -227,7 +231,7 @@ impl Calls {
                 None => false,
             };
             if is_done {
-                // It does no harm where it is.
+                // A file that cannot be removed does no harm.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -252,7 +256,7 @@ impl Calls {
     }
 }
 
-/// A path below a root; the root itself where it is a file.
+/// Returns a path below a root, or the root itself if it is a file.
 fn full(root: &[u8], path: &[u8]) -> Vec<u8> {
     match path {
         b"" => root.to_vec(),

@@ -41,37 +41,38 @@ use crate::{
 
 /// A job of an agent.
 pub struct AgentJob {
-    /// Letters, digits, `-`, `_` and `.`: files are named after it.
+    /// Name of letters, digits, `-`, `_` and `.`, which also names files.
     pub name: String,
-    /// When it runs.
+    /// The times of its runs.
     pub times: Times,
     /// A folder of this machine whose changes start it.
     pub watched: Option<PathBuf>,
-    /// Where its files are, for people. A job that moves something else has another memory.
+    /// The source, for display. A changed source or destination starts with an empty memory.
     pub from: String,
-    /// Where they go.
+    /// The destination, for display.
     pub to: String,
     /// Makes the job of one run.
     pub make: Box<dyn Fn() -> Result<Making, String> + Send + Sync>,
-    /// What is called for each file that has been moved.
+    /// The command for each moved file.
     pub caller: Option<Caller>,
-    /// What was done is told for so long. What was taken longer ago, and is gone from the source, is forgotten.
+    /// Age at which lines of the history are deleted. The memory also forgets older files that have
+    /// left the source.
     pub keep_history: Duration,
 }
 
 /// The job of one run.
 pub struct Making {
-    /// What is moved, and how.
+    /// The locations and the options of the copy.
     pub job: Job,
     /// Most bytes a second.
     pub rate_max: Option<RateLimit>,
 }
 
-/// An agent cannot work.
+/// An error because of which an agent cannot work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// The folder in which it remembers cannot be used.
+    /// The folder of the agent's state cannot be used.
     #[error("the folder {path} cannot be used")]
     Folder {
         /// The folder.
@@ -80,47 +81,49 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
-    /// What a job remembers cannot be used.
+    /// The memory of a job cannot be used.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A run ended by a mistake of ours.
+    /// A defect of this program ended a run.
     #[error("the run broke off")]
     Broken(#[source] JoinError),
 }
 
-/// A job, and what belongs to it while the agent runs.
+/// A job with its memory, its history and its signals, for as long as the agent runs.
 struct Resident {
     number: usize,
     job: Arc<AgentJob>,
     memory: Arc<JobMemory>,
     history: Arc<History>,
-    /// There may be calls to be made.
+    /// Notified when calls may be due.
     calls: Arc<Notify>,
-    /// Calls that have failed since the last run was written down.
+    /// Calls that have failed since the history's last line about a run.
     failed_calls: Arc<AtomicU64>,
-    /// Parts of files.
+    /// Folder of the journal for parts of files.
     parts: PathBuf,
     status: Arc<Status>,
-    /// When the memory last forgot what is old, in seconds since 1970.
+    /// Time at which the memory last forgot old files, in seconds since 1970.
     forgotten_unix_s: AtomicI64,
     is_ending: watch::Receiver<bool>,
 }
 
-/// Where an agent remembers unless its file says otherwise: below `XDG_STATE_HOME`, else below `~/.local/state`.
+/// Returns the default folder of an agent's state: below `XDG_STATE_HOME`, else below
+/// `~/.local/state`.
 pub fn folder() -> Option<PathBuf> {
     Some(Journal::folder()?.with_file_name("agent"))
 }
 
-/// Jobs whose folders have changed, however often they have.
+/// Jobs whose folders have changed since their last run.
 struct Notices {
     changed: Vec<AtomicBool>,
     wake: Notify,
 }
 
-/// Runs the jobs until `interrupt` resolves. What the agent remembers is in `folder`.
+/// Runs the jobs until `interrupt` resolves. `folder` holds the agent's state.
 ///
 /// # Errors
-/// [`AgentError`] if no job can be run at all. A job whose memory cannot be used is tried again, and the others go on.
+/// [`AgentError`] if no job can be run at all. Otherwise a job whose memory cannot be used is
+/// retried, and the other jobs run.
 pub async fn run(
     jobs: Vec<AgentJob>,
     folder: &Path,
@@ -141,7 +144,7 @@ pub async fn run(
         let settled = agent.settle_in(number, &job);
         let last = match &settled {
             Ok(settled) => settled.last_start.clone(),
-            // One that cannot run is tried again like one whose run has failed.
+            // A job that cannot run is retried like a job whose run has failed.
             Err(_) => Some(Zoned::now()),
         };
         times.push((job.times.clone(), last));
@@ -160,7 +163,7 @@ pub async fn run(
         };
         places.push((job, resident));
     }
-    // One broken job ends no other; an agent without any job would do nothing.
+    // One broken job does not end the others. An agent without any usable job would do nothing.
     if broken.len() == places.len()
         && let Some((_, error)) = broken.pop()
     {
@@ -170,7 +173,7 @@ pub async fn run(
     for (number, _) in broken {
         table.ended(number, FAILED, &Zoned::now());
     }
-    // What was interrupted is gone on with.
+    // Interrupted runs resume.
     open.into_iter()
         .for_each(|job| table.asked(job, &Zoned::now()));
     let notices = Arc::new(Notices::new(places.len()));
@@ -184,7 +187,7 @@ pub async fn run(
     loop {
         while let Some(number) = table.poll(&Zoned::now()) {
             let (job, runnable) = &mut places[number];
-            // What was told until now is for this run.
+            // The run that starts now covers all earlier notices.
             if watches[number].as_ref().is_none_or(Watch::is_lost) {
                 watches[number] = watch(number, job, &notices);
             }
@@ -224,7 +227,7 @@ pub async fn run(
                     },
                     |(_, ended)| ended,
                 );
-                // After an error of the disk the memory answers nothing until it is opened anew.
+                // After a disk error the memory fails at each use until it is opened again.
                 if let Some(runnable) = runnable.take_if(|_| is_forgetful) {
                     if let Some(calls) = runnable.calls {
                         calls.abort();
@@ -236,7 +239,7 @@ pub async fn run(
             () = &mut interrupt => break,
         }
     }
-    // Nobody receives it where nothing runs.
+    // The channel has no receiver if no job runs.
     let _ = end.send(true);
     while let Some(ended) = runs.join_next().await {
         if let Err(error) = ended {
@@ -244,7 +247,8 @@ pub async fn run(
         }
     }
     calls.shutdown().await;
-    // Another agent, or this one with other jobs, may open the memories next. Work on a disk ends on its own thread.
+    // Another agent, or a new run of this one, may open the memories next. Disk work ends on its
+    // own thread, so the agent waits until the memories are free.
     let until = Instant::now() + CLOSE_MAX;
     let memories = || places.iter().filter_map(|(_, it)| it.as_ref());
     while memories().any(|it| Arc::strong_count(&it.resident.memory) > 1) && Instant::now() < until
@@ -261,7 +265,7 @@ struct RunnableJob {
     calls: Option<AbortHandle>,
 }
 
-/// What all jobs of an agent share.
+/// State that all jobs of an agent share.
 struct Agent {
     folder: PathBuf,
     status: Arc<Status>,
@@ -273,12 +277,12 @@ struct Settled {
     resident: Resident,
     calls: Option<Calls>,
     last_start: Option<Zoned>,
-    /// An earlier agent was ended before the job had nothing left.
+    /// The job had work left when an earlier agent ended.
     is_open: bool,
 }
 
 impl Settled {
-    /// Makes calls for the files of the job from now on.
+    /// Starts a task that makes calls for the files of the job.
     fn stay(self, all_calls: &mut JoinSet<()>) -> RunnableJob {
         let calls = self.calls;
         RunnableJob {
@@ -289,7 +293,8 @@ impl Settled {
 }
 
 impl Agent {
-    /// A job cannot run, or its run broke off. It is tried again, and the others go on.
+    /// Logs and reports that a job cannot run, or that its run broke off. The job is retried, and
+    /// the others continue.
     fn fails(&self, number: usize, job: &AgentJob, error: &AgentError) {
         let reason = run::chain(error);
         tracing::error!(job = job.name, reason, "the job cannot run");
@@ -358,7 +363,7 @@ impl Agent {
     }
 }
 
-/// Watches the folder of a job. Where that cannot be done, the job's schedule is left.
+/// Watches the folder of a job. If the folder cannot be watched, the job runs by its schedule only.
 fn watch(number: usize, job: &AgentJob, notices: &Arc<Notices>) -> Option<Watch> {
     let folder = job.watched.as_ref()?;
     let notices = notices.clone();
@@ -393,7 +398,7 @@ impl Notices {
 }
 
 impl Resident {
-    /// Makes one run. Also returns whether the memory could not be used.
+    /// Makes one run. Also returns whether the memory failed.
     async fn run(self: Arc<Self>) -> (Left, bool) {
         let begun = Instant::now();
         let started = Timestamp::now();
@@ -462,7 +467,8 @@ impl Resident {
         (left, is_forgetful)
     }
 
-    /// A run has left nothing. Once a day the memory forgets what is old and gone.
+    /// Records that a run has left nothing. Once a day the memory forgets old files that have left
+    /// the source.
     async fn finish(&self, now_unix_s: i64) -> Result<(), String> {
         self.on_disk(JobMemory::ended).await?;
         let forgotten = self.forgotten_unix_s.load(Ordering::Relaxed);
@@ -485,7 +491,7 @@ impl Resident {
         done.map_err(|error| run::chain(&error))
     }
 
-    /// What the agent adds to a job.
+    /// Adds the agent's memory and journal to a job.
     fn prepare(&self, making: Making) -> Result<(Job, Journal), String> {
         let mut job = making.job;
         job.plan.memory = Some(self.memory.clone());
@@ -509,7 +515,7 @@ impl Resident {
                 });
                 self.calls.notify_one();
             }
-            // An earlier run may have moved it, and may not have said so.
+            // An earlier run may have moved the file and ended before its notification.
             Became::Same(_) => self.calls.notify_one(),
             Became::Failed(reason) => {
                 tracing::warn!(job, path, reason, "failed");
@@ -518,7 +524,7 @@ impl Resident {
                 self.write(&Line::Failed { path, reason });
             }
             Became::Warning(what) => tracing::warn!(job, path, "{what}"),
-            // It may yet come about.
+            // The connection may still be established.
             Became::Waiting(what) => tracing::warn!(job, what, "no connection yet"),
             Became::NoConnection(reason) => {
                 tracing::warn!(job, reason, "no connection");
@@ -534,15 +540,15 @@ impl Resident {
 
     async fn until_ending(&self) {
         let mut is_ending = self.is_ending.clone();
-        // The agent is gone where nobody can send any more.
+        // An error means that the sender, and so the agent, is gone.
         let _ = is_ending.wait_for(|it| *it).await;
     }
 }
 
-/// Makes a job's calls, and goes on where the memory could not be used for a while.
+/// Makes a job's calls, and continues after a pause if the memory could not be used.
 async fn keep_calling(calls: Arc<Calls>) {
     loop {
-        // A task of its own: what it breaks off over must not end this one.
+        // A panic in a task of its own does not end this one.
         let mut running = JoinSet::new();
         running.spawn(calls.clone().run());
         let job = &calls.job;
@@ -558,7 +564,7 @@ async fn keep_calling(calls: Arc<Calls>) {
     }
 }
 
-/// Returns at `due`, or before: the clock may be put meanwhile, and the machine may sleep.
+/// Waits until `due`, or a shorter time, since the clock may be set and the machine may sleep.
 async fn until(due: Option<Zoned>) {
     let Some(due) = due else {
         return pending().await;
@@ -572,7 +578,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 const CLOSE_STEP: Duration = Duration::from_millis(10);
 
-/// As left by a run that could not be made.
+/// Outcome of a run that could not be made.
 const FAILED: Left = Left {
     unsettled: false,
     failures: true,
@@ -580,8 +586,8 @@ const FAILED: Left = Left {
 
 const DAY_S: u64 = 86_400;
 
-/// After an error of the memory.
+/// Pause after an error of the memory.
 const CALLS_PAUSE: Duration = Duration::from_secs(60);
 
-/// How often the clock is looked at.
+/// Interval between two readings of the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(15);

@@ -1,4 +1,5 @@
-//! What a job did, for people and programs: a line of JSON for each file, command and run, in a file for each day.
+//! History of a job for people and programs: a file for each day, with a line of JSON for each
+//! file, command and run.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,13 +20,13 @@ pub struct History {
     today: Mutex<Option<(Date, File)>>,
 }
 
-/// What is written down.
+/// A line of the history.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Line<'a> {
-    /// A file has become whole at the destination.
+    /// A file is complete at the destination.
     Copied {
-        /// Below the job's source.
+        /// Path below the job's source.
         path: &'a str,
         /// Bytes of the file.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,23 +34,23 @@ pub enum Line<'a> {
     },
     /// A file or a directory could not be moved.
     Failed {
-        /// Below the job's source.
+        /// Path below the job's source.
         path: &'a str,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
     /// A command was called for a file.
     Called {
-        /// Below the job's source.
+        /// Path below the job's source.
         path: &'a str,
-        /// What came of the call.
+        /// The result of the call.
         result: &'a str,
     },
     /// A run has ended.
     Run {
         /// Files moved.
         moved: u64,
-        /// Files that were there, or that an earlier run had taken.
+        /// Files that needed no transfer, or that an earlier run had taken.
         same: u64,
         /// Files and directories that failed.
         failed: u64,
@@ -59,13 +60,13 @@ pub enum Line<'a> {
         removed: u64,
         /// Commands for files that have failed since the last such line.
         failed_calls: u64,
-        /// Bytes moved.
+        /// Total size of the moved files.
         bytes: u64,
-        /// How long the run took.
+        /// Duration of the run.
         elapsed_s: f64,
-        /// The run was ended before its time.
+        /// The run was interrupted.
         interrupted: bool,
-        /// Why the run could not be made at all.
+        /// The reason why the run could not be made.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -79,10 +80,10 @@ struct Dated<'a> {
 }
 
 impl History {
-    /// The history in `folder`, of which days older than `keep` are deleted.
+    /// Opens the history in `folder`, and deletes days older than `keep`.
     ///
     /// # Errors
-    /// Where the folder cannot be made.
+    /// An error if the folder cannot be made.
     pub fn open(folder: &Path, keep: Duration) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self {
@@ -92,7 +93,7 @@ impl History {
         })
     }
 
-    /// Writes a line. A disk that takes none costs the line, which the log tells.
+    /// Writes a line. If the disk refuses it, the line is lost, and the log contains the error.
     pub fn write(&self, now: Timestamp, line: &Line<'_>) {
         let dated = Dated {
             at: format!("{now:.3}"),
@@ -128,7 +129,7 @@ impl History {
             let day = name.to_str().and_then(|it| it.strip_suffix(".jsonl"));
             let day = day.and_then(|it| Date::strptime("%Y-%m-%d", it).ok());
             if day.is_some_and(|it| it < first) {
-                // One that stays is deleted tomorrow.
+                // A remaining file is deleted tomorrow.
                 let _ = fs::remove_file(entry.path());
             }
         }

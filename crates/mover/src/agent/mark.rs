@@ -1,4 +1,4 @@
-//! The mark that says that a command was called.
+//! Mark on the disk: evidence that a command was called.
 
 use std::{
     io::{self, ErrorKind},
@@ -15,23 +15,25 @@ use crate::{
     names::{last_name, parent},
 };
 
-/// Makes the mark of a call: a second name of the file with the call's facts. On return it outlives a power cut, as what the
-/// command does may. False: the command was called before, or the call is over.
+/// Makes the mark of a call: a second name of the file with the call's facts. When the function
+/// returns, the mark outlives a power cut, as the command's effects may.
+///
+/// Returns false if the command was called before, or if the call is over.
 ///
 /// # Errors
-/// Those of the file system. The command must not be called then.
+/// An error of the file system. The command must not be called then.
 pub fn mark_called(facts: &Path, mark: &Path) -> io::Result<bool> {
     mark_called_on(&Machine, facts, mark)
 }
 
-/// The same on any file system.
+/// [`mark_called`] on any file system.
 pub(super) fn mark_called_on(
     system: &dyn FileSystem,
     facts: &Path,
     mark: &Path,
 ) -> io::Result<bool> {
     let (facts, mark) = (facts.as_os_str().as_bytes(), mark.as_os_str().as_bytes());
-    // Of two processes one makes the link, and none does after the call.
+    // Only one of two processes makes the link, and none does after the call.
     match system.hard_link(facts, mark) {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
@@ -43,14 +45,14 @@ pub(super) fn mark_called_on(
         Ok(()) => Ok(true),
         Err(error) => {
             let folder = system.open_folder(parent(mark).unwrap_or_default());
-            // If it stays, the command is not called at all.
+            // If the mark remains, the command is not called at all.
             let _ = folder.and_then(|it| it.remove_file(&last_name(mark)));
             Err(error)
         }
     }
 }
 
-/// Has the mark outlive a power cut: its content, and its name in the folder.
+/// Syncs the content of the mark, and its name in the folder, so that both outlive a power cut.
 fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
     let folder = system.open_folder(parent(mark).unwrap_or_default())?;
     let file = folder.open(&last_name(mark), Opening::Read(Links::Refuse))?;
@@ -59,5 +61,5 @@ fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
     sync_above(system, mark, FOLDERS_ABOVE)
 }
 
-/// The folder of the marks, those of the agent's state above it, and the one that these are in.
+/// Levels to sync: the folder of the marks, the agent's state above it, and their parent.
 const FOLDERS_ABOVE: usize = 3;

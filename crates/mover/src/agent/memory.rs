@@ -1,5 +1,5 @@
-//! What a job of the agent remembers: files that it has taken, commands that are still to be called, when it last ran. It
-//! outlives the process and a power cut.
+//! Memory of an agent's job: files already taken, commands still to be called, and the last start.
+//! It outlives the process and a power cut.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,15 +38,15 @@ pub struct JobMemory {
     /// A command is called for each file that the job moves.
     calls: bool,
     settle: Duration,
-    /// What the run of now has seen.
+    /// Files that the present run has found.
     run: Mutex<Run>,
 }
 
-/// What a run has seen of the source.
+/// Files that a run has found at the source.
 #[derive(Debug, Default)]
 struct Run {
     number: u64,
-    /// Files by the hash of their path: a million take 16 MB.
+    /// Files by the hash of their paths. A million files take 16 MB.
     found: HashSet<u64>,
     /// Files that may still be written.
     settling: HashMap<Vec<u8>, Settling>,
@@ -56,16 +56,16 @@ struct Run {
 #[derive(Debug)]
 struct Settling {
     version: Version,
-    /// Since then it has been this version.
+    /// Time since which the file has had this version.
     since: Instant,
-    /// The last run that has seen it.
+    /// The last run that found the file.
     run: u64,
 }
 
 /// A file for which a command is to be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// No other call of the job has this number, ever.
+    /// Number that no other call of the job ever has.
     pub number: u64,
     /// The file, below the job's roots.
     pub path: Vec<u8>,
@@ -75,11 +75,11 @@ pub struct Call {
     pub modified_unix_s: Option<i64>,
 }
 
-/// A job's memory cannot be used.
+/// An error by which a job's memory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// Another process has it.
+    /// Another process has the memory open.
     #[error("another agent does the job {0}")]
     Running(String),
     /// The file cannot be used.
@@ -89,11 +89,11 @@ pub enum MemoryError {
         name: String,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: Box<redb::Error>,
     },
-    /// The file is no memory any more.
+    /// The file is damaged.
     #[error(
         "the memory of the job {name} is damaged ({reason}): move {path} away, and the job begins anew. It then looks at all files, and copies those that the destination lacks"
     )]
@@ -102,12 +102,12 @@ pub enum MemoryError {
         name: String,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
 }
 
-/// A file, as it is written down.
+/// Record of a file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Record {
     state: State,
@@ -115,38 +115,40 @@ struct Record {
     size_bytes: Option<u64>,
     #[serde(default)]
     modified_unix_s: Option<i64>,
-    /// The time is exact to so many seconds.
+    /// Exactness of the time, in seconds.
     #[serde(default)]
     unit_s: u32,
-    /// When this was written.
+    /// Time of this record.
     at_unix_s: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// A run was about to move it.
+    /// A run has begun to move the file.
     Begun,
-    /// The destination has had it.
+    /// The destination has the file.
     Taken,
 }
 
-/// A call, as it is written down.
+/// Record of a call.
 #[derive(Debug, Serialize, Deserialize)]
 struct CallRecord {
-    /// The bytes of the path in hexadecimal digits: it need not be text.
+    /// The bytes of the path in hexadecimal digits, since a path need not be text.
     path: String,
     size_bytes: Option<u64>,
     modified_unix_s: Option<i64>,
 }
 
 impl JobMemory {
-    /// Opens the memory of the job `name` in `folder`, or begins one. `identity` says what the job moves, and where to: a job
-    /// that has become another one begins with an empty memory. A file counts as settled when its listings have been the same
-    /// for `settle`. If `calls`, a command is called for each file that is moved.
+    /// Opens the memory of the job `name` in `folder`, or creates it.
+    ///
+    /// `identity` describes the source and the destination. A job with another identity starts with
+    /// an empty memory. A file counts as settled when its listings have been the same for `settle`.
+    /// If `calls`, a command is called for each moved file.
     ///
     /// # Errors
-    /// [`MemoryError`] if another process has it, or the file cannot be used.
+    /// [`MemoryError`] if another process has the memory open, or the file cannot be used.
     pub fn open(
         folder: &Path,
         name: &str,
@@ -158,7 +160,7 @@ impl JobMemory {
         Self::open_on(&Machine, folder, job, settle, calls)
     }
 
-    /// The same on any file system, of a job with a name and an identity.
+    /// [`open`](Self::open) on any file system, for a job with a name and an identity.
     pub(crate) fn open_on(
         system: &dyn FileSystem,
         folder: &Path,
@@ -167,7 +169,7 @@ impl JobMemory {
         calls: bool,
     ) -> Result<Self, MemoryError> {
         let path = folder.join(format!("{name}.redb"));
-        // The database may panic over what it finds in a damaged file.
+        // The database may panic over a damaged file.
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let memory = Self {
                 database: open_file(system, name, &path)?,
@@ -184,7 +186,7 @@ impl JobMemory {
         opened.unwrap_or_else(|_| Err(damaged(name, &path, "it cannot be read".to_owned())))
     }
 
-    /// Forgets all if the job is another one. The tables are there afterwards.
+    /// Forgets everything if the identity has changed. Creates missing tables.
     fn begin_as(&self, identity: &str) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         {
@@ -192,7 +194,7 @@ impl JobMemory {
             let known = texts.get(IDENTITY)?.map(|it| it.value().to_owned());
             if known.as_deref() != Some(identity) {
                 if known.is_some() {
-                    // Calls for files of another job would name places of this one.
+                    // Calls for another job's files would name paths of this job.
                     transaction.delete_table(FILES)?;
                     transaction.delete_table(CALLS)?;
                     let mut numbers = transaction.open_table(NUMBERS)?;
@@ -208,7 +210,7 @@ impl JobMemory {
         Ok(transaction.commit()?)
     }
 
-    /// When the job was last started, in milliseconds since 1970.
+    /// Returns the last start of the job, in milliseconds since 1970.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -221,14 +223,14 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// The job starts.
+    /// Records that the job starts.
     ///
     /// # Errors
-    /// [`MemoryError`] if it cannot be written down.
+    /// [`MemoryError`] if the start cannot be recorded.
     pub fn started(&self, unix_ms: i64) -> Result<(), MemoryError> {
         let mut run = self.run.lock().expect("nobody panics with it");
         let last = run.number;
-        // What the last run has not seen is gone.
+        // A file that the last run did not find is gone.
         run.settling.retain(|_, it| it.run == last);
         run.found.clear();
         run.number += 1;
@@ -241,10 +243,10 @@ impl JobMemory {
         })
     }
 
-    /// The job has nothing left to do, until its next time.
+    /// Records that the job has no work left until its next time.
     ///
     /// # Errors
-    /// [`MemoryError`] if it cannot be written down.
+    /// [`MemoryError`] if the end cannot be recorded.
     pub fn ended(&self) -> Result<(), MemoryError> {
         self.write(|transaction| {
             transaction.open_table(NUMBERS)?.remove(IS_OPEN)?;
@@ -252,7 +254,7 @@ impl JobMemory {
         })
     }
 
-    /// Whether the job was started, and had something left to do when the agent was last ended.
+    /// Whether the job was started, and had work left when the agent last ended.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -264,7 +266,8 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// The calls that are still to be made, the first ones first: `most` at most, with numbers from `from` on.
+    /// Returns calls that are still to be made, the oldest first: `most` at most, with numbers from
+    /// `from` on.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -282,10 +285,10 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// A call has been made.
+    /// Records that a call has been made.
     ///
     /// # Errors
-    /// [`MemoryError`] if it cannot be written down.
+    /// [`MemoryError`] if the call cannot be recorded.
     pub fn called(&self, number: u64) -> Result<(), MemoryError> {
         self.write(|transaction| {
             transaction.open_table(CALLS)?.remove(number)?;
@@ -293,7 +296,7 @@ impl JobMemory {
         })
     }
 
-    /// How many files the job remembers.
+    /// Returns the number of files in the memory.
     #[cfg(test)]
     pub(super) fn files(&self) -> Result<u64, MemoryError> {
         use redb::ReadableTableMetadata as _;
@@ -303,14 +306,15 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// Forgets files that were taken before `before_unix_s`, and that a run, which has seen all of the source, has not seen.
+    /// Forgets files taken before `before_unix_s` that the present run, a complete one, has not
+    /// found at the source.
     ///
     /// # Errors
-    /// [`MemoryError`] if it cannot be written down.
+    /// [`MemoryError`] if the change cannot be recorded.
     pub fn forget(&self, before_unix_s: i64) -> Result<(), MemoryError> {
         let run = self.run.lock().expect("nobody panics with it");
         if run.found.is_empty() {
-            // A disk that is not mounted has lost nothing.
+            // An empty run may mean a disk that is not mounted, so no file is forgotten.
             return Ok(());
         }
         let is_there = |path: &[u8]| run.found.contains(&xxh3_64(path));
@@ -417,7 +421,7 @@ impl plan::Memory for JobMemory {
                 let was_begun = before.is_some_and(|it| it.state == State::Begun);
                 let record = Record::new(State::Taken, taken.version, at_unix_s);
                 files.insert(path.as_slice(), record.write().as_slice())?;
-                // An earlier run may have been killed before it could say that the file is there.
+                // An earlier run may have moved the file, and been killed before it recorded that.
                 if self.calls && (taken.is_moved || was_begun) {
                     calls.insert(number, CallRecord::of(&path, taken.version).as_slice())?;
                     number += 1;
@@ -447,7 +451,7 @@ impl plan::Memory for JobMemory {
 }
 
 impl Run {
-    /// Whether the listings of a file have been the same for as long as they must.
+    /// Whether the listings of a file have been the same for the settle time.
     fn is_settled(
         &mut self,
         path: &[u8],
@@ -463,7 +467,7 @@ impl Run {
             }
             return now.saturating_duration_since(settling.since) >= settle;
         }
-        // Of a source with more such files, the others wait for the first ones.
+        // If a source has more such files, the others wait for the first ones.
         if self.settling.len() < SETTLING_MAX {
             let since = now;
             let settling = Settling {
@@ -538,7 +542,7 @@ fn call(number: u64, record: &[u8]) -> Option<Call> {
     })
 }
 
-/// Opens the file of a memory, or makes one. An empty file is a damaged one.
+/// Opens the file of a memory, or creates it. An empty file counts as damaged.
 fn open_file(system: &dyn FileSystem, name: &str, path: &Path) -> Result<Database, MemoryError> {
     let path_bytes = path.as_os_str().as_bytes();
     let file_name = last_name(path_bytes);
@@ -565,7 +569,8 @@ fn open_file(system: &dyn FileSystem, name: &str, path: &Path) -> Result<Databas
     }
 }
 
-/// Errors of the system leave the file what it is, all others are those of the file.
+/// Classifies an error. Errors of the system leave the file usable; all others are faults of the
+/// file.
 fn unusable(name: &str, path: &Path, error: impl Into<redb::Error>) -> MemoryError {
     let error = error.into();
     let is_of_system = match &error {
@@ -610,8 +615,8 @@ const LAST_START: &str = "last start";
 const IS_OPEN: &str = "open";
 const NEXT_CALL: &str = "next call";
 
-/// Folders above a new memory which may be as new.
+/// Folders above a new memory that may be as new as it.
 const FOLDERS_ABOVE: usize = 3;
 
-/// Files of a source that are watched until they have settled; some 100 bytes each.
+/// Most files of a source that are watched until they settle. Each takes some 100 bytes.
 const SETTLING_MAX: usize = 100_000;

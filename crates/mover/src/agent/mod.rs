@@ -1,7 +1,8 @@
-//! Runs jobs on schedules, and when watched folders change; remembers what was taken; calls commands for files.
+//! Agent: runs jobs on schedules and when watched folders change, remembers taken files, and calls
+//! commands for files.
 //!
-//! [`Timetable`] decides which job runs when, without a clock. [`JobMemory`] outlives the process: a file is taken once, and
-//! its command is called once, however often the agent is killed. [`run`] drives both.
+//! [`Timetable`] decides which job runs when, without a clock. [`JobMemory`] outlives the process,
+//! so a file is taken once and its command is called once. [`run`] drives both.
 
 mod calls;
 mod driver;

@@ -9,10 +9,11 @@ use tokio::net::TcpListener;
 
 use super::status::{Snapshot, Status};
 
-/// Serves until the task is dropped, for requests under the address of the listener, loopback, and `hosts`.
+/// Serves until the task is dropped. A request must name the address of the listener, loopback, or
+/// one of `hosts`.
 ///
 /// # Errors
-/// That of the listener.
+/// An error of the listener.
 pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>) -> io::Result<()> {
     let router = Router::new()
         .route("/status.json", get(snapshot))
@@ -22,7 +23,7 @@ pub async fn serve(listener: TcpListener, hosts: Vec<Host>, status: Arc<Status>)
         section: "[agent]",
         hosts,
     };
-    // The answer names a wrong name; the log does not.
+    // The answer names a refused host name. The log does not.
     ::pages::serve(listener, None, names, router, |_| false).await
 }
 

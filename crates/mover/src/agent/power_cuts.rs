@@ -1,4 +1,5 @@
-//! Power cuts, full disks and disk errors while the agent's memory and the marks of its calls are written.
+//! Power cuts, full disks and disk errors while the agent writes its memory and the marks of its
+//! calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,29 +22,30 @@ use crate::{
 
 const FILES: u8 = 6;
 
-/// A job of the agent, and what the world saw of it.
+/// A job of the agent, with the effects that an observer has seen.
 struct World {
     disk: FaultyDisk,
     random: Pcg64Mcg,
-    /// A moment to ask the memory at.
+    /// Time of all questions to the memory.
     now: Instant,
     /// Files at the destination, which is another machine.
     there: BTreeSet<u8>,
-    /// Files that the memory has confirmed as taken: their sources may be gone.
+    /// Files that the memory has confirmed as taken. Their sources may be removed.
     taken: BTreeSet<u8>,
     /// Files whose sources were removed.
     removed: BTreeSet<u8>,
-    /// How often the command was called for a file.
+    /// Number of calls for each file.
     calls: BTreeMap<Vec<u8>, u32>,
-    /// Files whose mark could not be synced. It may be there nevertheless, and then the command is not called.
+    /// Files whose mark could not be synced. If the mark exists nevertheless, the command is not
+    /// called.
     unmarked: BTreeSet<Vec<u8>>,
     /// Calls that the memory has confirmed as over.
     over: BTreeSet<u64>,
-    /// Starts that may be remembered as the last one.
+    /// Starts that the memory may return as the last one.
     starts: BTreeSet<i64>,
 }
 
-/// The disk has failed, or the power.
+/// A failure of the disk or the power.
 struct Down;
 
 impl World {
@@ -72,12 +74,12 @@ impl World {
         JobMemory::open_on(&self.disk, folder, job, Duration::ZERO, true).map_err(|_| Down)
     }
 
-    /// The agent works until nothing is left to do, or until the disk fails.
+    /// Lets the agent work until no work is left, or until the disk fails.
     fn work(&mut self) -> Result<(), Down> {
         let memory = self.open()?;
         let start = self.random.random_range(1..i64::MAX / 2);
         if memory.started(start).is_err() {
-            // It may be on the disk, or the one before it.
+            // The disk may hold this start or the one before it.
             let is_first = self.starts.is_empty();
             self.starts.extend((!is_first).then_some(start));
             return Err(Down);
@@ -117,7 +119,7 @@ impl World {
         memory.ended().map_err(|_| Down)
     }
 
-    /// Calls the command for all files that it is to be called for.
+    /// Calls the command for all due calls.
     fn call(&mut self, memory: &JobMemory) -> Result<(), Down> {
         let folder = self
             .disk
@@ -128,7 +130,7 @@ impl World {
                 format!("{}.json", call.number),
                 format!("{}.called", call.number),
             );
-            // What is left of an earlier attempt goes.
+            // The remains of an earlier attempt are removed.
             let _ = folder.remove_file(facts.as_bytes());
             let new = Opening::New;
             let written = folder.open(facts.as_bytes(), new);
@@ -152,7 +154,7 @@ impl World {
         Ok(())
     }
 
-    /// What was confirmed before is known after a restart.
+    /// Checks that the memory has all confirmed facts after a restart.
     fn check(&self, seed: u64) {
         let Ok(memory) = self.open() else {
             panic!("seed {seed}: the memory does not open");
@@ -179,7 +181,7 @@ impl World {
                 call.number
             );
         }
-        // Each file that was moved and taken has been called for, or will be.
+        // For each file that was moved and taken, the command has been called or is still due.
         for taken in &self.taken {
             let path = file(*taken).path.to_bytes();
             let is_open = open.iter().any(|it| it.path == path);

@@ -1,4 +1,4 @@
-//! When a job is to run: every so often, or at times of the day and the calendar.
+//! Schedule of a job: an interval, or times of the day and the calendar.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -6,33 +6,33 @@ use croner::Cron;
 use jiff::Zoned;
 use units::parse_duration;
 
-/// When a job is to run.
+/// Schedule of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
-    /// So long after the last start.
+    /// An interval between two starts.
     Every(Duration),
-    /// At the times of a cron expression, in the zone of the agent.
+    /// The times of a cron expression, in the zone of the agent.
     Cron(Box<Cron>),
 }
 
-/// A text is no schedule.
+/// An error: the text is no schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// No duration, or one that is too short.
+    /// The text is no duration, or too short a one.
     #[error("{0:?} is no interval: expected a time of a second at least, such as \"10 min\"")]
     Every(String),
-    /// No cron expression.
+    /// The text is no cron expression.
     #[error("{text:?} is no cron expression: {why}")]
     Cron {
         /// The text.
         text: String,
-        /// What the parser says.
+        /// The parser's reason.
         why: String,
     },
 }
 
 impl Schedule {
-    /// Reads `"10 min"`.
+    /// Reads an interval, such as `"10 min"`.
     ///
     /// # Errors
     /// [`ScheduleError::Every`] if the text is no duration, or one below a second.
@@ -43,10 +43,11 @@ impl Schedule {
         }
     }
 
-    /// Reads a cron expression of five fields: minute, hour, day, month, weekday; or six, with seconds in front.
+    /// Reads a cron expression of five fields: minute, hour, day, month, weekday. A sixth field,
+    /// for seconds, may stand before them.
     ///
     /// # Errors
-    /// [`ScheduleError::Cron`] if the text is none.
+    /// [`ScheduleError::Cron`] if the text is no cron expression.
     pub fn cron(text: &str) -> Result<Self, ScheduleError> {
         match Cron::from_str(text) {
             Ok(cron) => Ok(Self::Cron(Box::new(cron))),
@@ -57,10 +58,12 @@ impl Schedule {
         }
     }
 
-    /// The first time after `last` at which the job is to run; `None` where the calendar has no such day any more.
+    /// Returns the first time after `last` at which the job is to run. `None` if the calendar has
+    /// no such day any more.
     ///
-    /// Where clocks are put forward, a job whose time is left out runs at the first moment after the gap. Where clocks are put
-    /// back, a job of a fixed time runs once, and a job of every hour runs in each of the two hours.
+    /// If the clock is put forward over a job's time, the job runs at the first moment after the
+    /// gap. If the clock is put back, a job at a fixed time runs once. An hourly job runs in each
+    /// of the two hours.
     pub fn after(&self, last: &Zoned) -> Option<Zoned> {
         match self {
             Self::Every(interval) => last.checked_add(*interval).ok(),
@@ -78,7 +81,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// A shorter interval is a mistake.
+/// Shortest interval. A shorter one is a mistake.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -87,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The present rule of Berlin: the database of zones may be missing.
+    /// The present rule of Berlin, since the database of zones may be missing.
     const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 
     fn at(text: &str) -> Zoned {
@@ -95,7 +98,7 @@ mod tests {
         time.to_zoned(TimeZone::posix(BERLIN).expect("a rule"))
     }
 
-    /// The times from `from` on, before `to`.
+    /// Returns the times from `from` on, before `to`.
     fn times(schedule: &Schedule, from: &str, to: &str) -> Vec<String> {
         let mut last = at(from);
         let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! What an agent does now, and what it has done: one snapshot for programs and for Prometheus.
+//! Status of an agent: one snapshot for programs and for Prometheus.
 
 use std::{
     fmt::Write as _,
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{plan::Tally, run::Progress};
 
-/// What an agent does now, shared between the agent and who asks.
+/// Status of an agent, shared between the agent and its pages.
 #[derive(Debug)]
 pub struct Status {
     started_unix_s: i64,
@@ -19,11 +19,11 @@ pub struct Status {
 #[derive(Debug)]
 struct Entry {
     status: JobStatus,
-    /// Of the run of now.
+    /// Progress of the present run.
     progress: Option<Arc<Progress>>,
 }
 
-/// What an agent does now, and what it has done since its start.
+/// Present state of an agent, and its counts since its start.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     /// Start of the agent, in seconds since 1970.
@@ -35,17 +35,17 @@ pub struct Snapshot {
 /// One job.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobStatus {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Where its files are.
+    /// The source.
     pub from: String,
-    /// Where they go.
+    /// The destination.
     pub to: String,
-    /// A run is under way.
+    /// A run is in progress.
     pub is_running: bool,
-    /// When it is to start next, in seconds since 1970.
+    /// Time of the next start, in seconds since 1970.
     pub next_start_unix_s: Option<i64>,
-    /// The run of now; or the last one.
+    /// The present run, or else the last one.
     pub run: Option<LastRun>,
     /// Runs since the start of the agent.
     pub runs_total: u64,
@@ -53,7 +53,7 @@ pub struct JobStatus {
     pub runs_failed_total: u64,
     /// Files moved by runs that have ended.
     pub files_total: u64,
-    /// Bytes moved by them.
+    /// Bytes moved by runs that have ended.
     pub bytes_total: u64,
     /// Commands for files that have failed since the start of the agent.
     pub calls_failed_total: u64,
@@ -62,9 +62,9 @@ pub struct JobStatus {
 /// A run of a job.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct LastRun {
-    /// Its start, in seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub started_unix_s: i64,
-    /// How long it took; `None` while it runs.
+    /// Duration of the run. `None` while it runs.
     pub elapsed_s: Option<f64>,
     /// Files to be moved, as far as they are known.
     pub files_wanted: u64,
@@ -78,12 +78,12 @@ pub struct LastRun {
     pub files_failed: u64,
     /// Files left for a later run, since they may still be written.
     pub files_unsettled: u64,
-    /// The last thing that went wrong.
+    /// The last error.
     pub error: Option<String>,
 }
 
 impl Status {
-    /// The status of an agent that starts, with these jobs: name, source, destination.
+    /// Creates the status of an agent that starts with these jobs: name, source, destination.
     pub fn new(started_unix_s: i64, jobs: impl IntoIterator<Item = [String; 3]>) -> Self {
         let jobs = jobs.into_iter().map(|[name, from, to]| Entry {
             status: JobStatus {
@@ -107,7 +107,7 @@ impl Status {
         }
     }
 
-    /// What is the case now.
+    /// Returns the present state.
     pub fn snapshot(&self) -> Snapshot {
         let jobs = self.jobs.lock().expect("nobody panics with it");
         let now = jobs.iter().map(|it| {
@@ -138,7 +138,7 @@ impl Status {
         });
     }
 
-    /// The run could not begin.
+    /// Records that a run could not begin.
     pub(super) fn breaks(&self, job: usize, started_unix_s: i64, error: &str) {
         self.begins(job, started_unix_s, Arc::new(Progress::new(None)));
         self.fails(job, error);
@@ -182,8 +182,9 @@ impl Status {
     }
 }
 
-/// A text in which URLs, and names of files that come from one, have lost their queries: those may be secrets, and any user of this
-/// machine may read the status. A name with a question mark loses its end, too.
+/// Removes the queries of URLs, and of file names that come from URLs, from a text. A query may be
+/// a secret, and any user of this machine may read the status. A name with a question mark loses
+/// its end as well.
 fn without_queries(text: &str) -> String {
     let mut shown = String::new();
     let mut is_query = false;
@@ -213,7 +214,7 @@ impl Entry {
 }
 
 impl Snapshot {
-    /// The text format of Prometheus, version 0.0.4.
+    /// Returns the text format of Prometheus, version 0.0.4.
     pub fn to_metrics(&self) -> String {
         let mut text = String::new();
         let run = |it: &JobStatus| it.run.clone().unwrap_or_default();
@@ -284,7 +285,7 @@ impl Snapshot {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for job in &self.jobs {
-                // The name of a job has letters, digits, and no quotes.
+                // The name of a job has letters and digits, but no quotes.
                 let _ = writeln!(text, "{name}{{job=\"{}\"}} {}", job.name, read(job));
             }
         }

@@ -1,4 +1,5 @@
-//! An hour of an agent in virtual time: files come, commands are called, and the agent is killed between any two steps.
+//! An hour of an agent in virtual time: files appear, commands are called, and the agent is killed
+//! between any two steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::plan::{File, Memory as _, RelativePath, Standing, Taken};
 
-/// A file of the source: its size, and when it was written last.
+/// Files of the source, each with its size and its last change.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
 
 struct World {
@@ -25,11 +26,11 @@ struct World {
     jobs: Vec<Place>,
     agent: Option<Agent>,
     kills: u32,
-    /// A step in so many ends in a kill.
+    /// Probability that a step ends in a kill.
     kill: f64,
 }
 
-/// What outlives the agent.
+/// State of a job that outlives the agent.
 struct Place {
     times: Times,
     source: Files,
@@ -40,7 +41,7 @@ struct Place {
     calls: BTreeMap<Vec<u8>, u32>,
 }
 
-/// What a kill takes away.
+/// State that a kill destroys.
 struct Agent {
     table: Timetable,
     memories: Vec<JobMemory>,
@@ -78,7 +79,7 @@ impl World {
         now.to_zoned(TimeZone::UTC)
     }
 
-    /// An agent, started if there is none.
+    /// Returns the agent, and starts it if it does not run.
     fn agent(&mut self) -> &mut Agent {
         if self.agent.is_none() {
             let open = |(number, job): (usize, &Place)| {
@@ -98,7 +99,7 @@ impl World {
         self.agent.as_mut().expect("made above")
     }
 
-    /// Between two steps the agent may be killed.
+    /// Kills the agent at random between two steps.
     fn step(&mut self) -> Result<(), Killed> {
         if self.random.random_bool(self.kill) {
             self.kills += 1;
@@ -108,7 +109,7 @@ impl World {
         Ok(())
     }
 
-    /// A second passes.
+    /// Lets a second pass.
     fn second(&mut self) {
         self.now_s += 1;
         let clock = self.clock();
@@ -119,7 +120,7 @@ impl World {
         }
     }
 
-    /// One run of a job, and the calls after it.
+    /// Makes one run of a job, and the calls after it.
     fn run(&mut self, job: usize) -> Result<(), Killed> {
         let (clock, now) = (self.clock(), self.start + Duration::from_secs(self.now_s));
         let started = clock.timestamp().as_millisecond();
@@ -146,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// What a run does with one file.
+    /// Does a run's work on one file.
     fn take(&mut self, job: usize, file: &File) -> Result<(), Killed> {
         let name = file.path.to_bytes();
         let content = self.jobs[job].source[&name];
@@ -167,7 +168,7 @@ impl World {
             is_moved: !is_there,
         };
         self.agent().memories[job].took(&[taken]).expect("room");
-        // Whoever works on files at the destination takes them away.
+        // A program at the destination removes files after its work.
         self.jobs[job].destination.remove(&name);
         self.step()
     }
@@ -242,7 +243,7 @@ fn in_an_hour_with_kills_nothing_is_taken_twice_nothing_is_missed_and_each_file_
                 world.put(job, &format!("{count}"));
                 count += 1;
             }
-            // A file of the watched folder is written for a while.
+            // A file of the watched folder grows for a while.
             if second % 300 < 25 && second % 5 == 0 {
                 world.put(3, &format!("slow {}", second / 300));
             }

@@ -1,7 +1,8 @@
-//! Which job of an agent runs when: by schedules, by what a watched folder tells, and again where something is left.
+//! Timetable of an agent: starts jobs by schedules, after changes of a watched folder, and again
+//! after unfinished runs.
 //!
-//! Times go in, jobs come out. No clock, no timer: the driver tells the time of the wall clock, which may be put forward and
-//! back, and tests run years in milliseconds.
+//! Times go in, jobs come out. The module has no clock and no timer: the driver passes the wall
+//! clock's time. That clock may be put forward and back, and tests run years in milliseconds.
 
 use std::time::Duration;
 
@@ -9,24 +10,24 @@ use jiff::Zoned;
 
 use super::schedule::Schedule;
 
-/// The times of all jobs, in one zone.
+/// Times of all jobs, in one zone.
 #[derive(Debug)]
 pub struct Timetable {
     jobs: Vec<Job>,
 }
 
-/// When one job is to run.
+/// Rules for the times of one job.
 #[derive(Debug, Clone)]
 pub struct Times {
-    /// By the clock.
+    /// Times by the clock.
     pub schedule: Schedule,
-    /// It runs also when its folder changes, and when the agent starts.
+    /// The job runs also when its folder changes, and when the agent starts.
     pub is_watched: bool,
-    /// A file counts as settled after this time.
+    /// Time after which an unchanged file counts as settled.
     pub settle: Duration,
 }
 
-/// What a run has left.
+/// Work that a run has left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
     /// Files that may still be written.
@@ -36,7 +37,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// The next run is by the schedule.
+    /// Whether no work is left, so that the schedule alone determines the next run.
     pub fn is_nothing(self) -> bool {
         self == Self::default()
     }
@@ -46,22 +47,22 @@ impl Left {
 struct Job {
     times: Times,
     last_start: Option<Zoned>,
-    /// When `scheduled` was reckoned.
+    /// Time at which `scheduled` was computed.
     reckoned: Zoned,
-    /// By the schedule.
+    /// Next start by the schedule.
     scheduled: Option<Zoned>,
-    /// By what the folder told, or by what the last run has left.
+    /// Next start after a change of the folder, or for work that the last run has left.
     wanted: Option<Zoned>,
     is_running: bool,
-    /// Runs in a row with failures.
+    /// Consecutive runs with failures.
     failures: u32,
 }
 
 impl Timetable {
-    /// The times of jobs, each with the time of its last start, if it was ever started.
+    /// Creates the timetable of jobs, each with its last start, if it was ever started.
     ///
-    /// A job whose time has passed since its last start runs at once, once. A job with an interval that was never started
-    /// runs at once; one with a calendar waits for its time.
+    /// A job that has missed times since its last start runs once at once. A job that was never
+    /// started runs at once if it has an interval. With a calendar it waits for its time.
     pub fn new(jobs: Vec<(Times, Option<Zoned>)>, now: &Zoned) -> Self {
         let jobs = jobs.into_iter().map(|(times, last_start)| {
             let mut job = Job {
@@ -78,7 +79,7 @@ impl Timetable {
                 Schedule::Every(_) if is_new => job.scheduled = Some(now.clone()),
                 _ => job.reschedule(now),
             }
-            // What came into the folder meanwhile has told nobody.
+            // Changes of the folder before the start were not reported.
             job.wanted = job.times.is_watched.then(|| now.clone());
             job
         });
@@ -87,7 +88,7 @@ impl Timetable {
         }
     }
 
-    /// A job that is to start now. It runs until [`ended`](Self::ended).
+    /// Returns a job that is to start now. It counts as running until [`ended`](Self::ended).
     pub fn poll(&mut self, now: &Zoned) -> Option<usize> {
         for job in &mut self.jobs {
             job.follow_clock(now);
@@ -102,29 +103,30 @@ impl Timetable {
         Some(first)
     }
 
-    /// When a job is to start next, if no clock is put and nothing else happens.
+    /// Returns the next start of any job, if no clock is set and no other event occurs.
     pub fn due(&self) -> Option<Zoned> {
         let waiting = self.jobs.iter().filter(|it| !it.is_running);
         waiting.filter_map(Job::due).min()
     }
 
-    /// When this job is to start next; while it runs, when it is to start then.
+    /// Returns the next start of this job. While the job runs, that is the start after the present
+    /// run.
     pub fn next(&self, job: usize) -> Option<Zoned> {
         self.jobs[job].due()
     }
 
-    /// The folder of a job has changed.
+    /// Records that the folder of a job has changed.
     pub fn noticed(&mut self, job: usize, now: &Zoned) {
         let job = &mut self.jobs[job];
         job.want(now, job.times.settle);
     }
 
-    /// A job is to run at once.
+    /// Makes a job run at once.
     pub fn asked(&mut self, job: usize, now: &Zoned) {
         self.jobs[job].want(now, Duration::ZERO);
     }
 
-    /// A run has ended.
+    /// Records that a run has ended.
     pub fn ended(&mut self, job: usize, left: Left, now: &Zoned) {
         let job = &mut self.jobs[job];
         job.is_running = false;
@@ -154,7 +156,7 @@ impl Job {
         }
     }
 
-    /// The next time by the schedule.
+    /// Computes the next start by the schedule.
     fn reschedule(&mut self, now: &Zoned) {
         let last = self.last_start.as_ref().unwrap_or(now);
         // The zone of the machine may have changed since the last start.
@@ -163,9 +165,10 @@ impl Job {
         self.scheduled = self.times.schedule.after(&last);
     }
 
-    /// Where the clock was put back, nothing waits for the times that it had shown.
+    /// Adapts the times of a job to a clock that was put back, so that no start waits for times of
+    /// the old clock.
     fn follow_clock(&mut self, now: &Zoned) {
-        // Clocks that are kept right take small steps.
+        // A synchronised clock takes small steps.
         let latest = later(now, CLOCK_STEP);
         let is_put_back = |it: &Zoned| *it > latest;
         if is_put_back(&self.reckoned) || self.last_start.as_ref().is_some_and(is_put_back) {
@@ -183,10 +186,10 @@ fn later(now: &Zoned, after: Duration) -> Zoned {
     now.checked_add(after).unwrap_or_else(|_| now.clone())
 }
 
-/// A run with failures is made again after this time, and after twice as long each time.
+/// Pause before a run with failures is repeated. It doubles with each failure in a row.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 
-/// A clock that was put back by less goes on as if it had not been.
+/// Largest step backwards that changes no times.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 const RETRY_DOUBLINGS: u32 = 5;
@@ -238,7 +241,8 @@ mod tests {
         }
     }
 
-    /// Minutes at which jobs start until `end`, where each run takes `takes` minutes and leaves nothing.
+    /// Returns the minutes at which jobs start until `end`, if each run takes `takes` minutes and
+    /// leaves no work.
     fn starts(table: &mut Timetable, from: f64, end: f64, takes: f64) -> Vec<(usize, f64)> {
         let mut starts = Vec::new();
         let mut ends: Vec<(f64, usize)> = Vec::new();

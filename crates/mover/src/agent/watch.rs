@@ -1,4 +1,4 @@
-//! A folder of this machine that tells when something in it changes.
+//! Watch of a folder of this machine for changes below it.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,10 +21,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Has `notice` called for each change of what is in `folder`, also further down.
+    /// Calls `notice` for each change in `folder` and its subfolders.
     ///
     /// # Errors
-    /// Where there is no such folder, or the system watches no more of them.
+    /// An error if the folder does not exist, or if the system's limit of watches is reached.
     pub(super) fn new(
         folder: &Path,
         notice: impl Fn() + Send + 'static,
@@ -35,7 +35,7 @@ impl Watch {
             match &event {
                 Ok(event) if is_removal(event, &root) => lost.store(true, Ordering::Relaxed),
                 Ok(event) if !may_bring_files(event) => return,
-                // Of what was not told nothing is known.
+                // Events that cannot be read, such as lost ones, count as changes.
                 Ok(_) | Err(_) => {}
             }
             notice();
@@ -47,13 +47,14 @@ impl Watch {
         })
     }
 
-    /// The folder itself was removed or renamed: what now has its name is not watched.
+    /// Whether the folder itself was removed or renamed. A new folder with its name is not watched.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 }
 
-/// Whether files may have come or grown. That files are read or removed is the work of a mover, too.
+/// Whether files may have appeared or grown. Reads and removals of files may be the mover's own
+/// work.
 fn may_bring_files(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,

@@ -1,6 +1,7 @@
 //! A file system in memory that fails and loses power, for tests.
 //!
-//! What was not synced may or may not outlive a power cut: of a folder, the first of its changes do; of a file, some blocks.
+//! Unsynced changes may outlive a power cut, or may not. For a folder, a prefix of its changes
+//! survives; for a file, some of its blocks.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -26,7 +27,7 @@ struct Disk {
     next: u64,
     /// Operations until the power fails.
     until_cut: u64,
-    /// One in so many operations fails; 0: none.
+    /// One operation in this number fails. 0 means that none fails.
     one_fails_in: u32,
     random: Pcg64Mcg,
     folder_syncs: u64,
@@ -44,14 +45,15 @@ struct Node {
     kind: FileKind,
     data: Vec<u8>,
     synced_data: Vec<u8>,
-    /// Lengths that the file was given since it was synced. The last one is that of the data, unless writes made it longer.
+    /// Lengths of the file since its last sync. The last one is the length of the data, unless
+    /// writes made it longer.
     lengths: Vec<usize>,
     names: BTreeMap<Vec<u8>, u64>,
     synced_names: BTreeMap<Vec<u8>, u64>,
     changes: Vec<BTreeMap<Vec<u8>, u64>>,
     modified_unix_s: i64,
     mode: u32,
-    /// Errors of the write-back so far.
+    /// Write-back errors so far.
     errors: u64,
 }
 
@@ -60,11 +62,11 @@ struct Handle {
     disk: FaultyDisk,
     id: u64,
     lock: Mutex<Option<Lock>>,
-    /// Errors of the write-back that this handle has reported, or that were there before it.
+    /// Write-back errors that this handle has reported, or that occurred before it was opened.
     errors: Mutex<u64>,
 }
 
-/// The lock of a file; dropped, it is free.
+/// The lock of a file, released when dropped.
 #[derive(Debug)]
 struct Lock {
     disk: FaultyDisk,
@@ -118,7 +120,7 @@ impl FaultyDisk {
         })
     }
 
-    /// Writes a file, and the folders above it, so that all of it outlives a power cut.
+    /// Writes a file and the folders above it, all of which outlive a power cut.
     pub(crate) fn put(&self, path: &str, bytes: &[u8], modified_unix_s: i64) {
         let mut disk = self.disk();
         let mut at = ROOT;
@@ -142,7 +144,7 @@ impl FaultyDisk {
         file.modified_unix_s = modified_unix_s;
     }
 
-    /// Has nothing of a file outlive a power cut for certain.
+    /// Revokes the syncs of a file, so that no part of it certainly outlives a power cut.
     pub(crate) fn forget_syncs(&self, path: &str) {
         let mut disk = self.disk();
         let (above, name) = path.rsplit_once('/').expect("a path from the root");
@@ -157,7 +159,7 @@ impl FaultyDisk {
         self.put(path, b"", FOLDER);
     }
 
-    /// Makes folders of which the last one may not outlive a power cut. Returns that one.
+    /// Makes folders, the last of which may not outlive a power cut. Returns the last one.
     pub(crate) fn put_new_folder(&self, path: &str) -> Arc<dyn Folder> {
         self.put_folder(path);
         let (above, name) = path.rsplit_once('/').expect("a path from the root");
@@ -171,17 +173,18 @@ impl FaultyDisk {
         Arc::new(self.handle(id))
     }
 
-    /// Has the power fail after so many operations.
+    /// Makes the power fail after `operations` operations.
     pub(crate) fn cut_after(&self, operations: u64) {
         self.disk().until_cut = operations;
     }
 
-    /// Has one in so many operations fail.
+    /// Makes one in `operations` operations fail.
     pub(crate) fn fail_one_in(&self, operations: u32) {
         self.disk().one_fails_in = operations;
     }
 
-    /// Has bytes of a file not come to the disk after they were written: each handle that is open reports that once.
+    /// Makes the write-back of a file fail after its bytes were written. Each open handle reports
+    /// that once.
     pub(crate) fn fail_write_back(&self, path: &str) {
         let mut disk = self.disk();
         let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
@@ -202,7 +205,7 @@ impl FaultyDisk {
         disk.busy.insert(id);
     }
 
-    /// Has no file be locked.
+    /// Makes all locks unavailable.
     pub(crate) fn lack_locks(&self) {
         self.disk().has_no_locks = true;
     }
@@ -211,7 +214,7 @@ impl FaultyDisk {
         self.disk().folder_syncs
     }
 
-    /// Starts again after a power cut: what was not synced is there, or not.
+    /// Restarts after a power cut. Each unsynced change survives or is lost.
     pub(crate) fn restart(&self) {
         let mut disk = self.disk();
         let disk = &mut *disk;
@@ -223,7 +226,8 @@ impl FaultyDisk {
             node.changes.clear();
             node.names = node.synced_names.clone();
             if node.data != node.synced_data {
-                // The length is one that the file has had. Writes lengthen it step by step; to set it is one step.
+                // The length is a former length of the file, or a step towards the present one.
+                // Writes lengthen the file step by step, and setting a length is one step.
                 let (had, has) = (node.synced_data.len(), node.data.len());
                 let last = node.lengths.last().copied().unwrap_or(had);
                 let mut length = match disk.random.random_range(0..=node.lengths.len()) {
@@ -257,7 +261,7 @@ impl FaultyDisk {
         disk.boots += 1;
     }
 
-    /// All files below a folder.
+    /// Returns all files below a folder.
     pub(crate) fn files(&self, folder: &str) -> BTreeMap<String, Vec<u8>> {
         let disk = self.disk();
         let mut found = BTreeMap::new();
@@ -304,7 +308,7 @@ impl Disk {
         self.nodes.get_mut(&id).expect("handles are of nodes")
     }
 
-    /// Counts an operation, and fails if it is the time.
+    /// Counts an operation, and fails if it is due.
     fn operate(&mut self) -> io::Result<()> {
         if self.until_cut == 0 {
             return Err(io::Error::from_raw_os_error(EIO));
@@ -573,7 +577,7 @@ impl OpenFile for Handle {
         Ok(())
     }
 
-    /// Openings are counted for nothing else.
+    /// Takes the lock. The call does not count as an operation.
     fn try_lock(&self) -> io::Result<Option<bool>> {
         if self.disk.disk().has_no_locks {
             return Ok(None);
@@ -592,7 +596,7 @@ impl OpenFile for Handle {
 
 const ROOT: u64 = 1;
 
-/// Marks a folder among files that are put.
+/// Modification time that marks a folder.
 const FOLDER: i64 = i64::MIN;
 
 const BLOCK_BYTES: usize = 4_096;

@@ -1,7 +1,7 @@
 //! Permissions that folders give to new files by a default access control list.
 //!
-//! Many small files of one folder share one question. An answer is kept for a second only, because the list may change
-//! during a run.
+//! Many small files of one folder share one query. An answer is valid for a second only, because
+//! the list may change during a run.
 
 use std::{
     sync::{Mutex, MutexGuard},
@@ -12,19 +12,21 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct InheritedModes(Mutex<Option<Answer>>);
 
-/// Answer of a folder.
+/// Answer for a folder.
 #[derive(Debug)]
 struct Answer {
     folder: Vec<u8>,
     /// Permissions of new files; `None` for a folder without a default list.
     mode: Option<u32>,
-    /// Time of the question.
+    /// Time of the query.
     at: Instant,
 }
 
 impl InheritedModes {
-    /// Returns the permissions that `folder` gives to new files. `ask` is called unless a recent answer is known, without
-    /// a lock, so that a slow disk delays no other folder.
+    /// Returns the permissions that `folder` gives to new files.
+    ///
+    /// If no recent answer is stored, `ask` is called. No lock is held meanwhile, so a slow disk
+    /// delays no other folder.
     pub(super) fn mode(
         &self,
         folder: &[u8],
@@ -70,7 +72,7 @@ mod tests {
         let soon = start + KEPT_MAX / 2;
         let unasked = || unreachable!("the answer is known");
         assert_eq!(modes.mode(b"a", soon, unasked), Some(0o660));
-        // The age of an answer counts from its question, however often it is used.
+        // The age of an answer counts from its query, however often it is used.
         let later = start + KEPT_MAX;
         assert_eq!(modes.mode(b"a", later, || None), None);
     }

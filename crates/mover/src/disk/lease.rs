@@ -8,8 +8,9 @@ use std::{
 
 use nix::{errno::Errno, libc};
 
-/// Whether any process has the file open for writing; `None` where the system does not say. Root looks at all processes where
-/// the file system grants no leases.
+/// Whether any process has the file open for writing. `None` if the system gives no answer.
+///
+/// If the file system grants no leases, root examines all processes.
 pub(super) fn is_being_written(file: &File) -> Option<bool> {
     let descriptor = file.as_raw_fd();
     let ask = |command, argument: libc::c_int| {
@@ -17,12 +18,12 @@ pub(super) fn is_being_written(file: &File) -> Option<bool> {
         let answer = unsafe { libc::fcntl(descriptor, command, argument) };
         Errno::result(answer)
     };
-    // A writer that comes while we hold the lease has this signal sent. By default that is `SIGIO`, which would end us;
-    // `SIGURG` is ignored.
+    // A later writer makes the kernel send this signal while we hold the lease. The default,
+    // `SIGIO`, would end this process; `SIGURG` is ignored.
     ask(F_SETSIG, libc::SIGURG).ok()?;
     match ask(libc::F_SETLEASE, libc::F_RDLCK) {
         Ok(_) => {
-            // Closing the file gives the lease back, too.
+            // Closing the file also releases the lease.
             let _ = ask(libc::F_SETLEASE, libc::F_UNLCK);
             Some(false)
         }
@@ -31,7 +32,7 @@ pub(super) fn is_being_written(file: &File) -> Option<bool> {
     }
 }
 
-/// The same by the list of all open files, which only root sees.
+/// [`is_being_written`] by the list of all open files, which only root sees.
 fn by_processes(file: &File) -> Option<bool> {
     if !nix::unistd::geteuid().is_root() {
         return None;
@@ -44,13 +45,13 @@ fn by_processes(file: &File) -> Option<bool> {
         let path = opened.path();
         let is_same =
             fs::metadata(&path).is_ok_and(|it| (it.dev(), it.ino()) == (ours.dev(), ours.ino()));
-        // The link to an open file shows by its permissions how it was opened.
+        // The permissions of the link to an open file show how it was opened.
         is_same && opened.metadata().is_ok_and(|it| it.mode() & 0o200 != 0)
     });
     Some(is_written)
 }
 
-/// Chooses the signal (fcntl(2), `asm-generic/fcntl.h`); the libc crate lacks it.
+/// Command that chooses the signal (fcntl(2), `asm-generic/fcntl.h`). The libc crate lacks it.
 const F_SETSIG: libc::c_int = 10;
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl FileSystem for Machine {
     }
 
     fn usual_mode(&self) -> u32 {
-        // The system call that returns the mask sets it, too, for all threads.
+        // The system call that returns the mask also sets it, for all threads.
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut lines = status.lines();
         let mask = lines.find_map(|it| it.strip_prefix("Umask:"));
@@ -98,7 +98,7 @@ impl Folder for MachineFolder {
     }
 
     fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>> {
-        // A pipe with nobody at its other end must not hold us up.
+        // The opening of a pipe without a process at its other end must not block.
         let common = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let everybody = Mode::from_raw_mode(0o666);
         let (flags, mode) = match opening {
@@ -156,7 +156,7 @@ impl Folder for MachineFolder {
     fn sync(&self) -> io::Result<()> {
         let folder = match self.readable() {
             Ok(folder) => folder,
-            // A folder into which one may only put files cannot be synced.
+            // A folder that permits only the creation of files cannot be synced.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -168,7 +168,7 @@ impl Folder for MachineFolder {
     }
 
     fn inherited_mode(&self) -> Option<u32> {
-        // A descriptor of a path alone has no attributes.
+        // A descriptor opened with `O_PATH` gives no access to attributes.
         let folder = self.readable().ok()?;
         let mut list = [0; LIST_BYTES_MAX];
         let length = fs::fgetxattr(&folder, DEFAULT_LIST, &mut list[..]).ok()?;
@@ -177,7 +177,7 @@ impl Folder for MachineFolder {
 }
 
 impl MachineFolder {
-    /// The same folder, to be read. To pass through one takes less permission.
+    /// Opens the same folder for reading. Passing through a folder takes less permission.
     fn readable(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(fs::openat(&self.0, ".", flags, Mode::empty())?)
@@ -226,11 +226,11 @@ impl OpenFile for MachineFile {
                 || now.group == access.group
                 || fchown(&self.0, None, Some(access.group)).is_ok();
             if !has_group {
-                // Another group gets what everybody may.
+                // The group of the new file differs, so it gets only the permissions of all users.
                 mode = mode & !0o070 | mode & (mode & 0o007) << 3;
             }
         }
-        // Where the mount decides, a change would be refused, also one to what it is.
+        // If the mount determines permissions, it refuses every change, even to the present value.
         if now.mode & PERMISSIONS == mode {
             return Ok(());
         }
@@ -250,7 +250,7 @@ impl OpenFile for MachineFile {
             Ok(()) => Ok(Some(true)),
             Err(TryLockError::WouldBlock) => Ok(Some(false)),
             Err(TryLockError::Error(error)) => match Errno::from_io_error(&error) {
-                // The last one is that of a network file system whose server has no service for locks.
+                // A network file system returns `ENOLCK` if its server has no lock service.
                 Some(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => Ok(None),
                 _ => Err(error),
             },
@@ -262,13 +262,13 @@ impl OpenFile for MachineFile {
     }
 }
 
-/// Opens a folder below another one; no link on the way is followed, and `..` leads nowhere.
+/// Opens a folder below another one. No link is followed, and `..` is refused.
 fn beneath(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     if has_openat2() {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         for _ in 0..ATTEMPTS_MAX {
             match fs::openat2(folder, or_here(below), FOLDER, Mode::empty(), resolve) {
-                // A rename elsewhere in the tree was in the way.
+                // A rename elsewhere in the tree disturbed the call.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 opened => return opened.map_err(of_link),
             }
@@ -277,7 +277,7 @@ fn beneath(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     by_names(folder, below)
 }
 
-/// The same, name by name, for kernels without `openat2`.
+/// [`beneath`] name by name, for kernels without `openat2`.
 fn by_names(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     let mut folder = folder.as_fd().try_clone_to_owned()?;
     for name in below.split(|it| *it == b'/') {
@@ -292,13 +292,13 @@ fn by_names(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Whether the kernel, and whatever filters calls to it, has `openat2`.
+/// Whether `openat2` works: the kernel has it, and no system call filter refuses it.
 fn has_openat2() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| fs::openat2(CWD, ".", FOLDER, Mode::empty(), ResolveFlags::empty()).is_ok())
 }
 
-/// Names the link where one was refused.
+/// States in the error that a link was refused.
 fn of_link(error: Errno) -> io::Error {
     match error {
         Errno::LOOP | Errno::XDEV => {
@@ -338,7 +338,7 @@ fn path_of(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(or_here(path)))
 }
 
-/// The empty path is the working directory.
+/// Replaces the empty path by `.`, the working directory.
 fn or_here(path: &[u8]) -> &[u8] {
     match path {
         b"" => b".",
@@ -346,7 +346,7 @@ fn or_here(path: &[u8]) -> &[u8] {
     }
 }
 
-/// An error of the system that was borrowed.
+/// Copies an error of the system.
 fn copied(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -354,7 +354,9 @@ fn copied(error: &io::Error) -> io::Error {
     }
 }
 
-/// Permissions of a new file by a default access control list, as the kernel stores it: a version, and entries of a tag,
+/// Returns the permissions of a new file by a default access control list.
+///
+/// The list has the form in which the kernel stores it: a version, and entries of a tag,
 /// permissions and an id.
 fn mode_by_list(list: &[u8]) -> Option<u32> {
     let (version, entries) = list.split_first_chunk::<4>()?;
@@ -387,13 +389,15 @@ const MASK_TAG: u16 = 0x10;
 
 const OTHERS_TAG: u16 = 0x20;
 
-/// Where the kernel does not show the mask of the process, a new file is its owner's alone.
+/// Mask if the kernel does not show the mask of the process. A new file then belongs to its owner
+/// alone.
 const UMASK: u32 = 0o077;
 
-/// A folder that names are resolved from.
+/// Flags of a folder from which names are resolved.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Renames elsewhere may disturb `openat2` for a while; then names are resolved one by one.
+/// Attempts with `openat2`, which renames elsewhere may disturb. Afterwards names are resolved one
+/// by one.
 const ATTEMPTS_MAX: usize = 16;
 
 #[cfg(test)]

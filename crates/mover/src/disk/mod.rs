@@ -1,8 +1,9 @@
-//! Files of this machine: listings, parts, and what is known of a file.
+//! Files of this machine: listings, parts, and attributes of files.
 //!
-//! Paths below a job's roots are resolved from a descriptor of the root, and no link below it is followed, unless the job
-//! follows the links of its source. A root itself is what a user has named: links may lead to it. What is under way has a
-//! name of its own, which is made anew and never opened if it is a link.
+//! Paths below a job's roots are resolved from a descriptor of the root. Links below it are not
+//! followed, unless the job follows the links of its source. A root itself was named by the user,
+//! so links may lead to it. An incomplete file has a name of its own. That file is always created,
+//! and never opened through a link.
 
 #[cfg(test)]
 pub(crate) mod faulty;
@@ -34,57 +35,57 @@ use self::{
 };
 use crate::names::{join, last_name, local, parent};
 
-/// One side of a job, if that is this machine: the files below some roots.
+/// Source or destination of a job on this machine: the files below some roots.
 #[derive(Debug)]
 pub(crate) struct LocalFiles {
     system: Arc<dyn FileSystem>,
     roots: HashMap<Vec<u8>, LocalRoot>,
-    /// Links below the roots are followed to read, and never to write or to remove.
+    /// Whether reads follow links below the roots. Writes and removals never do.
     links: Links,
-    /// Files that were read, of a job that removes them afterwards.
+    /// Files that were read, for a job that removes them afterwards.
     read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
-    /// Files that were given their names, and synced, of a job that then removes their sources.
+    /// Files that were named and synced, for a job that then removes their sources.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
     syncs: Arc<Syncs>,
-    /// Folders whose own names were synced, or will be with the next file.
+    /// Folders whose own names were synced, or will be synced with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
     parts: Parts,
-    /// Permissions of a new file, where its folder does not decide.
+    /// Permissions of a new file, unless its folder determines them.
     usual_mode: OnceLock<u32>,
     inherited_modes: InheritedModes,
 }
 
-/// Which side of a job files are on.
+/// Role of the files in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// They are read.
+    /// The files are read.
     Source {
-        /// Links below the roots lead to files.
+        /// Links below the roots are followed.
         follows_links: bool,
-        /// What was taken is removed.
+        /// Copied files are removed.
         is_removed: bool,
     },
-    /// They are written.
+    /// The files are written.
     Destination {
-        /// The sources of what was written are removed.
+        /// The sources of written files are removed.
         removes_sources: bool,
     },
 }
 
-/// A root, as it was when it was first used.
+/// A root in the state of its first use.
 #[derive(Debug, Default)]
 struct LocalRoot {
     folder: OnceLock<Arc<dyn Folder>>,
     file: OnceLock<(Arc<dyn Folder>, Vec<u8>)>,
 }
 
-/// Where a path is: a name in an open folder.
+/// Position of a path: an open folder and a name in it.
 pub(crate) struct Place {
     folder: Arc<dyn Folder>,
     name: Vec<u8>,
 }
 
-/// What tells one state of a file of this machine from another.
+/// Attributes that distinguish the states of a file of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -94,23 +95,23 @@ pub(crate) struct Stamp {
     pub(crate) modified_ns: i64,
 }
 
-/// What became of a part that an earlier run may have left.
+/// Result of the removal of a part that an earlier run may have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftFile {
-    /// Nothing has its name.
+    /// No file has the name.
     Missing,
-    /// It is gone.
+    /// The part was removed.
     Removed,
-    /// A process writes to it, or it is not this user's.
+    /// A process writes to the part, or it belongs to another user.
     Kept,
 }
 
-/// What became of a source that was to be removed.
+/// Result of the removal of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// It is gone.
+    /// The source was removed.
     Removed,
-    /// It is another file now, or somebody writes to it.
+    /// The name leads to another file now, or a process writes to the file.
     Kept,
 }
 
@@ -137,14 +138,14 @@ impl Stamp {
         }
     }
 
-    /// Whether the same file is longer `now`.
+    /// Whether the same file is longer in `now`.
     pub(crate) fn has_grown(&self, now: &Self) -> bool {
         (self.device, self.inode) == (now.device, now.inode) && self.size_bytes < now.size_bytes
     }
 }
 
 impl LocalFiles {
-    /// Files below `roots`.
+    /// Creates the access to files below `roots`.
     pub(crate) fn new(
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
@@ -177,7 +178,7 @@ impl LocalFiles {
         })
     }
 
-    /// Files of this machine without a job.
+    /// Creates the access to files of this machine without a job.
     pub(crate) fn without_roots() -> Arc<Self> {
         let side = Side::Destination {
             removes_sources: false,
@@ -185,17 +186,18 @@ impl LocalFiles {
         Self::new(Arc::new(Machine), [], side)
     }
 
-    /// Names the time since the machine was started.
+    /// Returns the name of the time since the machine was started.
     pub(crate) fn boot(&self) -> Option<u64> {
         self.system.boot()
     }
 
-    /// What a path is; `None` where nothing is. A link that is a root is followed.
+    /// Returns the entry of a path, or `None` if it does not exist. A link that is a root is
+    /// followed.
     pub(crate) fn look(&self, path: &[u8]) -> io::Result<Option<Entry>> {
         Ok(self.stat(path)?.map(|it| entry(b"", &it)))
     }
 
-    /// The state of a file; `None` where there is none.
+    /// Returns the state of a file, or `None` if there is no file.
     pub(crate) fn stamp(&self, path: &[u8]) -> Option<Stamp> {
         let stat = self.stat(path).ok().flatten();
         let file = stat.filter(|it| it.kind == FileKind::File);
@@ -235,16 +237,19 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Whether a file is open for writing, where that matters: a job that removes it would take its rest away.
+    /// Whether a file that the job will remove is open for writing. Its removal would lose the
+    /// bytes written later.
     pub(crate) fn is_being_written(&self, file: &dyn OpenFile) -> bool {
         self.read.is_some() && file.is_being_written() == Some(true)
     }
 
-    /// Hands the entries of a directory to `take`, some at a time, until it says that it wants no more. With `follows_links`
-    /// a symbolic link is what it leads to, unless that is nothing, or a directory above it.
+    /// Passes the entries of a directory to `take`, some at a time, until it returns false.
+    ///
+    /// With `follows_links` a symbolic link counts as its target, unless that does not exist, or is
+    /// a directory above the link.
     ///
     /// # Errors
-    /// Those of the file system. A file that vanishes meanwhile is none.
+    /// An error of the file system. A file that vanishes meanwhile causes none.
     pub(crate) fn list(
         &self,
         path: &[u8],
@@ -277,12 +282,13 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// What a link in `directory` leads to; `None` for nothing, and for a directory that the link is in.
+    /// Returns the target of a link in `directory`. `None` if it does not exist, or if it is a
+    /// directory that contains the link.
     fn led_to(&self, directory: &[u8], folder: &dyn Folder, name: &[u8]) -> Option<Stat> {
         let stat = folder.stat(name, Links::Follow).ok()?;
         if stat.kind == FileKind::Folder {
             let target = local(&self.system.canonical(&join(directory, name)).ok()?);
-            // Also those above that were reached by a link themselves.
+            // Directories above that were reached by a link count as well.
             let directory = local(directory);
             let mut above = directory.ancestors().filter_map(|it| {
                 let path = it.as_os_str().as_encoded_bytes();
@@ -295,7 +301,8 @@ impl LocalFiles {
         Some(stat)
     }
 
-    /// Makes a directory. Those above it are made as well where a user has named them.
+    /// Makes a directory. Missing directories above it are made only if the path is below no root,
+    /// since the user has named it then.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
             let place = self.place(path, Links::Refuse)?;
@@ -324,7 +331,7 @@ impl LocalFiles {
         }
         let folder = self.system.open_folder(above)?;
         match folder.make_folder(&last_name(path)) {
-            // A link to nothing is no folder either.
+            // A link without a target is no folder either.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.system.open_folder(path).map(drop)
             }
@@ -335,15 +342,17 @@ impl LocalFiles {
         }
     }
 
-    /// Makes a part, and locks it. Only its owner may read it. A part that an ended process has left under its name goes.
+    /// Makes a part, and locks it. Only its owner may read it. A part that an ended process left
+    /// under the same name is removed.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] where the name is taken: by a part that is being written, or by what is not this user's.
+    /// [`ErrorKind::AlreadyExists`] if the name is in use: by a part that is being written, or by
+    /// another user's file.
     pub(crate) fn create_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         self.create_part_in(&self.part_place(part)?, part)
     }
 
-    /// The place of a part, for several steps in a row.
+    /// Returns the place of a part, for several steps in a row.
     pub(crate) fn part_place(&self, part: &[u8]) -> io::Result<Place> {
         self.place(part, Links::Refuse)
     }
@@ -363,7 +372,8 @@ impl LocalFiles {
                 }
                 opened => {
                     let file = opened?;
-                    // Between the two another process may have taken it for one that was left.
+                    // Between creation and lock, another process may have taken the part for a
+                    // leftover.
                     if file.try_lock()? != Some(false) && place.has(&*file)? {
                         return Ok(self.parts.add(part, file));
                     }
@@ -373,8 +383,11 @@ impl LocalFiles {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Removes the part that an ended process has left. One that is locked, that is another user's, or that is a directory,
-    /// stays. `is_recorded`: the journal has its name, so it may be another user's, and the file system may lack locks.
+    /// Removes the part that an ended process has left.
+    ///
+    /// A locked part, another user's part and a directory remain. With `is_recorded` the journal
+    /// has the part's name. The part may then belong to another user, and the file system may lack
+    /// locks.
     pub(crate) fn remove_left_part(&self, part: &[u8], is_recorded: bool) -> io::Result<LeftFile> {
         match self.place(part, Links::Refuse) {
             Err(error)
@@ -400,7 +413,7 @@ impl LocalFiles {
                         return Ok(LeftFile::Kept);
                     }
                 }
-                // It is not followed.
+                // The link is removed without being followed.
                 FileKind::Link if is_ours => {}
                 _ => return Ok(LeftFile::Kept),
             }
@@ -413,16 +426,16 @@ impl LocalFiles {
         }
     }
 
-    /// Opens a part that was made before, and locks it. This process may open it several times; each opening hears of the
-    /// errors of the disk by itself.
+    /// Opens an existing part, and locks it. This process may open it several times. The system
+    /// reports disk errors to each opening separately.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] where another process writes to it.
+    /// [`ErrorKind::AlreadyExists`] if another process writes to it.
     pub(crate) fn open_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         self.parts.open(part, &self.place(part, Links::Refuse)?)
     }
 
-    /// Opens a file that has its own name from the beginning.
+    /// Opens a file that is written under its final name.
     pub(crate) fn open_in_place(&self, path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = match self.below_root(path) {
             Some(_) => self.place(path, Links::Refuse)?,
@@ -433,8 +446,9 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Gives a part that is complete its time, and the permissions of the file that it replaces, or those of a new file. On
-    /// return the content outlives a power cut, so the part may have its name.
+    /// Sets the time and the permissions of a complete part. Permissions are taken from the
+    /// replaced file, or are the usual ones. When the function returns, the content outlives a
+    /// power cut, so the part may get its name.
     pub(crate) fn complete_part(
         &self,
         file: &dyn OpenFile,
@@ -462,7 +476,8 @@ impl LocalFiles {
             }
             _ => {
                 let access = file.stat()?.access;
-                // Where the mount decides, a part has other permissions, and keeps them.
+                // If the mount determines permissions, a part has other permissions, and keeps
+                // them.
                 if access.mode == OWNER_ALONE {
                     let folder = parent(path).unwrap_or_default();
                     #[allow(clippy::disallowed_methods, reason = "drives disks")]
@@ -485,11 +500,13 @@ impl LocalFiles {
         if let Some(unix_s) = modified_unix_s {
             file.set_modified(unix_s)?;
         }
-        // The content is on the disk before it has the name: not only the process may die.
+        // The content reaches the disk before the file gets its name, so that a power cut cannot
+        // leave an incomplete file.
         file.sync()
     }
 
-    /// Gives a complete part its name, which outlives a power cut once [`named`](Self::named) has returned.
+    /// Gives a complete part its name. The name outlives a power cut once [`named`](Self::named)
+    /// has returned.
     pub(crate) fn name_part(&self, part: &[u8], path: &[u8]) -> io::Result<()> {
         if part == path {
             return Ok(());
@@ -502,7 +519,7 @@ impl LocalFiles {
         place.folder.rename(&place.name, &last_name(path))
     }
 
-    /// Returns once the name of a file outlives a power cut.
+    /// Waits until the name of a file outlives a power cut.
     pub(crate) async fn named(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         let files = self.clone();
         let sync = move |folder: &[u8]| files.folder(folder, Links::Refuse)?.sync();
@@ -517,7 +534,8 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Has the folders above a file be synced, each once: who made them, and whether that is on the disk, is not known.
+    /// Schedules the folders above a file for a sync, each once. Their makers are unknown, and
+    /// their names may not be on the disk.
     fn note_folders(&self, path: &[u8]) {
         let mut folders = self.folders.lock().expect("nobody panics with it");
         let mut folder = parent(path);
@@ -532,7 +550,8 @@ impl LocalFiles {
         }
     }
 
-    /// Returns once a file outlives a power cut, whoever has written it. Then its source may be removed.
+    /// Waits until a file outlives a power cut, even if another process wrote it. Then its source
+    /// may be removed.
     pub(crate) async fn kept_for_good(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         if let Some(synced) = &self.synced
             && synced.lock().expect("nobody panics with it").remove(path)
@@ -542,7 +561,7 @@ impl LocalFiles {
         let (files, ours) = (self.clone(), path.to_vec());
         let sync = move || match files.open(&ours) {
             Ok(file) => file.sync().map(|()| true),
-            // What was taken before may have gone on since.
+            // A file taken before may have been moved away since.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         };
@@ -551,7 +570,7 @@ impl LocalFiles {
             .expect("disk work does not panic")?;
         if is_there {
             self.named(path).await?;
-            // It is asked for once.
+            // Each file is queried once.
             if let Some(synced) = &self.synced {
                 synced.lock().expect("nobody panics with it").remove(path);
             }
@@ -559,7 +578,7 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Removes a part that is still this file.
+    /// Removes a part if its name still leads to this file.
     pub(crate) fn remove_part(&self, part: &[u8], file: &dyn OpenFile) -> io::Result<()> {
         let place = self.place(part, Links::Refuse)?;
         match place.has(file)? {
@@ -568,7 +587,7 @@ impl LocalFiles {
         }
     }
 
-    /// Removes what has this path and is no directory.
+    /// Removes a file or a link, but no directory.
     pub(crate) fn remove(&self, path: &[u8]) -> io::Result<()> {
         let place = self.place(path, Links::Refuse)?;
         place.folder.remove_file(&place.name)
@@ -580,8 +599,8 @@ impl LocalFiles {
         place.folder.remove_folder(&place.name)
     }
 
-    /// Removes a source if it is the file that was read, and nobody writes to it. `is_taken` judges one that an earlier run
-    /// has read.
+    /// Removes a source if it is the file that was read, and no process writes to it. `is_taken`
+    /// judges a file that an earlier run has read.
     pub(crate) fn remove_source(
         &self,
         path: &[u8],
@@ -598,17 +617,18 @@ impl LocalFiles {
         let (place, stat) = match found {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removal::Removed),
-            // It was read through a link that the job follows.
+            // The file was read through a link, which the job follows.
             Err(_) if self.links == Links::Follow => return Ok(Removal::Kept),
             Err(error) => return Err(error),
         };
-        // One that has grown since is not what was taken, although it is what was read last.
+        // A file that has grown since differs from the copy, even if the last read saw its present
+        // state.
         let is_read = stamp.is_none_or(|it| it == Stamp::of(&stat));
         let is_same = is_read && is_taken(&entry(b"", &stat));
         if !is_same || stat.kind != FileKind::File {
             return Ok(Removal::Kept);
         }
-        // One that may not be read cannot be asked. Nor can it have been read.
+        // An unreadable file cannot be checked for writers. It cannot have been read either.
         if let Ok(file) = place.folder.open(&place.name, Opening::Read(Links::Refuse)) {
             let now = file.stat()?;
             let is_other = Stamp::of(&now) != Stamp::of(&stat);
@@ -620,7 +640,7 @@ impl LocalFiles {
         Ok(Removal::Removed)
     }
 
-    /// Makes a symbolic link, in the place of another one if there is one.
+    /// Makes a symbolic link, which replaces another link of that name.
     pub(crate) fn make_link(&self, target: &[u8], part: &[u8], path: &[u8]) -> io::Result<()> {
         let place = self.place(part, Links::Refuse)?;
         if self.remove_left(&place, false)? == LeftFile::Kept {
@@ -630,7 +650,8 @@ impl LocalFiles {
         self.name_part(part, path)
     }
 
-    /// The root that a path is below, and the rest of the path; `None` for a root itself and for what is below none.
+    /// Returns the root above a path, and the rest of the path. `None` for a root itself and for a
+    /// path below no root.
     fn below_root<'a>(&'a self, path: &'a [u8]) -> Option<(&'a [u8], &'a LocalRoot, &'a [u8])> {
         let slashes = (0..path.len()).rev().filter(|at| path[*at] == b'/');
         let ends = slashes.flat_map(|at| [at + 1, at]);
@@ -644,7 +665,8 @@ impl LocalFiles {
         })
     }
 
-    /// The open folder in which a path is. Where the path is below no root, a user has named that folder.
+    /// Opens the folder that contains a path. If the path is below no root, the user has named that
+    /// folder.
     fn place(&self, path: &[u8], links: Links) -> io::Result<Place> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
@@ -661,7 +683,7 @@ impl LocalFiles {
         })
     }
 
-    /// The same for what is read: a link that is a root leads to the file.
+    /// [`place`](Self::place) for reading: a link that is a root is followed to the file.
     fn source_place(&self, path: &[u8]) -> io::Result<Place> {
         self.place_of_source(path, self.links)
     }
@@ -693,7 +715,7 @@ impl LocalFiles {
             };
         }
         if let Some(root) = root {
-            // Another lane has seen the same.
+            // Another lane has stored the same value.
             let _ = root.file.set((place.folder.clone(), place.name.clone()));
         }
         Ok(place)
@@ -719,7 +741,7 @@ impl LocalFiles {
     }
 }
 
-/// Whether a file system does not let this user change permissions, or has none.
+/// Whether the file system refuses this user a change of permissions, or has no permissions.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -727,7 +749,8 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a file of this size is larger than the whole file system of `path`. Its part would keep the disk full for good.
+/// Whether a file of this size exceeds the whole file system of `path`. Its part would fill the
+/// disk permanently.
 pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let found = nix::sys::statvfs::statvfs(folder.unwrap_or(Path::new(".")));
@@ -754,7 +777,7 @@ fn entry(name: &[u8], stat: &Stat) -> Entry {
 
 const ENTRIES_AT_ONCE: usize = 1_000;
 
-/// Attempts to make a part where other processes make and remove one of the same name.
+/// Attempts to make a part while other processes make and remove parts of the same name.
 const CREATIONS_MAX: usize = 8;
 
 #[cfg(test)]
@@ -766,7 +789,7 @@ mod tests {
 
     use super::*;
 
-    /// Other users could else read it before it is complete, and hold a lock on it.
+    /// Otherwise other users could read the part before it is complete, and hold a lock on it.
     #[test]
     fn a_part_is_its_owners_alone_until_it_is_complete() {
         let folder = tempfile::tempdir().expect("room");
@@ -795,7 +818,8 @@ mod tests {
     #[test]
     fn a_new_file_has_the_permissions_of_its_folders_default_list() {
         let folder = tempfile::tempdir().expect("room");
-        // Version, and then tag, permissions and id of the owner, a user, the group, the mask and others.
+        // Version, and then tag, permissions and id of each entry: owner, user, group, mask and
+        // others.
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions, id) in [
             (0x01_u16, 7_u16, u32::MAX),
@@ -864,7 +888,7 @@ mod tests {
         assert!(is_taken(), "the first one is being written");
         drop(first);
         create().expect("nobody writes to it");
-        // A link is not followed, and a folder is nobody's part.
+        // A link is not followed, and a folder never counts as a part.
         fs::remove_file(local(&part)).expect("there");
         fs::write(folder.path().join("victim"), b"secret").expect("room");
         std::os::unix::fs::symlink("victim", local(&part)).expect("room");

@@ -1,7 +1,8 @@
-//! Parts that are open, and their locks.
+//! Open parts, and their locks.
 //!
-//! A part has one lock, and each lane that writes to it has a descriptor of its own: the system reports an error of its
-//! write-back once to each descriptor, and each lane must hear of it before it notes its bytes.
+//! A part has one lock, and each lane that writes to it has a descriptor of its own. The system
+//! reports a write-back error once to each descriptor, and each lane must receive it before it
+//! records its bytes in the journal.
 
 use std::{
     collections::HashMap,
@@ -14,33 +15,33 @@ use super::{
     system::{Access, FileKind, OWNER_ALONE, OpenFile, Opening, Stat},
 };
 
-/// The descriptors with the locks of all parts that are open, by the paths of the parts.
+/// Locked descriptors of all open parts, by the paths of the parts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parts(Arc<Mutex<Locked>>);
 
-/// The descriptors with locks, by the paths of the parts.
+/// Locked descriptors, by the paths of the parts.
 type Locked = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 
-/// A part that is open. It is locked until its last opening is dropped.
+/// An open part. It stays locked until its last opening is dropped.
 #[derive(Debug)]
 struct Part {
     parts: Parts,
-    /// The descriptor with the lock; `None` once this is dropped.
+    /// The locked descriptor. `None` once this opening is dropped.
     locked: Option<Arc<dyn OpenFile>>,
-    /// The descriptor that is written to; `None` where that is the locked one.
+    /// The descriptor for writing. `None` if the locked one serves.
     own: Option<Arc<dyn OpenFile>>,
 }
 
 impl Parts {
-    /// Notes a part that was made and locked.
+    /// Adds a part that was made and locked.
     pub(super) fn add(&self, part: &[u8], locked: Arc<dyn OpenFile>) -> Arc<dyn OpenFile> {
         note(&mut self.lock(), part, &locked);
         self.opened(locked, None)
     }
 
-    /// Opens a part, and locks it unless another opening has.
+    /// Opens a part, and locks it unless another opening holds the lock.
     pub(super) fn open(&self, part: &[u8], place: &Place) -> io::Result<Arc<dyn OpenFile>> {
-        // Two lanes that open a part at the same time must not shut each other out.
+        // Two lanes that open a part at the same time must not exclude each other.
         let mut parts = self.lock();
         let known = parts.get(part).and_then(Weak::upgrade);
         let locked = match known {
@@ -76,11 +77,11 @@ impl Parts {
     }
 }
 
-/// Opens a part and locks it. Other users may not read it from then on.
+/// Opens a part and locks it. From then on other users may not read it.
 fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
     let file = place.folder.open(&place.name, Opening::Write)?;
     let stat = file.stat()?;
-    // Another name of the file may be anywhere.
+    // A second name of the file could be in any folder.
     if stat.kind != FileKind::File || stat.names > 1 {
         return Err(io::Error::other("the part was replaced by something else"));
     }
@@ -88,7 +89,7 @@ fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
         return Err(ErrorKind::AlreadyExists.into());
     }
     if !place.has(&*file)? {
-        // Another process has removed it before it was locked.
+        // Another process removed the part before the lock.
         return Err(ErrorKind::NotFound.into());
     }
     if stat.access.mode & !OWNER_ALONE != 0 {
@@ -96,13 +97,13 @@ fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
             mode: OWNER_ALONE,
             ..stat.access
         };
-        // Where the mount decides, it refuses.
+        // The mount refuses the change if it determines permissions.
         let _ = file.set_access(access);
     }
     Ok(file)
 }
 
-/// Notes a part that is open, and forgets those that are not.
+/// Adds an open part, and removes closed ones.
 fn note(parts: &mut Locked, part: &[u8], file: &Arc<dyn OpenFile>) {
     parts.retain(|_, it| it.strong_count() > 0);
     parts.insert(part.to_vec(), Arc::downgrade(file));
@@ -117,7 +118,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Whoever opens the part meanwhile finds it locked by this process, or free.
+        // Under the guard, a concurrent opening of the part finds it locked by this process, or
+        // free.
         let parts = self.parts.clone();
         let guard = parts.lock();
         self.locked = None;

@@ -1,6 +1,6 @@
-//! Databases of our own state: a file of the file system as the storage of `redb`.
+//! Databases of Longhaul's own state: a file of the file system as the storage of `redb`.
 //!
-//! A database has its name once it is whole and on the disk. One process at a time has it.
+//! A database gets its name once it is complete and on the disk. One process at a time may open it.
 
 use std::{
     io::{self, ErrorKind},
@@ -45,10 +45,11 @@ impl StorageBackend for StoreFile {
     }
 }
 
-/// Opens the database `name` in a folder, or makes one, which outlives a power cut on return.
+/// Opens the database `name` in a folder, or creates it. A new one outlives a power cut when the
+/// function returns.
 ///
 /// # Errors
-/// [`DatabaseError::DatabaseAlreadyOpen`] if another process has it, or another part of this one.
+/// [`DatabaseError::DatabaseAlreadyOpen`] if this process or another one has it open.
 pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, DatabaseError> {
     let new = [name, NEW].concat();
     for _ in 0..ATTEMPTS_MAX {
@@ -62,7 +63,7 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
         }
         let file = match folder.open(&new, Opening::New) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // A process was ended in the midst of this, or is in the midst of it.
+                // A process was ended while it created the database, or still creates it.
                 let left = folder.open(&new, Opening::Write)?;
                 if lock(folder, &new, &left)? {
                     folder.remove_file(&new)?;
@@ -82,7 +83,7 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
     Err(io::Error::other("other processes replace the file again and again").into())
 }
 
-/// What has a name in a folder; `None` for nothing.
+/// Returns the attributes of a name in a folder. `None` if it does not exist.
 pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<Stat>> {
     match folder.stat(name, Links::Refuse) {
         Ok(stat) => Ok(Some(stat)),
@@ -91,7 +92,8 @@ pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<Stat>>
     }
 }
 
-/// Opens a folder of our own state, and makes it and those above it where they are missing. On return it outlives a power cut.
+/// Opens a folder of Longhaul's own state. Makes it, and missing folders above it. When the
+/// function returns, the folder outlives a power cut.
 pub(crate) fn open_state_folder(
     system: &dyn FileSystem,
     path: &[u8],
@@ -112,8 +114,9 @@ pub(crate) fn open_state_folder(
     system.open_folder(path)
 }
 
-/// Has the names in the folders above a path outlive a power cut, `count` of them. Those of another user may not be readable,
-/// and have been there for long.
+/// Syncs the `count` folders above a path, so that the names in them outlive a power cut.
+///
+/// A folder of another user may be unreadable. It has existed for long, so that does no harm.
 pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> io::Result<()> {
     let mut above = parent(path);
     for _ in 0..count {
@@ -128,10 +131,10 @@ pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> 
     Ok(())
 }
 
-/// Locks a file. False: the name leads to another file by now.
+/// Locks a file. Returns false if the name meanwhile leads to another file.
 ///
 /// # Errors
-/// Also where the file system has no locks: two processes would write to one database.
+/// Also an error if the file system has no locks: two processes would write to one database.
 fn lock(folder: &dyn Folder, name: &[u8], file: &Arc<dyn OpenFile>) -> Result<bool, DatabaseError> {
     let ours = file.stat()?;
     if ours.kind != FileKind::File {
@@ -152,14 +155,14 @@ fn database(file: Arc<dyn OpenFile>) -> Result<Database, DatabaseError> {
     Database::builder().create_with_backend(StoreFile(file))
 }
 
-/// What a user reads of a folder of our own state, and can do.
+/// Error text for the user: the reason, and the next step.
 const NO_LOCKS: &str = "the file system of this folder has no locks, so two processes could write to one database: set \
                         XDG_STATE_HOME, or the agent's folder of state, to one on a local disk";
 
-/// Attempts to open a database that other processes make and remove.
+/// Attempts to open a database while other processes make and remove it.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Suffix of a database that is being made.
+/// Suffix of a new database that is incomplete.
 const NEW: &[u8] = b".new";
 
 #[cfg(test)]

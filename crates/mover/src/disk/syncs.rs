@@ -1,7 +1,7 @@
-//! Folders whose names are to outlive a power cut, synced many files at a time.
+//! Batched syncs of folders, by which names of files outlive a power cut.
 //!
-//! A file counts as done once the folder with its name is synced, and those above it that were made for it. A sync takes all
-//! folders that wait; who comes meanwhile shares the next one.
+//! A file counts as done once its folder is synced, and new folders above it are synced as well. A
+//! sync takes all waiting folders. Later files share the next sync.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,10 +16,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Syncs a folder.
+/// Function that syncs a folder.
 pub(super) type SyncFolder = dyn Fn(&[u8]) -> io::Result<()> + Send + Sync;
 
-/// The folders that wait.
+/// The waiting folders and files.
 #[derive(Debug, Default)]
 pub(super) struct Syncs(Mutex<Waiting>);
 
@@ -31,16 +31,16 @@ struct Waiting {
 }
 
 impl Syncs {
-    /// A name in a folder has changed.
+    /// Records that a name in a folder has changed.
     pub(super) fn changed(&self, folder: &[u8]) {
         let mut waiting = self.0.lock().expect("nobody panics with it");
         waiting.folders.insert(folder.to_vec());
     }
 
-    /// Returns once a folder, and all that changed before, is synced.
+    /// Waits until a folder, and each earlier change, is synced.
     ///
     /// # Errors
-    /// That of the folder, or of one that changed before.
+    /// An error of this folder, or of a folder that changed before.
     pub(super) async fn done(
         self: &Arc<Self>,
         folder: &[u8],
@@ -97,7 +97,7 @@ impl Syncs {
             });
             let other = failed.clone().next().map(|it| it.1);
             for (folder, _) in failed {
-                // It is as it was, and so is what is below it.
+                // The folder is as unsynced as before, and so are the folders below it.
                 self.changed(folder);
             }
             for (folder, answer) in files {
@@ -107,7 +107,7 @@ impl Syncs {
                     }
                     (Ok(()), None) => Ok(()),
                 };
-                // Nobody waits where the run was interrupted.
+                // The receiver is gone if the run was interrupted.
                 let _ = answer.send(result);
             }
             sleep_until(begun + INTERVAL).await;
@@ -115,7 +115,8 @@ impl Syncs {
     }
 }
 
-/// Least time between two syncs, so that many small files share one: a sync of a folder takes a disk some milliseconds.
+/// Least time between two syncs. Files share a sync, since a sync of a folder takes a disk some
+/// milliseconds.
 const INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 20 });
 
 #[cfg(test)]

@@ -1,49 +1,50 @@
-//! What the mover asks of a file system. The machine's own implementation is `machine`; tests have one that fails and loses
-//! power.
+//! File system as the mover uses it. `machine` implements it for this machine. Tests have an
+//! implementation that fails and loses power.
 //!
-//! Names are resolved from open folders, so that no link that appears meanwhile leads elsewhere.
+//! Names are resolved from open folders, so that a link that appears meanwhile cannot redirect
+//! them.
 
 use std::{fmt::Debug, fs::Metadata, io, os::unix::fs::MetadataExt as _, sync::Arc};
 
-/// A file system. Links in paths that a user names are followed.
+/// A file system. Links in paths that the user names are followed.
 pub(crate) trait FileSystem: Debug + Send + Sync {
     /// Opens a folder.
     fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>>;
 
-    /// What a path leads to.
+    /// Returns the attributes of the file to which a path leads.
     fn stat(&self, path: &[u8]) -> io::Result<Stat>;
 
-    /// The path without links, `.` and `..`.
+    /// Returns the path without links, `.` and `..`.
     fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>>;
 
     /// Gives a file a second name. A link is not followed.
     fn hard_link(&self, path: &[u8], new: &[u8]) -> io::Result<()>;
 
-    /// Permissions of a file that a program makes without a choice of its own.
+    /// Returns the permissions of a file that a program makes without a choice of its own.
     fn usual_mode(&self) -> u32;
 
     /// Whether a file belongs to the user of this process.
     fn is_ours(&self, stat: &Stat) -> bool;
 
-    /// Names the time since the machine was started.
+    /// Returns the name of the time since the machine was started.
     fn boot(&self) -> Option<u64>;
 }
 
-/// An open folder. Except with [`Links::Follow`], nothing follows a link.
+/// An open folder. Links are followed only with [`Links::Follow`].
 pub(crate) trait Folder: Debug + Send + Sync {
-    /// Opens a folder below this one: names with slashes in between.
+    /// Opens a folder below this one. `below` contains names with slashes in between.
     fn folder(&self, below: &[u8], links: Links) -> io::Result<Arc<dyn Folder>>;
 
-    /// What has a name in this folder.
+    /// Returns the attributes of a name in this folder.
     fn stat(&self, name: &[u8], links: Links) -> io::Result<Stat>;
 
     /// Opens a file of this folder.
     fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>>;
 
-    /// Hands the names in this folder to `take`, until it returns false.
+    /// Passes the names in this folder to `take`, until it returns false.
     fn list(&self, take: &mut dyn FnMut(Vec<u8>) -> io::Result<bool>) -> io::Result<()>;
 
-    /// What a link leads to.
+    /// Returns the target of a link.
     fn read_link(&self, name: &[u8]) -> io::Result<Vec<u8>>;
 
     /// Makes a folder.
@@ -55,17 +56,17 @@ pub(crate) trait Folder: Debug + Send + Sync {
     /// Renames a file of this folder. A file with the new name is replaced.
     fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()>;
 
-    /// Removes what is no folder.
+    /// Removes a file or a link, but no folder.
     fn remove_file(&self, name: &[u8]) -> io::Result<()>;
 
     /// Removes an empty folder.
     fn remove_folder(&self, name: &[u8]) -> io::Result<()>;
 
-    /// Has the names in this folder outlive a power cut.
+    /// Syncs the folder, so that the names in it outlive a power cut.
     fn sync(&self) -> io::Result<()>;
 
-    /// Permissions of a file that a program makes in this folder without a choice of its own, where the folder has a default
-    /// access control list.
+    /// Returns the permissions of a file that a program makes in this folder without a choice of
+    /// its own. `None` if the folder has no default access control list.
     fn inherited_mode(&self) -> Option<u32> {
         None
     }
@@ -73,10 +74,10 @@ pub(crate) trait Folder: Debug + Send + Sync {
 
 /// An open file.
 pub(crate) trait OpenFile: Debug + Send + Sync {
-    /// What the file is now.
+    /// Returns the present attributes.
     fn stat(&self) -> io::Result<Stat>;
 
-    /// Reads from an offset; 0 at the end.
+    /// Reads from an offset. Returns 0 at the end.
     fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
     /// Writes all bytes at an offset.
@@ -88,22 +89,22 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
     /// Sets the time of the last change.
     fn set_modified(&self, unix_s: i64) -> io::Result<()>;
 
-    /// Gives the file an owner and a group, where the system permits that, and permissions.
+    /// Sets permissions, and where the system permits it, owner and group.
     fn set_access(&self, access: Access) -> io::Result<()>;
 
-    /// Has the content outlive a power cut.
+    /// Syncs the file, so that its content outlives a power cut.
     fn sync(&self) -> io::Result<()>;
 
-    /// The same, without the time of the last change.
+    /// Syncs the file as [`sync`](Self::sync) does, except for the time of the last change.
     fn sync_data(&self) -> io::Result<()> {
         self.sync()
     }
 
-    /// Locks the file until it is closed. `Some(false)`: another process, or another opening of the file, has the lock;
-    /// `None`: the file system has no locks.
+    /// Locks the file until it is closed. `Some(false)` if another process, or another opening of
+    /// the file, has the lock. `None` if the file system has no locks.
     fn try_lock(&self) -> io::Result<Option<bool>>;
 
-    /// Whether any process has the file open for writing; `None` where the system cannot say.
+    /// Whether any process has the file open for writing. `None` if the system gives no answer.
     fn is_being_written(&self) -> Option<bool>;
 }
 
@@ -114,16 +115,16 @@ pub(crate) enum Links {
     Follow,
 }
 
-/// How a file is opened.
+/// Mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// To be read.
+    /// For reading.
     Read(Links),
-    /// To be written; it must not be there. The owner alone may read it.
+    /// For writing, as a new file that only its owner may read.
     New,
-    /// To be written; it is there.
+    /// For writing, as an existing file.
     Write,
-    /// To be written, whether it is there or not.
+    /// For writing, whether the file exists or not.
     InPlace,
 }
 
@@ -135,7 +136,7 @@ pub(crate) struct Access {
     pub(crate) group: u32,
 }
 
-/// What a name stands for.
+/// Kind of the file behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     File,
@@ -144,7 +145,7 @@ pub(crate) enum FileKind {
     Other,
 }
 
-/// What the system knows of a file.
+/// Attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: FileKind,
@@ -154,7 +155,7 @@ pub(crate) struct Stat {
     pub(crate) modified_unix_s: i64,
     pub(crate) modified_ns: i64,
     pub(crate) access: Access,
-    /// Names of the file.
+    /// Number of names of the file.
     pub(crate) names: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Which files a job takes: rules by path, bounds by size and age.
+//! Filter of a job's files: rules by path, bounds by size and age.
 //!
-//! Rules are asked in their order, and the first whose pattern matches decides. Paths are bytes below a root, without a
-//! slash in front. No file is opened and no clock is read here; who lists directories asks.
+//! The first rule whose pattern matches decides. Paths are bytes below a root, without a slash in
+//! front. This module opens no file and reads no clock; its caller lists directories.
 
 mod pattern;
 
@@ -13,32 +13,35 @@ use units::ByteCount;
 
 use self::pattern::Pattern;
 
-/// What a job takes. The default takes everything.
+/// Filter of a job's files. The default takes everything.
 #[derive(Debug, Clone)]
 pub struct Filter {
     rules: Vec<Rule>,
     /// The patterns of the rules, in their order.
     patterns: GlobSet,
-    /// What no rule matches is taken.
+    /// Files that match no rule are taken.
     takes_rest: bool,
     bounds: Bounds,
 }
 
-/// A pattern, and what becomes of the files that it matches.
+/// A pattern, and whether its files are taken.
 ///
-/// `*` stands for any bytes of a name, `?` for one, `[a-z]` for one of several, `{a,b}` for either of two patterns, `**`
-/// alone between slashes for any directories. A backslash takes the meaning from what follows it. A pattern with a slash in
-/// front begins at the root; any other may begin in any directory. With a slash or `/**` behind, the pattern matches all
-/// that is below such directories; without, it matches files.
+/// `*` stands for any bytes of a name, `?` for one, `[a-z]` for one of several, `{a,b}` for either
+/// of two patterns. `**` alone between slashes stands for any directories. A backslash makes the
+/// next character literal.
+///
+/// A pattern with a slash in front begins at the root. Any other may begin in any directory. With a
+/// slash or `/**` at its end, the pattern matches everything below such directories. Otherwise it
+/// matches files.
 #[derive(Debug, Clone)]
 pub struct Rule {
     takes: bool,
-    /// What no rule matches is left out.
+    /// Files that match no rule are left out.
     is_exclusive: bool,
     pattern: Pattern,
 }
 
-/// Sizes and ages. A file whose size or time is not known is outside every bound of it.
+/// Bounds on sizes and ages. A file of unknown size or time is outside each such bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Least size.
@@ -51,7 +54,7 @@ pub struct Bounds {
     pub age_max: Option<Duration>,
 }
 
-/// A pattern or a rule is wrong.
+/// An error in a pattern or in a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
@@ -60,29 +63,29 @@ pub enum FilterError {
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The mistake.
         reason: String,
     },
-    /// A line of a file of rules is wrong.
+    /// A line in a file of rules is wrong.
     #[error("line {line}, column {column}: {reason}")]
     Line {
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The byte of the line, from 1.
+        /// Byte within the line, from 1.
         column: usize,
-        /// What is wrong.
+        /// The mistake.
         reason: String,
     },
-    /// More rules than anybody writes.
+    /// There are more rules than the limit.
     #[error("there are more than {RULES_MAX} rules")]
     TooMany,
-    /// All patterns together are too large.
+    /// The patterns together are too large.
     #[error("the patterns cannot be used together: {0}")]
     Set(String),
 }
 
 impl Filter {
-    /// A filter of these rules and bounds.
+    /// Creates a filter of these rules and bounds.
     ///
     /// # Errors
     /// [`FilterError`] if there are too many rules.
@@ -103,8 +106,8 @@ impl Filter {
         })
     }
 
-    /// Whether a file is taken: its path below the root, its size in bytes, the time of its last change, and the present
-    /// in seconds since 1970.
+    /// Whether a file is taken. Parameters are its path below the root, its size in bytes, its last
+    /// change, and the present in seconds since 1970.
     pub fn takes_file(
         &self,
         path: &[u8],
@@ -115,7 +118,8 @@ impl Filter {
         self.bounds.hold(size_bytes, modified, now_unix_s) && self.takes_path(path)
     }
 
-    /// Whether a directory has to be listed: a file below it may be taken, as far as its path tells.
+    /// Whether a directory has to be listed because a file below it may be taken, judged by the
+    /// path.
     pub fn enters(&self, directory: &[u8]) -> bool {
         for Rule { takes, pattern, .. } in &self.rules {
             if *takes && pattern.may_match_below(directory) {
@@ -144,10 +148,11 @@ impl Default for Filter {
 }
 
 impl Rule {
-    /// Takes what the pattern matches, and lets the filter leave out what no rule matches.
+    /// Creates a rule that takes all matches of the pattern. The filter then leaves out files that
+    /// match no rule.
     ///
     /// # Errors
-    /// [`FilterError::Pattern`] if it cannot be read.
+    /// [`FilterError::Pattern`] if the pattern cannot be read.
     pub fn include(pattern: &str) -> Result<Self, FilterError> {
         Ok(Self {
             takes: true,
@@ -156,10 +161,10 @@ impl Rule {
         })
     }
 
-    /// Leaves out what the pattern matches.
+    /// Creates a rule that leaves out all matches of the pattern.
     ///
     /// # Errors
-    /// [`FilterError::Pattern`] if it cannot be read.
+    /// [`FilterError::Pattern`] if the pattern cannot be read.
     pub fn exclude(pattern: &str) -> Result<Self, FilterError> {
         Ok(Self {
             takes: false,
@@ -168,11 +173,11 @@ impl Rule {
         })
     }
 
-    /// Reads a file of rules: a line `+ PATTERN` takes, `- PATTERN` leaves out, and `#` begins a comment line. What no
-    /// line matches is taken.
+    /// Reads a file of rules. A line `+ PATTERN` takes, `- PATTERN` leaves out, and `#` begins a
+    /// comment line. Files that match no line are taken.
     ///
     /// # Errors
-    /// [`FilterError::Line`] at the first line that is none of these.
+    /// [`FilterError::Line`] at the first line of another form.
     pub fn read_lines(text: &[u8]) -> Result<Vec<Self>, FilterError> {
         let mut rules = Vec::new();
         for (at, line) in text.split(|it| *it == b'\n').enumerate() {

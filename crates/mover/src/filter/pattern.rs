@@ -1,4 +1,5 @@
-//! A pattern of paths: which files it matches, and below which directories it may match, or matches all.
+//! Pattern of paths. It matches files, and it determines the directories below which all or some
+//! paths match.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
@@ -6,23 +7,25 @@ use globset::{Candidate, Glob, GlobBuilder, GlobMatcher};
 
 use super::FilterError;
 
-/// A pattern that has been read.
+/// A parsed pattern.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
-    /// What `globset` matches with the path of a file.
+    /// Matcher for the path of a file.
     files: GlobMatcher,
-    /// Of a pattern of directories: what it matches with theirs. All files below them match.
+    /// Matcher for the path of a directory, in a pattern of directories. All files below a match
+    /// match as well.
     directories: Option<GlobMatcher>,
     /// Matches every file.
     is_everything: bool,
-    /// The names that a path must have from the root on; `None` where they cannot be told one by one.
+    /// Names that a path must have from the root on. `None` if they cannot be determined one by
+    /// one.
     names: Option<Vec<Name>>,
 }
 
 /// One name of a pattern.
 #[derive(Debug, Clone)]
 enum Name {
-    /// `**`: any names.
+    /// `**`, which stands for any names.
     Any,
     One(GlobMatcher),
 }
@@ -54,7 +57,7 @@ impl Pattern {
             let glob = glob.map_err(|error| wrong(error.kind().to_string()))?;
             Ok(glob.compile_matcher())
         };
-        // A slash within braces tears a name apart, and what is torn cannot be read.
+        // A slash within braces splits a name, and the parts cannot be parsed.
         let names = directories.unwrap_or(&from_root).split('/');
         let names = names.filter(|it| !it.is_empty()).map(|name| match name {
             "**" => Some(Name::Any),
@@ -68,7 +71,7 @@ impl Pattern {
         })
     }
 
-    /// What matches the path of a file.
+    /// Returns the matcher for the path of a file.
     pub(super) fn glob(&self) -> &Glob {
         self.files.glob()
     }
@@ -104,7 +107,7 @@ impl Pattern {
     }
 }
 
-/// Refuses what `globset` would understand in another way than people who know rclone.
+/// Refuses patterns that `globset` interprets differently from rclone.
 fn check(pattern: &str) -> Result<(), &'static str> {
     if pattern.is_empty() {
         return Err("it is empty");
@@ -128,7 +131,7 @@ fn check(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Keeps slashes out of brackets: what is in them stands for a byte of a name.
+/// Excludes slashes from brackets, since brackets stand for one byte of a name.
 fn close_classes(pattern: &str) -> Result<String, &'static str> {
     let mut closed = String::new();
     let mut rest = pattern.chars().peekable();
@@ -139,12 +142,13 @@ fn close_classes(pattern: &str) -> Result<String, &'static str> {
             '[' => {
                 let negation = rest.next_if(|it| matches!(it, '!' | '^'));
                 let mut class = String::new();
-                // A bracket that comes first stands for itself.
+                // A bracket in the first place stands for itself.
                 class.extend(rest.next());
                 class.extend(std::iter::from_fn(|| rest.next_if(|it| *it != ']')));
                 check_class(&class)?;
                 closed.extend(negation.map(|_| '!'));
-                // Behind a first dash or bracket, which lose their meaning elsewhere.
+                // The slash stands behind a first dash or bracket, which would lose their meaning
+                // elsewhere.
                 let first = class.chars().next().filter(|it| matches!(it, '-' | ']'));
                 closed.extend(first);
                 closed.extend(negation.map(|_| '/'));
@@ -171,7 +175,8 @@ fn check_class(class: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The pattern of the directories of which all is matched; `None` for a pattern of files.
+/// Returns the pattern of the directories whose whole content matches. `None` for a pattern of
+/// files.
 fn directories(from_root: &str) -> Option<&str> {
     let all = ["/**/*", "/**", "/"];
     let rest = all.iter().find_map(|it| from_root.strip_suffix(it));
@@ -181,5 +186,5 @@ fn directories(from_root: &str) -> Option<&str> {
     }
 }
 
-/// Longest pattern: the longest path of Linux.
+/// Longest pattern, which is the longest path of Linux.
 const PATTERN_BYTES_MAX: usize = 4_096;

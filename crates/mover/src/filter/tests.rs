@@ -190,7 +190,7 @@ fn rules_have_a_bound() {
     assert!(refused.to_string().starts_with("line 10001, column 1"));
 }
 
-/// Paths of few names, so that patterns meet them.
+/// Paths of few names, so that patterns match them often.
 fn path() -> impl Strategy<Value = Vec<&'static str>> {
     prop::collection::vec(select(vec!["a", "b", "ab", "ba"]), 1..5)
 }
@@ -224,7 +224,7 @@ fn read(rules: &[(bool, bool, String)]) -> Filter {
     Filter::new(rules.collect(), Bounds::default()).expect("a filter")
 }
 
-/// What a pattern means, one name after another.
+/// Meaning of a pattern, one name after another.
 fn means(pattern: &str, path: &[&str]) -> bool {
     let (pattern, is_anchored) = match pattern.strip_prefix('/') {
         Some(rest) => (rest, true),
@@ -247,7 +247,7 @@ fn means(pattern: &str, path: &[&str]) -> bool {
 fn names_match(names: &[&str], path: &[&str]) -> bool {
     match (names, path) {
         ([], path) => path.is_empty(),
-        // At the end something must be there.
+        // `**` at the end requires a name.
         (["**"], path) => !path.is_empty(),
         (["**", rest @ ..], path) => (0..=path.len()).any(|at| names_match(rest, &path[at..])),
         (_, []) => false,

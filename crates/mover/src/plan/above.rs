@@ -1,10 +1,10 @@
-//! Directories above roots that are files: made before the first file that goes into one.
+//! Directories above roots that are files. Each is made before the first file that goes into it.
 
 use std::collections::HashMap;
 
 use super::{task::File, tree::Presence};
 
-/// The directories of the destination in which roots go, by their paths.
+/// Directories of the destination into which roots go, by their paths.
 #[derive(Debug, Default)]
 pub(super) struct Above {
     directories: HashMap<Vec<u8>, Waiting>,
@@ -14,25 +14,25 @@ pub(super) struct Above {
 struct Waiting {
     presence: Presence,
     files: Vec<File>,
-    /// Why it could not be made.
+    /// Reason why it could not be made.
     failure: String,
 }
 
-/// What becomes of a file that wants its directory.
+/// Next step for a file that requires its directory.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// It waits; the directory is to be made now.
+    /// The file waits, and the directory is to be made now.
     ToMake,
-    /// It waits for a directory that is being made.
+    /// The file waits for a directory that is being made.
     Waits,
-    /// It can be moved.
+    /// The file can be moved.
     Ready(File),
-    /// It cannot: the reason.
+    /// The file cannot be moved, for this reason.
     Lost(File, String),
 }
 
 impl Above {
-    /// A file is to go into a directory that may be missing.
+    /// Requests a directory that may be missing, for a file.
     pub(super) fn want(&mut self, path: &[u8], file: File) -> Wanted {
         let Some(waiting) = self.directories.get_mut(path) else {
             let waiting = Waiting {
@@ -53,12 +53,12 @@ impl Above {
         }
     }
 
-    /// A directory was made. Returns the files that waited for it.
+    /// Records that a directory was made. Returns the files that waited for it.
     pub(super) fn made(&mut self, path: &[u8]) -> Vec<File> {
         self.end(path, Presence::There, "")
     }
 
-    /// A directory cannot be made. Returns the files that waited for it.
+    /// Records that a directory cannot be made. Returns the files that waited for it.
     pub(super) fn failed(&mut self, path: &[u8], reason: &str) -> Vec<File> {
         self.end(path, Presence::Failed, reason)
     }

@@ -1,8 +1,9 @@
-//! Names that some destinations do not tell apart: those that differ in case, in Unicode form, or in blanks at their ends.
+//! Names that some destinations treat as equal, although they differ in case, Unicode form, or
+//! blanks at their ends.
 //!
-//! No listing says what a destination makes of names, so each doubt is settled by another one, once all else in a directory is
-//! done: of two sources that fall together the second one fails, what may be a file just uploaded is not deleted, and a name
-//! that a server has changed is told.
+//! No listing shows how a destination treats names. Another listing settles each doubt, once all
+//! other work in a directory is done. If two sources fall together, the second one fails. An entry
+//! that may be a file just uploaded is not deleted. A name that a server has changed is reported.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -22,33 +23,33 @@ use super::{
     version::Version,
 };
 
-/// What is in doubt, by directory.
+/// Doubtful entries, by directory.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     directories: BTreeMap<(usize, RelativePath), Doubt>,
-    /// What the destination makes of names beyond ASCII, and of those with blanks at their ends.
+    /// Treatment by the destination of names beyond ASCII, and of names with blanks at their ends.
     behaviours: [Behaviour; 2],
 }
 
-/// What is in doubt of a directory.
+/// Doubtful entries of a directory.
 #[derive(Debug, Default)]
 struct Doubt {
-    /// Entries of the source that look like another one, and the names of those.
+    /// Entries of the source that look like others, with the names of the others.
     twins: Vec<(Entry, Vec<Vec<u8>>)>,
-    /// Entries that only the destination has, and names of the source that look like them.
+    /// Extra files, with the names of the source that look like them.
     surplus: Vec<(Entry, Vec<Vec<u8>>)>,
-    /// Files that were moved, and may have been given other names.
+    /// Moved files whose names the destination may have changed.
     uploads: Vec<Upload>,
-    /// It is being listed again.
+    /// Purpose of the repeated listing in progress.
     asked: Option<Asked>,
 }
 
-/// What a listing is to settle.
+/// Purpose of a repeated listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// The names of files that were moved before.
     Names,
-    /// Everything: the directory has all that it gets.
+    /// All doubts, since no more files go into the directory.
     All,
 }
 
@@ -57,58 +58,58 @@ struct Upload {
     file: File,
     version: Version,
     proof: Proof,
-    /// It was there before the listing began.
+    /// Whether the file was at the destination before the listing began.
     is_asked: bool,
 }
 
-/// What a destination makes of names of a kind.
+/// Treatment of a kind of names by a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Behaviour {
     #[default]
     Unknown,
     /// A directory with such a name is being listed again.
     Asked,
-    /// They stay as they are.
+    /// The destination keeps such names.
     Keeps,
-    /// They do not.
+    /// The destination changes such names.
     Changes,
 }
 
-/// Names of a listing of the source, by what they look like.
+/// Names in a listing of the source, by their forms.
 #[derive(Debug, Default)]
 pub(super) struct Forms {
     seen: HashMap<u64, Seen>,
-    /// Entries that look like another one of the source.
+    /// Entries of the source that look like another one.
     twins: Vec<Entry>,
 }
 
-/// Names of a form.
+/// Names of one form.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     count: u8,
-    /// The destination does not list one of them as it is.
+    /// The destination does not list one of the names exactly.
     is_unlisted: bool,
 }
 
-/// What a name of the source is to the destination.
+/// Relation of a name of the source to the destination.
 pub(super) enum Likeness {
-    /// The name is like no other one, or each of those alike is listed.
+    /// No other name looks like this one, or each similar name is listed.
     None,
-    /// The destination has something that may be this.
+    /// The destination has an entry that may be this file.
     There(Entry),
     /// Another name of the source looks like this one.
     Twin,
-    /// Too many do.
+    /// Too many names look like this one.
     TooMany,
 }
 
 impl Forms {
-    /// Whether a name of the source that looks like this one is not listed by the destination.
+    /// Whether the destination lacks a name of the source that looks like this one.
     fn has_unlisted(&self, name: &[u8]) -> bool {
         self.seen.get(&form(name)).is_some_and(|it| it.is_unlisted)
     }
 
-    /// Takes a name of the source. `there` is what the destination lists.
+    /// Records a name of the source. `there` is the destination's listing.
     pub(super) fn note(&mut self, entry: &Entry, there: &Listed) -> Likeness {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);
@@ -130,11 +131,11 @@ impl Forms {
     }
 }
 
-/// What the destination lists of a directory.
+/// Listing of a directory at the destination.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     pub(super) entries: HashMap<Vec<u8>, Entry>,
-    /// A name for each form.
+    /// One name for each form.
     forms: HashMap<u64, Vec<u8>>,
 }
 
@@ -154,14 +155,15 @@ impl Listed {
         self.entries.contains_key(name)
     }
 
-    /// A name that looks like this one.
+    /// Returns a name that looks like this one.
     fn alike(&self, name: &[u8]) -> Option<&Vec<u8>> {
         self.forms.get(&form(name))
     }
 }
 
 impl Planner {
-    /// The source's listing of a directory has ended. Returns what only the destination has beyond doubt.
+    /// Records the doubts of a directory once the source's listing has ended. Returns the entries
+    /// that certainly only the destination has.
     pub(super) fn doubt(
         &mut self,
         directory: &Directory,
@@ -197,7 +199,8 @@ impl Planner {
         certain
     }
 
-    /// A file was moved. Whether it has the name that it was given may be in doubt; then its note waits.
+    /// Records that a file was moved. If the destination may have changed its name, its outcome
+    /// waits.
     pub(super) fn moved(&mut self, file: File, version: Version, proof: Proof) {
         let name = file.path.names().last().map_or(&[][..], Vec::as_slice);
         let (Some(kind), Some(path)) = (kind_of(name), file.path.parent()) else {
@@ -232,7 +235,8 @@ impl Planner {
         self.remove_source(file, version);
     }
 
-    /// Asks what is left in doubt once all else is done. Returns whether there is something.
+    /// Requests listings for the remaining doubts, once all other work is done. Returns whether
+    /// there are any.
     pub(super) fn ask_doubts(&mut self) -> bool {
         let mut is_any = false;
         for ((root, path), doubt) in &mut self.doubts.directories {
@@ -246,7 +250,7 @@ impl Planner {
         is_any
     }
 
-    /// The destination has listed a directory again.
+    /// Processes a repeated listing of the destination.
     pub(super) fn listed_again(
         &mut self,
         directory: &Directory,
@@ -277,7 +281,7 @@ impl Planner {
             if forms.insert(form(&entry.name)) {
                 self.settle_twin(directory, entry, &alike, &listed, now);
             } else {
-                // When the first one is there.
+                // The entry waits until the first one is at the destination.
                 later.push((entry, alike));
             }
         }
@@ -294,7 +298,7 @@ impl Planner {
         }
     }
 
-    /// Whether a file has the name that it was given.
+    /// Checks whether a file has the name that the mover gave it.
     fn uploaded(&mut self, upload: Upload, listed: &Listed) {
         let Upload {
             file,
@@ -306,7 +310,8 @@ impl Planner {
         let kind = kind_of(&name);
         let (behaviour, other) = match listed.alike(&name) {
             _ if listed.has(&name) => (Behaviour::Keeps, None),
-            // It has gone on, or the server hides it, or has changed more than can be recognised.
+            // The file was moved on, the server hides it, or the server has changed its name beyond
+            // recognition.
             None => (Behaviour::Keeps, None),
             Some(other) if is_equivalent(&name, other) => (Behaviour::Changes, None),
             Some(other) => (Behaviour::Changes, Some(other)),
@@ -327,7 +332,7 @@ impl Planner {
         self.note_failure(file.root, file.path, &message);
     }
 
-    /// Files whose names need not be looked at any more.
+    /// Accepts files whose names need no further check.
     fn release(&mut self) {
         let behaviours = self.doubts.behaviours;
         let mut released = Vec::new();
@@ -362,7 +367,8 @@ impl Planner {
         match there {
             Some(there) if is_other => self.take_one(directory, entry, Some(there), None, now),
             Some(_) => self.fall_together(directory, &entry),
-            // What it looks like is there. Whether that has this name, too, shows a look.
+            // The similar entry is at the destination. A query shows whether it answers to this
+            // name as well.
             None => {
                 let task = Task::LookForTwin(directory.clone(), entry);
                 self.queue.push(Queued::new(task));
@@ -370,7 +376,7 @@ impl Planner {
         }
     }
 
-    /// A destination that has another name was asked for this one.
+    /// Processes the answer to a query for this name at a destination that has a similar name.
     pub(super) fn looked_for_twin(
         &mut self,
         directory: &Directory,
@@ -391,7 +397,7 @@ impl Planner {
         self.note_failure(directory.root, path, message);
     }
 
-    /// Something at the destination may be what a name of the source has become.
+    /// Keeps an entry of the destination that may be a changed name of the source.
     fn keep_alike(&mut self, directory: &Directory, entry: Entry) {
         self.surplus.keep(directory.root, &directory.path);
         if self.options.deletion().is_some() {
@@ -402,14 +408,14 @@ impl Planner {
         }
     }
 
-    /// The destination does not list a directory again.
+    /// Gives up the doubts of a directory that the destination does not list again.
     pub(super) fn not_listed_again(&mut self, directory: &Directory, message: &str) {
         let Some(doubt) = self.doubts.take(directory) else {
             return;
         };
         for upload in doubt.uploads {
             if let Some(kind) = upload.kind() {
-                // A server that lists nothing cannot be asked.
+                // A server without listings cannot settle the doubt.
                 self.doubts.behaviours[kind] = Behaviour::Keeps;
             }
             self.accept(upload.file, upload.version, upload.proof);
@@ -418,7 +424,7 @@ impl Planner {
         for (entry, _) in doubt.twins {
             let path = directory.path.join(&entry.name);
             if self.options.is_dry_run {
-                // Its directory would be made first.
+                // Without a dry run, its directory would be made first.
                 let why =
                     "another name of the source differs in case, Unicode form or blanks alone";
                 self.leave_out(directory.root, path, why);
@@ -431,7 +437,7 @@ impl Planner {
         }
     }
 
-    /// Nothing more can be asked.
+    /// Gives up all doubts, since no more listings are possible.
     pub(super) fn end_doubts(&mut self, message: &str) {
         let directories: Vec<_> = self.doubts.directories.keys().cloned().collect();
         for (root, path) in directories {
@@ -467,7 +473,7 @@ impl Upload {
     }
 }
 
-/// Which behaviour of a destination a name depends on.
+/// Returns the index of the behaviour on which a name depends.
 fn kind_of(name: &[u8]) -> Option<usize> {
     let is_edge = |it: Option<&u8>| it.is_some_and(u8::is_ascii_whitespace);
     match name {
@@ -477,17 +483,17 @@ fn kind_of(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether two names differ in case and Unicode form alone.
+/// Whether two names differ only in case and Unicode form.
 pub(super) fn is_equivalent(a: &[u8], b: &[u8]) -> bool {
     folded(a) == folded(b)
 }
 
-/// Stands for all names that look like this one.
+/// Hash that is equal for all names that look like this one.
 pub(super) fn form(name: &[u8]) -> u64 {
     let mut folded = folded(name);
     for byte in &mut folded {
         if byte.is_ascii_whitespace() {
-            // As some servers store blanks.
+            // Some servers store blanks in this form.
             *byte = b'_';
         }
     }
@@ -503,7 +509,7 @@ pub(super) fn form(name: &[u8]) -> u64 {
     xxh3_64(&folded[begin..end.max(begin)])
 }
 
-/// A name without case and Unicode form.
+/// Returns a name without differences of case and Unicode form.
 fn folded(name: &[u8]) -> Vec<u8> {
     if name.is_ascii() {
         return name.to_ascii_lowercase();
@@ -518,5 +524,5 @@ fn folded(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Most names that look alike and are told apart one after the other.
+/// Most names of one form that are distinguished one after the other.
 const ALIKE_MAX: u8 = 100;

@@ -1,36 +1,36 @@
-//! Whether a file that the destination has is the source's.
+//! Comparison of a source's file with the file at the destination.
 
 use ftp::listing::{Entry, Kind, Modified, Precision};
 
 use super::{options::Options, task::File};
 
-/// What becomes of a file of the source.
+/// Decision about a file of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is moved.
+    /// The file is moved.
     Move,
-    /// The destination has it.
+    /// The destination has the file.
     Skip,
-    /// The destination has a newer one, which `--update` keeps.
+    /// The destination has a newer file, which `--update` keeps.
     KeepNewer,
     /// The content decides.
     Compare,
-    /// The destination has something else with its name.
+    /// The destination has an entry of another kind with this name.
     Conflict(Kind),
 }
 
-/// What a check finds.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// None.
+    /// No difference.
     None,
-    /// One that the listings tell.
+    /// A difference that the listings show.
     In(&'static str),
     /// The content must be read.
     InContentPerhaps,
 }
 
-/// Compares a file with what the destination has under its name.
+/// Compares a file with the destination's entry of the same name.
 pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> Decision {
     let Some(there) = there else {
         return Decision::Move;
@@ -57,7 +57,7 @@ pub(super) fn decide(file: &File, there: Option<&Entry>, options: &Options) -> D
     }
 }
 
-/// Compares a file with what the destination has under its name, for a check.
+/// Compares a file with the destination's entry of the same name, for a check.
 pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Difference {
     if there.kind != Kind::File {
         return Difference::In(what_is_there(&there.kind));
@@ -80,7 +80,7 @@ pub(super) fn compare(file: &File, there: &Entry, compares_content: bool) -> Dif
     }
 }
 
-/// What the destination has in place of something else.
+/// Returns words for an entry of an unexpected kind.
 pub(super) fn what_is_there(kind: &Kind) -> &'static str {
     match kind {
         Kind::File => "a file",
@@ -90,7 +90,7 @@ pub(super) fn what_is_there(kind: &Kind) -> &'static str {
     }
 }
 
-/// The age of a source's file beside the destination's.
+/// Age of a source's file compared with the destination's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
     Older,
@@ -98,7 +98,7 @@ enum Age {
     Newer,
 }
 
-/// `None` where a time is missing, or not precise enough to tell.
+/// Compares two times. `None` if a time is missing, or too imprecise.
 fn compare_times(source: Option<Modified>, destination: Option<Modified>) -> Option<Age> {
     let (source, destination) = (source?, destination?);
     if source.precision.max(destination.precision) > Precision::Second {
@@ -114,7 +114,7 @@ fn compare_times(source: Option<Modified>, destination: Option<Modified>) -> Opt
     })
 }
 
-/// Servers cut fractions off, or round them.
+/// Tolerance, since servers truncate or round fractions.
 const TIME_UNIT_S: i64 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What goes into a plan, and what comes out.
+//! Input and output of a plan.
 
 use ftp::listing::{Entry, Modified};
 
@@ -8,148 +8,155 @@ use super::{
 };
 use crate::remedy::Remedy;
 
-/// What a lane has to tell.
+/// Event of a lane.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The lane has its connections.
     Opened {
-        /// Most small files that it takes at a time: one where the server does not take commands ahead.
+        /// Most small files that the lane takes at a time. One if the server does not accept
+        /// pipelined commands.
         depth: usize,
     },
-    /// It has not.
+    /// The lane could not be opened.
     Refused(Failure),
-    /// It still waits for an answer: what it waits for, for people.
+    /// The lane still waits for an answer. The text names the expected answer.
     Waiting(String),
     /// The source has these entries in the directory that the task lists.
     Found(TaskId, Vec<Entry>),
     /// A task of the lane is done.
     Done(TaskId, Outcome),
-    /// A task of the lane has failed. Where that costs the connection, the lane's other tasks begin anew.
+    /// A task of the lane has failed. If the connection is lost as well, the lane's other tasks
+    /// start again.
     Failed(TaskId, Failure),
-    /// The lane has lost its connections while it had no task. A task that was given to it since has not begun.
+    /// The lane has lost its connections while it had no task. A task assigned since then has not
+    /// begun.
     Lost,
 }
 
-/// What came of a task.
+/// Outcome of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Of [`Task::Probe`].
+    /// Outcome of [`Task::Probe`].
     Probed(Probe),
-    /// Of [`Task::Make`], [`Task::Replace`] and [`Task::MakeAbove`].
+    /// Outcome of [`Task::Make`], [`Task::Replace`] and [`Task::MakeAbove`].
     Made,
-    /// Of [`Task::ListDestination`], [`Task::ListSurplus`] and [`Task::ListAgain`].
+    /// Outcome of [`Task::ListDestination`], [`Task::ListSurplus`] and [`Task::ListAgain`].
     Listed(Vec<Entry>),
-    /// Of [`Task::ListSource`]; some lines may not have been understood.
+    /// Outcome of [`Task::ListSource`].
     Ended {
-        /// How many.
+        /// Lines of the listing that could not be parsed.
         not_understood: u64,
     },
-    /// Of [`Task::Move`].
+    /// Outcome of [`Task::Move`].
     Moved {
-        /// Bytes of the file.
+        /// Size of the file.
         bytes: u64,
-        /// Time of the source's last change, if the source has told it.
+        /// Time of the source's last change, if the source has reported it.
         modified_unix_s: Option<i64>,
-        /// How it is known that the destination has it.
+        /// Proof that the destination has the file.
         proof: Proof,
     },
-    /// Of [`Task::Move`]: the file has grown meanwhile, and the destination has its beginning.
+    /// Outcome of [`Task::Move`] if the file has grown meanwhile. The destination has its
+    /// beginning.
     Grown {
         /// Bytes that the destination has.
         bytes: u64,
         /// Time of the source's last change when the move began.
         modified_unix_s: Option<i64>,
-        /// How it is known that the destination has them.
+        /// Proof that the destination has these bytes.
         proof: Proof,
     },
-    /// Of [`Task::Move`]: a program still writes the file.
+    /// Outcome of [`Task::Move`] if a program still writes the file.
     Unsettled,
-    /// Of [`Task::Move`]: the pieces in which the file is to be moved, without those that are there.
+    /// Outcome of [`Task::Move`] for a file to be moved in pieces: the pieces that are still
+    /// missing.
     Split(Vec<Piece>),
-    /// Of [`Task::MovePiece`].
+    /// Outcome of [`Task::MovePiece`].
     Arrived,
-    /// Of [`Task::Help`]: the lane has nothing more to fetch.
+    /// Outcome of [`Task::Help`] once the lane has no more work.
     HelperEnded,
-    /// Of [`Task::Compare`].
+    /// Outcome of [`Task::Compare`].
     Compared {
         /// Whether source and destination have the same content.
         is_equal: bool,
     },
-    /// Of [`Task::LookAgain`]: the file that the destination has now. Of [`Task::LookForDirectory`] and
-    /// [`Task::LookForTwin`]: what it has.
+    /// Outcome of [`Task::LookAgain`], [`Task::LookForDirectory`] and [`Task::LookForTwin`]: the
+    /// entry
+    /// that the destination has now.
     Looked(Option<Entry>),
-    /// Of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
+    /// Outcome of [`Task::Delete`], [`Task::RemoveDirectory`] and [`Task::RemoveSource`].
     Deleted,
-    /// Of [`Task::RemoveSource`]: the source has changed since it was taken, and stays.
+    /// Outcome of [`Task::RemoveSource`] if the source has changed since it was taken, and stays.
     Kept,
 }
 
-/// What a root is.
+/// Kind of a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// A file, and what the destination has under its name.
+    /// A file, with the destination's entry of the same name.
     File {
-        /// Bytes.
+        /// Size of the file.
         size_bytes: Option<u64>,
-        /// Time of its last change.
+        /// Time of the last change.
         modified: Option<Modified>,
-        /// What the destination has.
+        /// Entry of the destination.
         there: Option<Entry>,
-        /// The destination's directory in which the file goes, if it may be missing.
+        /// The destination's directory into which the file goes, if it may be missing.
         above: Option<Vec<u8>>,
     },
     /// A directory.
     Directory {
-        /// Whether the destination has it.
+        /// Whether the destination has the directory.
         is_there: bool,
     },
-    /// Nothing.
+    /// The root does not exist.
     Missing,
 }
 
-/// Why a task or a lane failed.
+/// Failure of a task or a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What may help.
+    /// Action that may cure the failure.
     pub remedy: Remedy,
-    /// What went wrong, for people.
+    /// Description of the failure, for display.
     pub message: String,
-    /// Bytes had moved since the task began: it is worth another attempt however often it has been tried.
+    /// Bytes have moved since the task began. Such a task is retried without limit.
     pub has_moved: bool,
-    /// The source is not what its listing said, or gives no pieces: the file begins anew, as one that nothing is known of.
+    /// The source differs from its listing, or does not support pieces. The file starts again with
+    /// unknown size and time.
     pub is_anew: bool,
 }
 
-/// What the caller does next.
+/// Next action of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Open a lane: connect and log in.
     Open {
-        /// Which.
+        /// Number of the lane.
         lane: usize,
     },
-    /// Give a task to a lane.
+    /// Assign a task to a lane.
     Work {
-        /// Which.
+        /// Number of the lane.
         lane: usize,
-        /// Names this attempt of the task in the lane's events.
+        /// Id of this attempt in the lane's events.
         id: TaskId,
-        /// What to do.
+        /// The task.
         task: Task,
     },
 }
 
-/// How it is known that the destination has what the source had.
+/// Proof that the destination has the source's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// Nothing was compared.
     None,
-    /// The size.
+    /// The sizes are equal.
     Size,
-    /// The size, and the hash that the link makes of each stream.
+    /// The sizes are equal, and so are the link's hashes of the streams.
     Link,
-    /// Hashes of both files.
+    /// Hashes of both files are equal.
     Hash,
-    /// The content, read back.
+    /// The content was read back, and is equal.
     Content,
 }

@@ -1,4 +1,4 @@
-//! What becomes of what listings bring.
+//! Decisions about the entries of listings.
 
 use std::time::Instant;
 
@@ -51,11 +51,11 @@ impl Planner {
         }
     }
 
-    /// A file that was found before, and is to be moved whatever the destination has.
+    /// Takes a file that was found before. It is moved regardless of the destination's files.
     pub(super) fn known(&mut self, file: File) {
         let root = file.root;
         let Some(path) = file.path.parent() else {
-            // Only the destination knows what a root that is a file becomes there.
+            // For a root that is a file, only the destination can report the final path.
             return self.queue.push(Queued::new(Task::Probe { root }));
         };
         let directory = Directory { root, path };
@@ -64,7 +64,8 @@ impl Planner {
         self.move_below(&directory, file);
     }
 
-    /// Enters a directory and those above it. Whether they are there shows when they are made.
+    /// Enters a directory and the directories above it. Whether they exist is found when they are
+    /// made.
     fn enter_unknown(&mut self, directory: &Directory) {
         let root = directory.root;
         let mut next = Some(directory.path.clone());
@@ -99,7 +100,7 @@ impl Planner {
         self.queue.push(Queued::new(Task::ListSource(directory)));
     }
 
-    /// Enters a directory that the destination has as a file.
+    /// Enters a directory whose name is a file at the destination.
     fn enter_in_place_of_a_file(&mut self, directory: Directory) {
         self.tree.enter(&directory, Presence::Missing);
         self.tree.node(&directory).is_replacement = true;
@@ -116,7 +117,7 @@ impl Planner {
         }
     }
 
-    /// Makes a directory whose parent is there.
+    /// Makes a directory whose parent exists.
     pub(super) fn make(&mut self, directory: Directory) {
         let task = if self.tree.node(&directory).is_replacement {
             Task::Replace(directory)
@@ -126,7 +127,7 @@ impl Planner {
         self.queue.push(Queued::new(task));
     }
 
-    /// Tells once of a directory that would be made, and of those above it.
+    /// Reports once each directory that would be made, with the directories above it.
     fn plan_to_make(&mut self, directory: &Directory) {
         let root = directory.root;
         let mut missing = Vec::new();
@@ -207,7 +208,8 @@ impl Planner {
         }
     }
 
-    /// Takes an entry of the source. `there` is what the destination lists under its name; `alike`, what may be that.
+    /// Takes an entry of the source. `there` is the destination's entry of the same name, and
+    /// `alike` an entry that may be the same file.
     pub(super) fn take_one(
         &mut self,
         directory: &Directory,
@@ -269,7 +271,8 @@ impl Planner {
         }
     }
 
-    /// Holds a known file whose time has moved by quarter hours until its listing has ended. Gives back all others.
+    /// Holds a known file whose time has shifted by quarter hours, until its listing has ended.
+    /// Returns every other file.
     fn hold_if_shifted(
         &mut self,
         directory: &Directory,
@@ -277,7 +280,7 @@ impl Planner {
         there: Option<&Entry>,
         now: Instant,
     ) -> Option<File> {
-        // A listing of this machine has no zone.
+        // Listings of this machine have no zone.
         let has_zone = self.options.source_has_zone || self.options.destination_has_zone;
         let has_times = has_zone && !self.options.is_check() && !self.options.compares_content;
         if !has_times || file.link.is_some() || self.tree.node(directory).shifts.is_over() {
@@ -317,7 +320,8 @@ impl Planner {
         Some(file)
     }
 
-    /// The source's listing has ended: the times of all its known files have moved, or those that have are chosen as others.
+    /// Decides about held files once the source's listing has ended. If the times of all known
+    /// files have shifted, they count as unchanged. Otherwise shifted files are chosen like others.
     pub(super) fn end_shifts(&mut self, directory: &Directory) {
         let shifts = &mut self.tree.node(directory).shifts;
         let shift_s = shifts.shift_s(self.shift_s);
@@ -341,14 +345,15 @@ impl Planner {
         for Held { file, found, .. } in shifted {
             self.tally.found += 1;
             if let Some(memory) = &self.options.memory {
-                // The memory counts it as seen, and learns its new time once it is noted as the same.
+                // The memory counts the file as seen, and learns its new time when its outcome is
+                // recorded.
                 memory.standing(&file, found);
             }
             self.same(file);
         }
     }
 
-    /// Chooses files that have waited.
+    /// Chooses among files that have waited.
     pub(super) fn choose_held(&mut self, directory: &Directory, held: Vec<Held>) {
         for Held {
             file, there, found, ..
@@ -395,7 +400,7 @@ impl Planner {
         }
     }
 
-    /// The file, if it is to be moved. `is_below` is false for a root.
+    /// Returns the file if it is to be moved. `is_below` is false for a root.
     fn choose(
         &mut self,
         file: File,
@@ -445,7 +450,8 @@ impl Planner {
         match decide(&file, there, &self.options) {
             Decision::Move => return Some(self.wanted(file)),
             Decision::Compare => self.compare_content(file),
-            // The destination was listed before the source: what was removed there since may have come here anew.
+            // The destination was listed before the source. A file removed there since may have
+            // appeared at the source again.
             Decision::Skip => match there.filter(|_| self.removes_sources()) {
                 Some(there) => {
                     let task = Task::LookAgain(file, there.clone());
@@ -455,7 +461,7 @@ impl Planner {
             },
             Decision::KeepNewer => self.keep_newer(file),
             Decision::Conflict(kind) => match kind {
-                // A link takes the place of a file, a file that of a link.
+                // A link replaces a file, and a file replaces a link.
                 Kind::Symlink { .. } | Kind::File if self.options.is_sync() => {
                     return Some(self.wanted(file));
                 }
@@ -473,13 +479,13 @@ impl Planner {
         self.tally.wanted += 1;
         self.tally.bytes_wanted += file.size_bytes.unwrap_or(0);
         if self.options.follows_growth && file.link.is_none() {
-            // What it will have is not known, so that it is no small file among others.
+            // The size of the file is unpredictable, so it is not batched with small files.
             file.size_bytes = None;
         }
         file
     }
 
-    /// The destination, which has listed a file, was looked at again: what it has now.
+    /// Processes a new query of a file that the destination has listed.
     pub(super) fn looked_again(&mut self, file: File, listed: &Entry, now: Option<Entry>) {
         let name = file.path.names().last();
         let is_listed = name.is_none_or(|it| *it == listed.name);
@@ -487,7 +493,7 @@ impl Planner {
             let message = format!("the destination has it as {:?}", escape(&listed.name));
             return self.note_failure(file.root, file.path, &message);
         }
-        // Some servers tell a size or a time in listings alone.
+        // Some servers report a size or a time only in listings.
         let now = now.map(|now| Entry {
             size_bytes: now.size_bytes.or(listed.size_bytes),
             modified: now.modified.or(listed.modified),
@@ -508,7 +514,7 @@ impl Planner {
         }
     }
 
-    /// Moves a file whose directory may not be there.
+    /// Moves a file whose directory may be missing.
     fn move_to_be_made(&mut self, file: File) {
         match file.path.parent() {
             Some(path) => {
@@ -523,7 +529,7 @@ impl Planner {
         self.queue.push(Queued::new(Task::Compare(file)));
     }
 
-    /// The content of a file at both ends was compared.
+    /// Processes the comparison of a file's content at both ends.
     pub(super) fn compared(&mut self, file: File, is_equal: bool) {
         match (is_equal, self.options.is_check()) {
             (true, _) => self.same(file),
@@ -557,7 +563,7 @@ impl Planner {
         self.options.removes_source && !self.options.is_dry_run
     }
 
-    /// The destination has the file: its source goes, if the job is to remove sources.
+    /// Removes the source of a file that the destination has, if the job removes sources.
     pub(super) fn remove_source(&mut self, file: File, version: Version) {
         if self.removes_sources() {
             self.queue
@@ -610,7 +616,7 @@ impl Planner {
         }
     }
 
-    /// Moves a file whose directory is there.
+    /// Moves a file whose directory exists.
     pub(super) fn move_now(&mut self, file: File) {
         if self.options.is_dry_run {
             let step = Step::Move(file.version());
@@ -620,14 +626,14 @@ impl Planner {
         }
     }
 
-    /// The destination does not list a directory: nothing in it is known.
+    /// Handles a directory that the destination does not list, so that its content is unknown.
     pub(super) fn unknown(&mut self, directory: Directory, message: String) {
         let Directory { root, path } = directory.clone();
         if self.options.is_check() {
             return self.note_failure(root, path, &message);
         }
         if self.options.deletion().is_some() {
-            // The source's files can be moved. What is deleted would be a guess.
+            // The source's files can be moved, but deletions would be guesses.
             self.note_failure(root, path, &message);
         } else if !self.is_unknown_told {
             self.is_unknown_told = true;
@@ -664,7 +670,7 @@ impl Planner {
     }
 }
 
-/// Refuses what lies too deep.
+/// Refuses paths that are too deep.
 pub(super) fn check_path(
     path: &RelativePath,
     is_directory: bool,
@@ -680,12 +686,12 @@ pub(super) fn check_path(
     Ok(())
 }
 
-/// Whether another program has given a file a name of one that is not complete.
+/// Whether an entry has a name that another program gives to incomplete files.
 fn is_partial(entry: &Entry) -> bool {
     !matches!(entry.kind, Kind::Directory) && part_name::is_partial_of_others(&entry.name)
 }
 
-/// Whether FTP can carry a name.
+/// Whether FTP can transmit a name.
 fn is_sendable(name: &[u8]) -> bool {
     !name.iter().any(|it| matches!(it, b'\r' | b'\n'))
 }

@@ -1,24 +1,24 @@
-//! Lanes: connections that work side by side, as many as the servers take.
+//! Lanes: parallel connections, up to the number that the servers accept.
 
 use std::time::{Duration, Instant};
 
-/// What a lane does.
+/// State of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lane<T> {
-    /// It has no connection.
+    /// The lane has no connection.
     Closed,
-    /// It connects.
+    /// The lane connects.
     Opening,
-    /// It is connected.
+    /// The lane is connected.
     Open(Load<T>),
 }
 
-/// The work of a lane that is connected.
+/// Work of a connected lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Load<T> {
-    /// The oldest first. None: the lane waits for work.
+    /// Tasks, the oldest first. A lane without tasks waits for work.
     pub(super) work: Vec<T>,
-    /// Most small files that the lane has under way.
+    /// Most small files that the lane moves at a time.
     pub(super) depth: usize,
 }
 
@@ -26,17 +26,17 @@ pub(super) struct Load<T> {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: Vec<Lane<T>>,
-    /// How many may be open: fewer than there are once a server has refused one.
+    /// Most open lanes. Fewer than all lanes once a server has refused one.
     open_max: usize,
-    /// No lane is opened before.
+    /// Time before which no lane is opened.
     not_before: Option<Instant>,
-    /// Failures to open one since a lane did something.
+    /// Failures to open a lane since a lane last finished a task.
     failures: u32,
-    /// Those of them that came while no lane was connected.
+    /// Failures of this kind while no lane was connected.
     failures_alone: u32,
-    /// A lane has been connected, so the credentials are right.
+    /// Whether a lane has ever been connected, which shows that the credentials are right.
     has_opened: bool,
-    /// When `open_max` was changed last, while it is less than it could be.
+    /// Time of the last change of `open_max`, while it is below its maximum.
     limited_at: Option<Instant>,
 }
 
@@ -54,13 +54,13 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// A lane that waits for work.
+    /// Returns a lane that waits for work.
     pub(super) fn idle(&self) -> Option<usize> {
         let is_idle = |it: &Lane<T>| matches!(it, Lane::Open(load) if load.work.is_empty());
         self.lanes.iter().position(is_idle)
     }
 
-    /// The lane with the least work of those that can take more, all of whose work is `quick`.
+    /// Returns the lane with the least work. It must have room, and only quick tasks.
     pub(super) fn with_room(&self, is_quick: impl Fn(&T) -> bool) -> Option<usize> {
         let loads = self
             .lanes
@@ -76,7 +76,7 @@ impl<T> Lanes<T> {
         least.map(|(at, _)| at)
     }
 
-    /// Gives work to a lane that is connected.
+    /// Gives work to a connected lane.
     pub(super) fn give(&mut self, lane: usize, work: T) {
         match &mut self.lanes[lane] {
             Lane::Open(load) => load.work.push(work),
@@ -84,7 +84,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The work of a lane which `is_it`.
+    /// Returns the task of a lane that satisfies `is_it`.
     pub(super) fn find(&self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<&T> {
         match &self.lanes[lane] {
             Lane::Open(load) => load.work.iter().find(|it| is_it(it)),
@@ -92,7 +92,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes work from a lane: that which `is_it`.
+    /// Takes the task that satisfies `is_it` from a lane.
     pub(super) fn take(&mut self, lane: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let Lane::Open(load) = &mut self.lanes[lane] else {
             return None;
@@ -101,7 +101,7 @@ impl<T> Lanes<T> {
         Some(load.work.remove(at))
     }
 
-    /// A lane has lost its connection; returns the work that it had.
+    /// Records that a lane has lost its connection. Returns its work.
     pub(super) fn close(&mut self, lane: usize) -> Vec<T> {
         match std::mem::replace(&mut self.lanes[lane], Lane::Closed) {
             Lane::Open(load) => load.work,
@@ -109,7 +109,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// A lane to be opened for work that nobody is free to do, if one may be.
+    /// Returns a lane to open, if more tasks wait than lanes connect and another lane is permitted.
     pub(super) fn next_to_open(&mut self, waiting: usize, now: Instant) -> Option<usize> {
         self.grow(now);
         let may = self.not_before.is_none_or(|it| it <= now);
@@ -119,13 +119,15 @@ impl<T> Lanes<T> {
         self.closed()
     }
 
-    /// When the next lane may be opened, if that has to wait.
+    /// Returns the time at which the next lane may be opened, if that must wait.
     pub(super) fn due(&self) -> Option<Instant> {
         self.closed().and(self.not_before)
     }
 
-    /// Returns a closed lane, if another one may be opened. One at a time connects after a failure, and until the first
-    /// log-in has worked, so the server receives a wrong password once. A later refusal is repeated within bounds.
+    /// Returns a closed lane, if another one may be opened.
+    ///
+    /// Lanes connect one at a time after a failure, and until the first log-in has succeeded. Hence
+    /// the server receives a wrong password once. A later refusal is repeated within bounds.
     fn closed(&self) -> Option<usize> {
         let open = self.lanes.len() - self.count(|it| matches!(it, Lane::Closed));
         let is_alone = self.failures > 0 || !self.has_opened;
@@ -140,12 +142,12 @@ impl<T> Lanes<T> {
         self.lanes.iter().filter(|it| what(it)).count()
     }
 
-    /// A lane begins to connect.
+    /// Records that a lane begins to connect.
     pub(super) fn opening(&mut self, lane: usize) {
         self.lanes[lane] = Lane::Opening;
     }
 
-    /// A lane has come up; it takes `depth` small files at a time.
+    /// Records that a lane has connected. It moves `depth` small files at a time.
     pub(super) fn opened(&mut self, lane: usize, depth: usize) {
         let work = Vec::new();
         self.lanes[lane] = Lane::Open(Load { work, depth });
@@ -154,20 +156,22 @@ impl<T> Lanes<T> {
         self.open_max = self.open_max.max(self.up());
     }
 
-    /// Whether a lane has been connected, now or before.
+    /// Whether a lane is connected, or was connected before.
     pub(super) fn has_opened(&self) -> bool {
         self.has_opened
     }
 
-    /// A lane has done something: connections are worth having.
+    /// Records that a lane has finished a task, so that connections are useful.
     pub(super) fn proved(&mut self) {
         self.failures = 0;
         self.failures_alone = 0;
         self.not_before = None;
     }
 
-    /// A lane could not be opened; the next attempt waits. Returns how often that has happened in a row while no lane was
-    /// connected: a server that refuses a further connection may take the one that it had.
+    /// Records that a lane could not be opened; the next attempt waits.
+    ///
+    /// Returns the consecutive failures while no lane was connected. A server that refuses a
+    /// further connection may accept the present ones.
     pub(super) fn refused(&mut self, lane: usize, now: Instant) -> u32 {
         self.lanes[lane] = Lane::Closed;
         self.failures += 1;
@@ -176,13 +180,14 @@ impl<T> Lanes<T> {
         self.failures_alone
     }
 
-    /// A server takes no more connections than are open now. One is always tried.
+    /// Limits the open lanes to their present number, which the server does not exceed. One lane is
+    /// always permitted.
     pub(super) fn shrink(&mut self, now: Instant) {
         self.open_max = self.up().clamp(1, self.open_max);
         self.limited_at = Some(now);
     }
 
-    /// A server that was full may have room again: after a while one more lane may be open.
+    /// Permits one more lane after a while, since a full server may have room again.
     fn grow(&mut self, now: Instant) {
         let is_due = self.limited_at.is_some_and(|it| it + GROWS_AFTER <= now);
         if is_due && self.open_max < self.lanes.len() {
@@ -200,7 +205,7 @@ impl<T> Lanes<T> {
         self.count(|it| matches!(it, Lane::Opening))
     }
 
-    /// Whether a lane connects.
+    /// Whether a lane is connecting.
     pub(super) fn is_any_opening(&self) -> bool {
         self.connecting() > 0
     }
@@ -210,7 +215,7 @@ impl<T> Lanes<T> {
         self.lanes.iter().any(|it| matches!(it, Lane::Open(_)))
     }
 
-    /// The work of all lanes.
+    /// Returns the work of all lanes.
     pub(super) fn busy(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().flat_map(|it| match it {
             Lane::Open(load) => load.work.as_slice(),
@@ -219,7 +224,8 @@ impl<T> Lanes<T> {
     }
 }
 
-/// The pause before attempt `failures + 1`: a second, then twice as long each time, a minute at most.
+/// Returns the pause before attempt `failures + 1`. It is a second at first and doubles each time,
+/// up to a minute.
 pub(super) fn backoff(failures: u32) -> Duration {
     let doubled = 1_u64 << failures.saturating_sub(1).min(6);
     Duration::from_secs(doubled.min(BACKOFF_MAX_S))
@@ -227,5 +233,6 @@ pub(super) fn backoff(failures: u32) -> Duration {
 
 const BACKOFF_MAX_S: u64 = 60;
 
-/// Other people's connections end within minutes, and an attempt that is refused costs one in this time.
+/// Pause before one more lane is permitted. Other users' connections end within minutes, and a
+/// refused attempt in this time is cheap.
 const GROWS_AFTER: Duration = Duration::from_secs(2 * 60);

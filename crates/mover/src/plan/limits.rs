@@ -1,39 +1,41 @@
-//! How much a plan takes from a listing. What is more fails by name: a listing without end must not fill the memory.
+//! Limits on the entries and paths that a plan accepts from a listing. An entry beyond them fails
+//! under its name, since an endless listing must not fill the memory.
 
 use units::ByteCount;
 
-/// A part below this is moved anew: to ask what is there takes as long.
+/// Size below which a part is not resumed. A query about the part would take as long as the file.
 pub const RESUME_LEAST: ByteCount = ByteCount::mebibytes(1);
 
-/// Deepest directory below a root. Links that lead back are listed as directories by some servers.
+/// Deepest directory below a root. Some servers list links to directories above as directories.
 pub const DEPTH_MAX: usize = 256;
 
-/// Longest path below a root, in bytes: that of Linux.
+/// Longest path below a root, in bytes, which is the limit of Linux.
 pub const PATH_BYTES_MAX: usize = 4_096;
 
-/// Most entries of a directory at the destination: all of them are in memory while the source is listed.
+/// Most entries of a directory at the destination. All of them are in memory while the source is
+/// listed.
 pub const ENTRIES_THERE_MAX: usize = 1_000_000;
 
 /// Most directories that wait to be listed.
 pub const DIRECTORIES_WAITING_MAX: usize = 1_000_000;
 
-/// Longest name, in bytes: 255 UTF-16 units, as Windows takes them, are 765 bytes at most.
+/// Longest name, in bytes. Windows permits 255 UTF-16 units, which are 765 bytes at most.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Most bytes of all names of a directory.
+/// Most bytes of all names in a directory.
 pub const NAMES_BYTES_MAX: usize = 256 << 20;
 
-/// Bounds that tests make smaller.
+/// Limits that tests make smaller.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
     pub(super) entries_there_max: usize,
-    /// Most entries of a directory at the source: only their names stay.
+    /// Most entries of a directory at the source. Only their names stay in memory.
     pub(super) entries_max: usize,
     /// Most directories that wait to be listed.
     pub(super) directories_waiting_max: usize,
     /// Most bytes of the paths of directories.
     pub(super) paths_bytes_max: usize,
-    /// Most entries that only the destination has.
+    /// Most extra files.
     pub(super) surplus_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What earlier runs of a job have taken from its source.
+//! Memory of a job: files that earlier runs have taken from its source.
 
 use std::{fmt::Debug, time::Instant};
 
@@ -7,62 +7,65 @@ use super::{
     version::Version,
 };
 
-/// Remembers what the runs of a job have taken, so that none takes it again.
+/// Memory of the files that a job's runs have taken, so that no run takes them again.
 pub trait Memory: Debug + Send + Sync {
-    /// What a file of the source, listed `now`, is to the job.
+    /// Returns the standing of a file of the source, listed at `now`.
     fn standing(&self, file: &File, now: Instant) -> Standing;
 
-    /// The version of a file that an earlier run has taken.
+    /// Returns the version of a file that an earlier run has taken.
     fn taken(&self, path: &RelativePath) -> Option<Version>;
 
-    /// Files are about to be moved. On return this outlives a power cut.
+    /// Records files that are about to be moved. When the function returns, the record outlives a
+    /// power cut.
     ///
     /// # Errors
-    /// [`Forgetful`] if it cannot be written down: then the files must not be moved.
+    /// [`Forgetful`] if the record cannot be written. The files must not be moved then.
     fn begin(&self, files: &[File]) -> Result<(), Forgetful>;
 
-    /// Files are whole at the destination. On return this outlives a power cut.
+    /// Records files that are complete at the destination. When the function returns, the record
+    /// outlives a power cut.
     ///
     /// # Errors
-    /// [`Forgetful`] if it cannot be written down: then their sources must not be removed.
+    /// [`Forgetful`] if the record cannot be written. The sources must not be removed then.
     fn took(&self, taken: &[Taken]) -> Result<(), Forgetful>;
 
-    /// Files were removed at the source: another one of the same name, size and time is a new one.
+    /// Records removals at the source. A later file of the same name, size and time then counts as
+    /// new.
     ///
     /// # Errors
-    /// [`Forgetful`] if it cannot be written down.
+    /// [`Forgetful`] if the record cannot be written.
     fn removed(&self, paths: &[RelativePath]) -> Result<(), Forgetful>;
 }
 
-/// What a file of the source is to a job that remembers.
+/// Standing of a file of the source in a job with a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It has not been taken yet.
+    /// The file has not been taken yet.
     New,
-    /// An earlier run has taken it as it is now.
+    /// An earlier run has taken the file in its present version.
     Taken,
-    /// It may still be written.
+    /// The file may still be written.
     Unsettled,
 }
 
-/// A file that is whole at the destination.
+/// A file that is complete at the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Below the job's root.
+    /// Path below the job's root.
     pub path: RelativePath,
-    /// What the source was.
+    /// Version of the source.
     pub version: Version,
-    /// The job has moved it now; else the destination had it.
+    /// Whether the job has moved the file now. Otherwise the destination had it.
     pub is_moved: bool,
 }
 
-/// What is to be remembered cannot be written down.
+/// An error: the memory cannot record.
 #[derive(Debug, thiserror::Error)]
 #[error("the job's memory {name} cannot be used")]
 pub struct Forgetful {
-    /// Which.
+    /// Name of the memory.
     pub name: String,
-    /// Why.
+    /// The reason.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }

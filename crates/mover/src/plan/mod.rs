@@ -1,8 +1,11 @@
-//! The plan of a job: what is done next, by which lane, and what follows from a failure.
+//! Plan of a job: the next task, the lane for it, and the consequence of a failure.
 //!
-//! Events go in with the time, actions come out. No socket, no disk, no clock: tests run it in virtual time. A *lane* is
-//! a connection to each server that the job needs; lanes work side by side. A lane does one task after another; of small
-//! files it may have several under way, where the server takes commands ahead.
+//! Events go in with the time, actions come out. The plan uses no socket, disk or clock, so tests
+//! run it in virtual time.
+//!
+//! A *lane* is a connection to each server that the job uses. Lanes work side by side. A lane does
+//! one task after another. If the server accepts pipelined commands, a lane may move several small
+//! files at a time.
 
 mod above;
 mod alike;
@@ -52,7 +55,7 @@ pub use self::{
 };
 use crate::remedy::Remedy;
 
-/// The plan of one job.
+/// Plan of one job.
 #[derive(Debug)]
 pub struct Planner {
     options: Options,
@@ -68,17 +71,17 @@ pub struct Planner {
     notes: VecDeque<Note>,
     tally: Tally,
     is_given_up: bool,
-    /// The destination did not list a directory, which has been told.
+    /// Whether the missing listing of the destination has been reported.
     is_unknown_told: bool,
-    /// By so many seconds the times of a listing have moved, which has been told.
+    /// Shift of the times of a listing, in seconds, once it has been reported.
     shift_s: Option<i64>,
-    /// Why the last connection did not come about, as long as none has since.
+    /// Reason of the last refused connection, as long as no connection has succeeded since.
     last_refusal: Option<String>,
-    /// That a connection does not come about is known.
+    /// Whether the wait for a connection has been reported.
     has_told_wait: bool,
 }
 
-/// A task that a lane has.
+/// A task assigned to a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Given {
     id: TaskId,
@@ -86,7 +89,7 @@ struct Given {
 }
 
 impl Planner {
-    /// The plan of a job with `roots` roots, numbered from 0.
+    /// Creates the plan of a job with `roots` roots, numbered from 0.
     pub fn new(roots: usize, options: Options) -> Self {
         let mut queue = Queue::default();
         for root in 0..roots {
@@ -113,7 +116,8 @@ impl Planner {
         }
     }
 
-    /// The plan of a job whose files are known: nothing is listed, and nothing is looked for at the destination.
+    /// Creates the plan of a job whose files are known. It lists nothing, and does not query the
+    /// destination.
     pub fn of_files(files: Vec<File>, options: Options) -> Self {
         let mut planner = Self::new(0, options);
         for file in files {
@@ -122,12 +126,13 @@ impl Planner {
         planner
     }
 
-    /// Takes what a lane tells.
+    /// Processes an event of a lane.
     pub fn handle(&mut self, lane: usize, event: Event, now: Instant) {
         match event {
             Event::Opened { depth } => self.lanes.opened(lane, depth),
             Event::Refused(failure) => {
-                // A lane that has left a transfer connects again, and may have got work meanwhile.
+                // A lane that aborted a transfer connects again, and may have received work
+                // meanwhile.
                 self.take_back(lane);
                 self.refused(lane, failure, now);
             }
@@ -152,9 +157,9 @@ impl Planner {
                     self.lanes.shrink(now);
                 }
                 match given {
-                    // The lanes with the pieces fetch what it has left.
+                    // The lanes with the pieces fetch the rest.
                     Some(given) if matches!(given.queued.task, Task::Help(_)) => {}
-                    // The others go on, and come to it.
+                    // Other lanes continue, and take the task later.
                     Some(given) if is_full && self.lanes.is_any_open() => {
                         self.queue.push(given.queued);
                     }
@@ -170,12 +175,13 @@ impl Planner {
         self.advance();
     }
 
-    /// Whether all that was to be done so far is done.
+    /// Whether all work so far is done.
     fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.lanes.busy().next().is_none()
     }
 
-    /// A lane has lost its connections: what it had to do is to be done by others, except help.
+    /// Takes back the tasks of a lane that has lost its connections. Other lanes do them, except
+    /// help.
     fn take_back(&mut self, lane: usize) {
         for given in self.lanes.close(lane) {
             if !matches!(given.queued.task, Task::Help(_)) {
@@ -184,7 +190,7 @@ impl Planner {
         }
     }
 
-    /// Has up to `count` further lanes help with a file that comes in pieces.
+    /// Asks up to `count` further lanes to help with a file that is moved in pieces.
     pub fn help(&mut self, file: &File, count: usize) {
         if !self.pieces.is_any_to_come(file) || self.is_given_up {
             return;
@@ -200,7 +206,8 @@ impl Planner {
         }
     }
 
-    /// The next thing to do; `None` until an event comes, or the time that [`due`](Self::due) tells.
+    /// Returns the next action. `None` until the next event, or until the time of
+    /// [`due`](Self::due).
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         self.queue.wake(now);
         self.advance();
@@ -237,7 +244,7 @@ impl Planner {
         Some(Action::Work { lane, id, task })
     }
 
-    /// When [`poll`](Self::poll) has something to do without an event.
+    /// Returns the time at which [`poll`](Self::poll) has an action without an event.
     pub fn due(&self) -> Option<Instant> {
         let delayed = self.queue.due();
         let is_waiting = self.queue.waiting() > 0;
@@ -245,23 +252,24 @@ impl Planner {
         delayed.into_iter().chain(opening).min()
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no work is left.
     pub fn is_finished(&self) -> bool {
-        // A lane that still connects is not needed any more.
+        // A lane that still connects is no longer required.
         self.is_at_rest() && self.surplus.is_done()
     }
 
-    /// The next record of what was done.
+    /// Returns the next note.
     pub fn next_note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
 
-    /// What was done so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// A lane waits for its connections. All wait for the same, so the first one tells.
+    /// Reports that a lane waits for its connections. All lanes wait for the same answer, so only
+    /// the first one reports it.
     fn wait_for(&mut self, what: String) {
         if !std::mem::replace(&mut self.has_told_wait, true) {
             self.notes.push_back(Note {
@@ -274,11 +282,12 @@ impl Planner {
 
     fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
-        // No further lane opens for help until it is wanted again. Lanes that open already may help.
+        // No further lane opens for help until it is wanted again. Lanes that already connect may help.
         self.queue.keep_helpers(self.lanes.connecting());
-        // A lane that still connects may yet come up.
+        // A lane that still connects may succeed.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
-        // Where a log-in has worked, the credentials are right: a server may refuse one while it is full.
+        // After a successful log-in the credentials are right, and a full server may refuse a
+        // log-in.
         let is_for_good = match failure.remedy {
             Remedy::GiveUpServer => true,
             Remedy::LogInAgain => !self.lanes.has_opened(),
@@ -305,7 +314,7 @@ impl Planner {
         }
     }
 
-    /// Nothing more can be done: all that waits has failed.
+    /// Ends the job: all waiting tasks have failed.
     fn give_up(&mut self, message: &str) {
         self.is_given_up = true;
         for queued in self.queue.take_all() {
@@ -330,13 +339,13 @@ impl Planner {
         if failure.is_anew
             && let Task::Move(file) | Task::Join(file) = &mut queued.task
         {
-            // The size that was listed bounds what is taken of a source that states none any more.
+            // The listed size limits the transfer if the source no longer states a size.
             file.modified = None;
             let file = file.clone();
             if let Task::Join(_) = queued.task {
                 queued.failures = self.pieces.begin_anew(&file);
             }
-            // From its beginning.
+            // The file starts again from its beginning.
             queued.task = Task::Move(file);
         }
         let is_hopeless = failure.remedy == Remedy::GiveUpFile
@@ -359,7 +368,7 @@ impl Planner {
         self.queue.delay(queued, now);
     }
 
-    /// A task cannot be done.
+    /// Records that a task cannot be done.
     fn lose(&mut self, task: Task, message: &str) {
         let (root, path) = task.place();
         match &task {
@@ -380,14 +389,14 @@ impl Planner {
                 if fate.is_some() {
                     self.queue.drop_helpers(file);
                 }
-                // Of those that were to begin anew the last one tells.
+                // For files that were to start again, the last piece reports the failure.
                 if !is_first && fate != Some(Fate::Anew) {
                     return;
                 }
             }
             Task::Help(_) => return,
             Task::Move(file) => self.pieces.forget(file),
-            // Of a listing that broke off, the files that it has brought are moved.
+            // The files from an interrupted listing are moved.
             Task::ListSource(directory) => {
                 let held = self.tree.node(directory).shifts.end();
                 self.choose_held(directory, held);
@@ -490,7 +499,7 @@ impl Planner {
         }
     }
 
-    /// A file is moved in pieces. None may be missing.
+    /// Splits a file into its missing pieces, possibly none.
     fn split(&mut self, file: &File, pieces: Vec<Piece>) {
         if pieces.is_empty() {
             return self.queue.push(Queued::new(Task::Join(file.clone())));
@@ -502,7 +511,7 @@ impl Planner {
         }
     }
 
-    /// A piece of a file has ended; it was the last one where the `fate` of the file is known.
+    /// Processes the end of a piece. A known `fate` means that the piece was the file's last one.
     fn pieces_ended(&mut self, file: File, fate: Option<Fate>, message: &str, now: Instant) {
         if fate.is_some() {
             self.queue.drop_helpers(&file);
@@ -540,7 +549,8 @@ impl Planner {
     }
 }
 
-/// What the loss of a lane without work is: a server that logs in and leaves is one that refuses.
+/// Failure for the loss of a lane without work. A server that accepts a log-in and disconnects
+/// counts as refusing.
 fn lost() -> Failure {
     Failure {
         remedy: Remedy::Reconnect,
@@ -550,5 +560,5 @@ fn lost() -> Failure {
     }
 }
 
-/// A task whose bytes move and never arrive is tried this often for each retry that it has.
+/// Attempts for each retry of a task whose bytes move but which never completes.
 const ATTEMPTS_PER_RETRY: u32 = 20;

@@ -1,56 +1,57 @@
-//! What was done, for the record.
+//! Records of a job's results.
 
 use super::{event::Proof, task::RelativePath, version::Version};
 
-/// What was done with a file or a directory, for the record.
+/// Record of the result for a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Which of the job's roots.
+    /// Number of the root.
     pub root: usize,
-    /// What it is about.
+    /// Path below the root.
     pub path: RelativePath,
-    /// What was done.
+    /// The result.
     pub result: Result,
 }
 
-/// What was done with a file or a directory.
+/// Result for a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Result {
-    /// It was moved.
+    /// The file was moved.
     Moved(Version, Proof),
-    /// The destination had it.
+    /// The destination had the file.
     Same(Version),
-    /// An earlier run has taken it, whatever has become of it at the destination.
+    /// An earlier run has taken the file. Its present state at the destination does not matter.
     TakenBefore,
-    /// It is left out on purpose.
+    /// The entry is left out on purpose.
     LeftOut(&'static str),
-    /// It will be tried again.
+    /// The task is repeated.
     Retried(String),
-    /// It could not be moved.
+    /// The file or directory could not be moved.
     Failed(String),
-    /// No connection has come about yet.
+    /// No connection has been established yet.
     Waiting(String),
-    /// No connection came about; another attempt follows.
+    /// A connection failed; another attempt follows.
     NoConnection(String),
-    /// What the destination has there cannot be known; the source's files are moved whether it has them or not.
+    /// The destination does not list this directory. The source's files are moved, even if the
+    /// destination has them.
     Unknown(String),
-    /// Something that a person should know, for people.
+    /// A warning, for display.
     Warning(String),
-    /// It would be done, were this no dry run.
+    /// The step that a run without dry run would take.
     Planned(Step),
-    /// The destination has it otherwise: in what.
+    /// The destination's file differs. The text names the difference.
     Differs(&'static str),
-    /// The destination does not have it.
+    /// The destination lacks the file.
     Missing,
-    /// Only the destination has it.
+    /// Only the destination has the entry.
     Surplus,
-    /// It was deleted at the destination.
+    /// The entry was deleted at the destination.
     Deleted,
-    /// It was removed at the source, since the destination has it.
+    /// The file was removed at the source, since the destination has it.
     Removed,
 }
 
-/// What a dry run tells.
+/// Step that a dry run reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A file would be moved.
@@ -66,7 +67,7 @@ pub enum Step {
 pub struct Tally {
     /// Files found at the source.
     pub found: u64,
-    /// Bytes of the files to be moved, as far as they are known.
+    /// Size of the files to be moved, as far as it is known.
     pub bytes_wanted: u64,
     /// Files to be moved.
     pub wanted: u64,
@@ -78,13 +79,13 @@ pub struct Tally {
     pub left_out: u64,
     /// Files and directories that failed.
     pub failed: u64,
-    /// What a check has found to differ.
+    /// Files that a check has found to differ.
     pub differing: u64,
-    /// What a check has found to be missing at the destination.
+    /// Files that a check has found to be missing at the destination.
     pub missing: u64,
-    /// What only the destination has, and keeps. What is below such a directory is not counted.
+    /// Extra files that stay at the destination. Entries below an extra directory are not counted.
     pub surplus: u64,
-    /// What is, or would be, deleted.
+    /// Entries to be deleted. A dry run counts them, too.
     pub doomed: u64,
     /// Files and directories deleted.
     pub deleted: u64,

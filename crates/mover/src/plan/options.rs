@@ -1,4 +1,4 @@
-//! What a job is to do, and what it is allowed.
+//! Options of a job's plan.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -8,106 +8,112 @@ use units::parse_share;
 use super::memory::Memory;
 use crate::{filter::Filter, part_name};
 
-/// What a job is to do, and what it is allowed.
+/// Options of a job's plan.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the job is for.
+    /// Purpose of the job.
     pub purpose: Purpose,
     /// Most lanes at a time.
     pub lanes_max: usize,
-    /// How often a task is tried again.
+    /// Retries of a task.
     pub retries: u32,
     /// Keeps files of the destination that are newer.
     pub keeps_newer: bool,
-    /// Of files with the same size the content is compared, not the time.
+    /// Compares the content of files with equal size, instead of their times.
     pub compares_content: bool,
-    /// The source lists times of a server, whose zone may change.
+    /// The source lists times in a server's zone, which may change.
     pub source_has_zone: bool,
-    /// The destination lists times of a server.
+    /// The destination lists times in a server's zone, which may change.
     pub destination_has_zone: bool,
-    /// What becomes of symbolic links below a source.
+    /// Treatment of symbolic links below a source.
     pub links: Links,
-    /// A file that was changed within so many seconds before the job began may still be written, and is left out.
+    /// Settle time in seconds. A file changed within this time before the job's start may still be
+    /// written, and is left out.
     pub settle_s: i64,
-    /// Makes directories in which there is nothing to move. A sync always does. A check misses them.
+    /// Makes directories without files to move. A sync always makes them. A check reports them as
+    /// missing.
     pub makes_empty_directories: bool,
-    /// Tells what would be done, and changes nothing.
+    /// Reports the steps that a run would take, and changes no file.
     pub is_dry_run: bool,
-    /// Which files are taken.
+    /// Filter of the files.
     pub filter: Arc<Filter>,
-    /// Leaves out what other programs have not completed, by the names that they give.
+    /// Leaves out incomplete files of other programs, by their names.
     pub leaves_partial: bool,
-    /// The suffix of parts, where it is another one than `.part`. A part is no file of the source, nor surplus.
+    /// Suffix of parts, if it differs from `.part`. A part counts neither as a file of the source
+    /// nor as an extra file.
     pub part_suffix: Option<Vec<u8>>,
-    /// What earlier runs have taken; `None` remembers nothing.
+    /// Memory of earlier runs. `None` for a job without memory.
     pub memory: Option<Arc<dyn Memory>>,
     /// Removes a file at the source once the destination has it.
     pub removes_source: bool,
-    /// Files that grow are read until they rest.
+    /// Follows a growing file until it stops growing.
     pub follows_growth: bool,
-    /// When the job began, in seconds since 1970: ages of files are those of that time.
+    /// Start of the job, in seconds since 1970. Ages of files are relative to it.
     pub begun_unix_s: i64,
 }
 
-/// What becomes of symbolic links below a source.
+/// Treatment of symbolic links below a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// They are left out.
+    /// Links are left out.
     Skip,
-    /// What they lead to is moved.
+    /// The targets of links are moved.
     Follow,
-    /// They are made at the destination, which must be on the same machine.
+    /// Links are made at the destination, which must be on the same machine.
     Copy,
 }
 
-/// What a job is for.
+/// Purpose of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Purpose {
-    /// The destination gets what the source has.
+    /// The destination receives the source's files.
     Copy,
-    /// The destination becomes as the source is.
+    /// The destination becomes equal to the source.
     Sync {
-        /// What only the destination has is deleted; `None` leaves it.
+        /// Deletion of extra files. `None` keeps them.
         deletion: Option<Deletion>,
     },
-    /// Both are compared, and stay as they are.
+    /// Source and destination are compared, and not changed.
     Check {
-        /// Content is compared, not times.
+        /// Compares contents, not times.
         compares_content: bool,
     },
 }
 
-/// What a sync may delete.
+/// Extent of a sync's deletions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deletion {
-    /// Above this nothing is deleted.
+    /// Limit above which no file is deleted.
     pub max: DeletionMax,
-    /// Deletes also what the filter leaves out.
+    /// Deletes also the entries that the filter leaves out.
     pub takes_excluded: bool,
-    /// Takes a directory of the source for empty if its listing is. Else an empty listing beside a directory with files
-    /// ends in a failure: the disk may not be mounted.
+    /// Accepts an empty listing of the source as evidence of an empty directory.
+    ///
+    /// Otherwise an empty listing beside a directory with files is a failure, since the disk may
+    /// not be mounted.
     pub trusts_empty: bool,
 }
 
-/// The most that a sync deletes.
+/// Limit on the deletions of a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum DeletionMax {
-    /// Files and directories.
+    /// Number of files and directories.
     Entries(u64),
-    /// A share of the destination's files and directories.
+    /// Fraction of the destination's files and directories.
     Share(f64),
-    /// A tenth of them, and ten in any case: a share of a small directory is none at all.
+    /// A tenth of the entries, and ten in any case, since a tenth of a small directory rounds to
+    /// zero.
     #[default]
     Usual,
 }
 
-/// A text is no limit of deletions.
+/// An error: the text is no limit of deletions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a number of files and directories nor a share such as 10%")]
 pub struct DeletionMaxError(String);
 
 impl Options {
-    /// The deletion of a sync that deletes.
+    /// Returns the deletion options of a sync that deletes.
     pub(super) fn deletion(&self) -> Option<&Deletion> {
         match &self.purpose {
             Purpose::Sync { deletion } => deletion.as_ref(),
@@ -115,7 +121,7 @@ impl Options {
         }
     }
 
-    /// Whether an entry is the part of a file that has not been moved to its end.
+    /// Whether an entry is the part of an incomplete file.
     pub(super) fn is_part(&self, entry: &Entry) -> bool {
         let is_file = !matches!(entry.kind, Kind::Directory);
         is_file && part_name::is_part(&entry.name, self.part_suffix.as_deref())
@@ -156,18 +162,18 @@ impl Default for Options {
 }
 
 impl DeletionMax {
-    /// Whether so many of `there` entries may be deleted.
+    /// Whether `deleted` of `there` entries may be deleted.
     pub(super) fn allows(self, deleted: u64, there: u64) -> bool {
         match self {
             Self::Entries(max) => deleted <= max,
-            // A share such as 29 % is no exact fraction.
+            // A fraction such as 29 % is not exact in binary.
             Self::Share(max) => deleted as f64 <= max * there as f64 + 1e-6,
             Self::Usual => deleted <= DELETED_FEW.max(there / 10),
         }
     }
 }
 
-/// A person looks through so many names.
+/// Deletions that are always permitted. A user can review this number of names.
 const DELETED_FEW: u64 = 10;
 
 impl FromStr for DeletionMax {

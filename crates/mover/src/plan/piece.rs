@@ -1,17 +1,19 @@
-//! A piece of a file, and which are missing.
+//! Pieces of a file, and computation of the missing ones.
 
-/// Bytes of a file, from `begin` to in front of `end`.
+/// Bytes of a file from `begin` up to, but without, `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// The first byte.
+    /// Offset of the first byte.
     pub begin: u64,
-    /// The one behind the last.
+    /// Offset after the last byte.
     pub end: u64,
 }
 
 impl Piece {
-    /// What is missing of a file of `size` bytes of which `done` are there, in `count` pieces of much the same length, or
-    /// fewer: none is shorter than `least` for that alone.
+    /// Returns the missing bytes of a file of `size` bytes, of which `done` are finished.
+    ///
+    /// The result has `count` pieces of similar length, or fewer, since no gap is split into pieces
+    /// shorter than `least`.
     pub fn missing(size: u64, done: &[Self], count: usize, least: u64) -> Vec<Self> {
         let mut done = done.to_vec();
         done.sort_by_key(|it| it.begin);

@@ -1,14 +1,14 @@
-//! Files that several lanes move, a piece each.
+//! Files that several lanes move, one piece each.
 
 use std::collections::HashMap;
 
 use super::task::{File, RelativePath};
 
-/// Files of which pieces are missing.
+/// Files with missing pieces.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     missing: HashMap<Key, Missing>,
-    /// How often files have begun anew.
+    /// Number of new starts of each file.
     anew: HashMap<Key, u32>,
 }
 
@@ -20,66 +20,68 @@ struct Missing {
     fate: Fate,
 }
 
-/// What is to become of a file once all its pieces have ended.
+/// Next step for a file once all its pieces have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// All are there.
+    /// All pieces have arrived.
     Whole,
-    /// One of them does not come, which has been told.
+    /// A piece has failed, and its failure was recorded.
     Lost,
-    /// They are of no use: the file begins anew.
+    /// The pieces are unusable, and the file starts again.
     Anew,
 }
 
 impl Pieces {
-    /// A file is moved in so many pieces.
+    /// Records that a file is moved in `pieces` pieces.
     pub(super) fn split(&mut self, file: &File, pieces: usize) {
         let fate = Fate::Whole;
         self.missing.insert(key(file), Missing { pieces, fate });
     }
 
-    /// A piece is there. Returns the fate of the file, if that was the last.
+    /// Records that a piece has arrived. Returns the fate of the file after the last piece.
     pub(super) fn arrived(&mut self, file: &File) -> Option<Fate> {
         self.ended(file)
     }
 
-    /// A piece does not come. Returns whether it is the first of its file, and the fate of the file if it was the last.
+    /// Records that a piece has failed. Returns whether it is the file's first failure, and the
+    /// fate of the file after the last piece.
     pub(super) fn lost(&mut self, file: &File) -> (bool, Option<Fate>) {
         let first = self.doom(file, Fate::Lost);
         (first, self.ended(file))
     }
 
-    /// A piece shows that none is of use. Returns the fate of the file, if it was the last.
+    /// Records that a piece has shown all pieces to be unusable. Returns the fate of the file after
+    /// the last piece.
     pub(super) fn spoiled(&mut self, file: &File) -> Option<Fate> {
         self.doom(file, Fate::Anew);
         self.ended(file)
     }
 
-    /// Whether the pieces of a file are of no use.
+    /// Whether the pieces of a file are unusable.
     pub(super) fn is_spoiled(&self, file: &File) -> bool {
         let missing = self.missing.get(&key(file));
         missing.is_some_and(|it| it.fate == Fate::Anew)
     }
 
-    /// Whether pieces of a file are missing, and are to come.
+    /// Whether pieces of a file are missing and still expected.
     pub(super) fn is_any_to_come(&self, file: &File) -> bool {
         let missing = self.missing.get(&key(file));
         missing.is_some_and(|it| it.fate == Fate::Whole)
     }
 
-    /// A file begins anew. Returns how often it has.
+    /// Records that a file starts again. Returns how often it has done so.
     pub(super) fn begin_anew(&mut self, file: &File) -> u32 {
         let count = self.anew.entry(key(file)).or_default();
         *count += 1;
         *count
     }
 
-    /// Nothing more is to be known of a file.
+    /// Forgets a file whose transfer has ended.
     pub(super) fn forget(&mut self, file: &File) {
         self.anew.remove(&key(file));
     }
 
-    /// Returns whether the file was to become whole.
+    /// Sets the fate of a file. Returns whether the file was expected to become complete.
     fn doom(&mut self, file: &File, fate: Fate) -> bool {
         match self.missing.get_mut(&key(file)) {
             Some(missing) if missing.fate == Fate::Whole => {
@@ -90,7 +92,7 @@ impl Pieces {
         }
     }
 
-    /// One piece less is missing. Returns the fate of the file, if that was the last.
+    /// Records that a piece has ended. Returns the fate of the file after the last piece.
     fn ended(&mut self, file: &File) -> Option<Fate> {
         let key = key(file);
         let missing = self.missing.get_mut(&key)?;

@@ -1,4 +1,4 @@
-//! Tasks that wait: for a lane, or for the time of another attempt.
+//! Queue of tasks that wait for a lane, or for the time of another attempt.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,32 +10,32 @@ use super::{
     task::{File, Task},
 };
 
-/// A task, and how often it has failed.
+/// A task with the number of its failures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Queued {
     pub(super) task: Task,
-    /// Since bytes moved last.
+    /// Failures since bytes last moved.
     pub(super) failures: u32,
-    /// In all.
+    /// All attempts.
     pub(super) attempts: u32,
 }
 
-/// All tasks that wait.
+/// Queue of all waiting tasks.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Tasks that others wait for.
+    /// Tasks that other tasks depend on.
     urgent: VecDeque<Queued>,
     listings: VecDeque<Queued>,
     files: VecDeque<Queued>,
-    /// Help with files that come in pieces. Lanes do other work first.
+    /// Help with files that are moved in pieces. Lanes do other work first.
     helpers: VecDeque<Queued>,
-    /// Tasks that failed, by the time of their next attempt.
+    /// Failed tasks, by the time of their next attempt.
     delayed: BTreeMap<(Instant, u64), Queued>,
     delayed_count: u64,
 }
 
 impl Queue {
-    /// A task waits for a lane.
+    /// Adds a task that waits for a lane.
     pub(super) fn push(&mut self, queued: Queued) {
         match queued.task {
             Task::Help(_) => self.helpers.push_back(queued),
@@ -63,14 +63,14 @@ impl Queue {
         }
     }
 
-    /// A task that has failed waits for another attempt.
+    /// Adds a failed task, which waits for another attempt.
     pub(super) fn delay(&mut self, queued: Queued, now: Instant) {
         self.delayed_count += 1;
         let at = now + backoff(queued.failures);
         self.delayed.insert((at, self.delayed_count), queued);
     }
 
-    /// Tasks whose time has come wait for a lane.
+    /// Makes tasks whose time has come available to lanes.
     pub(super) fn wake(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
@@ -81,33 +81,33 @@ impl Queue {
         }
     }
 
-    /// When the next attempt is due.
+    /// Returns the time of the next attempt.
     pub(super) fn due(&self) -> Option<Instant> {
         self.delayed.keys().next().map(|(at, _)| *at)
     }
 
-    /// Tasks that wait for a lane.
+    /// Returns the number of tasks that wait for a lane.
     pub(super) fn waiting(&self) -> usize {
         self.urgent.len() + self.listings.len() + self.files.len() + self.helpers.len()
     }
 
-    /// Tasks of help with a file that wait.
+    /// Returns the number of waiting tasks that help with a file.
     pub(super) fn helpers(&self, file: &File) -> usize {
         let helpers = self.helpers.iter();
         helpers.filter(|it| it.task.is_help_with(file)).count()
     }
 
-    /// Drops help until `count` tasks of it are left.
+    /// Drops help tasks until `count` are left.
     pub(super) fn keep_helpers(&mut self, count: usize) {
         self.helpers.truncate(count);
     }
 
-    /// Drops the help with a file.
+    /// Drops the help tasks for a file.
     pub(super) fn drop_helpers(&mut self, file: &File) {
         self.helpers.retain(|it| !it.task.is_help_with(file));
     }
 
-    /// Directories that wait to be listed.
+    /// Returns the number of directories that wait to be listed.
     pub(super) fn directories(&self) -> usize {
         self.listings.len() + self.urgent.len()
     }
@@ -116,8 +116,10 @@ impl Queue {
         self.waiting() == 0 && self.delayed.is_empty()
     }
 
-    /// The next task. Listings and files share the lanes: neither waits for all of the other. `listing` lanes list now, of
-    /// `lanes_max`; `held` files wait elsewhere.
+    /// Returns the next task.
+    ///
+    /// Listings and files share the lanes, so that neither kind waits for all of the other.
+    /// `listing` of `lanes_max` lanes list now. `held` files wait elsewhere.
     pub(super) fn next(&mut self, listing: usize, lanes_max: usize, held: usize) -> Option<Queued> {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
@@ -131,7 +133,7 @@ impl Queue {
         self.files.pop_front().or_else(|| self.helpers.pop_front())
     }
 
-    /// Takes everything out.
+    /// Removes and returns all tasks.
     pub(super) fn take_all(&mut self) -> Vec<Queued> {
         let delayed = std::mem::take(&mut self.delayed).into_values();
         let waiting = self.urgent.drain(..).chain(self.listings.drain(..));
@@ -157,8 +159,8 @@ impl Queued {
     }
 }
 
-/// One lane in so many lists while files wait.
+/// Lanes for each lane that lists while files wait.
 const LANES_PER_LISTING: usize = 4;
 
-/// With so many files waiting, no further directory is listed.
+/// Number of waiting files from which no further directory is listed.
 pub(super) const FILES_AHEAD: usize = 10_000;

@@ -1,7 +1,9 @@
-//! Whether the times of a whole listing have moved by the same quarter hours. Then the zone of the server has changed, and
-//! no file has: a server that lists its local time does so twice a year.
+//! Detection of a listing whose times have all shifted by the same quarter hours. Then the zone of
+//! the server has changed, and the files have not. A server that lists its local time does so twice
+//! a year.
 //!
-//! Known files whose times have moved wait here until the listing has ended, or until a known file has its old time.
+//! Known files whose times have shifted wait here until the listing has ended, or until a known
+//! file has its old time.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -9,12 +11,12 @@ use ftp::listing::{Entry, Precision};
 
 use super::{task::File, version::Version};
 
-/// Files of one listing whose times have moved.
+/// Files of one listing whose times have shifted.
 #[derive(Debug, Default)]
 pub(super) struct Shifts {
-    /// A known file has its old time: the zone is what it was.
+    /// Whether a known file has its old time, which shows that the zone is unchanged.
     is_over: bool,
-    /// Known files whose time is another one, by no quarter hours.
+    /// Number of known files whose times differ otherwise than by quarter hours.
     changed: usize,
     held: Vec<Held>,
 }
@@ -23,26 +25,26 @@ pub(super) struct Shifts {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) file: File,
-    /// The file that the destination has.
+    /// The destination's file.
     pub(super) there: Option<Entry>,
     pub(super) shift_s: i64,
-    /// When it was listed.
+    /// Time of the listing.
     pub(super) found: Instant,
 }
 
-/// How a file is listed beside the version that is known of it.
+/// Difference between the listed time of a file and its known time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeChange {
-    /// Its time is the same.
+    /// The times are equal.
     Same,
-    /// Its time has moved by so many seconds, which are quarter hours.
+    /// The time has shifted by this number of seconds, which are quarter hours.
     Shifted(i64),
-    /// Its time is another one.
+    /// The time differs in another way.
     Changed,
 }
 
 impl TimeChange {
-    /// `None` where the size is another one too, or where the times do not tell.
+    /// Compares two versions. `None` if the sizes differ too, or if the times are too imprecise.
     pub(super) fn of(known: &Version, listed: &Version) -> Option<Self> {
         if listed.size_bytes? != known.size_bytes? {
             return None;
@@ -77,14 +79,15 @@ impl Shifts {
         self.changed += 1;
     }
 
-    /// A known file has its old time. Returns the files that have waited.
+    /// Ends the waiting, since a known file has its old time or the listing has ended. Returns the
+    /// files that have waited.
     pub(super) fn end(&mut self) -> Vec<Held> {
         self.is_over = true;
         std::mem::take(&mut self.held)
     }
 
-    /// The shift of the listing, if it has one. `known_s` is that of another listing of the job, beside which a single file
-    /// is enough.
+    /// Returns the shift of the listing, if it has one. `known_s` is the shift of another listing
+    /// of the job. A single file with the same shift is then enough.
     pub(super) fn shift_s(&self, known_s: Option<i64>) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
         for held in &self.held {
@@ -97,7 +100,7 @@ impl Shifts {
     }
 }
 
-/// A shift for people: `+1 h`, `-30 min`.
+/// Describes a shift, for display: `+1 h`, `-30 min`.
 pub(super) fn described(shift_s: i64) -> String {
     let sign = if shift_s < 0 { '-' } else { '+' };
     let minutes = shift_s.abs() / 60;
@@ -108,13 +111,13 @@ pub(super) fn described(shift_s: i64) -> String {
     }
 }
 
-/// Zones differ by quarter hours.
+/// Quarter hour, the unit of differences between zones.
 const QUARTER_S: i64 = 900;
 
-/// From the zone of one end of the world to that of the other.
+/// Largest shift, which is the difference between the extreme zones of the world.
 const SHIFT_MAX_S: i64 = 26 * 3600;
 
-/// Fewer files may have been written anew by a clock.
+/// Fewest files that show a shift. Fewer files may have been rewritten at such times by chance.
 const FILES_LEAST: usize = 3;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! What only the destination has: told, or deleted once everything else has been done.
+//! Extra files, which are reported, or deleted once all other work is done.
 //!
-//! Nothing is deleted after a failure of any kind, nor more than is allowed: a listing that broke off, or a disk that is
-//! not mounted, must not empty the destination. Files go first, then directories from the bottom up.
+//! Nothing is deleted after a failure of any kind, nor beyond the limit. Neither an interrupted
+//! listing nor an unmounted disk may empty the destination. Files are deleted first, then
+//! directories from the bottom up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,41 +18,41 @@ use super::{
     task::{Directory, File, Place, RelativePath, Task},
 };
 
-/// What only the destination has.
+/// Extra files of a job.
 #[derive(Debug, Default)]
 pub(super) struct Surplus {
     files: Vec<Place>,
     directories: Vec<Directory>,
-    /// Directories that cannot be removed: something in them stays.
+    /// Directories that cannot be removed, since an entry in them stays.
     kept: HashSet<(usize, RelativePath)>,
-    /// Files that wait until the directory that has their name is removed.
+    /// Files that wait until the directory with their name is removed.
     replacing: HashMap<(usize, RelativePath), File>,
-    /// Entries that the destination has in all.
+    /// Number of all entries of the destination.
     there: u64,
     is_overfull: bool,
     stage: Stage,
 }
 
-/// How far a job is.
+/// Progress of a job with deletions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
-    /// Everything but deletions.
+    /// All work except deletions.
     #[default]
     Moving,
-    /// Files are deleted.
+    /// Deletion of files.
     Files,
-    /// Directories are removed, the deepest first.
+    /// Removal of directories, the deepest first.
     Directories,
     Done,
 }
 
 impl Surplus {
-    /// Whether no deletion is to come.
+    /// Whether all deletions are done.
     pub(super) fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
 
-    /// Something in a directory stays, so it and those above it do.
+    /// Keeps a directory and those above it, since an entry in it stays.
     pub(super) fn keep(&mut self, root: usize, path: &RelativePath) {
         let mut next = Some(path.clone());
         while let Some(path) = next {
@@ -62,7 +63,7 @@ impl Surplus {
         }
     }
 
-    /// The same for what is in a directory.
+    /// Keeps the directory that contains this path.
     pub(super) fn keep_above(&mut self, root: usize, path: &RelativePath) {
         if let Some(parent) = path.parent() {
             self.keep(root, &parent);
@@ -74,7 +75,7 @@ impl Surplus {
         self.kept.contains(&key)
     }
 
-    /// The deepest directories that are left.
+    /// Returns the deepest directories that are left.
     fn next_directories(&mut self) -> Vec<Directory> {
         let depth = |it: &Directory| it.path.names().len();
         let deepest = self.directories.iter().map(depth).max();
@@ -86,7 +87,7 @@ impl Surplus {
 }
 
 impl Planner {
-    /// The destination's listing of a directory.
+    /// Processes the destination's listing of a directory.
     pub(super) fn there(&mut self, directory: Directory, entries: Vec<Entry>) {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path, &message);
@@ -96,7 +97,7 @@ impl Planner {
         self.queue.push(Queued::new(Task::ListSource(directory)));
     }
 
-    /// The destination's listing of a directory that the source does not have.
+    /// Processes the destination's listing of a directory that the source lacks.
     pub(super) fn surplus_listed(&mut self, directory: &Directory, entries: Vec<Entry>) {
         if let Err(message) = self.count_there(&entries) {
             return self.note_failure(directory.root, directory.path.clone(), &message);
@@ -106,7 +107,8 @@ impl Planner {
         }
     }
 
-    /// What a directory of the destination has beside parts of files. Those are no surplus: a run goes on with them.
+    /// Returns the entries of a destination's directory without parts of files. Parts are not extra
+    /// files, since a run resumes them.
     fn without_parts(&mut self, directory: &Directory, mut entries: Vec<Entry>) -> Vec<Entry> {
         let count = entries.len();
         entries.retain(|it| !self.options.is_part(it));
@@ -129,7 +131,7 @@ impl Planner {
         Ok(())
     }
 
-    /// The source's listing of a directory has ended.
+    /// Processes the end of the source's listing of a directory.
     pub(super) fn ended(&mut self, directory: &Directory, not_understood: u64) {
         let node = self.tree.node(directory);
         let there = std::mem::take(&mut node.there);
@@ -162,7 +164,7 @@ impl Planner {
         }
     }
 
-    /// Whether a listing of the source that is empty may be wrong: it would cost something.
+    /// Whether an empty listing of the source may be wrong, and would cause deletions.
     fn is_suspicious(&self, directory: &Directory, surplus: &[Entry]) -> bool {
         let Some(deletion) = self.options.deletion() else {
             return false;
@@ -174,7 +176,7 @@ impl Planner {
         !deletion.trusts_empty && surplus.iter().any(is_doomed)
     }
 
-    /// Something that the destination has, and the source has not or leaves out.
+    /// Processes an entry of the destination that the source lacks or leaves out.
     pub(super) fn surplus_one(&mut self, directory: &Directory, entry: Entry) {
         let root = directory.root;
         let path = directory.path.join(&entry.name);
@@ -205,7 +207,7 @@ impl Planner {
         }
     }
 
-    /// Counts something that is to be deleted; false if that is too much.
+    /// Whether another entry may be recorded for deletion. Reports the first one beyond the limit.
     fn dooms(&mut self) -> bool {
         let count = self.surplus.files.len() + self.surplus.directories.len();
         let most = self.limits.surplus_max;
@@ -220,7 +222,7 @@ impl Planner {
         false
     }
 
-    /// A file is to be where the destination has a directory.
+    /// Replaces a directory of the destination by a file.
     pub(super) fn replace_directory(&mut self, file: File) {
         let directory = Directory {
             root: file.root,
@@ -233,14 +235,14 @@ impl Planner {
         } else if self.options.is_dry_run {
             self.move_now(file);
         } else {
-            // What is in it may be of worth, so only an empty one goes.
+            // The content of the directory may be valuable, so only an empty directory is removed.
             self.surplus.replacing.insert(key, file);
             self.queue
                 .push(Queued::new(Task::RemoveDirectory(directory)));
         }
     }
 
-    /// Goes on to the next stage when all of one is done.
+    /// Starts the next stage when all work of the present one is done.
     pub(super) fn advance(&mut self) {
         while self.is_at_rest() && self.surplus.stage != Stage::Done {
             if self.is_given_up {
@@ -271,7 +273,7 @@ impl Planner {
         }
     }
 
-    /// Everything but the deletions is done.
+    /// Begins the deletions once all other work is done.
     fn begin_deletion(&mut self) {
         let surplus = &self.surplus;
         let removable = surplus.directories.iter().filter(|it| !surplus.is_kept(it));
@@ -304,7 +306,7 @@ impl Planner {
         }
     }
 
-    /// Tells what would be deleted.
+    /// Reports the entries that would be deleted.
     fn plan_deletion(&mut self) {
         let files = std::mem::take(&mut self.surplus.files);
         let mut places = files;
@@ -329,7 +331,7 @@ impl Planner {
         self.end_surplus("something in it is kept");
     }
 
-    /// The job is done. Files that still wait for a directory to go cannot be moved.
+    /// Ends the job. Files that still wait for the removal of a directory cannot be moved.
     fn end_surplus(&mut self, why: &str) {
         self.surplus.stage = Stage::Done;
         let mut waiting: Vec<File> = std::mem::take(&mut self.surplus.replacing)
@@ -357,7 +359,7 @@ impl Planner {
         }
     }
 
-    /// A directory cannot be removed.
+    /// Records that a directory cannot be removed.
     pub(super) fn not_removed(&mut self, directory: &Directory, message: &str) {
         let Directory { root, path } = directory.clone();
         self.surplus.keep_above(root, &path);

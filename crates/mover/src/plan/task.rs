@@ -1,4 +1,4 @@
-//! What lanes are given to do, and what they answer.
+//! Tasks of lanes, and the files and directories that they concern.
 
 use std::fmt;
 
@@ -9,30 +9,30 @@ use ftp::{
 
 use super::{limits::RESUME_LEAST, piece::Piece, version::Version};
 
-/// A path below a root: names from the top to the bottom. The root itself has none.
+/// Path below a root: names from the top to the bottom. The root itself has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelativePath(Vec<Vec<u8>>);
 
 impl RelativePath {
-    /// The path of an entry in this directory.
+    /// Returns the path of an entry in this directory.
     pub fn join(&self, name: &[u8]) -> Self {
         let mut names = self.0.clone();
         names.push(name.to_vec());
         Self(names)
     }
 
-    /// The directory that this is in; `None` for the root.
+    /// Returns the directory above this path. `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let (_, parent) = self.0.split_last()?;
         Some(Self(parent.to_vec()))
     }
 
-    /// Names from the top to the bottom.
+    /// Returns the names from the top to the bottom.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.0
     }
 
-    /// The names with slashes in between.
+    /// Returns the names with slashes in between.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.join(&b'/')
     }
@@ -47,20 +47,21 @@ impl fmt::Display for RelativePath {
 /// A file to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Which of the job's roots it is below.
+    /// Number of the root above the file.
     pub root: usize,
-    /// Its path below the root, at the source and at the destination. Empty where the root itself is a file.
+    /// Path below the root, at the source and at the destination. Empty if the root itself is a
+    /// file.
     pub path: RelativePath,
-    /// Bytes, as the source lists them; `None` where it does not.
+    /// Size, as the source lists it. `None` if the source lists none.
     pub size_bytes: Option<u64>,
     /// Time of the source's last change.
     pub modified: Option<Modified>,
-    /// Of a symbolic link that is to be made as one: what it leads to.
+    /// Target of a symbolic link that is to be made as a link.
     pub link: Option<Vec<u8>>,
 }
 
 impl File {
-    /// The version that the listing tells.
+    /// Returns the version from the listing.
     pub fn version(&self) -> Version {
         Version {
             size_bytes: self.size_bytes,
@@ -72,89 +73,91 @@ impl File {
 /// A directory of a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Which of the job's roots.
+    /// Number of the root.
     pub root: usize,
-    /// Its path below the root.
+    /// Path below the root.
     pub path: RelativePath,
 }
 
-/// Something below a root.
+/// A file or a directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the job's roots.
+    /// Number of the root.
     pub root: usize,
-    /// Its path below the root.
+    /// Path below the root.
     pub path: RelativePath,
 }
 
-/// Names one attempt of a task.
+/// Id of one attempt of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(pub u64);
 
 /// Work for a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
-    /// Find out what a root is at the source, and whether its destination is there.
+    /// Determine the kind of a root at the source, and whether its destination exists.
     Probe {
-        /// Which root.
+        /// Number of the root.
         root: usize,
     },
-    /// Make a directory at the destination, with its parents where it is a root.
+    /// Make a directory at the destination. For a root its parents are made, too.
     Make(Directory),
-    /// The same, in the place of a file, which is deleted first.
+    /// Make a directory in place of a file, which is deleted first.
     Replace(Directory),
-    /// Make the destination's directory in which a root goes that is a file, with its parents.
+    /// Make the destination's directory into which a root goes that is a file, with its parents.
     MakeAbove {
-        /// Which root.
+        /// Number of the root.
         root: usize,
-        /// The directory, as the probe has told it.
+        /// The directory, as the probe has reported it.
         path: Vec<u8>,
     },
     /// List a directory at the destination.
     ListDestination(Directory),
-    /// List a directory at the destination that the source does not have.
+    /// List a directory at the destination that the source lacks.
     ListSurplus(Directory),
-    /// List a directory at the destination once more, since names in it may not be what they were given.
+    /// List a directory at the destination once more, since it may have changed the names of moved
+    /// files.
     ListAgain(Directory),
-    /// Look whether the destination has a directory, whose name it lists otherwise.
+    /// Query whether the destination has a directory that it lists under another name.
     LookForDirectory(Directory),
-    /// Look whether the destination has something in a directory that it does not list under its name.
+    /// Query whether the destination has an entry in a directory that it does not list under its
+    /// name.
     LookForTwin(Directory, Entry),
     /// List a directory at the source. Entries are reported as they arrive.
     ListSource(Directory),
-    /// Move a file, or say in which pieces it is to be moved.
+    /// Move a file, or determine the pieces in which it is to be moved.
     Move(File),
     /// Move a piece of a file.
     MovePiece(File, Piece),
-    /// Fetch from the pieces of a file that other lanes move.
+    /// Take over bytes from the pieces of a file that other lanes move.
     Help(File),
-    /// All pieces of a file are there: compare, and give it its name.
+    /// Compare a file whose pieces have all arrived, and give it its name.
     Join(File),
     /// Compare the content of a file at both ends.
     Compare(File),
-    /// Delete what is no directory, at the destination.
+    /// Delete a file or a link at the destination.
     Delete(Place),
-    /// Remove an empty directory, at the destination.
+    /// Remove an empty directory at the destination.
     RemoveDirectory(Directory),
-    /// Look what the destination has now of a file, which it has listed so.
+    /// Query the present state of a file that the destination has listed.
     LookAgain(File, Entry),
-    /// Remove a file at the source, if it is still the version that the destination has.
+    /// Remove a file at the source, if it still has the version that the destination has.
     RemoveSource(File, Version),
 }
 
 impl Task {
-    /// Whether it takes so little time that another one may wait behind it: the move of a file that is not worth
-    /// resuming.
+    /// Whether the task is so short that another one may wait behind it: the move of a file too
+    /// small to be resumed.
     pub fn is_quick(&self) -> bool {
         matches!(self, Self::Move(file) if file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes()))
     }
 
-    /// Whether it is help with this file.
+    /// Whether the task is help with this file.
     pub(super) fn is_help_with(&self, file: &File) -> bool {
         matches!(self, Self::Help(it) if (it.root, &it.path) == (file.root, &file.path))
     }
 
-    /// What it is about.
+    /// Returns the root and the path that the task concerns.
     pub fn place(&self) -> (usize, RelativePath) {
         match self {
             Self::Probe { root } => (*root, RelativePath::default()),

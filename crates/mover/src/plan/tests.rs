@@ -1,4 +1,5 @@
-//! The plan in virtual time: a world of files in memory, servers that refuse and lose connections as a seed says.
+//! The plan in virtual time, with files in memory, and with servers that refuse and lose
+//! connections at random.
 #![allow(
     clippy::disallowed_methods,
     reason = "a moment to count virtual time from"
@@ -23,7 +24,7 @@ mod shifts;
 mod sync;
 mod trees;
 
-/// Path and content, by size and time.
+/// Files by their paths, with size and time.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
 
 struct World {
@@ -35,19 +36,19 @@ struct World {
     directories: BTreeSet<Vec<u8>>,
     destination: Files,
     made: BTreeSet<Vec<u8>>,
-    /// Connections that the server takes at a time.
+    /// Connections that the server accepts at a time.
     connections_max: usize,
     open: BTreeSet<usize>,
     most_open: usize,
-    /// How often a task loses its connection, or an open one is refused.
+    /// Probability that a task loses its connection, or that an open one is refused.
     loss: f64,
-    /// What comes when: time, number, lane, event.
+    /// Future events by time and number. `events` has lane and event of each number.
     coming: BinaryHeap<std::cmp::Reverse<(Duration, u64)>>,
     events: BTreeMap<u64, (usize, Event)>,
     count: u64,
-    /// Small files that a lane takes at a time.
+    /// Small files that a lane moves at a time.
     depth: usize,
-    /// Tasks under way: they change something when they are done.
+    /// Running tasks, which take effect when they end.
     doing: BTreeMap<TaskId, Task>,
     most_doing: usize,
     moves: u64,
@@ -138,7 +139,7 @@ impl World {
                     break;
                 }
                 self.coming.pop();
-                // Those of a lane that has lost its connections are gone.
+                // Events of a lane that has lost its connections are gone.
                 let Some((lane, event)) = self.events.remove(&number) else {
                     continue;
                 };
@@ -172,7 +173,7 @@ impl World {
             }
             Action::Work { lane, id, task } => {
                 if !self.open.contains(&lane) {
-                    // The lane's failure is on its way to the plan.
+                    // The lane's failure will reach the plan later.
                     return;
                 }
                 if self.random.random_bool(self.loss) {
@@ -212,7 +213,7 @@ impl World {
             }
             Task::ListSource(directory) => {
                 let entries = children(&self.source, &self.directories, &directory.path.to_bytes());
-                // They come in two halves; the listing takes a while.
+                // The entries arrive in two halves, and the listing takes a while.
                 let (first, second) = entries.split_at(entries.len() / 2);
                 self.later(moment, lane, Event::Found(id, first.to_vec()));
                 self.later(moment * 9, lane, Event::Found(id, second.to_vec()));
@@ -265,7 +266,7 @@ fn failure(remedy: Remedy) -> Failure {
     }
 }
 
-/// What a directory has in it.
+/// Returns the entries of a directory.
 fn children(files: &Files, directories: &BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Entry> {
     let below = |it: &[u8]| -> Option<Vec<u8>> {
         let rest = if path.is_empty() {

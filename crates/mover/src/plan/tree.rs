@@ -1,4 +1,4 @@
-//! The directories of a job: what the destination has of them, and who waits for one to be made.
+//! Directories of a job: their state at the destination, and the files that wait for them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,16 +8,16 @@ use super::{
     task::{Directory, File, RelativePath},
 };
 
-/// Whether a directory is there, at the destination.
+/// State of a directory at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It has not been asked for.
+    /// The directory is missing, and no file requires it yet.
     Missing,
-    /// A lane makes it, or its parent is made first.
+    /// A lane makes the directory, or its parent is made first.
     Making,
-    /// It is there.
+    /// The directory exists.
     There,
-    /// It could not be made: nothing below it can be moved.
+    /// The directory could not be made, so nothing below it can be moved.
     Failed,
 }
 
@@ -25,17 +25,17 @@ pub(super) enum Presence {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) presence: Presence,
-    /// What the destination has in it, until the source's listing has ended.
+    /// The destination's entries, until the source's listing has ended.
     pub(super) there: Listed,
-    /// What names of the source's listing look like.
+    /// Forms of the names in the source's listing.
     pub(super) forms: Forms,
-    /// Names that the source's listing has brought: a listing that broke off begins anew.
+    /// Names that the source's listing has contained. An interrupted listing starts again.
     pub(super) seen: HashSet<Vec<u8>>,
-    /// The source's listing has brought more names than it may.
+    /// Whether the source's listing has exceeded the limit of names.
     pub(super) is_overfull: bool,
-    /// Files of the source's listing whose times have moved.
+    /// Files of the source's listing whose times have shifted.
     pub(super) shifts: Shifts,
-    /// The destination has a file with its name, which goes first.
+    /// Whether the destination has a file with its name, which is deleted first.
     pub(super) is_replacement: bool,
     waiting_files: Vec<File>,
     waiting_children: Vec<RelativePath>,
@@ -47,11 +47,11 @@ pub(super) struct Tree {
     nodes: HashMap<(usize, RelativePath), Node>,
     /// Files that wait for directories.
     held: usize,
-    /// Bytes of the paths of all.
+    /// Bytes of the paths of all directories.
     paths_bytes: usize,
 }
 
-/// What a change of a directory sets free.
+/// Files and directories that a change of a directory makes ready.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) files: Vec<File>,
@@ -77,7 +77,7 @@ impl Tree {
         self.nodes.insert(key, node);
     }
 
-    /// Bytes of the paths of all directories.
+    /// Returns the bytes of the paths of all directories.
     pub(super) fn paths_bytes(&self) -> usize {
         self.paths_bytes
     }
@@ -92,12 +92,13 @@ impl Tree {
         self.nodes.get_mut(&key).expect("it was entered")
     }
 
-    /// How many files wait for directories.
+    /// Returns the number of files that wait for directories.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Asks for a directory to be there. Returns the directories to be made first, none if it is there or on its way.
+    /// Requests a directory. Returns the directory to be made first, or `None` if it exists or is
+    /// already requested.
     pub(super) fn want(&mut self, directory: &Directory) -> Option<Directory> {
         let node = self.node(directory);
         if node.presence != Presence::Missing {
@@ -130,7 +131,8 @@ impl Tree {
         }
     }
 
-    /// Lets a file wait until its directory is there. Gives it back if it need not, or cannot.
+    /// Lets a file wait until its directory exists. Returns the file if it has no reason to wait,
+    /// or waits in vain.
     pub(super) fn wait(
         &mut self,
         directory: &Directory,
@@ -147,7 +149,7 @@ impl Tree {
         }
     }
 
-    /// A directory was made.
+    /// Records that a directory was made.
     pub(super) fn made(&mut self, directory: &Directory) -> Freed {
         let node = self.node(directory);
         node.presence = Presence::There;
@@ -166,7 +168,8 @@ impl Tree {
         }
     }
 
-    /// A directory cannot be made. Returns the files that waited for it and for those below it.
+    /// Records that a directory cannot be made. Returns the files that waited for it and for
+    /// directories below it.
     pub(super) fn failed(&mut self, directory: &Directory) -> Vec<File> {
         let node = self.node(directory);
         node.presence = Presence::Failed;

@@ -1,18 +1,19 @@
-//! What tells one content of a file from another: its size, and the time of its last change.
+//! Version of a file's content: its size, and the time of its last change.
 
 use ftp::listing::{Modified, Precision};
 
-/// What tells one content of a file from another.
+/// Version of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Bytes; `None` where the source does not tell.
+    /// Size. `None` if the source does not report it.
     pub size_bytes: Option<u64>,
     /// Time of the last change.
     pub modified: Option<Modified>,
 }
 
 impl Version {
-    /// What was seen of a listed version while it was moved, in the words in which listings will name it again.
+    /// Returns this listed version with the observations of its transfer, in the precision of later
+    /// listings.
     pub fn seen(self, bytes: u64, modified_unix_s: Option<i64>) -> Self {
         let is_exact = |it: &Modified| it.precision == Precision::Second;
         let seen = modified_unix_s.map(|unix_s| Modified {
@@ -29,7 +30,7 @@ impl Version {
         }
     }
 
-    /// Whether two listings tell of the same content, as far as they tell.
+    /// Whether two listings describe the same content, as far as they have the same attributes.
     pub fn is_same_as(&self, other: &Self) -> bool {
         let is_same_size = match (self.size_bytes, other.size_bytes) {
             (Some(ours), Some(theirs)) => ours == theirs,
@@ -38,7 +39,7 @@ impl Version {
         let is_same_time = match (self.modified, other.modified) {
             (Some(ours), Some(theirs)) => {
                 let unit_s = match ours.precision.max(theirs.precision) {
-                    // The same source tells the same second.
+                    // The same source reports the same second.
                     Precision::Second => 0,
                     Precision::Minute => 60,
                     Precision::Day => 86_400,

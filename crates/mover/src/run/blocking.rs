@@ -4,7 +4,7 @@ use tokio::task::spawn_blocking;
 
 use super::failure::TaskError;
 
-/// Does what blocks on a thread of its own.
+/// Runs blocking work on a thread of its own.
 pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
     what: String,

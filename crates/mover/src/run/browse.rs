@@ -1,4 +1,4 @@
-//! Looks at the files of one place, and deletes some, without a job.
+//! Access to the files of one site without a job.
 
 use std::{io, sync::Arc};
 
@@ -12,35 +12,35 @@ use crate::{
     server::{Kept, ServerError},
 };
 
-/// One place, and a connection to it where that needs one.
+/// Access to one site, with a connection if the site requires one.
 pub struct Browser {
     end: End,
     kept: Option<Arc<Kept>>,
 }
 
-/// A place cannot be looked at.
+/// An error by which a site cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrowseError {
-    /// The server refuses, or is lost.
+    /// The server refuses, or the connection is lost.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The disk of this machine.
+    /// The disk of this machine fails.
     #[error("{what}")]
     Disk {
-        /// What was tried, and with which path.
+        /// The attempted operation, with its path.
         what: String,
-        /// Why it failed.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// What was read cannot be relied on.
+    /// The result cannot be relied on.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl Browser {
-    /// Connects to a place, or takes a session that was kept.
+    /// Connects to a site, or takes a session from the pool.
     ///
     /// # Errors
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
@@ -49,19 +49,20 @@ impl Browser {
         Ok(Self { end, kept })
     }
 
-    /// What has this path; `None` for nothing. The entry has no name.
+    /// Returns the entry of a path, without a name. `None` if it does not exist.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server cannot tell.
+    /// [`BrowseError`] if the disk or the server gives no answer.
     pub async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, BrowseError> {
         Ok(self.end.look(path).await?)
     }
 
-    /// Lists a directory; entries are handed to `take` as they come, in no order. Returns how many lines of the server were
-    /// not understood.
+    /// Lists a directory, and passes entries to `take` as they arrive, in no order. Returns the
+    /// number of lines that could not be parsed.
     ///
     /// # Errors
-    /// [`BrowseError`] if it cannot be listed, or the listing broke off: what came before may not be all.
+    /// [`BrowseError`] if the directory cannot be listed, or the listing broke off. Earlier entries
+    /// may then be incomplete.
     pub async fn list(
         &mut self,
         path: &[u8],
@@ -73,15 +74,16 @@ impl Browser {
     /// Deletes a file.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server refuses, also where there is no such file.
+    /// [`BrowseError`] if the disk or the server refuses, or if the file does not exist.
     pub async fn delete(&mut self, path: &[u8]) -> Result<(), BrowseError> {
         Ok(delete_file(&mut self.end, path).await?)
     }
 
-    /// Where a path is, as the server says it of the nearest directory that is there. On this machine links are resolved.
+    /// Returns the absolute path of a path. The server reports it for the nearest existing
+    /// directory. On this machine links are resolved.
     ///
     /// # Errors
-    /// [`BrowseError`] if the disk or the server cannot tell.
+    /// [`BrowseError`] if the disk or the server gives no answer.
     pub async fn place(&mut self, path: &[u8]) -> Result<Vec<u8>, BrowseError> {
         let mut below = Vec::new();
         let mut at = path;
@@ -103,7 +105,7 @@ impl Browser {
                 return Ok(path.to_vec());
             }
             below.push(name);
-            // A name alone is in the directory of the log-in.
+            // A name without a directory is in the directory of the log-in.
             at = parent(at).unwrap_or_default();
         }
     }
@@ -116,7 +118,7 @@ impl Browser {
         Ok(self.end.make_directory(path, false).await?)
     }
 
-    /// Removes a directory in which nothing is.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// [`BrowseError`] if the disk or the server refuses.
@@ -133,7 +135,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Takes leave of the server, or keeps the session.
+    /// Ends the session with the server, or returns it to the pool.
     pub async fn close(self) {
         self.end.close(self.kept.as_deref()).await;
     }

@@ -1,7 +1,7 @@
-//! Removes the parts that interrupted runs of a job have left at its destination.
+//! Removal of parts that interrupted runs of a job have left at its destination.
 //!
-//! The journal has some of them. The others are named after their sources: a part whose digits are those of the source that
-//! goes there is the job's.
+//! The journal has some of these parts. The names of the others contain digits that represent their
+//! sources. A part belongs to the job if its digits match the source of its file.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,12 +32,12 @@ use crate::{
     server::ServerError,
 };
 
-/// The parts of interrupted runs.
+/// Result of the removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Parts that are gone now.
+    /// Removed parts.
     pub removed: u64,
-    /// Parts that were left alone: a process may write to them, or another user has them.
+    /// Parts that stay, since a process may write to them, or another user owns them.
     pub kept: u64,
     /// Parts that could not be removed, and directories that could not be read.
     pub failed: u64,
@@ -45,16 +45,19 @@ pub struct Cleaned {
     pub failures: Vec<String>,
 }
 
-/// Removes the parts that earlier runs of a job have left. What the journal has of them is forgotten. The journal is that of
-/// the job, so no other process does the same job meanwhile. A failure keeps nothing else from being removed.
+/// Removes the parts that earlier runs of a job have left, and their records in the journal.
+///
+/// The journal belongs to the job, so no other process runs the same job meanwhile. A failure does
+/// not prevent further removals.
 ///
 /// # Errors
-/// [`BrowseError`] if an end cannot be reached any more, or the journal cannot be used.
+/// [`BrowseError`] if source or destination can no longer be reached, or the journal cannot be
+/// used.
 pub async fn clean(job: &Job, journal: Option<&Journal>) -> Result<Cleaned, BrowseError> {
     clean_on(Arc::new(Machine), job, journal).await
 }
 
-/// The same on any file system.
+/// [`clean`] on any file system.
 pub(super) async fn clean_on(
     system: Arc<dyn FileSystem>,
     job: &Job,
@@ -77,9 +80,11 @@ pub(super) async fn clean_on(
     Ok(cleaner.cleaned)
 }
 
-/// Forgets parts of this machine whose files have their names, once a run is done: it may have been ended between the name of
-/// a file and the end of its entry. A part that is gone without its file may be on a disk that is not mounted. What cannot be
-/// read or written is forgotten by a later run.
+/// Removes the records of parts on this machine whose files have their names, once a run is done.
+///
+/// The run may have ended between the naming of a file and the removal of its record. A missing
+/// part without its file may be on an unmounted disk, so its record stays. A later run handles
+/// records that cannot be read or written now.
 pub(super) async fn forget_missing(shared: &Arc<Shared>) {
     let is_local = matches!(shared.job.destination, Site::Local);
     let Some(journal) = shared.journal.clone().filter(|_| is_local) else {
@@ -106,17 +111,17 @@ pub(super) async fn forget_missing(shared: &Arc<Shared>) {
 
 struct Cleaner<'a> {
     job: &'a Job,
-    /// Without it, parts with names that were cut are not recognised.
+    /// The source. Without it, parts with shortened names are not recognised.
     source: Option<End>,
     destination: End,
-    /// Parts that no journal has, and that are not removed yet.
+    /// Parts without a record in the journal that are not removed yet.
     found: BTreeMap<Vec<u8>, Entry>,
-    /// A server has listed a part without a time.
+    /// Whether a server has listed a part without a time.
     has_undated: bool,
     cleaned: Cleaned,
 }
 
-/// A directory at the destination whose parts are looked for.
+/// A directory at the destination in which to search for parts.
 struct Waiting {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -146,11 +151,11 @@ impl<'a> Cleaner<'a> {
         })
     }
 
-    /// Removes the parts that the journal has.
+    /// Removes the parts that the journal contains.
     async fn clean_journal(&mut self, journal: &Journal) -> Result<(), BrowseError> {
         for part in journal.left().map_err(unusable)? {
             if self.is_local() && !part.is_absolute() {
-                // From another working directory it would be another file.
+                // From another working directory the path would lead to another file.
                 self.count(LeftFile::Kept);
                 continue;
             }
@@ -179,7 +184,7 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    /// Removes parts of files below a root.
+    /// Searches for parts of files below a root.
     async fn find_below(&mut self, root: &Root) -> Result<(), BrowseError> {
         let target = &root.destination;
         let directory = target.directory().to_vec();
@@ -214,7 +219,7 @@ impl<'a> Cleaner<'a> {
             to: directory,
             depth: 0,
         }]);
-        // A server whose links lead back has directories without end.
+        // A server whose links lead back to directories above has endless directories.
         let mut directories = 1;
         while let Some(next) = waiting.pop_front() {
             for below in self.find_in(&next).await? {
@@ -232,7 +237,7 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    /// Looks for parts in a directory. Returns the directories below it.
+    /// Searches for parts in a directory. Returns the directories below it.
     async fn find_in(&mut self, directory: &Waiting) -> Result<Vec<Waiting>, BrowseError> {
         let Waiting { from, to, depth } = directory;
         let suffix = self.suffix().to_vec();
@@ -282,7 +287,7 @@ impl<'a> Cleaner<'a> {
         Ok(waiting)
     }
 
-    /// Looks for parts whose names were cut: the source has the whole names.
+    /// Searches for parts with shortened names. The source has the complete names.
     async fn find_cut(&mut self, (from, to): (&[u8], &[u8]), cut: Vec<Entry>) {
         let Some(source) = self.source.as_mut().filter(|_| !cut.is_empty()) else {
             return;
@@ -305,7 +310,7 @@ impl<'a> Cleaner<'a> {
                 }
             }
         };
-        // What cannot be listed shows no more of them.
+        // A failed listing shows no further parts.
         let _ = list(source, from, false, take).await;
         for (entry, is_ours) in cut.into_iter().zip(is_ours) {
             if is_ours {
@@ -314,7 +319,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Notes a part. One at a server may be another machine's that uploads it now, if it is young.
+    /// Records a part for removal. A young part at a server may be another machine's upload in
+    /// progress.
     fn find(&mut self, part: Vec<u8>, entry: Entry) {
         let precise = entry
             .modified
@@ -330,7 +336,7 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Removes what was found. A part at a server that grows meanwhile is another machine's.
+    /// Removes the recorded parts. A part at a server that grows meanwhile is another machine's.
     async fn remove_found(&mut self) -> Result<(), BrowseError> {
         let found = std::mem::take(&mut self.found);
         if !self.is_local() && !found.is_empty() {
@@ -371,7 +377,7 @@ impl<'a> Cleaner<'a> {
             let remove = move || files.remove_left_part(&part, is_recorded);
             let left = on_disk(remove, what.clone()).await?;
             if is_recorded && left == LeftFile::Removed {
-                // Then the journal may forget it.
+                // After the sync the journal may forget the part.
                 all.named(&path).await.map_err(TaskError::disk(what))?;
             }
             return Ok(left);
@@ -387,7 +393,7 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Whether a server lists a part. It may tell nothing of a single file.
+    /// Whether a server lists a part. It may not report single files.
     async fn is_listed(&mut self, part: &[u8]) -> Result<bool, TaskError> {
         let (above, name) = (parent(part).unwrap_or_default(), last_name(part));
         let mut is_listed = false;
@@ -433,7 +439,7 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Goes on after a failure, if the connection has outlived it, or can be replaced.
+    /// Continues after a failure, if the connection is usable or can be replaced.
     async fn go_on(&mut self, error: TaskError) -> Result<(), BrowseError> {
         if self.destination.is_usable() && error.keeps_connection() {
             return Ok(());
@@ -461,16 +467,16 @@ fn unusable(error: redb::Error) -> BrowseError {
     BrowseError::Unusable(format!("the journal cannot be used: {error}"))
 }
 
-/// An upload under way grows within this time.
+/// Time within which an upload in progress grows.
 const GROWS_WITHIN: Duration = Duration::from_secs(3);
 
-/// A part at a server that is younger may be another machine's.
+/// Least age of a part at a server. A younger part may be another machine's.
 const AGE_LEAST_S: i64 = 600;
 
 /// Most parts at a server that wait to be removed.
 const FOUND_MAX: usize = 10_000;
 
-/// Failures that are named.
+/// Most failures that are named.
 const FAILURES_MAX: usize = 20;
 
 #[cfg(test)]
@@ -501,7 +507,7 @@ mod tests {
         }
     }
 
-    /// Makes the part that a file has at the destination of a job. Returns its path.
+    /// Creates the part that a file has at the destination of a job. Returns its path.
     fn put_part(job: &Job, below: &str) -> std::path::PathBuf {
         let root = &job.roots[0];
         let source = join(&root.source, below.as_bytes());
@@ -533,7 +539,7 @@ mod tests {
         let ours = job(&from, &to);
         let mut gone = vec![put_part(&ours, "a"), put_part(&ours, "b/c")];
         gone.push(put_part(&ours, &long));
-        // The source has it no more.
+        // The source no longer has the file.
         gone.push(put_part(&ours, "b/removed"));
         let theirs = put_part(&job(&folder.path().join("other"), &to), "a");
         for name in ["plain", "film.part", "film.0123abcd.part"] {

@@ -1,4 +1,4 @@
-//! What a job takes away: what only the destination of a sync has, and sources that have been taken.
+//! Deletions of a job: extra files of a sync's destination, and sources that have been taken.
 
 use std::io::ErrorKind;
 
@@ -26,7 +26,7 @@ impl Lane {
         let path = self.shared.job.destination_directory(directory);
         let mut all = Vec::new();
         let take = |entries| {
-            // The plan refuses one more than it takes.
+            // One entry beyond the plan's limit suffices, since the plan then refuses the listing.
             if all.len() <= ENTRIES_THERE_MAX {
                 all.extend(entries);
             }
@@ -40,7 +40,7 @@ impl Lane {
         Ok(Outcome::Listed(all))
     }
 
-    /// Deletes the file that has a directory's name, and makes the directory.
+    /// Deletes the file with a directory's name, and makes the directory.
     pub(super) async fn replace(&mut self, directory: &Directory) -> Result<Outcome, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let refused = match delete_file(&mut self.destination, &path).await {
@@ -49,7 +49,8 @@ impl Lane {
             Err(error) => return Err(error),
         };
         match (self.destination.make_directory(&path, false).await, refused) {
-            // An earlier attempt may have made it. A link that cannot be deleted looks alike, and leads elsewhere.
+            // An earlier attempt may have made the directory. A link that cannot be deleted looks
+            // the same, but leads to another place.
             (Ok(()), Some(refused)) if self.kind_of(&path).await? != Some(Kind::Directory) => {
                 Err(refused)
             }
@@ -88,7 +89,8 @@ impl Lane {
         Ok(Outcome::Deleted)
     }
 
-    /// Removes a file of the source, if it is still the version that was taken. One that is gone is no error.
+    /// Removes a file of the source if it still has the version that was taken. A missing file is
+    /// no error.
     pub(super) async fn remove_source(
         &mut self,
         file: &File,
@@ -124,7 +126,7 @@ impl Lane {
         };
         let now = Version {
             size_bytes: now.size_bytes,
-            // A server that tells times in listings alone tells none now.
+            // A server that reports times only in listings reports none here.
             modified: now.modified.or(version.modified),
         };
         if !version.is_same_as(&now) {
@@ -135,7 +137,8 @@ impl Lane {
         Ok(Outcome::Deleted)
     }
 
-    /// What the directory above lists under a path: links are not followed, and what is not listed is not there.
+    /// Returns the kind of a path from the listing of the directory above. Links are not followed,
+    /// and an unlisted path counts as missing.
     async fn kind_of(&mut self, path: &[u8]) -> Result<Option<Kind>, TaskError> {
         let above = parent(path).unwrap_or_default();
         let name = path.rsplit(|it| *it == b'/').next().unwrap_or_default();
@@ -170,7 +173,7 @@ pub(super) async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskEr
     }
 }
 
-/// Whether a deletion was refused, which an earlier attempt may have made.
+/// Whether the system refused a deletion that an earlier attempt may have made.
 fn is_refused(error: &TaskError) -> bool {
     match error {
         TaskError::Server(error) => matches!(error, ServerError::Refused { .. }),

@@ -22,25 +22,25 @@ use crate::{
 pub(super) enum End {
     Local(LocalEnd),
     Remote(Box<Session>),
-    /// A web server, which is a source alone.
+    /// A web server, which is only a source.
     Web(Box<WebSession>),
 }
 
-/// A file that is read.
+/// A file that is being read.
 pub(super) enum Reader<'a> {
     Local(LocalReader),
     Remote(Transfer<'a>),
     Web(Body<'a>),
 }
 
-/// A file that is written.
+/// A file that is being written.
 pub(super) enum Writer<'a> {
     Local(LocalWriter),
     Remote(Transfer<'a>),
 }
 
 impl End {
-    /// Connects, or takes a session that was kept. `files` are this machine's.
+    /// Connects, or takes a session from the pool. `files` are this machine's.
     pub(super) async fn open(
         site: &Site,
         files: &Arc<LocalFiles>,
@@ -55,7 +55,8 @@ impl End {
         Ok(Self::Remote(Box::new(session)))
     }
 
-    /// Closes the connection with a server, and opens another one. A server may take one connection per user.
+    /// Closes the connection with a server, and opens another one. A server may permit only one
+    /// connection per user, so the order matters.
     pub(super) async fn reopen(
         &mut self,
         site: &Site,
@@ -66,7 +67,8 @@ impl End {
         Ok(())
     }
 
-    /// Closes the connection with a server, once the server has ended its side or a timeout has passed.
+    /// Closes the connection with a server, once the server has ended its side or a timeout has
+    /// passed.
     pub(super) async fn hang_up(&mut self) {
         match self {
             Self::Local(_) | Self::Web(_) => {}
@@ -74,12 +76,13 @@ impl End {
         }
     }
 
-    /// What has this path; `None` for nothing.
+    /// Returns the entry of a path. `None` if it does not exist.
     pub(super) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
         Ok(self.look_at(&[path]).await?.swap_remove(0))
     }
 
-    /// What has each of these paths; `None` for nothing. On most servers this takes one round trip.
+    /// Returns the entry of each path. `None` for a path that does not exist. On most servers this
+    /// takes one round trip.
     pub(super) async fn look_at(
         &mut self,
         paths: &[&[u8]],
@@ -103,7 +106,7 @@ impl End {
         Ok(found)
     }
 
-    /// What has this path, if it is a file. On a server this takes one round trip.
+    /// Returns the entry of a path, if it is a file. On a server this takes one round trip.
     pub(super) async fn look_for_file(&mut self, path: &[u8]) -> Result<Option<Entry>, TaskError> {
         match self {
             Self::Local(_) => Ok(Box::pin(self.look(path))
@@ -114,7 +117,7 @@ impl End {
         }
     }
 
-    /// What is stated of a file at the source. A temporary refusal is an error.
+    /// Returns the attributes that the source reports of a file. A temporary refusal is an error.
     pub(super) async fn stated_facts(&mut self, path: &[u8]) -> Result<Facts, TaskError> {
         if let Self::Remote(session) = self {
             return Ok(session.stated_facts(path).await?);
@@ -123,7 +126,7 @@ impl End {
         Ok(found.as_ref().map(Facts::of).unwrap_or_default())
     }
 
-    /// Makes a directory and, if `with_parents`, those above it.
+    /// Makes a directory and, if `with_parents`, the directories above it.
     pub(super) async fn make_directory(
         &mut self,
         path: &[u8],
@@ -142,13 +145,13 @@ impl End {
                         .enumerate()
                         .filter(|(at, it)| **it == b'/' && *at > 0);
                     for (at, _) in slashes {
-                        // It may be there; what is missing shows below.
+                        // The directory may exist. A missing one shows at the next level.
                         let _ = ignore_refusal(session.make_directory(&path[..at]).await)?;
                     }
                 }
                 match session.make_directory(path).await {
                     Err(error @ ServerError::Refused { .. }) => {
-                        // An earlier attempt may have made it.
+                        // An earlier attempt may have made the directory.
                         if session.is_directory(path).await? {
                             Ok(())
                         } else {
@@ -162,7 +165,8 @@ impl End {
         }
     }
 
-    /// Asks a server for a port together with the next question, because a file is about to be read.
+    /// Requests a port from a server together with the next query, because a file is about to be
+    /// read.
     pub(super) fn prepare_read(&mut self) -> Result<(), TaskError> {
         match self {
             Self::Remote(session) => Ok(session.ask_ahead_for_data()?),
@@ -188,8 +192,9 @@ impl End {
         }
     }
 
-    /// Opens the part of a file for writing: anew, or from `offset_bytes` on. With `is_kept`, a later run may go on with it; a
-    /// server then removes what is there before.
+    /// Opens the part of a file for writing: from the beginning, or from `offset_bytes` on.
+    ///
+    /// With `is_kept`, a later run may resume it. A server then removes an existing file first.
     pub(super) async fn write(
         &mut self,
         (part, path): (&[u8], &[u8]),
@@ -212,7 +217,7 @@ impl End {
         }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) async fn remove(&mut self, path: &[u8]) -> Result<(), TaskError> {
         match self {
             Self::Local(end) => {
@@ -225,7 +230,7 @@ impl End {
                 on_disk(remove, what).await
             }
             Self::Remote(session) => {
-                // A server that keeps it says so again when it is written.
+                // If a server refuses and keeps the file, it will refuse the write as well.
                 ignore_refusal(session.delete(path).await)?;
                 Ok(())
             }
@@ -233,7 +238,8 @@ impl End {
         }
     }
 
-    /// Has the content of a file of this machine outlive a power cut, with its time. A server does so by itself.
+    /// Sets the time of a file of this machine, and syncs it so that its content outlives a power
+    /// cut. A server does so by itself.
     pub(super) async fn complete(
         &mut self,
         part: &[u8],
@@ -246,7 +252,8 @@ impl End {
         }
     }
 
-    /// Gives a complete file its name, and one at a server its time. Returns whether it has the time.
+    /// Gives a complete file its name, and sets the time of a file at a server. Returns whether the
+    /// file has the time.
     pub(super) async fn name(
         &mut self,
         part: &[u8],
@@ -263,7 +270,7 @@ impl End {
         }
     }
 
-    /// The state of a file of this machine.
+    /// Returns the state of a file of this machine.
     pub(super) async fn stamp(&self, path: &[u8]) -> Option<Stamp> {
         let Self::Local(end) = self else {
             return None;
@@ -273,7 +280,7 @@ impl End {
         stamp.await.expect("disk work does not panic")
     }
 
-    /// Most small files that are of use at a time. For the disk any number is.
+    /// Returns the most small files that are useful at a time. The disk has no limit.
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Local(_) => usize::MAX,
@@ -282,7 +289,7 @@ impl End {
         }
     }
 
-    /// Whether hashes are made here by `algorithm`.
+    /// Whether this end computes hashes by `algorithm`.
     pub(super) fn makes(&self, algorithm: Algorithm) -> bool {
         match self {
             Self::Local(_) => true,
@@ -291,7 +298,7 @@ impl End {
         }
     }
 
-    /// The hash of a file; `None` where none is made of it.
+    /// Returns the hash of a file. `None` if this end computes none.
     pub(super) async fn hash(
         &mut self,
         path: &[u8],
@@ -312,17 +319,18 @@ impl End {
         }
     }
 
-    /// Whether sizes can be asked for here.
+    /// Whether this end reports sizes on request.
     pub(super) fn tells_size(&self) -> bool {
         match self {
             Self::Local(_) => true,
             Self::Remote(session) => session.tells_size(),
-            // Not of what is made while it is sent.
+            // A web server reports no size of content that it generates while sending.
             Self::Web(_) => false,
         }
     }
 
-    /// Whether something else can be asked of this end, and the server has not left. A web server is connected with again.
+    /// Whether this end accepts further requests: the server has not disconnected, and no transfer
+    /// was aborted. A web server is reconnected when required.
     pub(super) async fn is_ready(&mut self) -> bool {
         match self {
             Self::Local(_) | Self::Web(_) => true,
@@ -330,7 +338,7 @@ impl End {
         }
     }
 
-    /// Whether something else can be asked of this end: no transfer was left before its end.
+    /// Whether this end accepts further requests, since no transfer was aborted.
     pub(super) fn is_usable(&self) -> bool {
         match self {
             Self::Local(_) | Self::Web(_) => true,
@@ -338,7 +346,8 @@ impl End {
         }
     }
 
-    /// Returns when the server ends the connection. The disk never does, and that of a web server is of no account.
+    /// Waits until the server ends the connection. The disk never does, and a web server's
+    /// connection does not matter.
     pub(super) async fn until_lost(&mut self) {
         match self {
             Self::Local(_) | Self::Web(_) => std::future::pending().await,
@@ -346,7 +355,7 @@ impl End {
         }
     }
 
-    /// Takes leave of the server, or keeps the session.
+    /// Ends the session with the server, or returns it to the pool.
     pub(super) async fn close(self, kept: Option<&Kept>) {
         match (self, kept) {
             (Self::Local(_) | Self::Web(_), _) => {}
@@ -365,7 +374,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether what a web server says of the file while it gives it is what was known before. Others say nothing then.
+    /// Whether a web server's attributes, sent with the file, match the known ones. Other sources
+    /// send none with the file.
     pub(super) fn is_of(&self, size_bytes: Option<u64>, modified_unix_s: Option<i64>) -> bool {
         let Self::Web(body) = self else {
             return true;
@@ -379,7 +389,7 @@ impl Reader<'_> {
         is_same_size && is_same_time
     }
 
-    /// Leaves the rest unread.
+    /// Aborts the transfer, and leaves the rest unread.
     pub(super) async fn abandon(self) {
         if let Self::Remote(transfer) = self {
             transfer.abandon().await;
@@ -407,7 +417,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Has what was written outlive a power cut; false where that is a server's business.
+    /// Syncs the written bytes, so that they outlive a power cut. Returns false for a server, which
+    /// syncs by itself.
     pub(super) async fn sync(&mut self) -> Result<bool, TaskError> {
         let Self::Local(writer) = self else {
             return Ok(false);
@@ -416,7 +427,8 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    /// Ends the writing. Returns what a server says of the file, where it has been asked ahead.
+    /// Ends the writing. Returns the attributes that a server reports of the file, if they were
+    /// requested in advance.
     pub(super) async fn finish(self) -> Result<Option<Facts>, TaskError> {
         match self {
             Self::Local(mut writer) => {
@@ -427,7 +439,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether a server has said that the upload begins. The disk says nothing.
+    /// Whether a server has confirmed the start of the upload. The disk gives no confirmation.
     pub(super) fn has_begun(&self) -> bool {
         match self {
             Self::Local(..) => false,
@@ -435,7 +447,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether nothing was left of what an upload replaces.
+    /// Whether the file that the upload replaces is certainly gone.
     pub(super) async fn is_on_clear_ground(&mut self) -> Result<bool, TaskError> {
         match self {
             Self::Local(..) => Ok(false),
@@ -443,7 +455,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends the data, and waits for the first word of a server. Returns whether that is that the upload begins.
+    /// Ends the data, and waits for the first reply of a server. Returns whether that reply
+    /// confirms the start of the upload.
     pub(super) async fn end(&mut self) -> Result<bool, TaskError> {
         match self {
             Self::Local(..) => Ok(false),
@@ -451,7 +464,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Waits until a server has said that an upload begins.
+    /// Waits until a server has confirmed the start of an upload.
     pub(super) async fn begun(&mut self) -> Result<(), TaskError> {
         match self {
             Self::Local(..) => Ok(()),
@@ -459,7 +472,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends an upload that takes its bytes from a spool at the gateway, which takes as long as the server needs.
+    /// Ends an upload whose bytes come from a spool at the gateway. It takes as long as the server
+    /// requires.
     pub(super) async fn finish_from_spool(self) -> Result<Option<Facts>, TaskError> {
         match self {
             Self::Local(..) => self.finish().await,
@@ -468,8 +482,8 @@ impl Writer<'_> {
     }
 }
 
-/// Whether two files have the same content, by hashes that both ends make; `None` where they make none. Two files of this
-/// machine are read anyway.
+/// Whether two files have the same content, by hashes that both ends compute. `None` without common
+/// hashes. Two files of this machine are read anyway.
 pub(super) async fn compare_hashes(
     (source, destination): (&mut End, &mut End),
     (ours, theirs): (&[u8], &[u8]),
@@ -488,7 +502,7 @@ pub(super) async fn compare_hashes(
     Ok(ours.zip(theirs).map(|(ours, theirs)| ours == theirs))
 }
 
-/// Whether it was done; a refusal is no error.
+/// Returns whether the command succeeded. A refusal is no error.
 fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> {
     match result {
         Ok(()) => Ok(true),
@@ -509,15 +523,16 @@ mod tests {
     /// Reaction of a server to `QUIT`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum AtQuit {
-        /// It answers, and ends the connection.
+        /// The server replies, and ends the connection.
         Leaves,
-        /// It answers, and waits for the end of the client's side.
+        /// The server replies, and waits for the end of the client's side.
         WaitsForEnd,
-        /// It does not react.
+        /// The server does not react.
         Ignores,
     }
 
-    /// A server that takes one connection at a time and does not answer `NOOP`. The end of a connection takes a while.
+    /// Creates a server that permits one connection at a time and does not answer `NOOP`. The end
+    /// of a connection takes a while.
     fn site_of_one_connection(at_quit: AtQuit) -> Site {
         let mut replies = BTreeMap::from([("NOOP", "")]);
         match at_quit {

@@ -1,56 +1,56 @@
-//! What goes wrong with a task, at which end.
+//! Errors of a task, at either end.
 
 use std::io;
 
 use crate::{job::RESUME_LEAST, plan::Failure, remedy::Remedy, server::ServerError};
 
-/// A task failed.
+/// Error of a task.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TaskError {
-    /// At a server.
+    /// A server has failed or refused.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// A reconnection failed after an earlier log-in had succeeded.
     #[error(transparent)]
     Reconnection(ServerError),
-    /// On this machine.
+    /// This machine's disk has failed or refused.
     #[error("{what}")]
     Disk {
-        /// What was tried, and with which path.
+        /// The attempted operation, with its path.
         what: String,
         #[source]
         source: io::Error,
     },
-    /// The source is not what it was when the move began.
+    /// The source has changed since the move began.
     #[error("the source was changed while it was read")]
     Changed,
-    /// The source does not begin in the midst of a file, though it has said so.
+    /// The server announced support for offsets, but does not begin within a file.
     #[error("the server does not begin in the midst of a file, so the file is fetched as one")]
     NoRanges,
-    /// The source sends a file from its beginning, though it has taken an offset.
+    /// The server accepted an offset, but sends the file from its beginning.
     #[error("the server sends a file from its beginning, so the file is fetched as one")]
     IgnoredRange,
-    /// What an earlier attempt has left is no part of the source.
+    /// The remains of an earlier attempt do not belong to the source.
     #[error("the part at the destination is not of this file")]
     Overlap,
-    /// The source is neither a file nor a directory: reading it may never end.
+    /// The source is neither a file nor a directory, so reading it may never end.
     #[error(
         "it is a pipe, a device or a socket, and its end is not known: longhaul copy - DST copies standard input"
     )]
     NoFile,
-    /// The source is open for writing, and would be removed.
+    /// The source is open for writing, and its removal would lose bytes.
     #[error("it is open for writing")]
     Busy,
     /// Another process has the part at the destination open.
     #[error("another process writes to the part at the destination")]
     PartTaken,
-    /// The source has sent more than it has said.
+    /// The source has sent more bytes than it announced.
     #[error("the server sends more than the {0} bytes that it has listed")]
     Endless(u64),
     /// A listing cannot be relied on.
     #[error("{0}")]
     Listing(String),
-    /// The destination reads back other bytes.
+    /// The destination returns other bytes than were sent.
     #[error("the destination reads back other bytes than were sent")]
     Differs,
 }
@@ -63,7 +63,7 @@ impl TaskError {
     fn remedy(&self) -> Remedy {
         match self {
             Self::Server(error) => error.remedy(),
-            // The credentials are right: a server may refuse a log-in while it is full.
+            // The credentials are right, since a full server may refuse a log-in.
             Self::Reconnection(error) => match error.remedy() {
                 Remedy::LogInAgain => Remedy::Reconnect,
                 remedy => remedy,
@@ -71,7 +71,7 @@ impl TaskError {
             Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) | Self::NoFile => {
                 Remedy::GiveUpFile
             }
-            // What is left of a transfer is not read to its end.
+            // The rest of the transfer is not read, so the connection cannot be used again.
             Self::Overlap | Self::Differs => Remedy::Reconnect,
             Self::Changed | Self::NoRanges | Self::IgnoredRange | Self::Busy | Self::PartTaken => {
                 Remedy::Retry
@@ -79,7 +79,7 @@ impl TaskError {
         }
     }
 
-    /// Whether the name of a part may be too long.
+    /// Whether the cause may be that the name of a part is too long.
     pub(super) fn is_of_name(&self) -> bool {
         match self {
             Self::Server(ServerError::Refused { command, reply }) => {
@@ -90,22 +90,22 @@ impl TaskError {
         }
     }
 
-    /// Whether the name of a part of this machine is taken.
+    /// Whether the name of a part of this machine is in use.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self, Self::Disk { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
     }
 
-    /// Whether the connections on which it came are of further use.
+    /// Whether the connections are still usable after the error.
     pub(super) fn keeps_connection(&self) -> bool {
         self.remedy().keeps_connection()
     }
 
-    /// Whether nothing of what has moved is of use to another attempt.
+    /// Whether another attempt cannot use any of the moved bytes.
     pub(super) fn is_anew(&self) -> bool {
         matches!(self, Self::Changed | Self::NoRanges | Self::IgnoredRange)
     }
 
-    /// For the plan; `moved_bytes` moved before.
+    /// Converts the error for the plan. `moved_bytes` moved before it.
     pub(super) fn failure(&self, moved_bytes: u64) -> Failure {
         Failure {
             remedy: self.remedy(),
@@ -114,7 +114,7 @@ impl TaskError {
                 Self::Reconnection(error) => reconnection_message(error),
                 _ => chain(self),
             },
-            // What a socket has taken of a small file says nothing.
+            // Bytes of a small file in a socket's buffer are no progress.
             has_moved: moved_bytes >= RESUME_LEAST.bytes()
                 && matches!(self, Self::Server(_) | Self::Reconnection(_)),
             is_anew: self.is_anew(),
@@ -122,7 +122,7 @@ impl TaskError {
     }
 }
 
-/// What has happened at a server, and what a person may try.
+/// Returns the error of a server, and a hint for the user.
 pub(super) fn with_hint(error: &ServerError) -> String {
     match error.hint() {
         Some(hint) => format!("{} ({hint})", chain(error)),
@@ -130,7 +130,8 @@ pub(super) fn with_hint(error: &ServerError) -> String {
     }
 }
 
-/// Returns what a failed reconnection reports. A log-in has worked with the same credentials, so they are in no doubt.
+/// Returns the message of a failed reconnection. A log-in has succeeded with the same credentials,
+/// so it contains no hint about them.
 pub(super) fn reconnection_message(error: &ServerError) -> String {
     match error.is_of_log_in() {
         true => chain(error),
@@ -138,7 +139,7 @@ pub(super) fn reconnection_message(error: &ServerError) -> String {
     }
 }
 
-/// An error and its sources in one line.
+/// Returns an error and its sources in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

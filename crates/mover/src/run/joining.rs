@@ -1,43 +1,47 @@
-//! The decision when further connections join in the download of a large file.
+//! The decision when further connections join the download of a large file.
 //!
 //! One connection begins. Connections that begin together leave slow start together, overflow the
-//! queue of the bottleneck and then wait for retransmissions. Further ones join where the first
-//! cannot fill the path by itself. Three signs show that. Bytes arrive in bursts with silence
-//! between them: the congestion window or the receive window is smaller than the path. The rate
-//! stays far below that of slow start. Or an earlier join has made the whole transfer faster.
+//! queue of the bottleneck, and then wait for retransmissions. Further connections therefore join
+//! only if the first one cannot fill the path alone. Three signs show that:
 //!
-//! Without a sign one connection joins for a trial after five windows. If the rest would take half
-//! a minute or more, a trial costs little beside the rest: three join, after two windows.
+//! - Bytes arrive in bursts with silence between them, since the congestion window or the receive
+//!   window is smaller than the path.
+//! - The rate stays far below the rate of slow start.
+//! - An earlier join has made the whole transfer faster.
+//!
+//! Without a sign one connection joins for a trial after five windows. If the missing bytes would
+//! take half a minute or more, three connections join for a trial after two windows.
 
 use std::time::{Duration, Instant};
 
 /// Observations of one file's download, and the connections that may join it.
 #[derive(Debug)]
 pub(super) struct Joining {
-    /// About one round trip; `None` until the first bytes have come.
+    /// Estimate of one round trip. `None` until the first bytes have arrived.
     round: Option<Duration>,
     window: Window,
     /// Highest rate of a window.
     peak_bytes_per_s: f64,
-    /// Highest rate of the last windows: an old one counts for less with each that follows.
+    /// Highest rate of the last windows. Each later window reduces the weight of an old one.
     best_bytes_per_s: f64,
-    /// Windows in a row whose rate was no higher than that of earlier ones, and their rates together.
+    /// Windows in a row without a higher rate than earlier ones, and the sum of their rates.
     steady: (u32, f64),
-    /// Evidence that one connection more would find room, from the windows since it was last refuted.
+    /// Evidence that another connection would find capacity, from the windows since it was last
+    /// refuted.
     evidence: f64,
     /// Number of connections that may join now.
     permits: usize,
-    /// Time at which they were permitted.
+    /// Time of these permits.
     permitted_at: Option<Instant>,
-    /// End of the pause after a connection has failed or has not come.
+    /// End of the pause after a connection has failed or has not arrived.
     none_before: Option<Instant>,
-    /// Such failures in a row.
+    /// Number of such failures in a row.
     failures: u32,
-    /// Rate before connections joined without a sign that they help.
+    /// Rate before connections joined for a trial, without a sign that they help.
     trial: Option<f64>,
-    /// End of the pause after a trial that brought nothing.
+    /// End of the pause after a trial without gain.
     no_trial_before: Option<Instant>,
-    /// Trials that brought nothing.
+    /// Trials without gain.
     failed_trials: u32,
     /// A connection has failed, or has not come.
     has_failed: bool,
@@ -48,27 +52,27 @@ pub(super) struct Joining {
 struct Window {
     begun: Instant,
     bytes: u64,
-    /// Time in which connections waited for bytes, by pauses shorter than a round trip.
+    /// Time in which connections waited for bytes, in pauses shorter than a round trip.
     silence: Duration,
-    /// A connection waited for longer: for a retransmission.
+    /// Whether a connection waited longer, which indicates a retransmission.
     is_broken: bool,
 }
 
-/// The state of a download that a decision depends on.
+/// State of a download on which a decision depends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// Connections that fetch.
     pub(super) connections: usize,
     /// Most connections that may fetch.
     pub(super) connections_max: usize,
-    /// A connection has joined that has brought no bytes.
+    /// Whether a connection has joined that has not delivered bytes yet.
     pub(super) is_any_opening: bool,
-    /// Bytes that are missing.
+    /// Missing bytes.
     pub(super) rest_bytes: u64,
 }
 
 impl Joining {
-    /// A download that begins.
+    /// Creates the state of a new download.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             round: None,
@@ -88,7 +92,7 @@ impl Joining {
         }
     }
 
-    /// The download begins again, by one connection.
+    /// Starts the download again with one connection.
     pub(super) fn begin_again(&mut self, now: Instant) {
         *self = Self {
             none_before: self.none_before,
@@ -99,15 +103,15 @@ impl Joining {
         };
     }
 
-    /// The first bytes of a connection have come. `opening` is the time since it began to ask for them.
+    /// Records the first bytes of a connection. `opening` is the time since its request for them.
     pub(super) fn opened(&mut self, opening: Duration, now: Instant) {
-        // A port is asked for, and then the file: two round trips or three.
+        // The opening requests a port, and then the file, which takes two round trips or three.
         let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);
         self.round = Some(self.round.map_or(round, |it| it.min(round)));
         self.window = Window::new(now);
     }
 
-    /// Takes note of bytes that a connection has received after a wait.
+    /// Records bytes that a connection has received after a wait.
     pub(super) fn received(&mut self, bytes: u64, waited: Duration) {
         let Some(round) = self.round else {
             return;
@@ -120,12 +124,12 @@ impl Joining {
         }
     }
 
-    /// About one round trip; `None` until the first bytes have come.
+    /// Returns an estimate of one round trip. `None` until the first bytes have arrived.
     pub(super) fn round(&self) -> Option<Duration> {
         self.round
     }
 
-    /// Whether a connection may join. Permits end some time after they were given.
+    /// Whether a connection may join. A permit expires after some time.
     pub(super) fn has_permit(&mut self, now: Instant) -> bool {
         let life = self.round.unwrap_or_default() * PERMIT_ROUNDS;
         let life = life.max(PERMIT_LEAST);
@@ -143,7 +147,8 @@ impl Joining {
         may
     }
 
-    /// A connection that may join has failed, or does not come: for a while none may join.
+    /// Records that a permitted connection has failed or does not arrive. For a while no connection
+    /// may join.
     pub(super) fn failed(&mut self, now: Instant) {
         self.permits = 0;
         self.trial = None;
@@ -153,13 +158,13 @@ impl Joining {
         self.none_before = Some(now + pause);
     }
 
-    /// A connection that has joined has brought bytes.
+    /// Records that a joined connection has delivered bytes.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
         self.none_before = None;
     }
 
-    /// Gives permits, if it is time to. Returns how many.
+    /// Gives permits, if it is time. Returns their number.
     pub(super) fn decide(&mut self, load: Load, now: Instant) -> usize {
         if self.has_permit(now) {
             return 0;
@@ -172,7 +177,7 @@ impl Joining {
         self.permits
     }
 
-    /// Measures, and gives permits where connections may join.
+    /// Measures, and gives permits if connections may join.
     fn judge(&mut self, load: Load, may_join: bool, now: Instant) {
         let Some(round) = self.round else {
             return;
@@ -228,8 +233,11 @@ impl Joining {
         self.try_more(more, is_long, now);
     }
 
-    /// Lets connections join for a trial, and judges the trial before: the last ones if the rate has not grown. The longer
-    /// the rest would take, the less a trial costs beside what it may save, so it begins earlier and with more.
+    /// Lets connections join for a trial, and judges the previous trial. That was the last one if
+    /// the rate has not grown.
+    ///
+    /// If the rest takes long, a trial costs little beside the time it may save. It then begins
+    /// earlier, and with more connections.
     fn try_more(&mut self, more: usize, is_long: bool, now: Instant) {
         let (windows, sum) = self.steady;
         let windows_least = if is_long {
@@ -259,7 +267,7 @@ impl Joining {
         self.joined();
     }
 
-    /// Connections may join: what was measured before holds no more.
+    /// Resets the measurement, since connections may join.
     fn joined(&mut self) {
         tracing::debug!(
             permits = self.permits,
@@ -285,12 +293,12 @@ impl Window {
     }
 }
 
-/// Round trips from the request for a data connection to the first bytes, about.
+/// Approximate round trips from the request for a data connection to the first bytes.
 const OPENING_ROUNDS: u32 = 2;
 
 const ROUND_LEAST: Duration = Duration::from_millis(5);
 
-/// Slow start grows fourfold in two round trips.
+/// Length of a window in round trips. Slow start grows fourfold in two round trips.
 const WINDOW_ROUNDS: u32 = 2;
 
 const WINDOW_LEAST: Duration = Duration::from_millis(50);
@@ -298,19 +306,19 @@ const WINDOW_LEAST: Duration = Duration::from_millis(50);
 /// Weight of a window's rate after the next window.
 const AGED: f64 = 0.9;
 
-/// A window that is faster by this factor shows that the rate still grows.
+/// Factor between windows from which the rate counts as growing.
 const GROWTH_LEAST: f64 = 1.4;
 
-/// Evidence of a window in which a retransmission was awaited. The end of slow start has some, too.
+/// Evidence from a window with a retransmission. The end of slow start has some, too.
 const BROKEN_EVIDENCE: f64 = 0.5;
 
-/// Evidence that suffices: as many windows in a row with silence.
+/// Sufficient evidence, which is this number of consecutive windows with silence.
 const EVIDENCE_LEAST: f64 = 3.0;
 
-/// Parts of the path that are busy, at most, in a window with silence.
+/// Largest busy fraction of the path in a window with silence.
 const BUSY_MAX: f64 = 0.6;
 
-/// Least time that the rest must take for connections to join.
+/// Least time for the missing bytes at which connections join.
 const REST_LEAST_S: f64 = 5.0;
 
 const REST_LEAST_ROUNDS: f64 = 16.0;
@@ -318,27 +326,27 @@ const REST_LEAST_ROUNDS: f64 = 16.0;
 /// Windows over which the rate is averaged before and after connections join for a trial.
 const TRIAL_WINDOWS: u32 = 5;
 
-/// A rest that would take longer is worth an early trial with several connections.
+/// Time for the missing bytes from which an early trial with several connections is worthwhile.
 const LONG_REST_S: f64 = 30.0;
 
 const LONG_REST_WINDOWS: u32 = 2;
 
 const LONG_REST_CONNECTIONS: usize = 3;
 
-/// A trial that makes the transfer faster by this factor is followed by another one.
+/// Factor of gain from which a trial is followed by another one.
 const GAIN_LEAST: f64 = 1.25;
 
-/// Life of a permit, in round trips: a connection and its log-in take six to eight.
+/// Life of a permit in round trips. A connection and its log-in take six to eight.
 const PERMIT_ROUNDS: u32 = 16;
 
 const PERMIT_LEAST: Duration = Duration::from_secs(5);
 
-/// Pause after a connection has failed to join; twice as long after the next failure.
+/// Pause after a connection has failed to join. It doubles with the next failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
 const FAILURE_DOUBLINGS_MAX: u32 = 7;
 
-/// Half the pause behind the first trial that brought nothing.
+/// Half the pause after the first trial without gain.
 const TRIAL_PAUSE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -347,7 +355,7 @@ mod tests {
 
     const ROUND: Duration = Duration::from_millis(100);
 
-    /// A path of 37.5 MB/s that takes what it is given in bursts, a round trip apart.
+    /// A path of 37.5 MB/s that delivers bytes in bursts, a round trip apart.
     struct Path {
         joining: Joining,
         now: Instant,
@@ -368,7 +376,8 @@ mod tests {
             }
         }
 
-        /// One round trip in which each connection brings `bytes_each`. New connections join at once.
+        /// Simulates one round trip in which each connection delivers `bytes_each`. New connections
+        /// join at once.
         fn round(&mut self, bytes_each: u64, pause: Duration) {
             let bytes = bytes_each * self.connections as u64;
             self.now += ROUND;
@@ -389,7 +398,7 @@ mod tests {
             }
         }
 
-        /// Rounds of slow start, until the path is full.
+        /// Simulates slow start until the path is full.
         fn slow_start(&mut self) {
             let mut bytes = 30_000;
             while bytes < FULL {
@@ -400,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Bytes that a full path brings in a round trip.
+    /// Bytes that a full path delivers in a round trip.
     const FULL: u64 = 3_750_000;
 
     #[test]
@@ -430,7 +439,7 @@ mod tests {
         assert_eq!(path.connections, 2);
     }
 
-    /// As where one packet of a thousand is lost: slow start fills the path before the first loss.
+    /// The path loses one packet of a thousand, and slow start fills it before the first loss.
     #[test]
     fn all_join_where_the_rate_stays_far_below_that_of_slow_start() {
         let mut path = Path::new(100_000_000);
@@ -468,7 +477,8 @@ mod tests {
         assert_eq!(path.connections, 8);
     }
 
-    /// As where the send buffer of the server bounds each connection, and its congestion control paces the packets.
+    /// The send buffer of the server limits each connection, and its congestion control paces the
+    /// packets.
     #[test]
     fn several_join_at_once_where_the_rest_would_take_minutes() {
         let mut path = Path::new(4 << 30);
@@ -548,7 +558,7 @@ mod tests {
                 given.push(round);
             }
         }
-        // Ten minutes: each failure doubles the pause.
+        // In ten minutes each failure doubles the pause.
         assert!((4..10).contains(&given.len()), "{given:?}");
         path.now += PERMIT_LEAST + ROUND;
         assert!(!path.joining.take_permit(path.now));

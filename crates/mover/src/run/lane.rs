@@ -34,26 +34,26 @@ pub(super) struct Lane {
     pub(super) shared: Arc<Shared>,
     pub(super) source: End,
     pub(super) destination: End,
-    /// The root that this lane has looked at last, if it is a file.
+    /// The root that this lane has last queried, if it is a file.
     found: Option<Found>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 }
 
-/// A root that is a file, as the source has it.
+/// A root that is a file, as the source reports it.
 struct Found {
     root: usize,
     at: Instant,
     entry: Entry,
 }
 
-/// Connects, and does what comes by `tasks` until that ends or the connection is lost.
+/// Connects, and does the tasks from `tasks` until they end or the connection is lost.
 pub(super) async fn run(
     number: usize,
     shared: Arc<Shared>,
     mut tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 ) {
-    // The plan has ended where nobody listens any more.
+    // The receiver is gone if the plan has ended.
     let tell = |event| drop(events.send((number, event)));
     let job = &shared.job;
     let kept = job.kept.as_deref();
@@ -73,7 +73,7 @@ pub(super) async fn run(
             }
         }
     });
-    // A lane gets no task before it has told that it is open. The job may end before.
+    // A lane gets its first task after it has reported that it is open. The job may end before.
     let opened = tokio::select! {
         opened = &mut opening => Some(opened),
         _ = tasks.recv() => None,
@@ -171,7 +171,8 @@ fn refusal(shared: &Shared, error: &ServerError) -> Failure {
     }
 }
 
-/// Whom a lane waits for, and what may be wrong. `is_in`: a session is open.
+/// Returns the servers from which a lane waits for an answer, and possible reasons. `is_in` states
+/// that a session is open.
 fn awaited(source: &Site, destination: &Site, is_in: bool) -> String {
     let whom: Vec<String> = [source, destination]
         .into_iter()
@@ -190,7 +191,7 @@ fn awaited(source: &Site, destination: &Site, is_in: bool) -> String {
 }
 
 impl Found {
-    /// Whether this is what the source has of a file, so lately that it need not be asked again.
+    /// Whether this is the source's answer about a file, recent enough to be used again.
     fn is(&self, file: &File) -> bool {
         let is_root = self.root == file.root && file.path.names().is_empty();
         is_root && self.at.elapsed() < FOUND_MAX
@@ -198,7 +199,7 @@ impl Found {
 }
 
 impl Lane {
-    /// Most small files that are of use at a time.
+    /// Returns the most small files that are useful at a time.
     fn depth(&self) -> usize {
         match (&self.source, &self.destination) {
             (End::Remote(_), End::Remote(_)) => 1,
@@ -219,7 +220,7 @@ impl Lane {
         Small::new(&self.shared, ends, tell, task, backlog)
     }
 
-    /// Connects again to a server on which a transfer was left before its end.
+    /// Reconnects to a server on which a transfer was aborted.
     async fn mend(&mut self) -> Result<(), ServerError> {
         let shared = &self.shared;
         let job = &shared.job;
@@ -239,7 +240,7 @@ impl Lane {
         tokio::join!(self.source.hang_up(), self.destination.hang_up());
     }
 
-    /// Returns when a server ends the connection of a lane that has nothing to do.
+    /// Waits until a server ends the connection of an idle lane.
     async fn until_lost(&mut self) {
         tokio::select! {
             () = self.source.until_lost() => {}
@@ -340,7 +341,7 @@ impl Lane {
         let shared = self.shared.clone();
         let root = &shared.job.roots[number];
         if !shared.job.plan.is_dry_run {
-            // It may be a file, and is read soon.
+            // The root may be a file, and is then read soon.
             self.source.prepare_read()?;
         }
         let Some(found) = self.source.look(&root.source).await? else {
@@ -400,8 +401,10 @@ impl Lane {
     }
 }
 
-/// Lists a directory; entries are handed to `take` as they come. With `follows_links` a symbolic link is what it leads to,
-/// where that is known. Returns how many lines were not understood.
+/// Lists a directory, and passes entries to `take` as they arrive.
+///
+/// With `follows_links` a symbolic link counts as its target, if that is known. Returns the number
+/// of lines that could not be parsed.
 pub(super) async fn list(
     end: &mut End,
     path: &[u8],
@@ -487,13 +490,13 @@ pub(super) fn now_unix_s() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// A connection and a log-in that take longer are told of.
+/// Time after which a slow connection or log-in is reported.
 const SLOW_AFTER: Duration = Duration::from_secs(4);
 
-/// Times asked for in one round trip.
+/// Most times requested in one round trip.
 const QUESTIONS_AT_ONCE: usize = 200;
 
 const BATCHES_WAITING: usize = 4;
 
-/// How long it is taken for granted that a file is as it was found.
+/// Time for which an answer about a file counts as current.
 const FOUND_MAX: Duration = Duration::from_secs(5);

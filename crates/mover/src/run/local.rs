@@ -1,4 +1,4 @@
-//! This machine as one end of a lane: files that are read and parts that are written.
+//! This machine as one end of a lane, with its readers and writers.
 
 use std::{io, mem, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(super) struct LocalEnd {
     part: Option<OpenPart>,
 }
 
-/// A part that is open. One that no later run goes on with is removed when it is dropped.
+/// An open part. When dropped, it is removed unless a later run may resume it.
 pub(super) struct OpenPart {
     pub(super) files: Arc<LocalFiles>,
     pub(super) path: Vec<u8>,
@@ -28,17 +28,17 @@ pub(super) struct OpenPart {
     pub(super) is_kept: bool,
 }
 
-/// A file that is read.
+/// A file that is being read.
 pub(super) struct LocalReader {
     file: Arc<dyn OpenFile>,
     path: Vec<u8>,
     at: u64,
-    /// What it had when it was opened: no more room is needed for it.
+    /// Size of the file when it was opened, which bounds the buffer.
     size_bytes: u64,
     buffer: Vec<u8>,
 }
 
-/// A part that is written: one write is under way while the next bytes come.
+/// A part that is being written. One write runs while the next bytes arrive.
 pub(super) struct LocalWriter {
     file: Arc<dyn OpenFile>,
     path: Vec<u8>,
@@ -79,7 +79,7 @@ impl LocalEnd {
         })
     }
 
-    /// Opens the part of a file, which has the file's own name where it is written in place.
+    /// Opens the part of a file. A file written in place has its own name at once.
     pub(super) async fn write(
         &mut self,
         (part, path): (&[u8], &[u8]),
@@ -113,7 +113,8 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, ours, at))
     }
 
-    /// Removes a part that an ended process has left. `is_recorded`: the journal has its name.
+    /// Removes a part that an ended process has left. `is_recorded` states that the journal has its
+    /// name.
     pub(super) async fn remove_left(
         &self,
         part: &[u8],
@@ -125,13 +126,15 @@ impl LocalEnd {
         on_disk(remove, what).await
     }
 
-    /// Closes the part that was written last. One that no later run goes on with is removed.
+    /// Closes the part that was written last. It is removed unless a later run may resume it.
     pub(super) fn release_part(&mut self) {
         self.part = None;
     }
 
-    /// Makes a part that later runs go on with, of a length with nothing in it. `is_recorded`: the journal has its name from an
-    /// earlier attempt, whose part goes, also where the file system lacks locks.
+    /// Makes an empty part of a given length that later runs may resume.
+    ///
+    /// `is_recorded` states that the journal has its name from an earlier attempt. The part of that
+    /// attempt is then removed, even if the file system lacks locks.
     pub(super) async fn make_part(
         &self,
         part: &[u8],
@@ -151,7 +154,7 @@ impl LocalEnd {
         on_disk(make, what).await
     }
 
-    /// Opens such a part.
+    /// Opens a part that [`make_part`](Self::make_part) has made.
     pub(super) async fn open_part(&self, part: &[u8]) -> Result<LocalWriter, TaskError> {
         let what = format!("writing {}", shown(&local(part)));
         let (files, part) = (self.files.clone(), part.to_vec());
@@ -160,8 +163,8 @@ impl LocalEnd {
         Ok(LocalWriter::new(file, part, 0))
     }
 
-    /// Gives a part that is complete its time. On return its content outlives a power cut. The part is open, and locked, until
-    /// it has its name.
+    /// Sets the time of a complete part. When the function returns, the content outlives a power
+    /// cut. The part stays open and locked until it has its name.
     pub(super) async fn complete(
         &mut self,
         part: &[u8],
@@ -213,14 +216,14 @@ impl LocalEnd {
 impl Drop for OpenPart {
     fn drop(&mut self) {
         if !self.is_kept {
-            // It may be gone, or another one may have its name.
+            // The part may be gone, or its name may lead to another file.
             let _ = self.files.remove_part(&self.path, &*self.file);
         }
     }
 }
 
 impl LocalReader {
-    /// Reads some bytes; 0 at the end.
+    /// Reads some bytes. Returns 0 at the end.
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TaskError> {
         let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
         let left = usize::try_from(self.size_bytes.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -252,12 +255,12 @@ impl LocalWriter {
         }
     }
 
-    /// Has the next bytes be written at this offset.
+    /// Sets the offset of the next bytes.
     pub(super) fn seek(&mut self, at: u64) {
         self.at = at;
     }
 
-    /// Writes bytes. That they cannot be written may show at the next call.
+    /// Writes bytes. An error may appear only at the next call.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), TaskError> {
         self.flush().await?;
         let (file, mut buffer, at) = (self.file.clone(), mem::take(&mut self.buffer), self.at);
@@ -279,7 +282,8 @@ impl LocalWriter {
         Ok(())
     }
 
-    /// Waits for the sync beside the writes. An error of the disk shows once, so this must not be left out.
+    /// Waits for the sync beside the writes. The system reports a disk error only once, so this
+    /// step is required.
     async fn end_sync(&mut self) -> Result<(), TaskError> {
         let Some(syncing) = self.syncing.take() else {
             return Ok(());
@@ -291,13 +295,13 @@ impl LocalWriter {
         )))
     }
 
-    /// Waits until all is written, and no sync is under way.
+    /// Waits until all bytes are written, and no sync is running.
     pub(super) async fn finish(&mut self) -> Result<(), TaskError> {
         self.flush().await?;
         self.end_sync().await
     }
 
-    /// Waits until all is written.
+    /// Waits until all bytes are written.
     pub(super) async fn flush(&mut self) -> Result<(), TaskError> {
         let Some(writing) = self.writing.take() else {
             return Ok(());
@@ -310,7 +314,7 @@ impl LocalWriter {
         )))
     }
 
-    /// Has what was written outlive a power cut.
+    /// Syncs the written bytes, so that they outlive a power cut.
     pub(super) async fn sync(&mut self) -> Result<(), TaskError> {
         self.finish().await?;
         self.unsynced_bytes = 0;
@@ -320,16 +324,16 @@ impl LocalWriter {
     }
 }
 
-/// The failure to give a part its name.
+/// Returns the error for a part that could not be renamed.
 pub(super) fn renaming(part: &[u8], path: &[u8]) -> impl FnOnce(io::Error) -> TaskError + use<> {
     let (from, to) = (local(part), local(path));
     TaskError::disk(format!("renaming {} to {}", shown(&from), shown(&to)))
 }
 
-/// Bytes of a read beyond what a file had: it may have grown.
+/// Least bytes of a read, also beyond the known size, since the file may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
 
-/// Bytes between two syncs beside the writes. Little is left to sync at the end of a file.
+/// Bytes between two syncs beside the writes. Few bytes are then left to sync at the end of a file.
 const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
 
 #[cfg(test)]
@@ -337,7 +341,7 @@ mod tests {
     use super::*;
     use crate::disk::{Side, faulty::FaultyDisk};
 
-    /// As on some network file systems.
+    /// Some network file systems lack locks.
     #[tokio::test]
     async fn a_part_that_the_journal_knows_is_made_anew_on_a_disk_without_locks() {
         let disk = FaultyDisk::new(1);

@@ -1,4 +1,4 @@
-//! Runs a job: the plan says what to do, lanes do it over real sockets and disks.
+//! Execution of a job: lanes carry out the plan over real sockets and disks.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns lanes, and reads the clock for the plan"
@@ -56,19 +56,19 @@ use crate::{
     plan::{Action, Forgetful, Note, Planner, Tally},
 };
 
-/// What a job came to.
+/// Result of a job.
 #[derive(Debug)]
 pub struct Summary {
-    /// What was done.
+    /// Counts of the job.
     pub tally: Tally,
-    /// It was interrupted; another run goes on.
+    /// Whether the job was interrupted. Another run resumes it.
     pub is_interrupted: bool,
-    /// The job's memory could not be written, so the job was ended.
+    /// Error that ended the job, since its memory could not be written.
     pub broken: Option<Forgetful>,
 }
 
-/// Runs a job to its end, or until `interrupt` resolves. `tell` hears of each file as it is done, and how far the
-/// job is, several times a second.
+/// Runs a job to its end, or until `interrupt` resolves. `tell` receives each note and the present
+/// counts, several times a second.
 pub async fn run(
     job: impl Into<Arc<Job>>,
     journal: Option<Journal>,
@@ -122,7 +122,8 @@ async fn run_with(
         }
         for (lane, id, task) in work {
             let orders = tasks.get(&lane).expect("the plan opens a lane first");
-            // A lane that has lost its connection meanwhile does not take the task, and says so.
+            // A lane that has meanwhile lost its connection does not take the task. It reports the
+            // loss.
             let _ = orders.send((id, task));
         }
         if let Err(forgetful) = record.drain(&mut planner, &mut tell).await {
@@ -137,7 +138,7 @@ async fn run_with(
             event = arrived.recv() => {
                 let (lane, event) = event.expect("we have a sender ourselves");
                 planner.handle(lane, event, Instant::now());
-                // What came meanwhile is written down at once.
+                // Events that have arrived meanwhile are recorded at once.
                 while let Ok((lane, event)) = arrived.try_recv() {
                     planner.handle(lane, event, Instant::now());
                 }
@@ -150,7 +151,7 @@ async fn run_with(
                 break;
             }
             Some(ended) = lanes.join_next() => {
-                // Lanes do not panic; where one does, the job must not hang.
+                // Lanes do not panic. If one does, the job must not hang.
                 ended.expect("a lane ends in order");
             }
         }
@@ -162,10 +163,10 @@ async fn run_with(
     drop(tasks);
     if is_interrupted || broken.is_some() {
         lanes.shutdown().await;
-        // What has become whole is remembered, and not moved again.
+        // Complete files are recorded, so that a later run does not move them again.
         drop(events);
         let rest = async {
-            // Also files that have their names, and whose folders are being synced.
+            // This includes files that have their names, and whose folders are being synced.
             while let Some((lane, event)) = arrived.recv().await {
                 planner.handle(lane, event, Instant::now());
             }
@@ -176,7 +177,7 @@ async fn run_with(
         }
     } else {
         let all = async { while lanes.join_next().await.is_some() {} };
-        // Goodbyes are polite, and nobody waits for them.
+        // Farewells to servers are optional, so their replies are not awaited beyond a timeout.
         let _ = timeout(FAREWELL_PATIENCE, all).await;
         clean::forget_missing(&shared).await;
     }
@@ -194,7 +195,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// While a long file moves, nothing else happens.
+/// Interval of progress reports, since a long file causes no other event.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);

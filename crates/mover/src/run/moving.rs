@@ -1,4 +1,5 @@
-//! One file from the source to the destination: whole under its name, or not at all.
+//! Transfer of one file from the source to the destination. The file appears complete under its
+//! name, or not at all.
 
 mod growing;
 mod pieces;
@@ -30,20 +31,20 @@ use crate::{
     server::{self, Ended, ServerError},
 };
 
-/// Moves a file.
+/// Mover of one file.
 pub(super) struct Mover<'a> {
     pub(super) shared: &'a Shared,
     pub(super) source: &'a mut End,
     pub(super) destination: &'a mut End,
-    /// Counts what has moved, also if the move fails.
+    /// Counter of moved bytes, including a failed move.
     pub(super) moved_bytes: &'a mut u64,
-    /// A server has said that it goes on with a part, or takes a file from a spool.
+    /// Whether a server has confirmed that it resumes a part, or takes a file from a spool.
     pub(super) has_begun: bool,
-    /// What the source was found to have just now.
+    /// The source's entry, if it was queried just now.
     pub(super) found: Option<Entry>,
 }
 
-/// How the name of a part differs from the usual one.
+/// Difference between the name of a part and the usual name.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartNaming {
     /// The destination has refused the long name.
@@ -52,19 +53,19 @@ struct PartNaming {
     is_taken: bool,
 }
 
-/// The names of a file while it is moved.
+/// Names of a file during its transfer.
 struct Names {
     source: Vec<u8>,
-    /// What the journal knows the part by.
+    /// Key of the part in the journal.
     key: Vec<u8>,
-    /// The digits in the name of the part, where nobody can foretell them.
+    /// Unpredictable digits in the name of the part, if it has such.
     digits: Option<u32>,
     part: Vec<u8>,
     destination: Vec<u8>,
 }
 
 impl Mover<'_> {
-    /// Moves a file. Where its part has too long a name, it is given a shorter one.
+    /// Moves a file. If the name of its part is too long, the part gets a shorter one.
     pub(super) async fn run(mut self, file: &File) -> Result<Outcome, TaskError> {
         let mut naming = PartNaming {
             is_short: self.shared.takes_short_names.load(Ordering::Relaxed),
@@ -80,7 +81,7 @@ impl Mover<'_> {
                 Err(error) => Err(error),
             };
             if let (Err(_), End::Local(end)) = (&moved, &mut *self.destination) {
-                // The next attempt may be that of another lane.
+                // Another lane may make the next attempt.
                 end.release_part();
             }
             match &moved {
@@ -89,7 +90,7 @@ impl Mover<'_> {
                 }
                 Err(error) if !naming.is_taken && error.is_taken() => naming.is_taken = true,
                 _ => {
-                    // It is the other names that are too long, if this one is no better.
+                    // If a short name fails too, other names in the path are too long.
                     self.shared
                         .takes_short_names
                         .fetch_or(naming.is_short && moved.is_ok(), Ordering::Relaxed);
@@ -109,13 +110,13 @@ impl Mover<'_> {
         let origin = facts.origin();
         let journal = self.journal_for(origin);
         if journal.is_none() && names.digits.is_some() && !naming.is_taken {
-            // The source has turned out not to be worth an entry.
+            // The source has proved too small for a record.
             names.digits = None;
             let digits = digits_of(&names.source);
             self.name_part(&mut names, digits, naming);
         }
         if naming.is_taken {
-            // What the journal knows is another part.
+            // The journal's record belongs to another part.
             end(journal.as_ref(), &names.key).await;
         }
         let overlap = match (&journal, origin) {
@@ -124,7 +125,7 @@ impl Mover<'_> {
         };
         let is_resumable = journal.is_some();
         let copied = match self.copy(&names, &overlap, &facts, journal.as_ref()).await {
-            // A server that does not begin at an offset is given the whole file.
+            // A server that refuses an offset receives the whole file.
             Err(TaskError::Server(ServerError::Refused { .. } | ServerError::NoRange))
                 if overlap.length > 0 && !self.has_begun =>
             {
@@ -137,13 +138,13 @@ impl Mover<'_> {
             copied => copied,
         };
         if !is_resumable {
-            // Nothing of it is kept.
+            // The earlier bytes are not kept.
             *self.moved_bytes = 0;
         }
         let copied = match copied {
             Err(error @ TaskError::Overlap) => {
                 match names.digits {
-                    // Nobody finds it again.
+                    // No later attempt could find the part.
                     Some(_) => self.discard(&names, journal.as_ref()).await,
                     None => end(journal.as_ref(), &names.key).await,
                 }
@@ -164,12 +165,13 @@ impl Mover<'_> {
         };
         let bytes = copied.bytes;
         if self.follows() {
-            // The listing that finds it at rest finds it so.
+            // The facts now match the later listing in which the file no longer changes.
             facts.modified_unix_s = self.facts_now(&names).await?.modified_unix_s;
         }
         let (proof, is_grown) = self.check(&names, &facts, &copied).await?;
         let proof = match proof {
-            // The hash of a stream is no proof for a server whose bytes lay on a disk meanwhile.
+            // The hash of a stream proves nothing for a server whose bytes lay in a spool
+            // meanwhile.
             Proof::Link if copied.is_spooled => Proof::Size,
             proof => proof,
         };
@@ -190,22 +192,24 @@ impl Mover<'_> {
         })
     }
 
-    /// Leaves nothing here with which no later attempt goes on. A gateway's refusal comes when the part is open already.
+    /// Removes a part that no later attempt can resume. The refusal of a gateway arrives when the
+    /// part is already open.
     async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>, is_hopeless: bool) {
         if !matches!(self.destination, End::Local(_)) || names.part == names.destination {
             return;
         }
         let there = self.destination.look_for_file(&names.part).await;
         let length = there.ok().flatten().and_then(|it| it.size_bytes);
-        // Without an entry, the part goes when it is closed.
+        // Without a record, the part is removed when it is closed.
         if journal.is_some() && (length == Some(0) || is_hopeless) {
             self.discard(names, journal).await;
         }
     }
 
-    /// Removes a part with which nothing goes on, and then its entry: without it, nobody finds the part again.
+    /// Removes a useless part, and then its record. Without the record, the part could not be found
+    /// again.
     async fn discard(&mut self, names: &Names, journal: Option<&Arc<Journal>>) {
-        // What cannot be removed is taken for nothing by the next attempt.
+        // The next attempt ignores a part that could not be removed.
         let removed = self.destination.remove(&names.part).await;
         if let (Ok(()), End::Local(end)) = (removed, &*self.destination) {
             let _ = end.files.named(&names.part).await;
@@ -228,7 +232,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// A file has its name, so its part's entry ends: on this machine once the name outlives a power cut.
+    /// Removes the record of a file's part once the file has its name. On this machine the name
+    /// must outlive a power cut first.
     async fn end_named(&self, names: &Names, journal: Option<&Arc<Journal>>) {
         match (&*self.destination, journal) {
             (End::Local(_), Some(_)) => self.shared.end_later(&names.destination, &names.key),
@@ -236,8 +241,11 @@ impl Mover<'_> {
         }
     }
 
-    /// The names of a file. A part of this machine that the journal knows has a name that nobody can foretell. One without an
-    /// entry is named after its source, so that the next run finds it; where that name is taken, it has another one.
+    /// Returns the names of a file.
+    ///
+    /// A part of this machine with a record in the journal has an unpredictable name. A part
+    /// without a record is named after its source, so that the next run finds it. If that name is
+    /// in use, it gets another one.
     async fn names(&self, file: &File, naming: PartNaming) -> Names {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
@@ -252,7 +260,7 @@ impl Mover<'_> {
         };
         let mut digits = digits_of(&names.source);
         if matches!(self.destination, End::Local(_)) && job.moving.has_random_parts {
-            // A small file begins anew in any case.
+            // A small file starts again in any case.
             let is_large = file.size_bytes.is_none_or(|it| it >= RESUME_LEAST.bytes());
             let journal = self.shared.journal.as_ref();
             let journal = journal.filter(|_| job.moving.resumes && is_large);
@@ -261,7 +269,7 @@ impl Mover<'_> {
                 None => None,
             };
             match known {
-                // An earlier version has called it by its source.
+                // An earlier version named the part after its source.
                 Some(part) => names.digits = part.digits,
                 None => names.digits = (journal.is_some() || naming.is_taken).then(random_digits),
             }
@@ -273,7 +281,7 @@ impl Mover<'_> {
         names
     }
 
-    /// Gives the part a name with these digits.
+    /// Names the part with these digits.
     fn name_part(&self, names: &mut Names, digits: u32, naming: PartNaming) {
         if let Some(suffix) = &self.shared.job.moving.partial_suffix {
             names.part = match naming.is_short {
@@ -283,7 +291,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What the source says of the file now. The listing of a small file is as good.
+    /// Returns the source's present attributes of the file. For a small file the listing suffices.
     async fn facts(&mut self, file: &File, names: &Names) -> Result<Facts, TaskError> {
         let is_small = file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes());
         let known = match self.found.take() {
@@ -307,7 +315,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What the source's server was found to have just now, if it said so exactly.
+    /// Returns the attributes that the source's server reported just now, if they are exact.
     fn found_facts(&self) -> Option<Facts> {
         let known = server::Facts::of(self.found.as_ref()?);
         let is_local = matches!(self.source, End::Local(_));
@@ -335,7 +343,7 @@ impl Mover<'_> {
         })
     }
 
-    /// The journal, if the file is worth an entry.
+    /// Returns the journal, if the file is large enough for a record.
     fn journal_for(&self, origin: Option<Origin>) -> Option<Arc<Journal>> {
         let moving = &self.shared.job.moving;
         let is_large = origin.is_some_and(|it| it.size_bytes >= RESUME_LEAST.bytes());
@@ -343,7 +351,7 @@ impl Mover<'_> {
         self.shared.journal.clone().filter(|_| is_resumable)
     }
 
-    /// Begins a part, or finds the end of the one that an earlier attempt has left.
+    /// Begins a part, or finds the end of a part that an earlier attempt has left.
     async fn begin(
         &mut self,
         journal: &Arc<Journal>,
@@ -355,7 +363,7 @@ impl Mover<'_> {
             && part.origin == origin
         {
             let is_local = matches!(self.destination, End::Local(_));
-            // What was not on the disk when the power failed may read as zeros.
+            // Bytes that were not on the disk when the power failed may read as zeros.
             let certain_bytes = match !is_local || part.boot == self.shared.destination_files.boot()
             {
                 true => u64::MAX,
@@ -364,11 +372,11 @@ impl Mover<'_> {
             let mut overlap = self.overlap(names, origin, certain_bytes).await?;
             if let End::Local(local_end) = &*self.destination {
                 if overlap.length == 0 {
-                    // Without locks, nothing else shows that no process writes to it.
+                    // Without locks, another process could be writing to the part unnoticed.
                     local_end.remove_left(&names.part, true).await?;
                     overlap.new = self.new_part(Some(journal), Some(origin));
                 } else if overlap.length < part.synced_bytes {
-                    // What was synced behind the end of the part is lost.
+                    // Synced bytes after the end of the part are lost.
                     overlap.new = Some(NewPart {
                         journal: journal.clone(),
                         origin,
@@ -379,7 +387,7 @@ impl Mover<'_> {
             }
             return Ok(overlap);
         }
-        // The journal must not speak for what an earlier job has left under this name.
+        // The record must not describe a part of an earlier job with this name.
         if known.is_some() {
             match &*self.destination {
                 End::Local(_) => self.discard(names, Some(journal)).await,
@@ -388,14 +396,14 @@ impl Mover<'_> {
         }
         let new = self.new_part(Some(journal), Some(origin));
         if let End::Remote(_) = self.destination {
-            // That what is there has gone shows when the upload begins.
+            // The removal of the server's old part shows when the upload begins.
             return Ok(Overlap {
                 new,
                 ..Overlap::default()
             });
         }
         if let (End::Local(local_end), true) = (&*self.destination, names.part != names.key) {
-            // A run without a journal has called it so.
+            // A run without a journal gave the part this name.
             local_end.remove_left(&names.key, false).await?;
         }
         self.destination.remove(&names.part).await?;
@@ -407,7 +415,7 @@ impl Mover<'_> {
         Ok(Overlap::default())
     }
 
-    /// The entry of a part that begins anew, if the journal is to have one.
+    /// Returns the record of a part that starts again, if the journal is to have one.
     fn new_part(&self, journal: Option<&Arc<Journal>>, origin: Option<Origin>) -> Option<NewPart> {
         Some(NewPart {
             journal: journal?.clone(),
@@ -417,7 +425,8 @@ impl Mover<'_> {
         })
     }
 
-    /// The end of the part that an earlier attempt has left, of which `certain_bytes` at most are certain.
+    /// Returns the end of the part that an earlier attempt has left. At most `certain_bytes` of it
+    /// are certain.
     async fn overlap(
         &mut self,
         names: &Names,
@@ -438,20 +447,21 @@ impl Mover<'_> {
                 bytes,
                 new: None,
             }),
-            // Some servers take files and give none.
+            // Some servers accept files and permit no downloads.
             Err(TaskError::Server(ServerError::Refused { .. })) => Ok(Overlap::default()),
             Err(error) => Err(error),
         }
     }
 
-    /// The last bytes of a part of this length.
+    /// Returns the last bytes of a part of this length.
     async fn end_of_part(&mut self, names: &Names, length: u64) -> Result<Vec<u8>, TaskError> {
         let is_local = matches!(self.destination, End::Local(_));
         let begin = length - OVERLAP_BYTES;
         let mut reader = self.destination.read(&names.part, begin).await?;
         let mut bytes = vec![0; OVERLAP_BYTES as usize];
         let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;
-        // A server counts to the end of the file by itself. One that has more than it said has not what we sent.
+        // A server sends to the end of the file. A part longer than the server reported does not
+        // contain our bytes alone.
         let is_end = is_local || reader.read(&mut [0]).await? == 0;
         if !is_whole || !is_end {
             return Err(TaskError::Overlap);
@@ -460,7 +470,7 @@ impl Mover<'_> {
         Ok(bytes)
     }
 
-    /// Copies what the part lacks.
+    /// Copies the bytes that the part lacks.
     async fn copy(
         &mut self,
         names: &Names,
@@ -490,13 +500,13 @@ impl Mover<'_> {
         if let End::Local(_) = self.destination
             && let Some(new) = new.take()
         {
-            // What was synced of an older part is not in this one.
+            // The new part does not contain the synced bytes of an older one.
             new.note(names).await;
         }
         let writing = self.destination.write((part, path), offset, is_kept);
         let mut writer = writing.await?;
         if offset > 0 {
-            // Where the server refuses this, what is there must not have been touched.
+            // If the server refuses to resume, the present part must be intact.
             writer.begun().await?;
             self.has_begun = true;
         }
@@ -546,7 +556,7 @@ impl Mover<'_> {
                 note(journal, &names.key, part).await;
             }
         }
-        // A server's file that is longer by now is not read to its end.
+        // A server's file that has grown meanwhile is not read to its end.
         let is_grown = !is_local && length == size_max_bytes && reader.read(&mut bytes).await? > 0;
         let ended = match is_grown {
             true => {
@@ -565,7 +575,7 @@ impl Mover<'_> {
             && writer.end().await?
             && writer.is_on_clear_ground().await?
         {
-            // All bytes were under way before the server began to take them, which may last.
+            // All bytes were in flight before the server began to read them, which may take long.
             new.note(names).await;
         }
         Ok(Copied {
@@ -578,7 +588,8 @@ impl Mover<'_> {
         })
     }
 
-    /// Whether the source is what it was, and the destination has all of it. Also returns whether the source has grown.
+    /// Checks that the source is unchanged, and that the destination has all of it. Also returns
+    /// whether the source has grown.
     async fn check(
         &mut self,
         names: &Names,
@@ -651,7 +662,7 @@ impl Mover<'_> {
         Ok((Proof::Content, is_grown))
     }
 
-    /// Reads so many bytes of source and destination once more, and compares.
+    /// Reads `left_bytes` of source and destination again, and compares them.
     async fn read_back(&mut self, names: &Names, mut left_bytes: u64) -> Result<(), TaskError> {
         let mut source = self.source.read(&names.source, 0).await?;
         let mut destination = self.destination.read(&names.part, 0).await?;
@@ -679,40 +690,40 @@ impl Mover<'_> {
     }
 }
 
-/// Whether a time is a fact: that of a listing may lack seconds, or be that of another zone.
+/// Whether a time is exact. A listing's time may lack seconds, or be in another zone.
 fn is_exact(facts: server::Facts) -> bool {
     let modified = facts.modified;
     modified.is_some_and(|it| it.precision == Precision::Second)
 }
 
-/// A copy that has arrived.
+/// A finished copy.
 struct Copied {
     /// Size of the file.
     bytes: u64,
-    /// It came by a spool at the gateway.
+    /// Whether the bytes passed through a spool at the gateway.
     is_spooled: bool,
-    /// What the source's server has said of it since.
+    /// Attributes that the source's server has reported since.
     source_now: Option<server::Facts>,
-    /// What the destination's server has said of it.
+    /// Attributes that the destination's server has reported.
     there: Option<server::Facts>,
-    /// A server's file has more bytes than it had, which were not copied.
+    /// Whether a server's file has grown by bytes that were not copied.
     is_grown: bool,
-    /// The bytes that were read of a file of this machine.
+    /// Range that was read from a file of this machine.
     read: Option<ReadRange>,
 }
 
-/// What is known of the source.
+/// Attributes of the source.
 struct Facts {
     size_bytes: Option<u64>,
-    /// Most bytes that are taken: what the source has listed, or says now.
+    /// Most bytes to copy: the size that the source has listed, or reports now.
     bytes_max: Option<u64>,
     modified_unix_s: Option<i64>,
-    /// Of a file of this machine.
+    /// Stamp of a file of this machine.
     stamp: Option<Stamp>,
 }
 
 impl Facts {
-    /// What a server says of one of its files.
+    /// Converts the attributes that a server reports of a file.
     fn of(facts: server::Facts) -> Self {
         Self {
             size_bytes: facts.size_bytes,
@@ -731,21 +742,23 @@ impl Facts {
     }
 }
 
-/// A part that an earlier attempt has left: its length, and its last bytes.
+/// End of a part that an earlier attempt has left: its length, and its last bytes.
 #[derive(Default)]
 struct Overlap {
     length: u64,
     bytes: Vec<u8>,
-    /// Entry of a part that begins anew, or was cut. On this machine it replaces that of an older part before the first byte is
-    /// written, at a server once the upload has begun.
+    /// Record of a part that starts again, or was cut.
+    ///
+    /// On this machine it replaces the record of an older part before the first byte is written. At
+    /// a server it does so once the upload has begun.
     new: Option<NewPart>,
 }
 
-/// What the journal is told of a part that begins anew, once nothing is left of an older one.
+/// New record of a part that starts again, written once an older part is gone.
 struct NewPart {
     journal: Arc<Journal>,
     origin: Origin,
-    /// Names the time since the machine was started.
+    /// Name of the time since the machine was started.
     boot: Option<u64>,
     /// Bytes that outlive a power cut.
     synced_bytes: u64,
@@ -763,18 +776,18 @@ impl NewPart {
 }
 
 impl Overlap {
-    /// Whether what is there is none of the file, so that it must not stand in its way.
+    /// Whether the present part is useless, and must be removed before the upload.
     fn clears(&self, journal: Option<&Arc<Journal>>) -> bool {
         self.length == 0 && journal.is_some()
     }
 
-    /// Where the bytes begin.
+    /// Returns the offset of the stored bytes.
     fn begin(&self) -> u64 {
         self.length - self.bytes.len() as u64
     }
 }
 
-/// Fills `bytes`; false if the file ends before.
+/// Fills `bytes`. Returns false if the file ends before.
 pub(super) async fn read_exactly(
     reader: &mut Reader<'_>,
     bytes: &mut [u8],
@@ -792,14 +805,15 @@ pub(super) async fn read_exactly(
     Ok(true)
 }
 
-/// What the journal knows of a part. One that cannot be read knows nothing: the file is moved from its beginning.
+/// Returns the record of a part. If it cannot be read, the file starts from its beginning.
 async fn known(journal: &Arc<Journal>, part: &[u8]) -> Option<Part> {
     on_journal(journal, part, |journal, part| journal.part(part))
         .await
         .flatten()
 }
 
-/// Enters a part. Without the entry, an interrupted move begins anew; that harms nothing else.
+/// Records a part. Without the record, an interrupted move starts again, which is harmless
+/// otherwise.
 async fn note(journal: &Arc<Journal>, name: &[u8], part: Part) {
     on_journal(journal, name, move |journal, name| {
         journal.begin(name, part)
@@ -825,10 +839,10 @@ async fn on_journal<T: Send + 'static>(
         .ok()
 }
 
-/// What is compared where a part is resumed.
+/// Bytes that are compared before a part is resumed.
 const OVERLAP_BYTES: u64 = 64 * 1024;
 
-/// A part of this machine is on the disk, and the journal says so, after each so many bytes.
+/// Bytes after which a part of this machine is synced, and its record is updated.
 const SYNC_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Bytes of one read.

@@ -1,4 +1,5 @@
-//! Files of a lane that have their names, and are done once these outlive a power cut. The lane goes on meanwhile.
+//! Files of a lane that have their names, and are done once the names outlive a power cut. The lane
+//! continues meanwhile.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use crate::{
     plan::{Event, Outcome, Task, TaskId},
 };
 
-/// The files whose names are being synced.
+/// Files whose names are being synced.
 pub(super) struct Naming {
     lane: usize,
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<(usize, Event)>,
-    /// A place for each file. Those under way end by themselves where the lane is interrupted.
+    /// Permits, one for each file. Running syncs end by themselves if the lane is interrupted.
     places: Arc<Semaphore>,
 }
 
@@ -34,7 +35,7 @@ impl Naming {
         }
     }
 
-    /// The path of this machine that a task gives a name to.
+    /// Returns the path of this machine that a task names.
     pub(super) fn path(&self, task: &Task) -> Option<Vec<u8>> {
         let job = &self.shared.job;
         let (Site::Local, Task::Move(file) | Task::Join(file)) = (&job.destination, task) else {
@@ -43,10 +44,10 @@ impl Naming {
         Some(job.destination_path(file.root, &file.path))
     }
 
-    /// A task is done: at once, or when the name that it has given is synced.
+    /// Reports a finished task: at once, or when its name is synced.
     pub(super) async fn done(&mut self, id: TaskId, outcome: Outcome, path: Option<Vec<u8>>) {
         let (lane, events) = (self.lane, self.events.clone());
-        // The plan has ended where nobody listens any more.
+        // The receiver is gone if the plan has ended.
         let tell = move |event| drop(events.send((lane, event)));
         let (Outcome::Moved { .. } | Outcome::Grown { .. }, Some(path)) = (&outcome, path) else {
             return tell(Event::Done(id, outcome));
@@ -67,13 +68,13 @@ impl Naming {
         });
     }
 
-    /// Waits for all.
+    /// Waits for all syncs.
     pub(super) async fn end(&mut self) {
         let all = u32::try_from(FILES_SYNCED_MAX).expect("a small number");
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _ = self.places.acquire_many(all).await;
     }
 }
 
-/// Files of a lane whose names are synced together.
+/// Most files of a lane whose names are synced together.
 pub(super) const FILES_SYNCED_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! A stream of bytes whose length nobody knows, such as standard input, as one file at a place. It can be read once, so
-//! nothing is tried again, and the file is there whole or not at all.
+//! Copy of a byte stream of unknown length, such as standard input, to one file. The stream can be
+//! read only once, so there are no retries. The file appears complete, or not at all.
 
 use ftp::listing::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -15,8 +15,8 @@ use crate::{
 /// Writes all of `input` to a file. Returns its size in bytes.
 ///
 /// # Errors
-/// [`BrowseError`] if the place has a directory with this path, or does not take the file, or `input` breaks, or
-/// `interrupt` resolves before its end. The part is removed then.
+/// [`BrowseError`] if a directory has this path, the site refuses the file, `input` breaks, or
+/// `interrupt` resolves before its end. The part is then removed.
 pub async fn pour(
     site: &Site,
     path: &[u8],
@@ -25,10 +25,10 @@ pub async fn pour(
     mut input: impl AsyncRead + Unpin,
     interrupt: impl Future<Output = ()>,
 ) -> Result<u64, BrowseError> {
-    // Tells the part from those of other processes.
+    // The process id distinguishes the part from parts of other processes.
     let own = moving.partial(format!("-{}", std::process::id()).as_bytes(), path);
     let is_local = matches!(site, Site::Local);
-    // On this machine a part that an ended process has left is recognised, and goes.
+    // On this machine the remaining part of an ended process is recognised, and removed.
     let mut part = match is_local {
         true => moving.partial(b"-", path),
         false => own.clone(),
@@ -66,9 +66,10 @@ pub async fn pour(
             Ok(bytes)
         }
         Err(error) => {
-            // The connection may be in the midst of the upload. A part of this machine goes with its end.
+            // The upload may still occupy the connection. A part of this machine is removed when
+            // its handle is dropped.
             if part != path && !is_local && end.reopen(site, &files).await.is_ok() {
-                // A server that keeps it has said why before.
+                // If the server keeps the part, it has stated a reason before.
                 let _ = end.remove(&part).await;
                 end.close(None).await;
             }

@@ -1,4 +1,5 @@
-//! Power cuts, full disks and read errors while a job moves files and removes their sources, and its journal is written.
+//! Power cuts, full disks and read errors while a job moves files, removes their sources, and
+//! writes its journal.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +19,7 @@ use crate::{
     plan::{Note, Options, Purpose, Result as Became},
 };
 
-/// A tree to be moved, older files in its way, and what became of them.
+/// Sources of a job, and older files at its destination.
 struct World {
     disk: FaultyDisk,
     sources: BTreeMap<String, Vec<u8>>,
@@ -37,7 +38,7 @@ impl World {
         for number in 0..random.random_range(1..8) {
             let folder = ["", "/a", "/a/b", "/c"][random.random_range(0..4)];
             let path = format!("{folder}/{number}");
-            // The journal knows parts of large files.
+            // The journal records parts of large files only.
             let is_large = random.random_range(0..16) == 0;
             let least = if is_large { RESUME_LEAST.bytes() } else { 0 };
             let length = least + random.random_range(0..20_000);
@@ -61,7 +62,7 @@ impl World {
         }
     }
 
-    /// The job that moves the tree.
+    /// Returns the job that moves the tree.
     fn job(&self) -> Job {
         let target = Target::new(b"/there/to".to_vec(), b"from".to_vec());
         Job {
@@ -93,7 +94,7 @@ impl World {
         journal.map(Journal::one_off)
     }
 
-    /// Removes the parts that are left.
+    /// Removes the remaining parts.
     fn clean(&self) -> Option<Cleaned> {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
         let journal = self.journal()?;
@@ -103,7 +104,7 @@ impl World {
             .ok()
     }
 
-    /// The parts that no entry of the journal names.
+    /// Returns the parts without a record in the journal.
     fn parts_without_entry(&self) -> Vec<String> {
         let journal = self.journal();
         let left = journal.and_then(|it| it.left().ok()).unwrap_or_default();
@@ -117,10 +118,10 @@ impl World {
         parts.map(|(path, _)| path).collect()
     }
 
-    /// Moves the tree. Returns what was reported as done.
+    /// Moves the tree. Returns the paths that were reported as done.
     fn run(&self) -> (Summary, Vec<String>) {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
-        // A run whose journal cannot be used does without.
+        // A run whose journal cannot be used works without one.
         let journal = self.journal();
         let progress = Arc::new(Progress::new(None));
         let shared = Shared::new(Arc::new(job), journal, progress, system);
@@ -139,7 +140,8 @@ impl World {
         (summary, done)
     }
 
-    /// What was done is there, no source is gone without its copy, and no file is half of each.
+    /// Checks that reported files exist, that each missing source has a copy, and that no file
+    /// mixes two versions.
     fn check(&self, done: &[String], seed: u64) {
         let (from, to) = (self.disk.files("/from"), self.disk.files("/there/to"));
         for path in done {
@@ -177,7 +179,7 @@ fn a_thousand_power_cuts_lose_nothing_that_was_done() {
         world.disk.restart();
         world.check(&done, seed);
         let had_journal = !world.disk.files("/home").is_empty();
-        // Another run brings the rest.
+        // Another run moves the rest.
         let (summary, _) = world.run();
         assert_eq!(summary.tally.failed, 0, "seed {seed}");
         let all: Vec<_> = world.sources.keys().cloned().collect();
@@ -238,7 +240,7 @@ fn a_cleaning_that_is_cut_or_fails_leaves_no_part_without_an_entry() {
     assert!(had_parts > 15, "{had_parts} runs left a part");
 }
 
-/// A part on a disk that was pulled out, and its entry.
+/// A part on a disk that was removed, and its record.
 #[test]
 fn entries_of_parts_stay_while_their_disk_is_not_mounted() {
     let mut world = World::new(1);
@@ -266,7 +268,7 @@ fn entries_of_parts_stay_while_their_disk_is_not_mounted() {
         left.into_iter().map(|it| it.key).collect()
     };
     assert_eq!(keys(), [key.to_vec(), relative.to_vec()]);
-    // The disk is there again. What the other entry means depends on the working directory.
+    // The disk is back. The meaning of the other record depends on the working directory.
     world.disk.put("/there/to/gone.0123abcd.part", b"half", 7);
     world.disk.put("/there/to/x.0123abcd.part", b"half", 7);
     let cleaned = world.clean().expect("the disk works");
@@ -340,7 +342,8 @@ fn a_source_stays_until_a_copy_of_another_program_is_synced() {
     }
 }
 
-/// A part that is gone or cut, and its entry with the same source: the bytes written now are not those that were synced.
+/// A record with the same source, whose part is missing or cut. The bytes written now are not the
+/// synced ones.
 #[test]
 fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
     let mut cut_short = 0;

@@ -1,4 +1,4 @@
-//! What has moved so far, and how fast more may.
+//! Progress of a job, and the limit of its rate.
 
 use std::{
     sync::{
@@ -13,23 +13,23 @@ use units::{BitRate, ByteCount};
 
 use crate::limit::RateLimit;
 
-/// Bytes that all lanes of a job have moved, and the bound on their rate.
+/// Bytes that all lanes of a job have moved, and the limit of their rate.
 #[derive(Debug)]
 pub struct Progress {
     moved_bytes: AtomicU64,
     pace: Arc<Pace>,
 }
 
-/// A bound on a rate, which several jobs may share.
+/// A rate limit, which several jobs may share.
 #[derive(Debug)]
 struct Pace {
     rate_max: Option<RateLimit>,
-    /// When the line that the bound allows is free again.
+    /// Time at which the limit permits further bytes.
     free_at: Mutex<Option<Instant>>,
 }
 
 impl Progress {
-    /// Nothing has moved.
+    /// Creates the progress of a job before its first byte.
     pub fn new(rate_max: Option<RateLimit>) -> Self {
         Self::at(Arc::new(Pace {
             rate_max,
@@ -37,7 +37,7 @@ impl Progress {
         }))
     }
 
-    /// Nothing has moved of another job. Both together keep the bound.
+    /// Creates the progress of another job. Both jobs together obey the limit.
     pub fn beside(&self) -> Self {
         Self::at(self.pace.clone())
     }
@@ -49,23 +49,24 @@ impl Progress {
         }
     }
 
-    /// Bytes moved by all lanes, those of attempts that failed among them.
+    /// Returns the bytes moved by all lanes, including failed attempts.
     pub fn moved_bytes(&self) -> u64 {
         self.moved_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes have moved; returns when more may.
+    /// Counts moved bytes, and waits until more may move.
     pub(super) async fn moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.pace(bytes).await;
     }
 
-    /// Bytes are there that others have moved.
+    /// Counts bytes that others have moved.
     pub(super) fn arrived(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of one read, so that a low rate does not let the connection rest for long.
+    /// Returns the bytes of one read. They are few at a low rate, so that the connection is never
+    /// idle for long.
     pub(super) fn step_bytes(&self) -> usize {
         let rate_bytes = self
             .pace
@@ -74,7 +75,7 @@ impl Progress {
         rate_bytes.map_or(STEP_BYTES_MAX, |it| (it as usize).clamp(1, STEP_BYTES_MAX))
     }
 
-    /// Bytes have been read or written that do not count; returns when more may.
+    /// Waits for bytes that were read or written without counting.
     pub(super) async fn pace(&self, bytes: usize) {
         if let Some(free_at) = self.pace.take(bytes) {
             sleep_until(free_at.into()).await;
@@ -83,7 +84,7 @@ impl Progress {
 }
 
 impl Pace {
-    /// What holds now.
+    /// Returns the present limit.
     fn rate_max(&self) -> Option<BitRate> {
         let limit = self.rate_max.as_ref()?;
         let minute = match limit.changes() {
@@ -93,12 +94,12 @@ impl Pace {
         limit.at(minute)
     }
 
-    /// Takes the line for so many bytes. Returns when it is free again.
+    /// Reserves time for `bytes` bytes. Returns the time at which more may move.
     fn take(&self, bytes: usize) -> Option<Instant> {
         let takes = self.rate_max()?.time_to_send(ByteCount::new(bytes as u64));
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // Time that nobody used is not saved up.
+        // Unused time is not saved up.
         let begins = free_at.map_or(now, |it| it.max(now));
         let ends = begins + takes;
         *free_at = Some(ends);
@@ -106,13 +107,13 @@ impl Pace {
     }
 }
 
-/// In the zone of this machine.
+/// Returns the minute of the day in the zone of this machine.
 fn minute_of_day() -> u16 {
     let now = jiff::Zoned::now();
     u16::try_from(i16::from(now.hour()) * 60 + i16::from(now.minute())).unwrap_or_default()
 }
 
-/// Longest time that the bound on the rate makes of one read.
+/// Longest time that one read takes at the limit.
 const STEP: Duration = Duration::from_millis(100);
 
 const STEP_BYTES_MAX: usize = 256 * 1024;

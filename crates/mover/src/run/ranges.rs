@@ -1,9 +1,12 @@
-//! Ranges of large files that lanes fetch side by side.
+//! Ranges of large files that lanes fetch in parallel.
 //!
-//! A lane begins with the whole file. Others join where that makes the transfer faster, and take half of the longest rest.
-//! One connection may be many times slower than its neighbour: under CUBIC, one that begins while another fills the path
-//! takes ten seconds and more to come to its share. So a lane that has fetched its own piece takes from the rest of
-//! another one that would take longest, by how fast the two have been: both are to end at the same time.
+//! A lane begins with the whole file. Others join if that makes the transfer faster, and take half
+//! of the longest rest.
+//!
+//! One connection may be many times slower than its neighbour. Under CUBIC, a connection that
+//! begins on a full path takes ten seconds and more to reach its fair share. A lane that has
+//! fetched its own piece therefore takes from the rest that would take longest. The rates of both
+//! lanes determine the split, so that both end at the same time.
 
 use std::{
     collections::HashMap,
@@ -19,13 +22,13 @@ use crate::{
     server::Facts,
 };
 
-/// All ranges under way, and those that a lane has given up.
+/// All running ranges, and the abandoned ones.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     state: Mutex<State>,
-    /// Wakes lanes that wait for the end of a range.
+    /// Notified when a range ends, for waiting lanes.
     ended: Notify,
-    /// Tells that further lanes are wanted.
+    /// Notified when further lanes are wanted.
     wanted: Notify,
 }
 
@@ -33,30 +36,30 @@ pub(super) struct Ranges {
 struct State {
     begun: u64,
     running: Vec<Running>,
-    /// Ranges of files that are named by their parts.
+    /// Abandoned ranges, by the parts of their files.
     left: Vec<(Vec<u8>, Piece)>,
-    /// Files that come in pieces, by their parts.
+    /// Files that are moved in pieces, by their parts.
     files: HashMap<Vec<u8>, Fetching>,
-    /// Files that further lanes are wanted for, and how many.
+    /// Files for which further lanes are wanted, with the number of lanes.
     wanted: Vec<(File, usize)>,
 }
 
-/// A file that comes in pieces.
+/// A file that is moved in pieces.
 #[derive(Debug)]
 struct Fetching {
     file: File,
-    /// Pieces that no lane has begun with.
+    /// Pieces that no lane has begun.
     waiting: usize,
     /// Most connections that fetch.
     connections_max: usize,
-    /// What has come is of no use.
+    /// Whether the fetched bytes are useless.
     is_spoiled: bool,
     joining: Joining,
-    /// A range has begun.
+    /// Whether a range has begun.
     has_begun: bool,
-    /// Another one has begun since.
+    /// Whether another range has begun since.
     is_shared: bool,
-    /// Facts of the file after its last byte, from the server.
+    /// Attributes that the server sent after the last byte of the file.
     facts: Option<Facts>,
 }
 
@@ -65,36 +68,36 @@ struct Running {
     id: u64,
     part: Vec<u8>,
     range: Piece,
-    /// What is in front of this byte has been read, or is about to be.
+    /// Offset up to which bytes have been read, or are about to be.
     at: u64,
     begun: Instant,
-    /// Bytes have come.
+    /// Whether bytes have arrived.
     is_open: bool,
-    /// It is no part of the lane's own piece.
+    /// Whether the range lies outside the lane's own piece.
     is_taken: bool,
 }
 
-/// How fast a lane fetches.
+/// Pace of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     bytes_per_s: f64,
-    /// Over this time.
+    /// Time over which the rate was measured.
     span: Duration,
 }
 
-/// A range that a lane fetches. It ends earlier once another lane has taken the rest.
+/// A range that a lane fetches. It ends earlier if another lane takes the rest.
 #[derive(Debug)]
 pub(super) struct Range<'a> {
     ranges: &'a Ranges,
     id: u64,
     begin: u64,
-    /// It was another lane's, so nobody else knows that it is missing.
+    /// Whether the range was another lane's. Then no other record shows that it is missing.
     is_taken: bool,
 }
 
 impl Ranges {
-    /// Expects `pieces` pieces of a file, by `connections_max` connections at most. Until lanes have begun with all
-    /// pieces, none takes from another one.
+    /// Expects `pieces` pieces of a file, by `connections_max` connections at most. No lane takes
+    /// from another one until all pieces have been begun.
     pub(super) fn expect(
         &self,
         part: &[u8],
@@ -116,7 +119,7 @@ impl Ranges {
         self.state().files.insert(part.to_vec(), fetching);
     }
 
-    /// A lane begins with a piece.
+    /// Records that a lane begins a piece.
     pub(super) fn begin_piece(&self, part: &[u8], now: Instant) {
         let mut state = self.state();
         let is_alone = !state.running.iter().any(|it| it.part == part);
@@ -128,8 +131,8 @@ impl Ranges {
         }
     }
 
-    /// What a lane fetches that helps: what another one has given up, or half of the longest rest, if it may join. With a
-    /// pace it has joined before.
+    /// Returns a range for a helping lane, if it may join: an abandoned range, or half of the
+    /// longest rest. A lane with a pace has joined before.
     pub(super) fn join(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Range<'_>> {
         let mut state = self.state();
         let fetching = state.files.get_mut(part)?;
@@ -154,29 +157,29 @@ impl Ranges {
         Some(self.taken(id, range))
     }
 
-    /// A lane that was to help has failed.
+    /// Records that a helping lane has failed.
     pub(super) fn help_failed(&self, part: &[u8], now: Instant) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.joining.failed(now);
         }
     }
 
-    /// The server gives no ranges: the lanes that fetch go on, and none joins.
+    /// Records that the server supports no ranges. Running lanes continue, and no lane joins.
     pub(super) fn refuse_help(&self, part: &[u8]) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.connections_max = 1;
         }
     }
 
-    /// What has come of a file is of no use: the lanes that fetch it end.
+    /// Marks the fetched bytes of a file as useless, so that its lanes end.
     pub(super) fn spoil(&self, part: &[u8]) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.is_spoiled = true;
         }
     }
 
-    /// Waits until no lane fetches a file any more, and forgets it. What was written to an earlier part is then no longer
-    /// noted.
+    /// Waits until no lane fetches a file, and forgets it. Writes to an earlier part are then no
+    /// longer recorded.
     pub(super) async fn settle(&self, part: &[u8]) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -194,7 +197,7 @@ impl Ranges {
         }
     }
 
-    /// Waits until further lanes are wanted. Returns for which file, and how many.
+    /// Waits until further lanes are wanted. Returns the file and their number.
     pub(super) async fn wanted(&self) -> (File, usize) {
         loop {
             if let Some(wanted) = self.state().wanted.pop() {
@@ -213,7 +216,7 @@ impl Ranges {
         }
     }
 
-    /// A lane begins with a range of its own piece.
+    /// Records that a lane begins a range of its own piece.
     pub(super) fn begin(&self, part: &[u8], range: Piece, now: Instant) -> Range<'_> {
         let id = self.state().run(part, range, false, now);
         Range {
@@ -224,9 +227,11 @@ impl Ranges {
         }
     }
 
-    /// What a lane fetches that has nothing left of its own piece: what another one has given up, or the end of the rest that
-    /// would take longest. Without a pace it takes half of that. `None` once no range is left outside of a piece: until then
-    /// the lane waits, since a lane that helps may give its range up.
+    /// Returns a range for a lane that has finished its own piece.
+    ///
+    /// That is an abandoned range, or the end of the rest that would take longest. A lane without a
+    /// pace takes half of that rest. A lane that helps may abandon its range, so this lane waits.
+    /// `None` once no range outside of a piece is left.
     pub(super) async fn take(&self, part: &[u8], pace: Option<Pace>) -> Option<Range<'_>> {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -258,21 +263,21 @@ impl Ranges {
         Taken::Range(self.taken(id, range))
     }
 
-    /// Notes the facts of a file that its server has sent behind the last byte. They hold for the whole file if one lane
-    /// has fetched it.
+    /// Records the attributes that the server has sent after the last byte. They apply to the whole
+    /// file if one lane has fetched it.
     pub(super) fn note_facts(&self, part: &[u8], facts: Facts) {
         if let Some(fetching) = self.state().files.get_mut(part) {
             fetching.facts = Some(facts).filter(|_| !fetching.is_shared);
         }
     }
 
-    /// Takes the facts of a file behind its last byte, where they are known.
+    /// Takes the attributes after the last byte, if they are known.
     pub(super) fn take_facts(&self, part: &[u8]) -> Option<Facts> {
         let mut state = self.state();
         state.files.get_mut(part)?.facts.take()
     }
 
-    /// The ranges of a file that lanes fetch, or have given up.
+    /// Returns the ranges of a file that lanes fetch, or have abandoned.
     pub(super) fn of(&self, part: &[u8]) -> Vec<Piece> {
         let state = self.state();
         let running = state.running.iter().map(|it| (&it.part, it.range));
@@ -281,7 +286,7 @@ impl Ranges {
         all.map(|(_, range)| range).collect()
     }
 
-    /// All of a file is there.
+    /// Forgets a file that has arrived completely.
     pub(super) fn forget(&self, part: &[u8]) {
         let mut state = self.state();
         state.left.retain(|(of, _)| of != part);
@@ -293,14 +298,14 @@ impl Ranges {
     }
 }
 
-/// The answer to a lane that has nothing left of its own piece.
+/// Answer to a lane that has finished its own piece.
 #[derive(Debug)]
 enum Taken<'a> {
-    /// It fetches this range.
+    /// The lane fetches this range.
     Range(Range<'a>),
-    /// Lanes fetch ranges that they may give up.
+    /// Other lanes fetch ranges that they may abandon.
     Later,
-    /// Nothing is left to fetch.
+    /// No range is left.
     Nothing,
 }
 
@@ -329,7 +334,7 @@ impl State {
         Some(self.left.swap_remove(at).1)
     }
 
-    /// Notes that further lanes are wanted for a file, if it is time to. Returns whether they are.
+    /// Requests further lanes for a file, if it is time. Returns whether any are wanted.
     fn want(&mut self, part: &[u8], now: Instant) -> bool {
         let running = self.running.iter().filter(|it| it.part == part);
         let Some(fetching) = self.files.get_mut(part) else {
@@ -351,7 +356,8 @@ impl State {
         count > 0
     }
 
-    /// Takes half of the longest rest from the lane that has it, less what this lane fetches while the other one begins.
+    /// Takes half of the longest rest from its lane. The taken half is reduced by the bytes that
+    /// the old lane fetches before the new range starts.
     fn halve(&mut self, part: &[u8], now: Instant) -> Option<Piece> {
         let round = self.files.get(part).and_then(|it| it.joining.round());
         let running = self.running.iter_mut().filter(|it| it.part == part);
@@ -371,12 +377,12 @@ impl State {
         })
     }
 
-    /// Takes the end of the rest that would take longest from the lane that has it.
+    /// Takes the end of the rest that would take longest from its lane.
     fn split(&mut self, part: &[u8], pace: Option<Pace>, now: Instant) -> Option<Piece> {
         if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
         }
-        // A range that is much younger than that of the lane counts as equally fast: how fast it is does not show yet.
+        // A much younger range counts as equally fast, since its rate is not yet measurable.
         let age_least = pace.map_or(AGE_LEAST, |it| it.span / 2);
         let round = self.files.get(part).and_then(|it| it.joining.round());
         let start_s = pace.map_or(0.0, |it| it.start_s(round.unwrap_or_default()));
@@ -413,7 +419,7 @@ impl Running {
 }
 
 impl Pace {
-    /// That of a lane which has fetched so many bytes since `begun`.
+    /// Computes the pace of a lane that has fetched `bytes` bytes since `begun`.
     pub(super) fn of(bytes: u64, begun: Instant, now: Instant) -> Self {
         let span = now.saturating_duration_since(begun);
         Self {
@@ -426,13 +432,14 @@ impl Pace {
         bytes / self.bytes_per_s.max(1.0)
     }
 
-    /// The share of common work that ends both lanes at the same time.
+    /// Returns the share of common work with which both lanes end at the same time.
     fn share_beside(self, other: Self) -> f64 {
         let both = self.bytes_per_s + other.bytes_per_s;
         (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
     }
 
-    /// The time that a lane of this pace loses by the beginning of another range: a request, and slow start.
+    /// Returns the time that a lane of this pace loses at the start of another range: a request,
+    /// and slow start.
     fn start_s(self, round: Duration) -> f64 {
         let round_s = round.as_secs_f64();
         let doublings = (self.bytes_per_s * round_s / INITIAL_WINDOW_BYTES).log2();
@@ -441,38 +448,40 @@ impl Pace {
     }
 }
 
-/// A lane without a pace judges no younger range.
+/// Least age of a range from which a lane without a pace can judge its rate.
 const AGE_LEAST: Duration = Duration::from_secs(2);
 
-/// What ends sooner is left to its lane: to begin with a range takes several round trips.
+/// Least remaining time of a range that is split. The start of a range takes several round trips.
 const REST_LEAST_S: f64 = 2.0;
 
 const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 
-/// The initial congestion window of TCP: ten segments.
+/// Initial congestion window of TCP: ten segments.
 const INITIAL_WINDOW_BYTES: f64 = 14_600.0;
 
-/// A server may take long to open a file, which is no sign of long round trips.
+/// Most seconds that the beginning of a range counts. A server that opens files slowly is no sign
+/// of long round trips.
 const START_MAX_S: f64 = 10.0;
 
-/// Round trips from the end of a range to the first bytes of the next one, about.
+/// Approximate round trips from the end of a range to the first bytes of the next one.
 const REQUEST_ROUNDS: f64 = 2.0;
 
-/// How often a lane that waits for others looks whether it may take from them.
+/// Interval at which a waiting lane checks whether it may take from others.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The other lane goes on, too: it may have begun a moment ago.
+/// Largest share of a rest that a lane takes. The other lane may have begun a moment ago, and
+/// continues as well.
 const SHARE_MAX: f64 = 15.0 / 16.0;
 
 impl Range<'_> {
-    /// Where the range begins and, for now, ends.
+    /// Returns the present begin and end of the range.
     pub(super) fn now(&self) -> Piece {
         let state = self.ranges.state();
         let running = state.running.iter().find(|it| it.id == self.id);
         running.expect("a range runs until it is dropped").range
     }
 
-    /// Whether what has come of the file is of no use.
+    /// Whether the fetched bytes of the file are useless.
     pub(super) fn is_spoiled(&self) -> bool {
         let state = self.ranges.state();
         let running = state.running.iter().find(|it| it.id == self.id);
@@ -480,7 +489,8 @@ impl Range<'_> {
         fetching.is_some_and(|it| it.is_spoiled)
     }
 
-    /// Bytes that may be read at `at`, `most` at most. None: the range ends there, or the file is spoiled.
+    /// Returns the bytes that may be read at `at`, `most` at most. Zero if the range ends there, or
+    /// the file is spoiled.
     pub(super) fn room(&self, at: u64, most: usize) -> usize {
         if self.is_spoiled() {
             return 0;
@@ -494,7 +504,7 @@ impl Range<'_> {
         room
     }
 
-    /// Notes that the lane has waited for `waited` and then received `bytes`.
+    /// Records that the lane has waited for `waited` and then received `bytes`.
     pub(super) fn received(&self, bytes: usize, waited: Duration, now: Instant) {
         let mut state = self.ranges.state();
         let state = &mut *state;
@@ -520,7 +530,7 @@ impl Range<'_> {
         }
     }
 
-    /// What is in front of `at` is there, also if the rest is given up.
+    /// Records that all bytes before `at` have arrived. They count even if the rest is abandoned.
     pub(super) fn has_come_to(&mut self, at: u64) {
         self.begin = at;
     }
@@ -538,7 +548,7 @@ impl Drop for Range<'_> {
             ..range
         };
         if self.is_taken && missing.begin < missing.end {
-            // The lane in front goes on into it, unless it ends just now.
+            // The lane in front continues into the rest, unless it ends just now.
             let mut running = state.running.iter_mut();
             let in_front = running.find(|it| {
                 it.part == part && it.range.end == missing.begin && it.at < it.range.end
@@ -588,7 +598,8 @@ mod tests {
         }
     }
 
-    /// A file of 100 MiB that one lane fetches in bursts, until further lanes are wanted. Returns when that is.
+    /// Simulates a lane that fetches a file of 100 MiB in bursts, until further lanes are wanted.
+    /// Returns the time of that.
     fn fetch_in_bursts(ranges: &Ranges, own: &Range<'_>, begun: Instant) -> Instant {
         let round = Duration::from_millis(100);
         let mut now = begun + 2 * round;
@@ -635,7 +646,7 @@ mod tests {
         assert!(slow.now().end > MIB, "the slow one goes on");
     }
 
-    /// The other lane goes on meanwhile.
+    /// The other lane continues meanwhile.
     #[test]
     fn a_lane_takes_less_where_the_beginning_of_a_range_takes_long() {
         let (ranges, begun) = (Ranges::default(), Instant::now());
@@ -655,7 +666,7 @@ mod tests {
         assert!((1.6..1.9).contains(&start_s), "{start_s}");
     }
 
-    /// It may be the one that has taken last.
+    /// The young range may be the last one taken.
     #[test]
     fn a_young_range_is_no_slow_one() {
         let (ranges, begun) = (Ranges::default(), Instant::now());
@@ -746,7 +757,7 @@ mod tests {
         assert!(ranges.join(PART, None, now).is_none(), "one is enough");
     }
 
-    /// The lane in front goes on meanwhile.
+    /// The lane in front continues meanwhile.
     #[test]
     fn a_lane_that_joins_takes_less_where_the_beginning_of_a_range_takes_long() {
         let (ranges, begun) = (Ranges::default(), Instant::now());

@@ -1,4 +1,5 @@
-//! What a run has the job's memory write down: files before they move, and files that the destination has.
+//! Records of a run in the job's memory: files before they move, and files that the destination
+//! has.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use tokio::task::spawn_blocking;
 
 use crate::plan::{Forgetful, Memory, Note, Planner, Result as Became, Taken, Tally, Task, TaskId};
 
-/// Writes into a job's memory, if the job has one.
+/// Writer to a job's memory, if the job has one.
 pub(super) struct Record {
     memory: Option<Arc<dyn Memory>>,
 }
@@ -16,7 +17,7 @@ impl Record {
         Self { memory }
     }
 
-    /// Writes down which files are about to move, before a lane has them.
+    /// Records the files that are about to move, before a lane has them.
     pub(super) async fn begin(&self, work: &[(usize, TaskId, Task)]) -> Result<(), Forgetful> {
         let Some(memory) = &self.memory else {
             return Ok(());
@@ -33,7 +34,8 @@ impl Record {
         on_disk(move || memory.begin(&files)).await
     }
 
-    /// Tells what was done, once the memory has it. So a source is not removed before the memory knows of its file.
+    /// Reports results once the memory has recorded them. Hence no source is removed before the
+    /// memory has its file.
     pub(super) async fn drain(
         &self,
         planner: &mut Planner,

@@ -1,4 +1,4 @@
-//! What all lanes of a job share.
+//! State that all lanes of a job share.
 
 use std::{
     collections::HashMap,
@@ -16,26 +16,26 @@ use crate::{
     server::ServerError,
 };
 
-/// What all lanes of a job share.
+/// State that all lanes of a job share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) job: Arc<Job>,
     pub(super) journal: Option<Arc<Journal>>,
-    /// Files of the source, if that is this machine,
+    /// Files of the source, if that is this machine.
     pub(super) source_files: Arc<LocalFiles>,
-    /// and those of the destination.
+    /// Files of the destination, if that is this machine.
     pub(super) destination_files: Arc<LocalFiles>,
-    /// The destination has refused the long name of a part, and taken a short one.
+    /// Whether the destination has refused the long name of a part, and accepted a short one.
     pub(super) takes_short_names: AtomicBool,
     pub(super) progress: Arc<Progress>,
-    /// The gateway cannot connect to ports of this machine.
+    /// Whether the gateway cannot connect to ports of this machine.
     pub(super) is_out_of_reach: AtomicBool,
-    /// The source says that it begins in the midst of files, and does not.
+    /// Whether the source announced support for offsets, but ignores them.
     pub(super) gives_no_ranges: AtomicBool,
-    /// A lane has been connected: the log-ins are right.
+    /// Whether a lane has been connected, which shows that the log-ins are right.
     pub(super) has_logged_in: AtomicBool,
     pub(super) ranges: Ranges,
-    /// Entries of the journal that end with a name, by the path that has the name.
+    /// Journal keys of parts whose record ends with a name, by the path with that name.
     ending: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
 }
 
@@ -75,13 +75,14 @@ impl Shared {
         }
     }
 
-    /// Has the entry `key` of the journal end once the name of a file outlives a power cut.
+    /// Schedules the removal of the record `key` for the time when the name of a file outlives a
+    /// power cut.
     pub(super) fn end_later(&self, path: &[u8], key: &[u8]) {
         let mut ending = self.ending.lock().expect("nobody panics with it");
         ending.insert(path.to_vec(), key.to_vec());
     }
 
-    /// Takes the entry that ends with this name.
+    /// Takes the key of the record that ends with this name.
     pub(super) fn take_ending(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut ending = self.ending.lock().expect("nobody panics with it");
         ending.remove(path)
@@ -108,7 +109,8 @@ impl Shared {
         })
     }
 
-    /// Fails unless this process may still take an irreversible step; waits for the answer. No thread waits meanwhile.
+    /// Fails unless this process may still take an irreversible step. The wait for the answer
+    /// blocks no thread.
     pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
         match &self.job.fence {
             Some(fence) if !fence.allows().await => Err(ServerError::from(Fenced).into()),
@@ -116,7 +118,8 @@ impl Shared {
         }
     }
 
-    /// What the comparison of sizes proves: between gateways the link compares hashes of what each stream carries.
+    /// Returns the proof by equal sizes. Between gateways the link also compares hashes of each
+    /// stream's content.
     pub(super) fn proof_by_size(&self) -> Proof {
         let is_linked = |site: &Site| match site {
             Site::Local => true,

@@ -1,4 +1,4 @@
-//! Small files of a lane, between this machine and a server: several are under way at a time.
+//! Small files of a lane between this machine and a server, several at a time.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -31,10 +31,10 @@ use crate::{
     server::{Ahead, Content, Done, ServerError, Session, Upload, Ways},
 };
 
-/// The tasks of a lane that are not begun yet.
+/// Tasks of a lane that have not begun.
 pub(super) struct Backlog {
     tasks: VecDeque<(TaskId, Task)>,
-    /// Files that take their time: alone they may succeed, or fail with a better reason.
+    /// Files that must be moved alone, since they may then succeed, or fail with a better reason.
     alone: HashSet<TaskId>,
     arriving: mpsc::UnboundedReceiver<(TaskId, Task)>,
     is_closed: bool,
@@ -46,11 +46,11 @@ pub(super) struct Small<'a> {
     pub(super) tell: &'a (dyn Fn(Event) + Sync),
     is_upload: bool,
     ahead: Ahead<'a>,
-    /// Files under way.
+    /// Running files.
     files: HashMap<u64, plan::File>,
-    /// Files on their way to the disk.
+    /// Files being written to the disk.
     writing: JoinSet<(TaskId, Result<Outcome, TaskError>)>,
-    /// No further file is begun.
+    /// Whether no further file is begun.
     is_ending: bool,
 }
 
@@ -64,7 +64,7 @@ impl Backlog {
         }
     }
 
-    /// The next task; `None` once there are no more. Cancelling loses nothing.
+    /// Returns the next task. `None` once there are no more. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<(TaskId, Task)> {
         if self.tasks.is_empty() {
             self.arrive().await;
@@ -85,7 +85,8 @@ impl Backlog {
 }
 
 impl<'a> Small<'a> {
-    /// The small files of a lane between these ends, if `task` is one, and the server takes several at a time.
+    /// Creates the small files of a lane between these ends. `None` unless `task` is one, and the
+    /// server accepts several at a time.
     pub(super) fn new(
         shared: &'a Arc<Shared>,
         ends: (&'a mut End, &'a mut End),
@@ -118,7 +119,7 @@ impl<'a> Small<'a> {
     /// Moves small files until none waits.
     ///
     /// # Errors
-    /// The task whose turn it was, and why the session is of no more use.
+    /// The task in progress, and the reason why the session is unusable.
     pub(super) async fn run(mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
         loop {
             self.begin(backlog).await?;
@@ -140,7 +141,7 @@ impl<'a> Small<'a> {
         }
     }
 
-    /// Begins what may be begun.
+    /// Begins as many files as permitted.
     async fn begin(&mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
         while !self.is_ending && self.writing.len() < WRITING_MAX {
             let Some((id, Task::Move(file))) = backlog.tasks.front() else {
@@ -157,7 +158,7 @@ impl<'a> Small<'a> {
             backlog.tasks.pop_front();
             match self.begin_one(id, &mut file).await {
                 Ok(()) => drop(self.files.insert(id.0, file)),
-                // It has changed since its listing, as a log does.
+                // The file has changed since its listing, as a log does.
                 Err(TaskError::Changed) => {
                     backlog.alone.insert(id);
                     backlog.put_back(id, Task::Move(file));
@@ -169,7 +170,7 @@ impl<'a> Small<'a> {
         Ok(())
     }
 
-    /// Begins a file. `file` is then what was read, if this machine has read it.
+    /// Begins a file. If this machine reads the file, `file` becomes the version that was read.
     async fn begin_one(&mut self, id: TaskId, file: &mut plan::File) -> Result<(), TaskError> {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
@@ -223,7 +224,7 @@ impl<'a> Small<'a> {
         }
     }
 
-    /// Whether what has come is the file that the source has.
+    /// Checks that the downloaded content is the source's file.
     fn check(&self, file: &plan::File, content: &Content) -> Result<(), TaskError> {
         if self.shared.job.moving.verify == Verify::None {
             return Ok(());
@@ -246,7 +247,7 @@ impl<'a> Small<'a> {
         let job = &self.shared.job;
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
-        // No entry of a journal would say what else it is called.
+        // No record of a journal contains another name of the part.
         let part = job.moving.partial(&source, &destination);
         let other = match &job.moving.partial_suffix {
             Some(suffix) => part_path(&destination, random_digits(), suffix),
@@ -287,7 +288,7 @@ impl<'a> Small<'a> {
     }
 }
 
-/// What becomes of a file that has moved.
+/// Returns the outcome of a moved file.
 fn moved(file: &plan::File, shared: &Shared) -> Outcome {
     Outcome::Moved {
         bytes: file.size_bytes.unwrap_or_default(),
@@ -299,7 +300,8 @@ fn moved(file: &plan::File, shared: &Shared) -> Outcome {
     }
 }
 
-/// Whether a file can be moved among others: it is quick, its time is known to the second, and nothing is read back.
+/// Whether a file can be moved among others: it is quick, its time is known to the second, and it
+/// is not read back.
 fn is_small(shared: &Shared, task: &Task) -> bool {
     let Task::Move(file) = task else {
         return false;
@@ -310,20 +312,20 @@ fn is_small(shared: &Shared, task: &Task) -> bool {
     task.is_quick() && is_precise && matches!(shared.job.moving.verify, Verify::None | Verify::Size)
 }
 
-/// How many ports of ours a lane may have open, so that there are files left for disks, servers and other jobs, and so that the
-/// gateway's transfers are left to others, too.
+/// Returns the most listening ports that a lane may have open. Descriptors must remain for disks,
+/// servers and other jobs. The gateway's transfers must also suffice for others.
 fn ports_max(lanes_max: usize) -> usize {
-    // Where the system does not say, it has what most begin with.
+    // The default is the usual initial limit of systems.
     let (open_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     let share = (open_max / 4).min(PORTS_OF_LANES_MAX) / lanes_max as u64;
     usize::try_from(share).unwrap_or(usize::MAX)
 }
 
-/// Ports of all lanes together: enough for 2,500 files a second at 200 ms. A gateway lets all its clients together have about a
-/// thousand transfers.
+/// Most ports of all lanes together, enough for 2,500 files a second at 200 ms. A gateway permits
+/// about a thousand transfers to all its clients.
 const PORTS_OF_LANES_MAX: u64 = 512;
 
-/// Whether a gateway could not connect to us.
+/// Whether a gateway could not connect to this machine.
 fn is_out_of_reach(error: &ServerError) -> bool {
     match error {
         ServerError::Unreached => true,
@@ -334,5 +336,5 @@ fn is_out_of_reach(error: &ServerError) -> bool {
 
 const NO_DATA_CONNECTION: Code = Code(425);
 
-/// Files on their way to the disk.
+/// Most files that are being written to the disk.
 const WRITING_MAX: usize = 64;

@@ -10,7 +10,7 @@ use crate::{
     plan::{Note, Options, Proof, Result as Became},
 };
 
-/// A disk with a file `/from/a`, and the job that copies the folder.
+/// Creates a disk with a file `/from/a`, and the job that copies the folder.
 fn world(verify: Verify) -> (FaultyDisk, Job) {
     let disk = FaultyDisk::new(1);
     disk.put_folder("/there/to");
@@ -109,7 +109,7 @@ fn a_refused_fence_leaves_neither_a_name_nor_a_part() {
 #[test]
 fn a_copy_whose_part_has_a_taken_name_uses_another_name() {
     let (disk, job) = world(Verify::Size);
-    // Without locks, a process may write to any part that is there.
+    // Without locks, a process may be writing to any existing part.
     disk.lack_locks();
     let part = job.moving.partial(b"/from/a", b"/there/to/a");
     let part = String::from_utf8(part).expect("a name of ours");

@@ -1,4 +1,5 @@
-//! Small files of this machine, read, written or copied whole: each in one call that blocks.
+//! Small files of this machine that are read, written or copied completely, each in one blocking
+//! call.
 
 use std::{io, sync::Arc};
 
@@ -29,11 +30,11 @@ pub(super) struct FileCopy {
     pub(super) source: Vec<u8>,
     pub(super) part: Vec<u8>,
     pub(super) destination: Vec<u8>,
-    /// Most bytes that are read.
+    /// Most bytes to read.
     pub(super) bytes_max: u64,
-    /// Sizes are compared, and the state of the source before and after.
+    /// Whether sizes are compared, and the state of the source before and after.
     pub(super) is_compared: bool,
-    /// The copy has its name on return. Otherwise the part stays open.
+    /// Whether the copy gets its name before the call returns. Otherwise the part stays open.
     pub(super) is_named: bool,
 }
 
@@ -46,10 +47,10 @@ pub(super) enum Copied {
 }
 
 impl FileCopy {
-    /// Copies the file. On return the content outlives a power cut.
+    /// Copies the file. When the function returns, the content outlives a power cut.
     ///
     /// # Errors
-    /// Those of the disk, and [`TaskError::Busy`]. No part is left then.
+    /// An error of the disk, or [`TaskError::Busy`]. No part remains then.
     pub(super) fn run(&self) -> Result<Copied, TaskError> {
         let path = &self.destination;
         let on_source =
@@ -100,7 +101,7 @@ impl FileCopy {
     }
 }
 
-/// Reads a file that has `bytes_max` bytes at most.
+/// Reads a file of at most `bytes_max` bytes.
 pub(super) fn read(files: &LocalFiles, path: &[u8], bytes_max: u64) -> io::Result<Read> {
     let file = files.open(path)?;
     if files.is_being_written(&*file) {
@@ -126,7 +127,8 @@ pub(super) fn read(files: &LocalFiles, path: &[u8], bytes_max: u64) -> io::Resul
     })
 }
 
-/// Writes a file under the name of its part. On return its content outlives a power cut.
+/// Writes a file under the name of its part. When the function returns, the content outlives a
+/// power cut.
 pub(super) fn write(
     files: &Arc<LocalFiles>,
     (part, path): (&[u8], &[u8]),
@@ -141,7 +143,7 @@ pub(super) fn write(
             true => files.open_in_place(path)?,
             false => files.create_part(part)?,
         },
-        // No later attempt goes on with a part.
+        // No later attempt resumes such a part.
         is_kept: is_in_place,
     };
     part.file.write_at(bytes, 0)?;

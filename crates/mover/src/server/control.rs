@@ -1,4 +1,4 @@
-//! The control connection: commands, replies, and how long to wait for them.
+//! Control connection: commands, replies, and timeouts.
 
 use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
@@ -16,33 +16,33 @@ use super::ServerError;
 
 /// A control connection.
 pub(super) struct Control {
-    /// `None` once the connection is closed.
+    /// The connection. `None` once it is closed.
     io: Option<Leg>,
     peer: SocketAddr,
-    /// With whom it is, for people.
+    /// The server and its route, for display.
     whom: String,
     client: Client,
-    /// Bytes for the server that are not written yet.
+    /// Unwritten bytes for the server.
     out: Vec<u8>,
-    /// What was written may still be in the TLS layer.
+    /// Whether written bytes may still be in the TLS layer.
     needs_flush: bool,
     /// Commands that wait for the replies to earlier ones.
     unsent: VecDeque<Vec<u8>>,
-    /// Commands, the greeting among them, that the server has to answer.
+    /// Number of commands, and the greeting, that the server has to answer.
     on_wire: usize,
-    /// Sends commands before earlier ones are answered.
+    /// Whether commands are sent before earlier ones are answered.
     pipelines: bool,
-    /// Replies that nobody has asked for yet.
+    /// Replies that no caller has requested yet.
     answers: VecDeque<(Ticket, Reply)>,
-    /// Commands whose replies nobody will ask for.
+    /// Commands whose replies no caller will request.
     disregarded: Vec<Ticket>,
-    /// The server has said that it ends the connection.
+    /// The server's notice that it ends the connection.
     farewell: Option<Reply>,
     /// Longest wait for a reply.
     patience: Duration,
 }
 
-/// A command whose reply is still to come.
+/// A command whose reply is still missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     verb: &'static str,
@@ -50,7 +50,7 @@ pub(super) struct Sent {
 }
 
 impl Control {
-    /// A connection whose greeting has not been read yet.
+    /// Creates a control connection whose greeting has not been read yet.
     pub(super) fn new(io: Leg, (peer, whom): (SocketAddr, String), patience: Duration) -> Self {
         Self {
             io: Some(io),
@@ -69,19 +69,19 @@ impl Control {
         }
     }
 
-    /// What the server says first.
+    /// Ticket of the greeting, which no command precedes.
     pub(super) const GREETING: Sent = Sent {
         verb: "the connection",
         ticket: Ticket::GREETING,
     };
 
-    /// The address at the other end.
+    /// Returns the peer's address.
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// From now on, sends commands before earlier ones are answered. Not every server can do with that: some answer in
-    /// another order, or lose a reply.
+    /// From now on, sends commands before earlier ones are answered. Some servers fail then: they
+    /// answer in another order, or lose a reply.
     pub(super) fn pipeline(&mut self) {
         self.pipelines = true;
     }
@@ -96,14 +96,14 @@ impl Control {
         self.client.is_at_rest()
     }
 
-    /// Nobody will ask for the reply to this command.
+    /// Discards the reply to this command.
     pub(super) fn disregard(&mut self, sent: Sent) {
         if self.arrived(sent).is_none() {
             self.disregarded.push(sent.ticket);
         }
     }
 
-    /// Puts a command among those to be sent; the next wait for a reply sends it.
+    /// Queues a command, which the next wait for a reply sends.
     pub(super) fn send(
         &mut self,
         verb: &'static str,
@@ -115,7 +115,7 @@ impl Control {
         Ok(Sent { verb, ticket })
     }
 
-    /// Sends what may be sent, without waiting for a reply.
+    /// Sends queued commands as far as permitted, without waiting for a reply.
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
         match timeout(self.patience, self.push()).await {
             Ok(result) => result,
@@ -123,7 +123,7 @@ impl Control {
         }
     }
 
-    /// Sends what may be sent. Cancelling loses nothing.
+    /// Sends queued commands as far as permitted. Safe to cancel.
     async fn push(&mut self) -> Result<(), ServerError> {
         loop {
             while self.pipelines || self.on_wire == 0 {
@@ -151,7 +151,7 @@ impl Control {
         }
     }
 
-    /// A reply to a command, if one has come.
+    /// Returns a reply to a command, if one has arrived.
     pub(super) fn arrived(&mut self, sent: Sent) -> Option<Reply> {
         let found = self.answers.iter().position(|(it, _)| *it == sent.ticket);
         found
@@ -159,25 +159,25 @@ impl Control {
             .map(|(_, it)| it)
     }
 
-    /// The next reply to a command, however long that takes. Cancelling loses nothing.
+    /// Waits for the next reply to a command without a timeout. Safe to cancel.
     pub(super) async fn next_reply(&mut self, sent: Sent) -> Result<Reply, ServerError> {
         loop {
             if let Some(reply) = self.arrived(sent) {
                 return Ok(reply);
             }
             if let Err(error) = self.receive().await {
-                // The reason may have come with the end.
+                // A reply with the reason may have preceded the end.
                 return self.arrived(sent).ok_or(error);
             }
         }
     }
 
-    /// The final reply to a command, whatever it is.
+    /// Waits for the final reply to a command, and returns it whether positive or negative.
     pub(super) async fn last(&mut self, sent: Sent) -> Result<Reply, ServerError> {
         self.last_within(sent, self.patience).await
     }
 
-    /// The final reply to a command for which `patience` is longer than that for others.
+    /// Waits for the final reply to a command with a longer timeout than usual, `patience`.
     pub(super) async fn last_within(
         &mut self,
         sent: Sent,
@@ -196,7 +196,7 @@ impl Control {
         final_reply.unwrap_or_else(|_| Err(self.silent(sent.verb, patience)))
     }
 
-    /// The final reply to a command, which must be a success.
+    /// Waits for the final reply to a command, which must be a success.
     pub(super) async fn done(&mut self, sent: Sent) -> Result<Reply, ServerError> {
         let reply = self.last(sent).await?;
         if reply.is_completed() {
@@ -216,7 +216,7 @@ impl Control {
         self.done(sent).await
     }
 
-    /// Sends a command and waits for its final reply, whatever it is.
+    /// Sends a command and waits for its final reply, positive or negative.
     pub(super) async fn ask(
         &mut self,
         verb: &'static str,
@@ -226,7 +226,7 @@ impl Control {
         self.last(sent).await
     }
 
-    /// Gives the connection to `begin_tls`, which makes the handshake on it.
+    /// Passes the connection to `begin_tls`, which makes the handshake on it.
     pub(super) async fn upgrade<F>(
         self,
         begin_tls: impl FnOnce(Connection) -> F,
@@ -234,7 +234,7 @@ impl Control {
     where
         F: Future<Output = Result<Leg, ServerError>>,
     {
-        // Plain text behind the reply to AUTH was put there by somebody on the path (CVE-2011-0411).
+        // An attacker on the path has inserted plain text after the reply to AUTH (CVE-2011-0411).
         if !self.client.is_at_rest() {
             return Err(ServerError::Reply(ReplyError::NoCode));
         }
@@ -244,17 +244,17 @@ impl Control {
         Ok(Self { io, ..self })
     }
 
-    /// Returns when the connection has ended, or is about to.
+    /// Waits until the connection has ended, or is about to end.
     pub(super) async fn until_lost(&mut self) {
         while self.receive().await.is_ok() {}
     }
 
-    /// Ends our side of the connection, and waits until the server has ended its own.
+    /// Ends this side of the connection, and waits until the server has ended its own.
     pub(super) async fn end(&mut self) {
         let Some(io) = &mut self.io else {
             return;
         };
-        // The server may have ended it before.
+        // The server may have ended the connection before.
         let _ = io.shutdown().await;
         let mut bytes = [0; 4096];
         while io.read(&mut bytes).await.is_ok_and(|it| it > 0) {}
@@ -276,7 +276,7 @@ impl Control {
         self.lost(io::ErrorKind::NotConnected.into())
     }
 
-    /// Receives what the server sends next, and sends what may be sent then. Cancelling loses nothing.
+    /// Receives the server's next bytes, and sends the commands that they permit. Safe to cancel.
     pub(super) async fn receive(&mut self) -> Result<(), ServerError> {
         if let Some(farewell) = &self.farewell {
             return Err(ServerError::Full(farewell.clone()));
@@ -294,7 +294,7 @@ impl Control {
                 return Err(ServerError::Full(answer.reply));
             }
             if self.on_wire == 0 {
-                // From here on nobody knows which reply answers which command.
+                // From here on replies cannot be assigned to commands.
                 return Err(self.useless(NOT_ASKED_FOR));
             }
             if answer.reply.class() != Class::Preliminary {
@@ -309,7 +309,7 @@ impl Control {
         self.push().await
     }
 
-    /// The error of a connection on which nothing more can be done.
+    /// Returns the error of a connection that is unusable.
     pub(super) fn useless(&self, why: &'static str) -> ServerError {
         self.lost(io::Error::other(why))
     }
@@ -331,12 +331,12 @@ impl Control {
 }
 
 impl Sent {
-    /// Whether this is such a command.
+    /// Whether this is the command `verb`.
     pub(super) fn is(self, verb: &str) -> bool {
         self.verb == verb
     }
 
-    /// The error that a refusal is.
+    /// Returns the error for a refusal.
     pub(super) fn refused(self, reply: Reply) -> ServerError {
         ServerError::Refused {
             command: self.verb,

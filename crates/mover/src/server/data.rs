@@ -1,4 +1,5 @@
-//! How a data connection comes about: we connect to a port that the server names, or the server connects to one of ours.
+//! Establishment of a data connection: this side connects to a port that the server names, or the
+//! server connects to a port of this side.
 
 use std::{
     io,
@@ -19,44 +20,44 @@ use tokio::{net::TcpListener, time::timeout};
 
 use super::{Dial, ServerError, Session, control::Sent};
 
-/// A data connection that has been asked for.
+/// A requested data connection.
 pub(super) enum Asked {
-    /// We connect when the server has named a port.
+    /// This side connects when the server has named a port.
     Passive {
-        /// The form of its answer.
+        /// Form of the server's answer.
         form: PassiveForm,
         /// The command.
         sent: Sent,
     },
     /// The server connects to `listener`.
     Active {
-        /// Where.
+        /// Port of this side.
         listener: Arc<Listener>,
         /// The command.
         sent: Sent,
     },
 }
 
-/// Where a data connection comes from, once the server has agreed to it.
+/// Origin of a data connection, once the server has agreed to it.
 pub(super) enum Meeting {
-    /// The server listens there.
+    /// The server listens at this address.
     At(SocketAddr),
-    /// The server connects to us.
+    /// The server connects to this side.
     Here(Arc<Listener>),
 }
 
-/// Opens data connections of a session; the session is free meanwhile.
+/// Opener of a session's data connections. The session itself is free meanwhile.
 #[derive(Clone)]
 pub(super) struct DataDial {
     dial: Arc<Dial>,
-    /// `None` where data is not protected.
+    /// TLS of the data connections. `None` if data is not protected.
     connector: Option<Connector>,
     server: IpAddr,
 }
 
 impl Session {
-    /// Asks for the port of a download that is about to begin, together with the next command: this saves a round trip. Does
-    /// nothing where the server takes one command at a time.
+    /// Requests the port of a download that is about to begin, together with the next command. This
+    /// saves a round trip. Does nothing if the server accepts one command at a time.
     ///
     /// # Errors
     /// [`ServerError`] if the command cannot be sent.
@@ -69,7 +70,7 @@ impl Session {
         Ok(())
     }
 
-    /// The port that was asked for ahead, unless it was so long ago that the server may have closed it.
+    /// Takes the port that was requested in advance, unless the server may have closed it since.
     pub(super) fn take_port_ahead(&mut self) -> Option<Asked> {
         let (asked, at) = self.port_ahead.take()?;
         if at.elapsed() < PORT_AHEAD_MAX {
@@ -79,7 +80,7 @@ impl Session {
         None
     }
 
-    /// Asks for a data connection. The next wait for a reply sends the command.
+    /// Requests a data connection. The next wait for a reply sends the command.
     pub(super) async fn ask_for_data(&mut self) -> Result<Asked, ServerError> {
         if self.dial.is_active {
             let listener = self.listen().await.map_err(ServerError::Data)?;
@@ -89,10 +90,10 @@ impl Session {
         }
     }
 
-    /// Asks for a data connection to a port of the server's.
+    /// Requests a data connection to a port of the server.
     pub(super) fn ask_for_passive(&mut self) -> Result<Asked, ServerError> {
         if let Some((asked, _)) = self.port_ahead.take() {
-            // The server closes it.
+            // The server closes the earlier port.
             self.control.disregard(asked.sent());
         }
         let form = self.passive;
@@ -104,10 +105,10 @@ impl Session {
         Ok(Asked::Passive { form, sent })
     }
 
-    /// Opens a port of ours.
+    /// Opens a listening port of this side.
     ///
     /// # Errors
-    /// That of the system.
+    /// An error of the system.
     pub(super) async fn listen(&self) -> io::Result<Listener> {
         if let Some(network) = self.dial.network() {
             return network.listen().map(Listener::from);
@@ -116,10 +117,10 @@ impl Session {
         listener.map(Listener::from)
     }
 
-    /// Asks for a data connection to a port of ours.
+    /// Requests a data connection to a port of this side.
     pub(super) fn ask_for_active(&mut self, listener: Arc<Listener>) -> Result<Asked, ServerError> {
         let at = listener.local_addr().map_err(ServerError::Data)?;
-        // PORT is what all servers know; an IPv6 address fits in EPRT alone.
+        // All servers support PORT. An IPv6 address fits only into EPRT.
         let (form, verb) = match at.ip().to_canonical().is_ipv4() {
             true => (ActiveForm::Port, "PORT"),
             false => (ActiveForm::Eprt, "EPRT"),
@@ -130,7 +131,7 @@ impl Session {
         Ok(Asked::Active { listener, sent })
     }
 
-    /// Where the connection comes from, by the answer to what was asked.
+    /// Returns the origin of the connection, by the reply to its request.
     pub(super) fn meeting(&self, asked: Asked, reply: Reply) -> Result<Meeting, ServerError> {
         let sent = asked.sent();
         if !reply.is_completed() {
@@ -141,14 +142,14 @@ impl Session {
             Asked::Passive { form, .. } => {
                 let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
                 let port = announced_port(form, line);
-                // Never to another address that the reply may name (RFC 2577 section 3).
+                // Another address in the reply is ignored (RFC 2577 section 3).
                 let at = port.map(|port| SocketAddr::new(self.control.peer().ip(), port));
                 at.map(Meeting::At).ok_or(ServerError::NoPort(reply))
             }
         }
     }
 
-    /// What opens this session's data connections.
+    /// Returns the opener of this session's data connections.
     pub(super) fn data_dial(&self) -> DataDial {
         DataDial {
             dial: self.dial.clone(),
@@ -159,7 +160,7 @@ impl Session {
 }
 
 impl Asked {
-    /// The command that has asked.
+    /// Returns the command of the request.
     pub(super) fn sent(&self) -> Sent {
         match self {
             Self::Passive { sent, .. } | Self::Active { sent, .. } => *sent,
@@ -168,20 +169,20 @@ impl Asked {
 }
 
 impl DataDial {
-    /// Longest time in which nothing moves.
+    /// Returns the longest time without progress.
     pub(super) fn stall_max(&self) -> Duration {
         self.dial.stall_max
     }
 
-    /// Whether the user wants servers to connect to us.
+    /// Whether the user wants servers to connect to this side.
     pub(super) fn is_active(&self) -> bool {
         self.dial.is_active
     }
 
-    /// The connection of a meeting, without TLS.
+    /// Connects without TLS.
     ///
     /// # Errors
-    /// [`ServerError::Data`] if none comes about.
+    /// [`ServerError::Data`] if no connection is established.
     pub(super) async fn connect(&self, meeting: Meeting) -> Result<Connection, ServerError> {
         let connection = match meeting {
             Meeting::At(at) => self.dial.connect_to(at).await,
@@ -190,8 +191,8 @@ impl DataDial {
         connection.map_err(ServerError::Data)
     }
 
-    /// Adds TLS, where the session protects data. The server must have been told the transfer: it answers a handshake no
-    /// sooner.
+    /// Adds TLS, if the session protects data. The transfer command must have been sent, since the
+    /// server answers a handshake no sooner.
     ///
     /// # Errors
     /// [`ServerError::Tls`] if the handshake fails.
@@ -202,10 +203,10 @@ impl DataDial {
         }
     }
 
-    /// The connection of a meeting, with its TLS.
+    /// Connects, with TLS if the session protects data.
     ///
     /// # Errors
-    /// [`ServerError`] if none comes about.
+    /// [`ServerError`] if no connection is established.
     pub(super) async fn open(&self, meeting: Meeting) -> Result<Leg, ServerError> {
         let connection = self.connect(meeting).await?;
         self.secure(connection).await
@@ -215,7 +216,7 @@ impl DataDial {
         let accepting = timeout(self.dial.patience, async {
             loop {
                 let (connection, from) = listener.accept().await?;
-                // A stranger who found the port first.
+                // Strangers who found the port first are ignored.
                 if from.ip().to_canonical() == self.server.to_canonical() {
                     return Ok::<_, io::Error>(connection);
                 }
@@ -230,7 +231,7 @@ impl DataDial {
     }
 }
 
-/// How long a port that was asked for ahead is taken to be open.
+/// Time for which a port requested in advance counts as open.
 const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use crate::server::{Door, Route};
 
-    /// A session with a gateway in this process that says yes to everything.
+    /// Creates a session with a gateway in this process that accepts every command.
     async fn session(network: &PipeNetwork) -> Session {
         let door = network.listen().expect("a port");
         let at = door.local_addr();

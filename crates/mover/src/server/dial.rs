@@ -1,4 +1,4 @@
-//! How a server is reached: directly or through a gateway, as which account, with which TLS.
+//! Access to a server: its route, its account and its TLS.
 
 use std::{
     fmt, io,
@@ -20,20 +20,20 @@ use tokio::{
 use super::ServerError;
 use crate::location::{Scheme, Server};
 
-/// All that is needed to log in to a server.
+/// Parameters for a log-in to a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dial {
     /// The server.
     pub server: Server,
-    /// The way to it.
+    /// The route to the server.
     pub route: Route,
     /// The account.
     pub user: String,
     /// Its password.
     pub password: Password,
-    /// How the certificate is verified, where the URL asks for TLS.
+    /// Verification of the certificate, if the URL requests TLS.
     pub verify: Verify,
-    /// The server connects to us for data.
+    /// Whether the server connects to this side for data.
     pub is_active: bool,
     /// Longest wait for a connection, and for a reply.
     pub patience: Duration,
@@ -41,36 +41,37 @@ pub struct Dial {
     pub stall_max: Duration,
 }
 
-/// The way to a server.
+/// Route to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Straight.
+    /// Without a gateway.
     Direct,
-    /// Through the front door of a gateway, which is told the server in the log-in.
+    /// Through the listener of a gateway. The log-in names the server.
     Gateway(Door),
 }
 
-/// The front door of a gateway.
+/// Listener of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Door {
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Whether the door has the TLS with the server; else the mover has TLS with the door.
+    /// Whether the gateway has TLS with the server. Otherwise the mover has TLS with the listener.
     pub has_tls: bool,
-    /// Whether it is that of a near gateway in this process.
+    /// Whether the listener belongs to a near gateway in this process.
     pub is_ours: bool,
-    /// PipeNetwork within this process that the door is in, at `host` and `port`; `None`: the system's.
+    /// PipeNetwork within this process that contains the listener at `host` and `port`. `None`
+    /// stands for the system's network.
     pub network: Option<PipeNetwork>,
 }
 
-/// A password. Nothing prints it.
+/// A password, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub Vec<u8>);
 
 impl Password {
-    /// What a guest says who has been given no password.
+    /// Returns the password of a guest.
     pub fn guest() -> Self {
         Self(GUEST.to_vec())
     }
@@ -80,7 +81,7 @@ impl Password {
     }
 }
 
-/// Servers want an address, and look at none.
+/// Servers require an address, and do not check it.
 const GUEST: &[u8] = b"longhaul@";
 
 impl fmt::Debug for Password {
@@ -90,7 +91,7 @@ impl fmt::Debug for Password {
 }
 
 impl Dial {
-    /// Log-in data for tests, of a server at `address`.
+    /// Creates log-in data for tests, of a server at `address`.
     #[cfg(test)]
     pub(crate) fn for_tests(address: SocketAddr) -> Self {
         Self {
@@ -110,7 +111,7 @@ impl Dial {
         }
     }
 
-    /// What the log-in says after `USER`.
+    /// Returns the argument of `USER`.
     pub(super) fn logon(&self) -> Vec<u8> {
         let Server { host, port, .. } = &self.server;
         match &self.route {
@@ -122,8 +123,8 @@ impl Dial {
         }
     }
 
-    /// Names the listener of a gateway as the cause of a refused log-in, where the server behind it has greeted: it takes no
-    /// names of others.
+    /// Names the listener of a gateway as the cause of a refused log-in, if the server behind it
+    /// has sent the greeting. Such a listener leads to one server only.
     pub(super) fn explain(&self, error: ServerError, greeting: &ftp::client::Reply) -> ServerError {
         let Route::Gateway(door) = &self.route else {
             return error;
@@ -140,26 +141,28 @@ impl Dial {
         }
     }
 
-    /// When TLS begins with whom we connect to.
+    /// Returns the TLS mode with the next hop, if any.
     pub(super) fn tls(&self) -> Option<Mode> {
         if matches!(&self.route, Route::Gateway(door) if door.has_tls) {
             return None;
         }
         match self.server.scheme {
-            // No FTP is spoken with a web server.
+            // A web server does not use FTP.
             Scheme::Ftp | Scheme::Https => None,
             Scheme::Explicit => Some(Mode::Explicit),
             Scheme::Implicit => Some(Mode::Implicit),
         }
     }
 
-    /// Makes the connector of one session: all its connections share a TLS session, and no other's are offered.
+    /// Creates the connector of one session. All connections of the session share a TLS session.
+    /// TLS sessions of other connectors are not offered.
     pub(super) fn connector(&self, mode: Mode) -> Result<Connector, ServerError> {
         let tls = ServerTls {
             mode,
             verify: self.verify.clone(),
         };
-        // TLS 1.2 alone: its sessions can be resumed any number of times, and some servers insist on that for data.
+        // TLS 1.2 is required, since its sessions can be resumed any number of times. Some servers
+        // insist on that for data.
         Connector::new_tls12(&tls).map_err(|error| ServerError::TlsSettings(error.to_string()))
     }
 
@@ -181,7 +184,7 @@ impl Dial {
         Ok(pipe.into())
     }
 
-    /// Connects to an address of the server's, for commands or for data.
+    /// Connects to an address of the server, for commands or for data.
     pub(super) async fn connect_to(&self, address: SocketAddr) -> io::Result<Connection> {
         match self.network() {
             Some(network) => network.connect(address).map(Connection::from),
@@ -206,7 +209,8 @@ impl Dial {
         })
     }
 
-    /// Whether a gateway may be given the password together with the name: it is no secret, or the way to the server has TLS.
+    /// Whether a gateway may receive the password together with the name, since it is no secret, or
+    /// the route to the server has TLS.
     pub(super) fn may_hurry_password(&self) -> bool {
         let is_private = self.server.scheme != Scheme::Ftp
             && matches!(&self.route, Route::Gateway(door) if door.has_tls);
@@ -218,7 +222,7 @@ impl Dial {
         matches!(self.route, Route::Gateway(_))
     }
 
-    /// The server and the way to it, for people.
+    /// Returns the server and its route, for display.
     pub(crate) fn whom(&self) -> String {
         let server = format!("the server {}", self.server.place());
         match &self.route {
@@ -230,7 +234,7 @@ impl Dial {
         }
     }
 
-    /// The network within this process through which the server is reached.
+    /// Returns the network within this process through which the server is reached.
     pub(super) fn network(&self) -> Option<&PipeNetwork> {
         match &self.route {
             Route::Direct => None,
@@ -249,7 +253,7 @@ impl Dial {
 /// Connects to a host, at the first of its addresses that answers within `patience`.
 ///
 /// # Errors
-/// [`ServerError`] if there is no address, or if none answers.
+/// [`ServerError`] if the host has no address, or if none answers.
 pub(crate) async fn reach(
     host: &str,
     port: u16,
@@ -284,7 +288,8 @@ async fn connect_to(address: SocketAddr, patience: Duration) -> io::Result<TcpSt
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
     tcp.set_nodelay(true)?;
-    // A firewall forgets connections on which nothing moves, and a control connection rests as long as data moves.
+    // A firewall forgets connections without traffic, and a control connection is idle for as long
+    // as data moves.
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_INTERVAL);
@@ -292,7 +297,7 @@ async fn connect_to(address: SocketAddr, patience: Duration) -> io::Result<TcpSt
     Ok(tcp)
 }
 
-/// Half a minute is less than any firewall's patience that is worth its name.
+/// Idle time before the first keepalive, shorter than the timeouts of common firewalls.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

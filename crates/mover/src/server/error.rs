@@ -1,4 +1,4 @@
-//! What goes wrong with a server, and what helps.
+//! Errors of a server, and their remedies.
 
 use std::{io, time::Duration};
 
@@ -10,64 +10,64 @@ use hyper::StatusCode;
 
 use crate::{fence::Fenced, remedy::Remedy};
 
-/// Work with a server failed.
+/// Error of an operation with a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
     /// The host has no address.
     #[error("{host} has no address")]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         #[source]
         source: io::Error,
     },
-    /// Nobody answers there.
+    /// No connection could be established.
     #[error("cannot connect to {host}, port {port}")]
     Connect {
-        /// The name.
+        /// The host name.
         host: String,
         /// The port.
         port: u16,
-        /// Of the last address tried.
+        /// Error at the last address tried.
         #[source]
         source: io::Error,
     },
-    /// The control connection has ended, or cannot be used.
+    /// The control connection has ended, or is unusable.
     #[error("the connection with {peer} was lost")]
     Lost {
         /// The server, and the gateway in front of it.
         peer: String,
-        /// Why; `UnexpectedEof` where the server just closed.
+        /// The reason. `UnexpectedEof` if the server just closed the connection.
         #[source]
         source: io::Error,
     },
-    /// A reply did not come.
+    /// A reply is missing.
     #[error("{peer} did not answer {command} within {} s", patience.as_secs())]
     Silent {
         /// The server, and the gateway in front of it.
         peer: String,
-        /// The verb that waits for a reply.
+        /// The command without a reply.
         command: &'static str,
-        /// How long was waited.
+        /// Duration of the wait.
         patience: Duration,
     },
-    /// The server is full, or says goodbye (`421`).
+    /// The server is full, or ends the connection (`421`).
     #[error("the server takes no connection, or ends it: {0}")]
     Full(Reply),
     /// The account or its password is wrong.
     #[error("the server refused the log-in: {0}")]
     LogIn(Reply),
-    /// A listener of a gateway leads to one server, and another one was named.
+    /// A gateway's listener leads to one server, and the log-in named another one.
     #[error("the listener {listener} leads to one server alone, which refused the log-in: {reply}")]
     FixedServer {
         /// The listener.
         listener: String,
-        /// What the server said.
+        /// The server's reply.
         reply: Reply,
     },
-    /// TLS was asked for, and the server does not offer it.
+    /// The server does not offer the requested TLS.
     #[error("the server offers no TLS: {0}")]
     NoTls(Reply),
     /// TLS failed.
@@ -75,7 +75,7 @@ pub enum ServerError {
     Tls {
         /// The name that the certificate must have.
         host: String,
-        /// Names the fault of the certificate where that is it.
+        /// The reason, which names the fault of the certificate if there is one.
         #[source]
         source: io::Error,
     },
@@ -84,25 +84,26 @@ pub enum ServerError {
     Refused {
         /// The verb.
         command: &'static str,
-        /// What the server said.
+        /// The server's reply.
         reply: Reply,
     },
-    /// No data connection came about, or it broke.
+    /// No data connection was established, or it broke.
     #[error("the data connection failed")]
     Data(#[source] io::Error),
-    /// The server said that an upload is complete before all of it was sent.
+    /// The server confirmed an upload before all of it was sent.
     #[error("the server did not wait for the end of the upload: {0}")]
     TooEarly(Reply),
-    /// The end of a listing is not the server's word: somebody on the path may have cut it.
+    /// The server did not end TLS after a listing, so an attacker on the path may have cut it.
     #[error("the listing was cut: TLS was not ended by the server")]
     Cut,
-    /// A listing that should have the directory itself in it has not.
+    /// A listing lacks the directory itself, which it should contain.
     #[error("the server lists nothing, not even the directory itself: it may not be readable")]
     Unlisted,
-    /// The server has other than what was sent.
+    /// The size at the server differs from the bytes sent.
     #[error("the server has {} bytes of {expected}", got.map_or("an unknown number of".to_owned(), |it| it.to_string()))]
     Short {
-        /// Bytes at the server; `None` where it did not say so, though it did of other files.
+        /// Size at the server. `None` if the server did not report it, although it did for other
+        /// files.
         got: Option<u64>,
         /// Bytes sent.
         expected: u64,
@@ -110,7 +111,7 @@ pub enum ServerError {
     /// A file has more bytes than the server has listed.
     #[error("the server sends more than the {0} bytes that it has listed")]
     Endless(u64),
-    /// A port of ours was named, and nobody came.
+    /// The gateway did not connect to the announced port of this machine.
     #[error("the gateway did not connect to this machine")]
     Unreached,
     /// No byte moved for a long time.
@@ -119,28 +120,28 @@ pub enum ServerError {
     /// Another process has taken the work over.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// A web server refuses.
+    /// A web server refuses the request.
     #[error("the server answered {0}")]
     Http(StatusCode),
-    /// An exchange with a web server broke.
+    /// The connection to a web server failed.
     #[error("the exchange with the server {host} broke")]
     Exchange {
         /// The server.
         host: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// A web server leads in circles, or to where no file is fetched from.
+    /// A web server redirects in circles, or to an unsupported location.
     #[error("the server leads to {0:?}, from where nothing is fetched")]
     Led(String),
-    /// A web server gives a file from its beginning alone.
+    /// A web server sends a file only from its beginning.
     #[error("the server does not begin in the midst of a file")]
     NoRange,
-    /// Web servers are sources alone.
+    /// Web servers are only sources.
     #[error("nothing can be written to a web server, or listed there")]
     SourceAlone,
-    /// What the server says is no FTP.
+    /// The server's reply is no FTP.
     #[error(transparent)]
     Reply(#[from] ReplyError),
     /// A name cannot be sent.
@@ -155,7 +156,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// What a person may try.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Resolve { .. } => {
@@ -187,7 +188,7 @@ impl ServerError {
         matches!(self, Self::LogIn(_) | Self::FixedServer { .. })
     }
 
-    /// Whether a server that was asked to begin in the midst of a file does not.
+    /// Whether a server refuses to begin within a file.
     pub(crate) fn is_of_ranges(&self) -> bool {
         match self {
             Self::NoRange => true,
@@ -196,7 +197,7 @@ impl ServerError {
         }
     }
 
-    /// What may help.
+    /// Returns the remedy.
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Full(_) => Remedy::FewerConnections,
@@ -206,7 +207,8 @@ impl ServerError {
             {
                 Remedy::LogInAgain
             }
-            // A reset or a timeout in the handshake is the path's fault; `InvalidData` is a fault of the certificate.
+            // A reset or a timeout during the handshake is the path's fault. `InvalidData` is a
+            // fault of the certificate.
             Self::Tls { source, .. }
                 if !matches!(
                     source.kind(),
@@ -231,7 +233,8 @@ impl ServerError {
             | Self::TooEarly(_)
             | Self::Cut
             | Self::NoPort(_) => Remedy::Reconnect,
-            // 425, 426: the data connection; 450, 451, 452: the file, now.
+            // Codes 425 and 426 concern the data connection. 450, 451 and 452 concern the file at
+            // present.
             Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
             Self::Short { .. } | Self::Endless(_) | Self::Unreached => Remedy::Retry,
             Self::Http(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
@@ -242,7 +245,7 @@ impl ServerError {
             Self::Http(_) | Self::Led(_) | Self::NoRange | Self::SourceAlone | Self::Fenced(_) => {
                 Remedy::GiveUpFile
             }
-            // 530 in the midst of a session: the log-in was lost.
+            // Code 530 during a session means that the log-in was lost.
             Self::Refused { reply, .. } if reply.code() == NOT_LOGGED_IN => Remedy::Reconnect,
             Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => Remedy::GiveUpFile,
         }

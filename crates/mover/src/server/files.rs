@@ -18,11 +18,11 @@ use super::{
     transfer::{Transfer, Verb},
 };
 
-/// A listing under way.
+/// A running listing.
 pub struct Lister<'a> {
     transfer: Transfer<'a>,
     listing: Listing,
-    /// The directory itself must be in the listing.
+    /// Whether the directory itself must be in the listing.
     shows_itself: bool,
     has_ended: bool,
 }
@@ -31,7 +31,7 @@ impl Session {
     /// Makes a directory.
     ///
     /// # Errors
-    /// [`ServerError`] if it cannot be made, also because it is there.
+    /// [`ServerError`] if it cannot be made, also because it exists.
     pub async fn make_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
         self.control.run("MKD", path).await.map(drop)
     }
@@ -47,12 +47,13 @@ impl Session {
     /// Deletes an empty directory.
     ///
     /// # Errors
-    /// [`ServerError`] if the server refuses, also because it is not empty.
+    /// [`ServerError`] if the server refuses, also because the directory is not empty.
     pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
         self.control.run("RMD", path).await.map(drop)
     }
 
-    /// Renames a file; what has the name `to` is replaced. It is lost only when the new file has its name.
+    /// Renames a file, and replaces a file named `to`. The old file is lost only when the new one
+    /// has its name.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses.
@@ -64,8 +65,8 @@ impl Session {
             }) if is_name_taken(&reply) => reply,
             result => return result,
         };
-        // Some servers do not replace files by a rename, so the old one steps aside, under a name that no other file has. Where
-        // that is refused, too, the reason is another.
+        // Some servers do not replace files by a rename, so the old file gets an unused name first.
+        // If that is refused as well, the refusal has another reason.
         let aside = part_path(to, random_digits(), ASIDE);
         if self.rename_once(to, &aside).await.is_err() {
             return Err(ServerError::Refused {
@@ -108,8 +109,10 @@ impl Session {
         }
     }
 
-    /// Gives a file its time, where the server can do that, and its name. Returns whether it has the time. One round trip, if
-    /// the server takes commands ahead.
+    /// Sets the time of a file, if the server supports that, and gives it its name. Returns whether
+    /// it has the time.
+    ///
+    /// This takes one round trip, if the server accepts pipelined commands.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses the name, or the connection is lost.
@@ -140,7 +143,8 @@ impl Session {
         }
     }
 
-    /// Whether a reply says that a time was set. A server that does not take times by `MDTM` is not asked again.
+    /// Whether a reply confirms that a time was set. A server that refuses times by `MDTM` is not
+    /// asked again.
     pub(super) fn time_was_set(&mut self, reply: &Reply) -> bool {
         if !reply.is_completed() && !self.features.set_modified {
             self.sets_time_by_mdtm = false;
@@ -148,7 +152,7 @@ impl Session {
         reply.is_completed()
     }
 
-    /// Puts the command that sets a time among those to be sent, where the server has one.
+    /// Queues the command that sets a time, if the server has one.
     ///
     /// # Errors
     /// [`ServerError::Unsendable`] if the path cannot be sent.
@@ -165,7 +169,7 @@ impl Session {
         argument.extend_from_slice(path);
         let verb = match (self.features.set_modified, self.sets_time_by_mdtm) {
             (true, _) => "MFMT",
-            // vsftpd takes a time in front of the name.
+            // vsftpd accepts a time in front of the name.
             (false, true) => "MDTM",
             (false, false) => return Ok(None),
         };
@@ -194,7 +198,8 @@ impl Session {
         })
     }
 
-    /// Asks for the times of the files of a directory that its listing does not tell to the second.
+    /// Requests exact times for the files of a directory whose listing is less precise than a
+    /// second.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -222,10 +227,10 @@ impl Session {
 }
 
 impl Lister<'_> {
-    /// The next entries; none at the end.
+    /// Returns the next entries. Empty at the end.
     ///
     /// # Errors
-    /// [`ServerError`] if the listing broke off: what came before may not be all.
+    /// [`ServerError`] if the listing broke off. Earlier entries may then be incomplete.
     pub async fn next(&mut self) -> Result<Vec<Entry>, ServerError> {
         let mut entries = Vec::new();
         let mut bytes = vec![0; 64 * 1024];
@@ -242,10 +247,10 @@ impl Lister<'_> {
         Ok(entries)
     }
 
-    /// Ends the listing; returns how many lines were not understood.
+    /// Ends the listing. Returns the number of lines that could not be parsed.
     ///
     /// # Errors
-    /// [`ServerError`] if the server says that it broke off.
+    /// [`ServerError`] if the server reports that the listing broke off.
     pub async fn finish(self) -> Result<u64, ServerError> {
         let ended = self.transfer.finish().await?;
         if !ended.is_sure {
@@ -258,7 +263,8 @@ impl Lister<'_> {
     }
 }
 
-/// Some servers take what follows `LIST` for options: a name must not look like one. Blanks at its end belong to it.
+/// Returns the argument of `LIST`. Some servers parse it for options, so a name must not look like
+/// one. Blanks at its end belong to it.
 fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     let option: &[u8] = match (lists_hidden_by_option, path) {
         (false, _) => b"",
@@ -269,10 +275,10 @@ fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     [option, here, path].concat()
 }
 
-/// What stands behind the name of a file while another one takes its place.
+/// Suffix of a file while another one replaces it.
 const ASIDE: &[u8] = b".old";
 
-/// 550 and 553 may mean that the name is taken.
+/// Whether a reply may mean that the name is in use. 550 and 553 may have other reasons as well.
 fn is_name_taken(reply: &Reply) -> bool {
     matches!(reply.code(), Code(550 | 553 | 521))
 }

@@ -1,4 +1,4 @@
-//! Hashes of files, made by servers and by this machine.
+//! Hashes of files, computed by servers and by this machine.
 
 use std::{io, time::Duration};
 
@@ -8,7 +8,7 @@ use md5::{Digest as _, Md5};
 
 use super::{ServerError, Session};
 
-/// How a hash is made.
+/// Hash algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// SHA-512.
@@ -21,17 +21,17 @@ pub enum Algorithm {
     Md5,
 }
 
-/// A hash under way.
+/// A running hash computation.
 enum Hasher {
     Sha(digest::Context),
     Md5(Md5),
 }
 
 impl Algorithm {
-    /// All, the best first: processors have instructions for SHA-256.
+    /// All algorithms, the best first. Processors have instructions for SHA-256.
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha512, Self::Sha1, Self::Md5];
 
-    /// Its name for `HASH` (draft-bryan-ftpext-hash), and the commands of its own that servers have.
+    /// Returns its name for `HASH` (draft-bryan-ftpext-hash), and the servers' own commands for it.
     fn names(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Sha512 => ("SHA-512", &["XSHA512"]),
@@ -59,10 +59,10 @@ impl Algorithm {
         }
     }
 
-    /// The hash of a file of this machine, whose bytes `read_at` gives from an offset on.
+    /// Computes the hash of a file on this machine. `read_at` reads its bytes from an offset on.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// An error of the file system.
     pub fn of_content(
         self,
         mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
@@ -79,7 +79,7 @@ impl Algorithm {
         }
     }
 
-    /// How a server is asked, if it makes such hashes.
+    /// Returns the command for such a hash, if the server supports it.
     fn asked(self, features: &Features) -> Option<Asked> {
         let (name, commands) = self.names();
         let mut hashes = features.hashes.iter();
@@ -107,12 +107,12 @@ impl Algorithm {
     }
 }
 
-/// How a server is asked.
+/// Command for a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// By `HASH`, which makes one of several.
+    /// `HASH`, which computes one of several hashes.
     Hash { name: &'static str, is_chosen: bool },
-    /// By a command that makes no other.
+    /// A command for this hash alone.
     Command(&'static str),
 }
 
@@ -133,12 +133,12 @@ impl Hasher {
 }
 
 impl Session {
-    /// Whether the server makes such hashes.
+    /// Whether the server computes such hashes.
     pub fn makes(&self, algorithm: Algorithm) -> bool {
         algorithm.asked(&self.features).is_some()
     }
 
-    /// The hash of a file; `None` where the server makes none of it.
+    /// Returns the hash of a file. `None` if the server computes none for it.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, or the connection is lost.
@@ -175,7 +175,8 @@ impl Session {
 
 const STEP_BYTES: usize = 1024 * 1024;
 
-/// How long a server may read a file for its hash: it reads a terabyte at 300 MB a second in that time.
+/// Longest time in which a server may read a file for its hash. At 300 MB a second it reads a
+/// terabyte in that time.
 const HASH_PATIENCE: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sessions that are kept from one job to the next.
+//! Pool of sessions that stay open from one job to the next.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::{Dial, ServerError, Session};
 
-/// Sessions without work, for the next job at the same server: to log in takes several round trips.
+/// Idle sessions for the next job at the same server, since a log-in takes several round trips.
 #[derive(Default)]
 pub struct Kept(Mutex<VecDeque<Idle>>);
 
@@ -21,11 +21,11 @@ struct Idle {
 }
 
 impl Kept {
-    /// A session that was kept, or a new one. Where the server takes no further connection, those that it has with other
-    /// accounts and no work are left.
+    /// Takes a session from the pool, or opens a new one. If the server refuses a further
+    /// connection, the pool's idle sessions of other accounts there are closed.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server refused.
+    /// [`ServerError`] with the server's refusal.
     pub async fn open(&self, dial: &Dial) -> Result<Session, ServerError> {
         self.leave_old().await;
         while let Some(Idle { since, mut session }) = self.take(|it| *it == *dial) {
@@ -39,7 +39,7 @@ impl Kept {
         }
     }
 
-    /// Leaves all sessions without work at a server. Returns whether there were any.
+    /// Closes all idle sessions at a server. Returns whether there were any.
     async fn leave_server(&self, dial: &Dial) -> bool {
         let mut leaving = JoinSet::new();
         while let Some(idle) = self.take(|it| it.server == dial.server && it.route == dial.route) {
@@ -50,7 +50,7 @@ impl Kept {
         had_any
     }
 
-    /// Keeps a session, unless a command of it is still under way.
+    /// Adds a session to the pool, unless one of its commands is unanswered.
     pub async fn keep(&self, mut session: Session) {
         if session.is_at_rest() {
             session.close_ports();
@@ -62,11 +62,11 @@ impl Kept {
         self.leave_old().await;
     }
 
-    /// Takes leave of the servers whose sessions have had no work for a while.
+    /// Closes sessions that have been idle for a while.
     pub async fn leave_old(&self) {
         let is_old = |it: &Idle| it.since.elapsed() > IDLE_MAX;
         loop {
-            // The lock is not held while a server is told.
+            // The lock is not held while a session is closed.
             let old = {
                 let mut idle = self.idle();
                 let has_one = idle.len() > KEPT_MAX || idle.front().is_some_and(is_old);
@@ -79,7 +79,7 @@ impl Kept {
         }
     }
 
-    /// Takes leave of all servers.
+    /// Closes all sessions.
     pub async fn leave_all(&self) {
         let all = std::mem::take(&mut *self.idle());
         for idle in all {
@@ -87,7 +87,7 @@ impl Kept {
         }
     }
 
-    /// The session that was kept last of those whose log-in `is_it`.
+    /// Takes the session that was added last among those whose log-in satisfies `is_it`.
     fn take(&self, is_it: impl Fn(&Dial) -> bool) -> Option<Idle> {
         let mut idle = self.idle();
         let at = idle.iter().rposition(|it| is_it(&it.session.dial))?;
@@ -105,13 +105,13 @@ impl fmt::Debug for Kept {
     }
 }
 
-/// After so long without work it is not taken for granted that the server has not left.
+/// Idle time after which the server may have disconnected, so the session is checked.
 const CERTAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Less than the usual patience of servers, which is minutes.
+/// Longest idle time, less than the usual timeout of servers, which is minutes.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Most sessions that are kept.
+/// Most sessions of the pool.
 const KEPT_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server has under a path.
+//! Queries of a server about paths.
 
 use ftp::{
     client::Reply,
@@ -8,25 +8,25 @@ use ftp::{
 use super::{ServerError, Session, control::Sent};
 use crate::names::{join, parent};
 
-/// What a server says of one file.
+/// Attributes that a server reports of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// Bytes; `None` where the server does not say.
+    /// Size. `None` if the server does not report it.
     pub size_bytes: Option<u64>,
-    /// When it was changed last; `None` where the server does not say.
+    /// Time of the last change. `None` if the server does not report it.
     pub modified: Option<Modified>,
 }
 
-/// What a server has been asked of one path.
+/// Pending queries about one path.
 struct Look {
     size: Sent,
     modified: Sent,
-    /// Into what may be a directory, and back; `None` for the directory of the log-in.
+    /// Change into a possible directory, and back. `None` for the directory of the log-in.
     there_and_back: Option<[Sent; 2]>,
 }
 
 impl Session {
-    /// Size and time of a file. A file that is not there has none. One round trip.
+    /// Returns size and time of a file, in one round trip. A missing file has neither.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, or the connection is lost.
@@ -35,17 +35,18 @@ impl Session {
         self.answered(asked).await
     }
 
-    /// Size and time of a file that was there before. One round trip.
+    /// Returns size and time of an existing file, in one round trip.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, the connection is lost, or the server refuses one of them for now.
+    /// [`ServerError`] if the path cannot be sent, the connection is lost, or the server
+    /// temporarily refuses one of the queries.
     pub async fn stated_facts(&mut self, path: &[u8]) -> Result<Facts, ServerError> {
         let asked = self.ask_facts(path)?;
         let mut replies = Vec::new();
         for sent in asked {
             replies.push((sent, self.control.last(sent).await?));
         }
-        // Not before both have been answered.
+        // Both replies are read first, so that the session stays usable.
         let refused = replies.iter().find(|(_, it)| it.is_temporary());
         if let Some((sent, reply)) = refused {
             return Err(sent.refused(reply.clone()));
@@ -53,12 +54,12 @@ impl Session {
         Ok(self.facts_of(&replies[0].1, &replies[1].1))
     }
 
-    /// Asks for size and time of a file: the commands go out with the next one that is waited for.
+    /// Queries size and time of a file. The commands are sent with the next awaited command.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent.
     pub(super) fn ask_facts(&mut self, path: &[u8]) -> Result<[Sent; 2], ServerError> {
-        // Servers without FEAT may know both. They are asked, and a refusal is no fact.
+        // Servers without FEAT may support both commands. A refusal gives no attribute.
         let size = self.control.send("SIZE", path)?;
         Ok([size, self.control.send("MDTM", path)?])
     }
@@ -79,10 +80,12 @@ impl Session {
         }
     }
 
-    /// What has each of these paths; `None` for nothing. One round trip, if the server takes commands ahead.
+    /// Returns the entry of each path. `None` if it does not exist. This takes one round trip, if
+    /// the server accepts pipelined commands.
     ///
     /// # Errors
-    /// [`ServerError`] if a path cannot be sent, the connection is lost, or the server does not say where it is.
+    /// [`ServerError`] if a path cannot be sent, the connection is lost, or the server does not
+    /// report its directory.
     pub async fn look(&mut self, paths: &[&[u8]]) -> Result<Vec<Option<Entry>>, ServerError> {
         if !self.control.pipelines() {
             let mut found = Vec::new();
@@ -102,7 +105,7 @@ impl Session {
         for look in asked {
             found.push(self.seen(look).await);
         }
-        // Not before all have been answered: each leads away and back.
+        // All replies are read first, since each query changes the directory and returns.
         found.into_iter().collect()
     }
 
@@ -134,16 +137,16 @@ impl Session {
         }
         match (reply.is_completed(), is_back) {
             (true, true) => Ok(Some(entry(Kind::Directory, Facts::default()))),
-            // From elsewhere, names without a slash in front would be others.
+            // In another directory, names without a slash in front would lead to other files.
             (true, false) => Err(self.control.useless(NOT_AT_HOME)),
             (false, _) => Ok(facts.entry()),
         }
     }
 
-    /// Whether there is a directory with this name. The session stays in the directory of the log-in.
+    /// Whether a directory with this name exists. The session stays in the directory of the log-in.
     ///
     /// # Errors
-    /// [`ServerError`] if the connection is lost, or the server does not say where it is.
+    /// [`ServerError`] if the connection is lost, or the server does not report its directory.
     pub async fn is_directory(&mut self, path: &[u8]) -> Result<bool, ServerError> {
         if path.is_empty() {
             return Ok(true);
@@ -161,13 +164,15 @@ impl Session {
         if back.is_completed() {
             Ok(true)
         } else {
-            // From elsewhere, names without a slash in front would be others.
+            // In another directory, names without a slash in front would lead to other files.
             Err(self.control.useless(NOT_AT_HOME))
         }
     }
 
-    /// Finds out what a symbolic link in `directory` leads to. It stays a link where that is nothing, and where it may be a
-    /// directory above: only a server that tells where a link leads shows that.
+    /// Resolves a symbolic link in `directory`.
+    ///
+    /// It stays a link if its target is missing, or may be a directory above. Only a server that
+    /// reports the target's path can exclude the latter.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -192,7 +197,7 @@ impl Session {
             if !is_told || as_directory(&there).starts_with(&as_directory(&place)) {
                 return Ok(());
             }
-            // Also those above that were reached by a link themselves.
+            // Directories above that were reached by a link count as well.
             match parent(above) {
                 Some(next) => above = next,
                 None => break,
@@ -203,10 +208,11 @@ impl Session {
         Ok(())
     }
 
-    /// Where a directory is, as the server says it; `None` for what is none.
+    /// Returns the path of a directory, as the server reports it. `None` if it is no directory.
     ///
     /// # Errors
-    /// [`ServerError`] if the connection is lost, or the server does not go back to the directory of the log-in.
+    /// [`ServerError`] if the connection is lost, or the server does not return to the directory of
+    /// the log-in.
     pub async fn place_of(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, ServerError> {
         let home = self.home().await?;
         if path.is_empty() {
@@ -224,7 +230,7 @@ impl Session {
         Ok(quoted(place.text()))
     }
 
-    /// The directory of the log-in.
+    /// Returns the directory of the log-in.
     async fn home(&mut self) -> Result<Vec<u8>, ServerError> {
         if let Some(home) = &self.home {
             return Ok(home.clone());
@@ -240,7 +246,7 @@ impl Session {
 }
 
 impl Facts {
-    /// What an entry of a listing says.
+    /// Returns the attributes of an entry in a listing.
     pub fn of(entry: &Entry) -> Self {
         Self {
             size_bytes: entry.size_bytes,
@@ -248,7 +254,7 @@ impl Facts {
         }
     }
 
-    /// The file with these facts; `None` if the server knows of none.
+    /// Returns a file with these attributes. `None` without any, since the file is then missing.
     pub fn entry(self) -> Option<Entry> {
         let is_there = self.size_bytes.is_some() || self.modified.is_some();
         is_there.then(|| entry(Kind::File, self))
@@ -264,23 +270,23 @@ fn entry(kind: Kind, facts: Facts) -> Entry {
     }
 }
 
-/// The text of a success that is one word.
+/// Returns the text of a positive reply.
 fn number(reply: &Reply) -> Option<&str> {
     let text = std::str::from_utf8(reply.text()).ok()?.trim();
     reply.is_completed().then_some(text)
 }
 
-/// The answer to `SIZE`.
+/// Returns the size from the reply to `SIZE`.
 pub(super) fn size_of(reply: &Reply) -> Option<u64> {
     number(reply)?.parse().ok()
 }
 
-/// The answer to `MDTM`.
+/// Returns the time from the reply to `MDTM`.
 pub(super) fn time_of(reply: &Reply) -> Option<Modified> {
     read_time(number(reply)?.as_bytes())
 }
 
-/// What stands in quotes; a quote within is doubled (RFC 959, appendix II).
+/// Returns the quoted text. A quote within it is doubled (RFC 959, appendix II).
 pub(super) fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     let open = text.iter().position(|it| *it == b'"')?;
     let mut name = Vec::new();

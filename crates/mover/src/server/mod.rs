@@ -1,6 +1,6 @@
 //! An FTP server, over real sockets: log-in, transfers, listings, and questions about files.
 //!
-//! What to do, and what to do after a failure, is the plan's business (`crate::plan`).
+//! `crate::plan` decides which operation comes next, also after a failure.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the sockets of sessions with servers"

@@ -1,7 +1,8 @@
-//! How a session begins: the log-in, and what holds for all transfers.
+//! Start of a session: the log-in, and the settings for all transfers.
 //!
-//! With a server each step takes a round trip, up to the log-in; one that takes commands ahead is given the rest at once. A
-//! gateway is given all commands at once, and passes them on one by one.
+//! At a server each step up to the log-in takes a round trip. A server that accepts pipelined
+//! commands receives the rest at once. A gateway receives all commands at once, and forwards them
+//! one by one.
 
 use std::time::Duration;
 
@@ -13,24 +14,24 @@ use ftp::{
 
 use super::{ServerError, Session, control::Sent, look::quoted};
 
-/// Commands that settle what holds for all transfers.
+/// Commands for the settings of all transfers.
 struct Settings {
     protection: Option<(Sent, Sent)>,
     features: Sent,
     binary: Sent,
 }
 
-/// Commands that are of use with some servers. Others refuse them, to no harm.
+/// Commands that only some servers support. A refusal does no harm.
 struct Extras {
-    /// Servers that have UTF-8 only after this are old ones.
+    /// Old servers use UTF-8 only after this command.
     utf8: Option<Sent>,
-    /// Names a server behind a gateway that greets in its own name.
+    /// Query for the name of a server behind a gateway with a greeting of its own.
     status: Option<Sent>,
     home: Option<Sent>,
 }
 
 impl Session {
-    /// Logs in, and settles what holds for all transfers.
+    /// Logs in, and sets the options for all transfers.
     pub(super) async fn begin(&mut self) -> Result<(), ServerError> {
         match self.takes_any_ahead() {
             true => self.begin_at_once().await,
@@ -46,8 +47,8 @@ impl Session {
         let_in(reply)?;
         let settings = self.ask_settings()?;
         if self.control.pipelines() {
-            // One round trip for all, except STAT, which vsftpd answers a round trip late. Its greeting names it in any case.
-            // Whether UTF-8 has to be asked for is not known yet.
+            // All commands take one round trip, except STAT, which vsftpd answers a round trip
+            // late. Its greeting names it in any case. The need to request UTF-8 is not known yet.
             let extras = self.ask_extras(false, !self.lists_hidden_by_option)?;
             return self.settled_at_once(settings, extras).await;
         }
@@ -61,7 +62,8 @@ impl Session {
         let user = self.control.send("USER", &self.dial.logon())?;
         let mut answered = None;
         if !self.dial.may_hurry_password() {
-            // A server that insists on TLS refuses the name, and the password has not been sent in the clear.
+            // A server that requires TLS refuses the name. The password then has not been sent
+            // unencrypted.
             let reply = self.control.last(user).await?;
             if reply.class() != Class::Intermediate {
                 let_in(reply.clone())?;
@@ -74,11 +76,11 @@ impl Session {
             false => None,
         };
         let settings = self.ask_settings()?;
-        // An older gateway passes it on to a server that knows it not.
+        // An older gateway forwards the command to a server, which refuses it.
         let wait = wait::argument(self.dial.patience.max(WAIT_LEAST));
         let wait = self.control.send("SITE", wait.as_bytes())?;
         self.control.disregard(wait);
-        // Whether UTF-8 has to be asked for is not known yet.
+        // The need to request UTF-8 is not known yet.
         let extras = self.ask_extras(false, true)?;
         let mut reply = match answered {
             Some(reply) => reply,
@@ -93,7 +95,7 @@ impl Session {
         self.settled_at_once(settings, extras).await
     }
 
-    /// Takes the answers to what was asked together.
+    /// Processes the replies to commands that were sent together.
     async fn settled_at_once(
         &mut self,
         settings: Settings,
@@ -106,7 +108,7 @@ impl Session {
         }
         self.told(extras).await?;
         if self.features.utf8 && !self.home.as_ref().is_none_or(|it| it.is_ascii()) {
-            // It may have another name since.
+            // The directory of the log-in may have another name since.
             self.home = None;
         }
         Ok(())
@@ -135,7 +137,7 @@ impl Session {
         let reply = control.last(settings.features).await?;
         self.features = Features::of(&reply);
         control.done(settings.binary).await?;
-        // vsftpd sets times by MDTM; who does not looks for a file with an odd name.
+        // vsftpd sets times by MDTM. Another server looks for a file with an odd name.
         self.sets_time_by_mdtm = self.features.modified && !self.features.set_modified;
         Ok(())
     }
@@ -150,7 +152,7 @@ impl Session {
             true => Some(control.send("STAT", b"")?),
             false => None,
         };
-        // By itself it would cost a round trip, so it is asked when it is needed.
+        // Alone the query would cost a round trip, so it is sent when required.
         let home = match control.pipelines() {
             true => Some(control.send("PWD", b"")?),
             false => None,
@@ -179,7 +181,7 @@ impl Session {
     }
 }
 
-/// The reply to an upload is awaited for longer than other replies.
+/// Least timeout for the reply to an upload, which takes longer than other replies.
 const WAIT_LEAST: Duration = Duration::from_secs(60);
 
 fn let_in(reply: Reply) -> Result<(), ServerError> {

@@ -1,4 +1,4 @@
-//! A session: logged in, in binary mode, with what the server can do known.
+//! Session: logged in, in binary mode, with the server's features known.
 
 use std::{
     net::SocketAddr,
@@ -20,43 +20,44 @@ use super::{
     data::Asked,
 };
 
-/// A control connection on which transfers can begin.
+/// A control connection that is ready for transfers.
 pub struct Session {
     pub(super) control: Control,
     pub(super) dial: Arc<Dial>,
-    /// For data connections; `None` without TLS.
+    /// TLS of data connections. `None` without TLS.
     pub(super) connector: Option<Connector>,
-    /// What the server offers.
+    /// Features that the server offers.
     pub(super) features: Features,
-    /// How it is asked for a data port.
+    /// Form of the request for a data port.
     pub(super) passive: PassiveForm,
-    /// Data is not protected.
+    /// Whether data is unprotected.
     pub(super) data_is_plain: bool,
-    /// A data connection has come about.
+    /// Whether a data connection has been established.
     pub(super) has_met: bool,
-    /// A port for the next transfer, which the server was asked for ahead, and when.
+    /// Port for the next transfer, requested in advance, and the time of the request.
     pub(super) port_ahead: Option<(Asked, Instant)>,
-    /// A transfer has begun, and the server has not said how it ended.
+    /// Whether a transfer has begun, and the server has not reported its end.
     pub(super) is_moving: bool,
-    /// What has been asked in front of an upload: that the old file be removed, and what is left of it.
+    /// Pending commands before an upload: the removal of the old file, and a query for its remains.
     pub(super) in_front: Option<(Sent, [Sent; 2])>,
-    /// What has been asked behind a transfer: the facts of its file.
+    /// Pending query after a transfer, for the attributes of its file.
     pub(super) behind: Option<[Sent; 2]>,
-    /// The server ends data under TLS as TLS wants it.
+    /// Whether the server ends TLS properly on data connections.
     pub(super) says_goodbye: bool,
-    /// The directory of the log-in, once it has been asked for.
+    /// The directory of the log-in, once it was queried.
     pub(super) home: Option<Vec<u8>>,
-    /// Answers commands in their order, those behind a running transfer after its end.
+    /// Whether the server answers commands in order, and those during a transfer after its end.
     pub(super) is_sequential: bool,
-    /// Reads commands that come during a download after it, as vsftpd does.
+    /// Whether the server reads commands that arrive during a download only after it, as vsftpd
+    /// does.
     pub(super) is_idle_reader: bool,
-    /// Has answered `SIZE`.
+    /// Whether the server has answered `SIZE`.
     pub(super) tells_size: bool,
-    /// May take `MDTM TIME NAME` as a change.
+    /// Whether the server may accept `MDTM TIME NAME` as a change.
     pub(super) sets_time_by_mdtm: bool,
-    /// Leaves out names with a leading dot, unless `LIST -a` asks for them.
+    /// Whether the server omits names with a leading dot, unless `LIST -a` requests them.
     pub(super) lists_hidden_by_option: bool,
-    /// Those at which small files come.
+    /// Listening ports on which small files arrive.
     pub(super) ports: Ports,
     local: SocketAddr,
 }
@@ -65,10 +66,10 @@ impl Session {
     /// Connects, and logs in.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server refused.
+    /// [`ServerError`] with the server's refusal.
     pub async fn open(dial: &Dial) -> Result<Self, ServerError> {
         let connector = dial.tls().map(|mode| dial.connector(mode)).transpose()?;
-        // A server without TLS 1.2 is asked once more.
+        // A server without TLS 1.2 is connected once more, with a newer version.
         let newer = |error: &ServerError| match (&connector, error) {
             (Some(connector), ServerError::Tls { source, .. }) => {
                 connector.in_place_of_tls12(source)
@@ -136,27 +137,27 @@ impl Session {
         }
     }
 
-    /// Whether the server has told the size of a file before.
+    /// Whether the server has reported the size of a file before.
     pub fn tells_size(&self) -> bool {
         self.tells_size
     }
 
-    /// Whether transfers can begin in the midst of a file.
+    /// Whether transfers can begin within a file.
     pub fn restarts(&self) -> bool {
         self.features.restart
     }
 
-    /// Whether another command can be sent: no transfer was left before its end.
+    /// Whether another command can be sent, since no transfer was aborted.
     pub fn is_usable(&self) -> bool {
         !self.is_moving
     }
 
-    /// Whether nothing is under way.
+    /// Whether no command or transfer is running.
     pub(super) fn is_at_rest(&self) -> bool {
         self.is_usable() && self.control.is_at_rest()
     }
 
-    /// Whether the server has not ended the connection, as far as is known here or, with `asks`, at the server.
+    /// Whether the server still has the connection open. With `asks`, the server itself is queried.
     pub async fn is_alive(&mut self, asks: bool) -> bool {
         match asks {
             true => self.control.ask("NOOP", b"").await.is_ok(),
@@ -167,62 +168,62 @@ impl Session {
         }
     }
 
-    /// Whether commands may be sent behind any others, a log-in or a running transfer among them: a gateway keeps them until
-    /// their turn.
+    /// Whether commands may be sent after any others, even during a log-in or a transfer. A gateway
+    /// keeps them until their turn.
     pub(super) fn takes_any_ahead(&self) -> bool {
         self.is_sequential && self.dial.is_behind_gateway()
     }
 
-    /// Our address on the control connection.
+    /// Returns this side's address on the control connection.
     pub(super) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns when the server ends the connection, or says that it will. Cancelling loses nothing.
+    /// Waits until the server ends the connection, or announces its end. Safe to cancel.
     pub async fn until_lost(&mut self) {
         self.control.until_lost().await;
     }
 
-    /// Says goodbye, and does not wait for an answer for long.
+    /// Sends `QUIT`, and does not wait for the reply.
     pub async fn close(mut self) {
-        // The server may have gone before.
+        // The server may have disconnected before.
         if self.control.send("QUIT", b"").is_ok() {
             let _ = self.control.flush().await;
         }
     }
 
-    /// Says goodbye, and waits until the server has room for another connection.
+    /// Sends `QUIT`, and waits until the server can accept another connection.
     pub(super) async fn leave(mut self) {
         self.hang_up().await;
     }
 
-    /// Closes a connection that is of no further use, and waits until the server has room for another one.
+    /// Closes an unusable connection, and waits until the server can accept another one.
     pub(crate) async fn hang_up(&mut self) {
         self.is_moving = true;
         let ending = async {
-            // A server that still has to answer reads nothing else before.
+            // A server with an unanswered command reads no other command first.
             if self.control.is_at_rest()
                 && let Ok(quit) = self.control.send("QUIT", b"")
             {
-                // Some servers ignore it, and others wait for our end.
+                // Some servers ignore it, and others wait for the end of this side.
                 let _ = timeout(QUIT_TIMEOUT, self.control.last(quit)).await;
             }
             self.control.end().await;
         };
-        // A server that does not end the connection keeps its room.
+        // A server that does not end the connection stays occupied.
         let _ = timeout(LEAVE_PATIENCE, ending).await;
         self.control.close();
     }
 
-    /// What is known of a server by its greeting. Of others nothing is assumed.
+    /// Recognises a server by its greeting. Without recognition, no feature is assumed.
     fn recognise(&mut self, greeting: &Reply) {
         let says = |word: &str| {
             let mut lines = greeting.lines().iter();
             lines.any(|line| String::from_utf8_lossy(line).contains(word))
         };
         let is_by_processes = says("vsFTPd") || says("ProFTPD") || says("Pure-FTPd");
-        // Pure-FTPd reads what comes during a transfer, looks for an ABOR, and answers all else by 500. The far gateway sends
-        // a server one command at a time.
+        // Pure-FTPd reads commands during a transfer, searches them for ABOR, and answers all
+        // others by 500. The far gateway sends a server one command at a time.
         if says("vsFTPd") || says("ProFTPD") || says("Longhaul gateway") {
             self.is_sequential = true;
             self.control.pipeline();
@@ -237,13 +238,13 @@ async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
     if reply.is_completed() {
         Ok(reply)
     } else {
-        // 421 is told by the connection itself; some servers say 500 or 530 where they are full.
+        // The connection itself reports 421. Some full servers reply 500 or 530.
         Err(ServerError::Full(reply))
     }
 }
 
-/// Longest wait for the answer to `QUIT`: longer than a round trip by satellite.
+/// Longest wait for the reply to `QUIT`, which exceeds a round trip by satellite.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a server takes to end a connection, at most.
+/// Longest time in which a server ends a connection.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);

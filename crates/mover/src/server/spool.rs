@@ -1,32 +1,33 @@
-//! An upload that takes its bytes from a spool at the far gateway.
+//! Upload whose bytes come from a spool at the far gateway.
 
 use ftp::spool::{SpoolAnswer, SpoolRequest};
 
 use super::{ServerError, Session};
 
-/// What the gateway says to a request for a spool.
+/// Answer of the gateway to a request for a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spooled {
-    /// The next upload takes its bytes from there.
+    /// The next upload takes its bytes from the spool.
     Yes(SpoolAnswer),
-    /// Not this file.
+    /// The gateway refuses a spool for this file.
     No,
     /// There is no gateway, or it has no spool.
     Never,
 }
 
 impl Session {
-    /// Has the next upload take its bytes from a spool.
+    /// Requests that the next upload takes its bytes from a spool.
     ///
     /// # Errors
-    /// [`ServerError`] if nothing is said to that.
+    /// [`ServerError`] if the request is not answered.
     pub async fn spool(&mut self, request: &SpoolRequest) -> Result<Spooled, ServerError> {
         let argument = request.argument();
         let reply = self.control.ask("SITE", argument.as_bytes()).await?;
         let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
         Ok(match SpoolAnswer::of(line) {
             Some(answer) => {
-                // Until the upload has ended, the session is of no other use: what came next would take the bytes.
+                // Until the upload has ended, the session is unusable for other purposes. The next
+                // data connection would take the bytes.
                 self.is_moving = true;
                 Spooled::Yes(answer)
             }
@@ -36,5 +37,5 @@ impl Session {
     }
 }
 
-/// The spool has no longer what the upload begins with.
+/// Reply code if the spool no longer has the first bytes of the upload.
 const GONE: u16 = 550;

@@ -11,54 +11,58 @@ use tokio::{
 
 use super::{Facts, ServerError, Session, control::Sent, data::Meeting};
 
-/// What a data connection is for.
+/// Purpose of a data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// A file, to us.
+    /// A file, from the server.
     Retrieve,
     /// A file, to the server.
     Store,
     /// A listing for programs.
     MachineListing,
-    /// A listing for people.
+    /// A listing for users.
     Listing,
 }
 
-/// A transfer under way. Dropped before its end, it leaves the session unusable.
+/// A running transfer. If dropped before its end, it leaves the session unusable.
 pub struct Transfer<'a> {
     session: &'a mut Session,
     verb: Verb,
     leg: Leg,
-    /// Our end of the data has been said.
+    /// Whether this side has ended the data.
     has_ended: bool,
     sent: Sent,
     replies: Replies,
 }
 
-/// What the server has said of a transfer while it is under way.
+/// Replies of the server during a transfer.
 #[derive(Debug, Default)]
 struct Replies {
-    /// It has begun.
+    /// Whether the transfer has begun.
     has_begun: bool,
-    /// The final reply, where it came before the end of the data.
+    /// The final reply, if it preceded the end of the data.
     early: Option<Reply>,
 }
 
-/// A transfer has ended well.
+/// Result of a successful transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The end of what was read is the server's word, and not that of somebody on the path.
+    /// Whether the server itself has ended the data, so that no attacker on the path can have cut
+    /// it.
     pub is_sure: bool,
-    /// What the server says of the file since, where that could be asked behind the transfer: it saves a round trip.
+    /// Attributes that the server reported after the transfer, if they could be queried with it.
+    /// This saves a round trip.
     pub facts: Option<Facts>,
 }
 
 impl Session {
-    /// Begins a transfer, `offset_bytes` from the beginning of the file: the data connection is open afterwards. What an upload
-    /// with `clears` would replace is removed in front of it.
+    /// Begins a transfer, `offset_bytes` from the beginning of the file. When the function returns,
+    /// the data connection is open. With `clears`, the file that an upload replaces is removed
+    /// first.
     ///
     /// # Errors
-    /// [`ServerError`] if the path cannot be sent, the server refused, or no data connection came about.
+    /// [`ServerError`] if the path cannot be sent, the server refused, or no data connection was
+    /// established.
     pub async fn transfer(
         &mut self,
         verb: Verb,
@@ -66,7 +70,7 @@ impl Session {
         offset_bytes: u64,
         clears: bool,
     ) -> Result<Transfer<'_>, ServerError> {
-        // An earlier transfer has failed, and nobody wants to know.
+        // An earlier transfer has failed, so its replies are discarded.
         let in_front = self
             .in_front
             .take()
@@ -77,8 +81,9 @@ impl Session {
         }
         let mut restart = None;
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
-            // Behind a refused REST a server would begin at the first byte, and overwrite what is there. Behind a refused
-            // EPSV it would connect to us (RFC 959 section 3.2).
+            // After a refused REST a server would begin at the first byte, and overwrite the
+            // existing file. After a refused EPSV it would connect to this side (RFC 959 section
+            // 3.2).
             let meeting = self.first_meeting().await?;
             if offset_bytes > 0 {
                 let rest = self
@@ -112,7 +117,7 @@ impl Session {
         if let Some(rest) = restart {
             let reply = self.control.last(rest).await?;
             if reply.class() == Class::Failed {
-                // The transfer that begins at the first byte is of no use.
+                // A transfer that begins at the first byte is useless.
                 drop(opened);
                 return Err(self.reason(sent, rest.refused(reply)).await);
             }
@@ -120,8 +125,9 @@ impl Session {
         match opened {
             Ok((leg, replies)) => {
                 self.has_met = true;
-                // Some servers end a data connection on which bytes, or its end, come before the command. The command may be late
-                // where a packet is lost, or wait for others in front of it. Those by processes read none before.
+                // Some servers end a data connection whose bytes, or whose end, precede the
+                // command. The command may be late because of a lost packet, or wait for others
+                // before it. Servers with a process for each session read no data before.
                 let may_be_early = !self.is_sequential || clears && !self.takes_any_ahead();
                 let mut transfer = Transfer {
                     session: self,
@@ -140,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Puts the command among those to be sent and, where it moves a file, what is asked of that behind it.
+    /// Queues the command and, if it transfers a file, the queries about that file.
     fn command(&mut self, verb: Verb, argument: &[u8], clears: bool) -> Result<Sent, ServerError> {
         if clears {
             let gone = self.control.send("DELE", argument)?;
@@ -158,7 +164,8 @@ impl Session {
         Ok(sent)
     }
 
-    /// Asks for a data connection, and waits for the answer. A server that does not know `EPSV` is asked by `PASV`.
+    /// Requests a data connection, and waits for the answer. A server that does not support `EPSV`
+    /// receives `PASV`.
     async fn first_meeting(&mut self) -> Result<Meeting, ServerError> {
         let asked = match self.take_port_ahead() {
             Some(asked) => asked,
@@ -177,7 +184,7 @@ impl Session {
         self.meeting(asked, reply)
     }
 
-    /// Opens the data connection, unless the server refuses the transfer before.
+    /// Opens the data connection, unless the server refuses the transfer first.
     async fn open_data(
         &mut self,
         verb: Verb,
@@ -198,8 +205,8 @@ impl Session {
         }
     }
 
-    /// Why a transfer failed: what the server says of it, where it says so soon, else `error`. The session is of use again
-    /// once the server has said it.
+    /// Returns the reason of a failed transfer: the server's reply, if it arrives soon, else
+    /// `error`. The session is usable again after that reply.
     async fn reason(&mut self, transfer: Sent, error: ServerError) -> ServerError {
         let has_answered = match &error {
             ServerError::Refused { command, .. } => transfer.is(command),
@@ -213,7 +220,7 @@ impl Session {
         match timeout(REASON_PATIENCE, self.control.last(transfer)).await {
             Ok(Ok(reply)) => {
                 self.is_moving = false;
-                // What was refused first is the reason for what was refused behind it.
+                // The first refusal is the reason for the refusals after it.
                 let is_reason =
                     !reply.is_completed() && !matches!(error, ServerError::Refused { .. });
                 match is_reason {
@@ -228,12 +235,13 @@ impl Session {
 }
 
 impl Transfer<'_> {
-    /// Whether the server has said that the transfer begins.
+    /// Whether the server has confirmed that the transfer begins.
     pub fn has_begun(&self) -> bool {
         self.replies.has_begun
     }
 
-    /// Whether the server had nothing left of what the upload replaces. It has said so once it has said that the upload begins.
+    /// Whether the file that the upload replaces was certainly gone. The answer precedes the
+    /// server's confirmation that the upload begins.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -245,11 +253,12 @@ impl Transfer<'_> {
         Ok(self.session.answered(left).await?.entry().is_none())
     }
 
-    /// Ends the data of an upload, and waits for the server's first word. Returns whether that is that the upload begins;
-    /// another one is the final reply, which [`finish`](Self::finish) tells.
+    /// Ends the data of an upload, and waits for the server's first reply. Returns whether that
+    /// reply confirms the start of the upload. Another reply is the final one, which
+    /// [`finish`](Self::finish) reports.
     ///
     /// # Errors
-    /// [`ServerError`] if the data connection breaks, or the server says nothing.
+    /// [`ServerError`] if the data connection breaks, or the server does not reply.
     pub async fn end(&mut self) -> Result<bool, ServerError> {
         self.end_data().await?;
         if !self.replies.has_begun {
@@ -259,7 +268,7 @@ impl Transfer<'_> {
                 first = timeout(patience, session.control.next_reply(sent)) => {
                     first.unwrap_or(Err(ServerError::Stalled(patience)))?
                 }
-                // What the server has said before may not have been read.
+                // An earlier reply of the server may be unread.
                 error = broken(&mut self.leg) => {
                     let first = timeout(REASON_PATIENCE, session.control.next_reply(sent)).await;
                     first.unwrap_or(Err(ServerError::Data(error)))?
@@ -282,7 +291,8 @@ impl Transfer<'_> {
             Ok(result) => result.map_err(ServerError::Data),
             Err(_) => Err(ServerError::Stalled(stall_max)),
         };
-        // Who reads has all by now. A server that has read all may close first, too.
+        // The server has received all bytes by now. A server that has read all may close first,
+        // too.
         if let Err(error) = ended
             && self.verb == Verb::Store
             && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
@@ -292,10 +302,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Reads data; 0 at its end.
+    /// Reads data. Returns 0 at its end.
     ///
     /// # Errors
-    /// [`ServerError`] if the server gave the transfer up, or nothing came for too long.
+    /// [`ServerError`] if the server aborted the transfer, or no byte arrived within the timeout.
     pub async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, ServerError> {
         let stall_max = self.session.dial.stall_max;
         let (verb, sent) = (self.verb, self.sent);
@@ -321,10 +331,10 @@ impl Transfer<'_> {
         self.explained(read).await
     }
 
-    /// Waits until the server has said that an upload begins.
+    /// Waits until the server has confirmed that an upload begins.
     ///
     /// # Errors
-    /// [`ServerError`] if it says otherwise, or nothing.
+    /// [`ServerError`] if the server refuses, or does not reply.
     pub async fn begun(&mut self) -> Result<(), ServerError> {
         let stall_max = self.session.dial.stall_max;
         let (verb, sent) = (self.verb, self.sent);
@@ -347,7 +357,7 @@ impl Transfer<'_> {
     /// Writes data.
     ///
     /// # Errors
-    /// [`ServerError`] if the server gave the transfer up, or took nothing for too long.
+    /// [`ServerError`] if the server aborted the transfer, or read no byte within the timeout.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let stall_max = self.session.dial.stall_max;
         let (verb, sent) = (self.verb, self.sent);
@@ -362,7 +372,7 @@ impl Transfer<'_> {
             let writing = timeout(stall_max, async {
                 loop {
                     tokio::select! {
-                        // What the server has said is known before more is written.
+                        // A reply of the server takes precedence over the next write.
                         biased;
                         reply = session.control.next_reply(sent), if replies.early.is_none() => {
                             replies.note(reply?, verb, sent)?;
@@ -380,10 +390,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Ends the data, for an upload, and waits for the final reply, which must be a success.
+    /// Ends the data of an upload, and waits for the final reply, which must be a success.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server says, or if it says nothing.
+    /// [`ServerError`] with the server's reply, or if there is none.
     pub async fn finish(self) -> Result<Ended, ServerError> {
         let patience = self.session.dial.patience;
         let patience = match self.verb {
@@ -393,11 +403,11 @@ impl Transfer<'_> {
         self.finish_within(patience).await
     }
 
-    /// The same for an upload that takes its bytes from a spool at the gateway. Nobody here sees whether they move: the
-    /// gateway gives up a server that takes none.
+    /// Finishes an upload that takes its bytes from a spool at the gateway. Progress is invisible
+    /// here. The gateway gives up a server that reads no bytes.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server or the gateway says.
+    /// [`ServerError`] with the reply of the server or of the gateway.
     pub async fn finish_from_spool(self) -> Result<Ended, ServerError> {
         self.finish_within(SPOOLED_PATIENCE).await
     }
@@ -415,7 +425,8 @@ impl Transfer<'_> {
         let reply = match replies.early {
             Some(reply) => reply,
             None if is_upload => {
-                // A reset after our end says that not all was taken. The server may say so, too, or wait for the rest.
+                // A reset after the end of this side's data shows that some bytes were lost. The
+                // server may also report that, or wait for the rest.
                 tokio::select! {
                     reply = session.control.last_within(sent, patience) => reply?,
                     error = broken(&mut leg) => {
@@ -428,7 +439,8 @@ impl Transfer<'_> {
         session.is_moving = false;
         let ended_in_silence = leg.closed_without_notify();
         session.says_goodbye |= leg.is_tls() && !is_upload && !ended_in_silence;
-        // Until here: what a TLS server says at the end would be answered by a reset.
+        // The data connection stays open until here. Otherwise the last message of a TLS server
+        // would cause a reset.
         drop(leg);
         if !reply.is_completed() {
             return Err(sent.refused(reply));
@@ -437,12 +449,13 @@ impl Transfer<'_> {
             Some(asked) => Some(session.answered(asked).await?),
             None => None,
         };
-        // Some servers never say that the data has ended. Of one that does, the silence is somebody else's.
+        // Some servers never end TLS properly. If this one usually does, an attacker has cut the
+        // data.
         let is_sure = !ended_in_silence || !session.says_goodbye;
         Ok(Ended { is_sure, facts })
     }
 
-    /// Leaves the rest of a download. A server that says so soon is of further use.
+    /// Aborts a download. If the server confirms that soon, the session stays usable.
     pub async fn abandon(self) {
         let Self {
             session, leg, sent, ..
@@ -452,7 +465,7 @@ impl Transfer<'_> {
         session.is_moving = answered.is_err();
     }
 
-    /// The reason for a broken data connection is what the server says of it.
+    /// Replaces the error of a broken data connection by the server's explanation.
     async fn explained<T>(&mut self, result: Result<T, ServerError>) -> Result<T, ServerError> {
         match result {
             Err(error @ (ServerError::Data(_) | ServerError::Refused { .. }))
@@ -465,7 +478,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Returns when a data connection on which nothing more is to come is reset.
+/// Waits until a data connection without further data is reset.
 async fn broken(leg: &mut Leg) -> io::Error {
     loop {
         match leg.read(&mut [0; 64]).await {
@@ -477,8 +490,10 @@ async fn broken(leg: &mut Leg) -> io::Error {
 }
 
 impl Replies {
-    /// A reply came while data moves. A failure ends the transfer. A success may be ahead of the last data that we read; of an
-    /// upload it means that the server has not waited for all.
+    /// Processes a reply that arrives during the transfer.
+    ///
+    /// A failure ends the transfer. A success may precede the last data of a download. For an
+    /// upload it means that the server has not waited for all bytes.
     fn note(&mut self, reply: Reply, verb: Verb, sent: Sent) -> Result<(), ServerError> {
         match reply.class() {
             Class::Preliminary => {
@@ -496,7 +511,7 @@ impl Replies {
 }
 
 impl Verb {
-    /// The command.
+    /// Returns the command.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Retrieve => "RETR",
@@ -507,12 +522,13 @@ impl Verb {
     }
 }
 
-/// How long a broken data connection waits for the reply that explains it.
+/// Longest wait after a broken data connection for the reply that explains it.
 const REASON_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long an upload from a spool waits for its success: a slow server may take that long for a large file.
+/// Longest wait for the success of an upload from a spool. A slow server may take that long for a
+/// large file.
 const SPOOLED_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// How long an upload waits for its success, at least. Bytes that we have sent are still on their way through the gateways;
-/// some servers look at what they got, or copy it elsewhere, before they answer.
+/// Least timeout for the success of an upload. Bytes may still be in flight through the gateways,
+/// and some servers inspect or copy the file before they reply.
 const STORED_PATIENCE: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! The bytes of a file as they come from a web server.
+//! Body of a web server's answer: the bytes of a file.
 
 use std::{io, time::Duration};
 
@@ -10,22 +10,23 @@ use tokio::time::timeout;
 use super::session::Open;
 use crate::server::{Ended, Facts, ServerError};
 
-/// The bytes of a file. Dropped before its end, it ends the connection.
+/// Bytes of a file. If dropped before its end, it closes the connection.
 pub(crate) struct Body<'a> {
     host: String,
     incoming: Incoming,
     chunk: Bytes,
-    /// The connection, for the next file.
+    /// Place to which the connection returns for the next file.
     open: &'a mut Option<Open>,
     has_ended: bool,
-    /// What the answer says of the whole file.
+    /// Attributes of the whole file, from the answer.
     stated: Facts,
     has_length: bool,
     stall_max: Duration,
 }
 
 impl<'a> Body<'a> {
-    /// The body of an answer. Without a length the end of the connection is that of the file.
+    /// Creates the body of an answer. Without a length, the end of the connection is the end of the
+    /// file.
     pub(super) fn new(
         incoming: Incoming,
         (host, open): (String, &'a mut Option<Open>),
@@ -44,15 +45,15 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// What the answer says of the whole file.
+    /// Returns the attributes of the whole file, from the answer.
     pub(crate) fn stated(&self) -> Facts {
         self.stated
     }
 
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes. Returns 0 at the end.
     ///
     /// # Errors
-    /// [`ServerError`] if none come, or if the connection ends before the file does.
+    /// [`ServerError`] if none arrive, or if the connection ends before the file does.
     pub(crate) async fn read(&mut self, bytes: &mut [u8]) -> Result<usize, ServerError> {
         while self.chunk.is_empty() && !self.has_ended {
             let frame = timeout(self.stall_max, self.incoming.frame()).await;
@@ -65,7 +66,7 @@ impl<'a> Body<'a> {
                 host: self.host.clone(),
                 source: io::Error::other(error),
             })?;
-            // Trailers say nothing of use.
+            // Trailers contain no useful data.
             self.chunk = frame.into_data().unwrap_or_default();
         }
         let count = self.chunk.len().min(bytes.len());
@@ -73,7 +74,7 @@ impl<'a> Body<'a> {
         Ok(count)
     }
 
-    /// Ends the reading, behind the last byte.
+    /// Ends the reading after the last byte.
     pub(crate) fn finish(self) -> Ended {
         Ended {
             is_sure: self.has_length,

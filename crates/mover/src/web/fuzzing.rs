@@ -1,4 +1,5 @@
-//! An entry point for `fuzz/`: what a web server answers, read as the mover reads it, over a connection in memory.
+//! Entry point for `fuzz/`: reads a web server's answer as the mover does, over a connection in
+//! memory.
 
 use std::time::Duration;
 
@@ -18,26 +19,26 @@ use super::{
     session::{facts, first_byte, has_length, header, next_url},
 };
 
-/// What an answer says.
+/// Content of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// Bytes of the whole file.
+    /// Size of the whole file.
     pub size_bytes: Option<u64>,
     /// Time of the file's last change, in seconds since 1970.
     pub modified_unix_s: Option<i64>,
-    /// Number of the first byte that follows.
+    /// Offset of the first byte in the body.
     pub first_byte: Option<u64>,
-    /// The answer says where it ends.
+    /// Whether the answer states its end.
     pub has_length: bool,
-    /// Where the server leads.
+    /// Target of a redirection.
     pub leads_to: Option<String>,
-    /// What follows; `None` where that breaks off.
+    /// Body. `None` if it breaks off.
     pub body: Option<Vec<u8>>,
 }
 
-/// Reads an answer that arrives in pieces of this size. `None` for what is no answer.
+/// Reads an answer that arrives in pieces of this size. `None` for invalid answers.
 ///
 /// # Panics
 /// If the system gives no runtime.
@@ -56,14 +57,14 @@ async fn read(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
     let answer = answer.to_vec();
     tokio::spawn(async move {
         for piece in answer.chunks(piece_bytes) {
-            // The reader may have seen enough.
+            // The reader may have finished early.
             if theirs.write_all(piece).await.is_err() {
                 return;
             }
             tokio::task::yield_now().await;
         }
         let _ = theirs.shutdown().await;
-        // What was asked is kept until then.
+        // Request bytes are received and discarded until then.
         let _ = tokio::io::copy(&mut theirs, &mut tokio::io::sink()).await;
     });
     let request = Request::builder()
@@ -105,7 +106,7 @@ async fn read(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
 
 const PIPE_BYTES: usize = 4_096;
 
-/// Nothing is awaited that has not come.
+/// Timeout that never passes, since all bytes are present.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Files of web servers, which are fetched by HTTP/1.1 over TLS. Nothing is listed, and nothing is written.
+//! Files of web servers, fetched by HTTP/1.1 over TLS. Web servers are neither listed nor written
+//! to.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the sockets of sessions with web servers"
@@ -16,17 +17,17 @@ use net::tls::Verify;
 pub(crate) use self::{body::Body, session::WebSession};
 use crate::{location::Server, server::Password};
 
-/// A web server, and how it is reached.
+/// Access parameters of a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebDial {
     /// The server.
     pub server: Server,
-    /// The account, where one is known.
+    /// The account, if one is known.
     pub account: Option<(String, Password)>,
-    /// How the certificate is verified.
+    /// Verification of the certificate.
     pub verify: Verify,
     /// Longest wait for a connection, and for an answer.
     pub patience: Duration,
-    /// Longest time in which no byte of a file comes.
+    /// Longest time in which no byte of a file arrives.
     pub stall_max: Duration,
 }

@@ -1,4 +1,4 @@
-//! A session with a web server: questions about files, and files from any byte on.
+//! Session with a web server: queries about files, and downloads from any byte on.
 
 use std::{io, time::SystemTime};
 
@@ -23,28 +23,29 @@ use url::{Position, Url};
 use super::{Body, WebDial};
 use crate::server::{Facts, ServerError, reach};
 
-/// A session with a web server. It connects again where the server has left, and where another server has the file.
+/// A session with a web server. It reconnects if the server has disconnected, or if another server
+/// has the file.
 pub(crate) struct WebSession {
     dial: WebDial,
-    /// Host and port of the server, in the form that URLs have once they are read.
+    /// Host and port of the server, in the normal form of URLs.
     home: Place,
-    /// Of connections with the server itself: no other server's TLS session is offered to it.
+    /// Connector for the server itself. TLS sessions of other servers are never offered to it.
     connector: Connector,
     open: Option<Open>,
-    /// Whether files can be fetched from any byte on; `None` before the server has said so.
+    /// Whether files can be fetched from any byte on. `None` before the server has shown it.
     takes_ranges: Option<bool>,
 }
 
-/// A connection on which nothing is under way.
+/// An idle connection.
 pub(super) struct Open {
     place: Place,
     sender: SendRequest<Empty<Bytes>>,
 }
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    /// Name or address; one of IPv6 in brackets.
+    /// Host name or address. An IPv6 address has brackets.
     host: String,
     port: u16,
 }
@@ -53,7 +54,7 @@ impl WebSession {
     /// Connects.
     ///
     /// # Errors
-    /// [`ServerError`] if the server cannot be reached, or its certificate is not accepted.
+    /// [`ServerError`] if the server cannot be reached, or its certificate is refused.
     pub(crate) async fn open(dial: &WebDial) -> Result<Self, ServerError> {
         let home = Place::of(&parse(&dial.server.without_user().to_string())?);
         let mut session = Self {
@@ -67,22 +68,22 @@ impl WebSession {
         Ok(session)
     }
 
-    /// Whether files can be fetched from any byte on, as far as is known.
+    /// Whether files can probably be fetched from any byte on.
     pub(crate) fn may_take_ranges(&self) -> bool {
         self.takes_ranges.unwrap_or(true)
     }
 
-    /// The file that has this path; `None` for nothing. One round trip.
+    /// Returns the file with this path, in one round trip. `None` if it does not exist.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server refuses.
+    /// [`ServerError`] with the server's refusal.
     pub(crate) async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, ServerError> {
         let (mut response, _) = self.request(&Method::HEAD, path, None).await?;
         if matches!(
             response.status(),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::FORBIDDEN
         ) {
-            // Links that are signed for one method allow no other.
+            // Links that are signed for one method permit no other.
             (response, _) = self.request(&Method::GET, path, Some((0, Some(0)))).await?;
             // The rest of the file may follow.
             self.open = None;
@@ -115,10 +116,11 @@ impl WebSession {
         }))
     }
 
-    /// The bytes of a file from `offset_bytes` on.
+    /// Fetches the bytes of a file from `offset_bytes` on.
     ///
     /// # Errors
-    /// [`ServerError`] with what the server refuses; [`ServerError::NoRange`] where it does not begin in the midst of a file.
+    /// [`ServerError`] with the server's refusal. [`ServerError::NoRange`] if it does not begin
+    /// within a file.
     pub(crate) async fn get(
         &mut self,
         path: &[u8],
@@ -151,7 +153,7 @@ impl WebSession {
         ))
     }
 
-    /// Asks for a path, and goes where the server leads. Returns the answer, and the host that has given it.
+    /// Requests a path, and follows redirections. Returns the answer, and the host that sent it.
     async fn request(
         &mut self,
         method: &Method,
@@ -171,7 +173,7 @@ impl WebSession {
                 .unwrap_or_default()
                 .to_owned();
             if *method != Method::HEAD {
-                // What the answer says besides is not read.
+                // The body of the redirection is not read.
                 self.open = None;
             }
             url = next_url(&url, &to)?;
@@ -197,7 +199,7 @@ impl WebSession {
         };
         let mut answer = self.answer(&mut open, method, url, range).await;
         if was_kept && matches!(answer, Err(ServerError::Exchange { .. })) {
-            // The server may have left while nothing was asked.
+            // The server may have disconnected while the connection was idle.
             open = self.connect(place).await?;
             answer = self.answer(&mut open, method, url, range).await;
         }
@@ -241,7 +243,7 @@ impl WebSession {
         };
         let silent = |_| failed(io::ErrorKind::TimedOut.into());
         let exchange = async {
-            // The task of the connection may not have got round to the end of the last answer yet.
+            // The connection's task may not have processed the end of the last answer yet.
             open.sender.ready().await?;
             open.sender.send_request(request).await
         };
@@ -272,7 +274,7 @@ impl WebSession {
                     host: place.host.clone(),
                     source: io::Error::other(error),
                 })?;
-        // It ends with the sender and the last body. What breaks it shows there.
+        // The task ends with the sender and the last body. Its errors appear there.
         tokio::spawn(connection);
         Ok(Open { place, sender })
     }
@@ -287,7 +289,7 @@ impl Place {
     }
 }
 
-/// Makes the connector for one server.
+/// Creates the connector for one server.
 fn connector(dial: &WebDial) -> Result<Connector, ServerError> {
     let tls = ServerTls {
         mode: Mode::Implicit,
@@ -296,7 +298,7 @@ fn connector(dial: &WebDial) -> Result<Connector, ServerError> {
     Connector::new(&tls).map_err(|it| ServerError::TlsSettings(it.to_string()))
 }
 
-/// Where a server leads.
+/// Returns the target of a redirection.
 pub(super) fn next_url(url: &Url, to: &str) -> Result<Url, ServerError> {
     let next = url.join(to).ok();
     let next = next.filter(|it| it.scheme() == "https" && it.has_host());
@@ -307,7 +309,7 @@ fn parse(url: &str) -> Result<Url, ServerError> {
     Url::parse(url).map_err(|_| ServerError::Led(without_query(url)))
 }
 
-/// What may be shown of where a server leads: a query, and an account, may be secrets.
+/// Removes query and account from the target of a redirection, since they may be secrets.
 fn without_query(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     match path.split_once("://") {
@@ -324,7 +326,7 @@ fn led(url: &Url) -> ServerError {
     ServerError::Led(url[Position::BeforeHost..Position::AfterPath].to_owned())
 }
 
-/// What an answer says of the whole file.
+/// Returns the attributes of the whole file, from an answer.
 pub(super) fn facts(response: &Response<Incoming>) -> Facts {
     let headers = response.headers();
     let size = match response.status() {
@@ -344,7 +346,7 @@ pub(super) fn facts(response: &Response<Incoming>) -> Facts {
     }
 }
 
-/// The number of the first byte of an answer with a range.
+/// Returns the offset of the first byte of an answer with a range.
 pub(super) fn first_byte(headers: &HeaderMap) -> Option<u64> {
     let range = header(headers, &CONTENT_RANGE)?.strip_prefix("bytes ")?;
     let first = range.split_once('-')?.0.parse().ok();
@@ -353,8 +355,8 @@ pub(super) fn first_byte(headers: &HeaderMap) -> Option<u64> {
     first
 }
 
-/// Whether an answer says where it ends (RFC 9112 section 6.3). Else its end is that of the connection, and everybody on the path
-/// can make that.
+/// Whether an answer states its end (RFC 9112 section 6.3). Otherwise it ends with the connection,
+/// which any attacker on the path can cut.
 pub(super) fn has_length(headers: &HeaderMap) -> bool {
     match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
         Some(codings) => codings.to_str().is_ok_and(|it| {
@@ -377,5 +379,5 @@ fn unix_s(time: SystemTime) -> Option<i64> {
     since.as_secs().try_into().ok()
 }
 
-/// A server that leads further leads in circles.
+/// Most redirections. A server that redirects further does so in circles.
 const LED_MAX: usize = 10;

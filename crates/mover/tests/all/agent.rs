@@ -134,7 +134,7 @@ impl Setting {
         }
     }
 
-    /// What the agent has written down of a job.
+    /// Returns the history of a job.
     fn history(&self, job: &str) -> String {
         let folder = self.world.here("state/history").join(job);
         let days = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -142,7 +142,7 @@ impl Setting {
         read.collect()
     }
 
-    /// Files for which the command was called, in the order of the calls.
+    /// Returns the files for which the command was called, in the order of the calls.
     fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.world.here("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -150,17 +150,17 @@ impl Setting {
 }
 
 impl Agent {
-    /// Ends it as a signal does.
+    /// Ends the agent as a signal does.
     fn end(mut self) {
         drop(self.end.take());
         let running = self.running.take().expect("it runs");
         self.runtime.block_on(running).expect("it ends");
     }
 
-    /// Ends it as a kill does.
+    /// Ends the agent as a kill does.
     fn kill(mut self) {
         self.running.take().expect("it runs").abort();
-        // What was held open is free afterwards, as after a kill.
+        // Open files are closed afterwards, as after a kill.
         self.runtime.shutdown_timeout(PATIENCE);
     }
 }
@@ -455,7 +455,7 @@ fn a_server_whose_time_zone_changes_has_nothing_taken_again_and_no_command_calle
     wait("the new one was called for", || {
         setting.calls().contains(&"new".to_owned())
     });
-    // The memory knows the new times now: no run tells of them again.
+    // The memory has the new times now, so no further run reports them.
     let runs = || agent.status.snapshot().jobs[0].runs_total;
     let before = runs();
     wait("another run has ended", || runs() > before + 1);
@@ -470,10 +470,10 @@ fn a_server_whose_time_zone_changes_has_nothing_taken_again_and_no_command_calle
     assert_eq!(copied, names.len() + 1);
 }
 
-/// Makes the mark and becomes the command, if the mark is not there.
+/// Shell script that makes the mark and becomes the command, unless the mark exists.
 const LAUNCHER: &str = "ln \"$0\" \"$1\" 2>/dev/null || exit 0; shift; exec \"$@\"";
 
-/// A line for each call.
+/// Shell script that writes a line for each call.
 const LOG: &str = "echo \"$LONGHAUL_PATH\" >> \"$0\"";
 
 const PATIENCE: Duration = Duration::from_secs(20);

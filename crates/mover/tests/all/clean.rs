@@ -149,7 +149,7 @@ fn a_directory_that_lists_itself_is_followed_to_a_bound() {
         ..Behaviour::default()
     };
     let left = Left::new(behaviour, OLD);
-    // With `b`, the directories would be as many as the numbers of a binary tree.
+    // With `b`, the directories would form an endless binary tree.
     left.server.state().directories.remove("to/b");
     let cleaned = left.clean();
     assert_eq!((cleaned.removed, cleaned.failed), (1, 1));

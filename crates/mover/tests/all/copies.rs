@@ -21,7 +21,7 @@ use units::BitRate;
 
 use crate::common::{self, World, content, name, tree, write};
 
-/// A tree with the names that trouble servers.
+/// Writes a tree with names that are difficult for servers.
 fn write_tree(world: &World) {
     let here = world.here("tree");
     for (path, bytes) in [
@@ -106,7 +106,8 @@ fn a_file_goes_into_a_directory_or_under_another_name() {
     assert_eq!(fs::read(world.here("other")).expect("there"), b"content");
 }
 
-/// The length of a part once the server has written what was on its way when the client left.
+/// Returns the length of a part once the server has written the bytes that were in flight when the
+/// client disconnected.
 fn settled_len(path: &Path) -> u64 {
     let len = || fs::metadata(path).expect("a part").len();
     let mut before = len();
@@ -164,7 +165,7 @@ fn an_interrupted_copy_goes_on_and_shows_no_half_file() {
     assert_eq!(fs::read(world.here("back")).expect("there"), bytes);
 }
 
-/// The part of a file in a folder.
+/// Returns the part of a file in a folder.
 fn part_of(folder: &Path, name: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("a folder");
     let names = entries.map(|it| it.expect("an entry").file_name());
@@ -203,7 +204,7 @@ fn a_part_of_another_content_is_not_gone_on_with() {
     };
     let first = world.run_until(job(), 4_000_000);
     assert!(first.summary.is_interrupted);
-    // Same size and time, other bytes: only the content tells.
+    // Size and time are equal, but the bytes differ, so only the content shows the change.
     let times = fs::metadata(world.here("a"))
         .expect("there")
         .modified()
@@ -228,7 +229,7 @@ fn a_part_of_another_content_is_not_gone_on_with() {
         4_000_000,
     );
     assert!(first.summary.is_interrupted);
-    // Another time: the journal tells.
+    // The time differs, so the journal shows the change.
     write(&world.here("a"), &content(8_000_000));
     file.set_modified(times + Duration::from_secs(100))
         .expect("a time");
@@ -298,7 +299,7 @@ fn several_sources_go_into_one_directory() {
     assert_eq!(fs::read(world.at_server("into/a")).expect("there"), b"a");
 }
 
-/// Appends to a file until it is dropped.
+/// Thread that appends to a file until it is dropped.
 struct Appender {
     is_ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -408,7 +409,7 @@ fn a_file_that_is_written_anew_while_it_is_read_is_no_growing_one() {
         let other = other.clone();
         std::thread::spawn(move || {
             sleep(Duration::from_millis(500));
-            // In the same inode, from the beginning.
+            // The inode stays the same, and the bytes change from the beginning.
             fs::write(&from, other).expect("room");
         })
     };

@@ -1,4 +1,4 @@
-//! Jobs whose fence says that another process has taken them over.
+//! Jobs whose fence reports that another process has taken them over.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use mover::{
 
 use crate::common::{FakeServerExt as _, World, content, tree, write};
 
-/// A way from one end to another: files are at `from` and go to `to`.
+/// Direction of a copy: the locations of source and destination.
 struct Way {
     name: &'static str,
     is_from_server: bool,
@@ -42,7 +42,8 @@ const WAYS: [Way; 3] = [
     },
 ];
 
-/// Files of each kind: small ones, of which several are under way at a time, and one that moves alone.
+/// Files of each kind: small ones, several of which move at a time, and a large one, which moves
+/// alone.
 const FILES: [(&str, usize); 5] = [
     ("a", 300),
     ("b", 0),
@@ -84,7 +85,7 @@ impl Way {
     }
 }
 
-/// Writes the source, and what another process has put at the destination meanwhile.
+/// Writes the source, and the files that another process has meanwhile put at the destination.
 fn write_files(way: &Way, world: &World) {
     let (from, to) = way.paths(world);
     for (name, bytes) in FILES {
@@ -130,7 +131,7 @@ fn a_job_that_still_has_its_work_moves_everything() {
         let mut job = way.job(&world);
         job.fence = Some(Fence::new(|| {
             Box::pin(async {
-                // The server that knows is far away.
+                // The server with the answer is remote.
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 true
             })
@@ -147,7 +148,7 @@ fn a_job_that_still_has_its_work_moves_everything() {
     }
 }
 
-/// The fence closes between a file's name and the removal of its source.
+/// The fence closes between the naming of a file and the removal of its source.
 #[test]
 fn a_source_stays_where_the_work_is_taken_over_after_the_copy() {
     let world = World::new();
@@ -174,12 +175,12 @@ fn a_source_stays_where_the_work_is_taken_over_after_the_copy() {
     }
 }
 
-/// A question takes a round trip to the server that knows, and small files of an upload are many.
+/// A question takes a round trip to the server with the answer, and an upload has many small files.
 #[test]
 fn one_question_serves_all_small_files_that_are_complete() {
     const FILES: usize = 120;
     let world = World::new();
-    // A gateway takes the commands of many files ahead.
+    // A gateway accepts pipelined commands of many files.
     let server = FakeServer::start(Behaviour {
         is_gateway: true,
         ..Behaviour::default()
@@ -211,7 +212,7 @@ fn one_question_serves_all_small_files_that_are_complete() {
     assert!(asked < FILES / 2, "{asked} questions for {FILES} files");
 }
 
-/// The fence asks a server, and to connect with it takes threads that also the disk needs.
+/// The fence queries a server. The connection to it takes threads that the disk needs, too.
 #[test]
 fn files_that_wait_for_the_fence_leave_threads_to_others() {
     const FILES: usize = 60;
@@ -231,7 +232,7 @@ fn files_that_wait_for_the_fence_leave_threads_to_others() {
     job.fence = Some(Fence::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {
-            // Meanwhile all files come to the fence.
+            // Meanwhile all files reach the fence.
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
             let look_up = tokio::task::spawn_blocking(|| ());
             let patience = std::time::Duration::from_secs(20);

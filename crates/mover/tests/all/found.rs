@@ -1,4 +1,5 @@
-//! Files that were found before: moved without a listing, whole, and by names that a job chooses.
+//! Files that were found before: moved without a listing, complete, and under names that a job
+//! chooses.
 
 use std::{fs, path::Path};
 
@@ -18,7 +19,7 @@ fn write_tree(folder: &Path) {
     }
 }
 
-/// What a dry run says would be moved.
+/// Returns the moves that a dry run reports.
 fn planned(dry: &Copied) -> Vec<(usize, RelativePath, Version)> {
     let step = |note: &Note| match note.result {
         Outcome::Planned(Step::Move(version)) => Some((note.root, note.path.clone(), version)),
@@ -39,7 +40,7 @@ fn files(found: &[(usize, RelativePath, Version)]) -> Vec<File> {
     found.map(file).collect()
 }
 
-/// A dry run of a job, and the same job with what that has found.
+/// Makes a dry run of a job. Returns the planned moves, and the same job with these files.
 fn found(world: &World, make: impl Fn() -> Job) -> (Vec<(usize, RelativePath, Version)>, Job) {
     let mut dry = make();
     dry.plan.is_dry_run = true;
@@ -56,7 +57,7 @@ fn files_that_a_dry_run_has_found_are_moved_without_a_listing() {
     write_tree(&here);
     let up = || world.upload(&here, "into/copy");
     let (_, job) = found(&world, up);
-    // A listing would find this one.
+    // A listing would find this file.
     write(&here.join("late"), b"late");
     let moved = world.run(job);
     assert_eq!((moved.failures(), moved.summary.tally.moved), (vec![], 5));
@@ -68,7 +69,7 @@ fn files_that_a_dry_run_has_found_are_moved_without_a_listing() {
     let (_, job) = found(&world, down);
     assert_eq!(world.run(job).summary.tally.moved, 5);
     assert_eq!(tree(&world.here("back")), tree(&here));
-    // The directories are there now.
+    // The directories exist now.
     let (_, mut job) = found(&world, || world.download("into/copy", &world.here("twice")));
     job.roots = down().roots;
     assert_eq!(world.run(job).failures(), [""; 0]);

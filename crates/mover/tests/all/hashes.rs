@@ -1,4 +1,4 @@
-//! What is known of a file's content: by hashes that the server makes, else by reading it back.
+//! Comparison of a file's content: by hashes that the server computes, else by reading it back.
 
 use std::fs;
 
@@ -10,7 +10,8 @@ use mover::{
 
 use crate::common::{Copied, FakeServerExt as _, World, content};
 
-/// Copies a file to a server, or from there, and compares its content. Returns what was said, and the server's verbs.
+/// Copies a file to a server, or from it, and compares its content. Returns the result, and the
+/// server's verbs.
 fn copy(behaviour: Behaviour, is_upload: bool) -> (Copied, Vec<String>) {
     let world = World::new();
     let server = FakeServer::start(behaviour);

@@ -1,4 +1,5 @@
-//! Symbolic links where a job reads, writes and removes: what a user names may be a link, and nothing below it is followed.
+//! Symbolic links where a job reads, writes and removes. A path that the user names may be a link,
+//! but links below it are not followed.
 
 use std::{
     fs,
@@ -19,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::common::{self, World, content, tree, write};
 
-/// A copy on this machine.
+/// Creates a job that copies on this machine.
 fn copy(from: &Path, to: &Path) -> Job {
     let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
     Job {
@@ -84,7 +85,7 @@ fn a_link_under_the_name_of_a_part_is_not_written_through() {
         failures(&run_job(copy(&here("from"), &here("to")))),
         [""; 0]
     );
-    // Nor where parts can be foretold.
+    // Predictable names of parts do not help an attacker either.
     let mut job = copy(&here("from"), &here("again"));
     job.moving.has_random_parts = false;
     let path = here("again/report");
@@ -119,7 +120,7 @@ fn what_became_a_link_after_the_listing_is_neither_read_nor_removed() {
     let mut job = copy(&here("hot"), &here("out"));
     job.plan.removes_source = true;
     job.plan.retries = 0;
-    // So they were when they were listed.
+    // The listing found the files in this state.
     job.files = Some(vec![
         file(&["key"], 4),
         file(&["folder", "key"], 4),
@@ -143,12 +144,12 @@ fn a_folder_that_is_a_link_at_the_destination_is_not_written_into() {
     symlink(here("elsewhere"), here("to/sub")).expect("room");
     let mut job = copy(&here("from"), &here("to"));
     job.plan.retries = 0;
-    // The destination was listed before the link was there.
+    // The destination was listed before the link existed.
     job.files = Some(vec![file(&["sub", "a"], 1)]);
     assert_eq!(failures(&run_job(job)).len(), 2);
     assert_eq!(tree(&here("elsewhere")).len(), 1);
     assert_eq!(fs::read(here("elsewhere/a")).expect("there"), b"mine");
-    // A link among what goes is removed itself.
+    // A link among deleted entries is removed itself.
     write(&here("from/b"), b"b");
     let mut job = copy(&here("from"), &here("to"));
     fs::remove_dir_all(here("from/sub")).expect("there");

@@ -1,6 +1,6 @@
-//! Copies between disks and servers, as callers of the library have them.
+//! Copies between disks and servers, through the public interface of the library.
 //!
-//! One program with a module for each subject: what the tests share is compiled and linked once.
+//! One program has a module for each subject, so that shared test code is compiled and linked once.
 
 mod agent;
 mod browse;

@@ -1,4 +1,5 @@
-//! Servers that refuse, hurry, hide and babble: nothing half is ever under its name, and what can be moved is.
+//! Servers with unusual behaviour: they refuse, reply early, hide files, or send superfluous text.
+//! No incomplete file ever has its final name, and every movable file is moved.
 #![allow(
     clippy::disallowed_methods,
     reason = "waits until a server has taken what was on its way"
@@ -40,14 +41,14 @@ fn refusing(verb: &'static str, reply: &'static str) -> Behaviour {
     }
 }
 
-/// A tree of so many small files.
+/// Writes a tree of `count` small files.
 fn small_files(world: &World, count: usize) {
     for number in 0..count {
         write(&world.here("tree").join(number.to_string()), b"small");
     }
 }
 
-/// An upload that is interrupted after a megabyte, and then goes on. Returns the verbs of the second run.
+/// Interrupts an upload after a megabyte, and resumes it. Returns the verbs of the second run.
 fn interrupted_upload(server: &FakeServer) -> Vec<String> {
     let world = World::new();
     let large = content(LARGE);
@@ -60,7 +61,7 @@ fn interrupted_upload(server: &FakeServer) -> Vec<String> {
     let slow = units::BitRate::mbit(40);
     let first = world.run_until(job(Some(slow.into())), 1_000_000);
     assert!(first.summary.is_interrupted);
-    // The server may still take what is on its way.
+    // The server may still receive bytes in flight.
     let is_over = (0..500).any(|_| {
         thread::sleep(Duration::from_millis(10));
         !server.state().files.is_empty()
@@ -92,7 +93,7 @@ fn upload(world: &World, server: &FakeServer, retries: u32) -> Job {
     job
 }
 
-/// The server has a part of another content that ends like the file, or like its half.
+/// Puts a part of another content at the server. It ends like the file, or like its half.
 fn put_old_part(world: &World, server: &FakeServer, bytes: usize) {
     let source = world.here("large").into_os_string().into_encoded_bytes();
     let part = upload(world, server, 0).moving.partial(&source, b"large");
@@ -101,7 +102,8 @@ fn put_old_part(world: &World, server: &FakeServer, bytes: usize) {
     server.put(&String::from_utf8(part).expect("a name"), &old);
 }
 
-/// Whatever servers do with a file that an upload would replace: nothing of it is taken for the new one.
+/// Bytes of an old file never count as bytes of the upload that replaces it, regardless of the
+/// server's treatment.
 #[test]
 fn an_old_part_never_becomes_the_file() {
     for overwrites in [
@@ -133,8 +135,8 @@ fn an_old_part_never_becomes_the_file() {
     }
 }
 
-/// pyftpdlib ends a data connection that brings bytes, or an end, before the command. What is asked in front of the command takes
-/// its time, and a lost packet does.
+/// pyftpdlib ends a data connection whose bytes, or whose end, precede the command. Commands before
+/// it take time, and so does a lost packet.
 #[test]
 fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
     for old_part_bytes in [LARGE / 2, 0] {
@@ -152,7 +154,7 @@ fn nothing_is_sent_before_an_unknown_server_says_that_the_upload_begins() {
     }
 }
 
-/// Into a drop box one may put a file, and not get it back.
+/// A drop box permits uploads, and no downloads.
 #[test]
 fn a_part_that_cannot_be_gone_on_with_is_removed() {
     for overwrites in [Overwrites::Aside, Overwrites::Never] {
@@ -173,7 +175,7 @@ fn a_part_that_cannot_be_gone_on_with_is_removed() {
     }
 }
 
-/// A disk that is full is no reason to begin anew.
+/// A full disk is no reason to start again.
 #[test]
 fn a_part_outlives_a_server_that_breaks_off_at_once() {
     for announces_late in [false, true] {
@@ -204,7 +206,7 @@ fn a_part_outlives_a_server_that_breaks_off_at_once() {
     }
 }
 
-/// The end of a part of another content may be the same.
+/// A part of another content may have the same end.
 #[test]
 fn what_was_there_before_a_refused_upload_is_not_gone_on_with() {
     let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
@@ -265,13 +267,13 @@ fn small_files_are_commanded_ahead_and_all_arrive() {
         for (name, bytes) in &files {
             assert_eq!(&fs::read(back.join(name)).expect("there"), bytes);
         }
-        // How many of 400 depends on who is faster.
+        // The number among 400 depends on timing.
         let ahead = server.state().ahead;
         assert!(ahead > 20, "{ahead}");
     }
 }
 
-/// Of tens of thousands of ports that are closed within a minute, the kernel finds the free ones slowly.
+/// If tens of thousands of ports are closed within a minute, the kernel finds free ones slowly.
 #[test]
 fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_itself_do_not() {
     for is_gateway in [true, false] {
@@ -288,7 +290,7 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
         assert_eq!(world.run(job).failures(), [""; 0]);
         let state = server.state();
         let of_their_own: BTreeSet<_> = state.ports.iter().collect();
-        // As many as files may be under way, and that of the first file, which goes alone.
+        // As many as files may run at a time, and the port of the first file, which moves alone.
         let ports_max = if is_gateway { 129 } else { 500 };
         assert!(of_their_own.len() <= ports_max, "{}", of_their_own.len());
         assert!(is_gateway || of_their_own.len() > 400);
@@ -296,7 +298,8 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
     }
 }
 
-/// Whoever has the gateway's address can be first at a port of ours. What it says is not taken for a file.
+/// A stranger with the gateway's address can be first at a port of this side. Its bytes must not
+/// count as a file.
 #[test]
 fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     let world = World::new();
@@ -340,7 +343,7 @@ fn a_stranger_of_the_gateway_s_address_gives_no_file() {
     }
 }
 
-/// Pure-FTPd answers commands that come during a transfer by 500, and forgets them.
+/// Pure-FTPd answers commands during a transfer by 500, and discards them.
 #[test]
 fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
     let world = World::new();
@@ -356,7 +359,8 @@ fn pure_ftpd_is_commanded_nothing_behind_a_transfer() {
     assert_eq!((state.ahead, state.files.len()), (0, 20));
 }
 
-/// Behind transfers that wait for their ports a rename would wait as long, and with it the next file.
+/// Queued after transfers that wait for their ports, a rename would wait as long. The next file
+/// would then wait for it.
 #[test]
 fn at_a_server_that_names_ports_a_rename_waits_for_one_transfer() {
     let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
@@ -389,7 +393,7 @@ fn a_refused_epsv_has_no_transfer_behind_it() {
     assert_eq!(up.summary.tally.moved, 20);
 }
 
-/// A gateway lets a download begin before the server has agreed to it.
+/// A gateway confirms the start of a download before the server has accepted it.
 #[test]
 fn a_file_that_is_refused_leaves_no_part() {
     for is_gateway in [true, false] {
@@ -522,7 +526,7 @@ fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
         said.contains("[[ftp]]") && said.contains("530 Login incorrect"),
         "{said}"
     );
-    // Without a gateway it is the password.
+    // Without a gateway the hint concerns the user.
     let job = world.upload_by(server.dial(), &world.here("a"), "a");
     let copied = world.run(job);
     assert!(copied.failures()[0].contains("is the user in the URL right"));
@@ -545,7 +549,7 @@ fn a_source_that_changes_while_it_is_read_is_read_again() {
     assert_eq!(there, b"another content");
 }
 
-/// The file of a list may have grown since, as a log does.
+/// A file may have grown since its listing, as a log does.
 #[test]
 fn a_small_upload_that_has_become_large_is_moved_alone() {
     let (world, server) = (World::new(), FakeServer::start(Behaviour::default()));
@@ -570,7 +574,7 @@ fn a_small_upload_that_has_become_large_is_moved_alone() {
     assert!(server.content("tree/log") == Some(content(LARGE)));
 }
 
-/// The bytes that come now are not those that were synced before a restart of the machine.
+/// The bytes that arrive now differ from the bytes synced before a restart of the machine.
 #[test]
 fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
     let (world, server) = (
@@ -590,7 +594,7 @@ fn a_download_that_begins_anew_renews_the_entry_of_its_part() {
     );
     let origin = Origin {
         size_bytes: LARGE as u64,
-        // That of all files of the server.
+        // All files of the server have this time.
         modified_unix_s: 1_767_323_045,
         modified_ns: 0,
     };

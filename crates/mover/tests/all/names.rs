@@ -1,4 +1,4 @@
-//! Servers that take names in ways of their own, and files without end.
+//! Servers with unusual rules for names, and files without end.
 
 use std::fs;
 

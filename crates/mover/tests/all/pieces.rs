@@ -1,4 +1,4 @@
-//! A large file that several connections fetch from a server, a piece each.
+//! A large file that several connections fetch from a server, one piece each.
 
 use std::{fs, time::Duration};
 
@@ -9,10 +9,11 @@ use crate::common::{FakeServerExt as _, World, content};
 
 const SIZE: usize = 72 << 20;
 
-/// Half a megabyte takes so long on each connection: one would need nine seconds for the file.
+/// Time for half a megabyte on each connection. One connection would need nine seconds for the
+/// file.
 const SLOW_STEP: Duration = Duration::from_millis(60);
 
-/// Half of the file takes so long on a slow connection.
+/// Time for half of the file on a slow connection.
 const SLOW_HALF: Duration = Duration::from_secs(16);
 
 fn download(world: &World, server: &FakeServer) -> Job {
@@ -24,7 +25,8 @@ fn rests(server: &FakeServer) -> usize {
     state.verbs.iter().filter(|it| *it == "REST").count()
 }
 
-/// Has a run show that a connection has joined. On a busy machine the signs of room may not show at once.
+/// Repeats a run until a connection has joined. On a busy machine the signs of unused capacity may
+/// not appear at once.
 fn until_one_joins(mut run: impl FnMut() -> bool) {
     let has_joined = (0..ATTEMPTS_MAX).any(|_| run());
     assert!(has_joined, "no connection has joined");
@@ -52,7 +54,7 @@ fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     });
 }
 
-/// The first one goes on by itself.
+/// The first connection continues alone.
 #[test]
 fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
     let film = content(SIZE);
@@ -78,7 +80,7 @@ fn a_server_that_refuses_a_second_download_gives_the_file_by_one() {
     }
 }
 
-/// That of the lane with the piece, and that of one that helps.
+/// The lane with the piece fails in one case, and a helping lane in the other.
 #[test]
 fn a_download_that_breaks_off_is_gone_on_with_beside_the_others() {
     for (number, steps) in [(1, 40), (2, 2)] {
@@ -125,7 +127,7 @@ fn an_interrupted_run_of_several_connections_is_gone_on_with_by_its_gaps() {
     assert!(first.moved_bytes + second.moved_bytes >= SIZE as u64);
 }
 
-/// A server that takes `REST` for nothing, and refuses it.
+/// A server that refuses `REST`.
 #[test]
 fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     let world = World::new();
@@ -142,7 +144,7 @@ fn a_server_that_refuses_offsets_gives_the_file_by_one() {
     assert_eq!(copied.moved_bytes, SIZE as u64, "the first lane goes on");
 }
 
-/// What has come of the file is of no use then.
+/// The bytes fetched so far are then useless.
 #[test]
 fn a_server_that_ignores_offsets_gives_the_file_by_one() {
     until_one_joins(|| {
@@ -167,7 +169,7 @@ fn a_server_that_ignores_offsets_gives_the_file_by_one() {
 fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
     let world = World::new();
     let server = FakeServer::start(Behaviour {
-        // Those behind the download, and those of two further attempts.
+        // The queries after the download fail, and so do the queries of two further attempts.
         refused_questions: 6,
         ..Behaviour::default()
     });
@@ -184,7 +186,7 @@ fn a_server_that_refuses_the_facts_of_a_file_for_now_is_asked_again() {
     );
 }
 
-/// One of two connections is slow: it fetches less than its half.
+/// One of two connections is slow, and fetches less than its half.
 #[test]
 fn a_lane_that_is_done_takes_from_a_slow_one() {
     until_one_joins(|| {
@@ -222,7 +224,7 @@ fn an_interrupted_run_is_gone_on_with_by_what_is_missing() {
     let first = world.run_until(job, SIZE as u64 / 2);
     assert!(first.summary.is_interrupted);
     assert!(!world.here("film").exists());
-    // Also with another number of connections.
+    // This also applies to another number of connections.
     let mut job = download(&world, &server);
     job.plan.lanes_max = 1;
     let second = world.run(job);
@@ -250,7 +252,7 @@ fn a_source_that_has_changed_meanwhile_is_fetched_anew() {
     assert_eq!(second.moved_bytes, SIZE as u64);
 }
 
-/// A lane that takes from a slow one finds that the file ends in front of it.
+/// A lane that takes from a slow one finds that the file ends before its range.
 #[test]
 fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     let world = World::new();
@@ -271,7 +273,7 @@ fn a_source_that_shrinks_while_its_pieces_come_is_fetched_anew() {
     assert_eq!(left.count(), 1, "no part is left");
 }
 
-/// Another process removes the part while its pieces come.
+/// Another process removes the part while its pieces arrive.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "waits for a part beside the run")]
 fn a_part_that_is_removed_while_its_pieces_come_is_fetched_anew() {

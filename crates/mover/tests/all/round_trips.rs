@@ -1,4 +1,5 @@
-//! What a file costs in round trips, at a gateway: the commands that are sent without a wait for an answer.
+//! Round trips of a file at a gateway, counted by batches of commands that are sent without waiting
+//! for a reply.
 #![allow(clippy::disallowed_methods, reason = "waits until a server has gone")]
 
 use std::{sync::Arc, thread, time::Duration};
@@ -20,13 +21,13 @@ fn gateway() -> FakeServer {
 fn batches(server: &FakeServer) -> Vec<String> {
     let state = server.state();
     let batches = state.batches.iter().map(|it| it.join(" "));
-    // Nobody waits for the answer to a goodbye.
+    // The reply to `QUIT` is not awaited.
     batches
         .filter(|it| !it.is_empty() && it != "QUIT")
         .collect()
 }
 
-/// A gateway answers `EPSV` by itself, in no time.
+/// A gateway answers `EPSV` by itself, without delay.
 #[test]
 fn an_upload_takes_four_round_trips() {
     let (world, server) = (World::new(), gateway());
@@ -64,7 +65,8 @@ fn a_download_takes_four_round_trips() {
     assert_eq!(batches(&server), expected);
 }
 
-/// The port is asked for together with the facts of the file, and these again behind the transfer.
+/// The port is requested together with the attributes of the file, and these once more after the
+/// transfer.
 #[test]
 fn a_download_without_a_gateway_takes_five_round_trips() {
     let world = World::new();
@@ -85,7 +87,8 @@ fn a_download_without_a_gateway_takes_five_round_trips() {
     assert_eq!(batches(&server), expected);
 }
 
-/// In the clear, a server that insists on TLS refuses the name, and nobody must read the password then.
+/// Without TLS, a server that requires it refuses the name. The password must not be sent
+/// unencrypted then.
 #[test]
 fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     let world = World::new();
@@ -100,7 +103,7 @@ fn a_password_in_the_clear_is_not_sent_before_the_server_asks_for_it() {
     assert!(!server.state().verbs.contains(&"PASS".to_owned()));
 }
 
-/// At a gateway the reply to a log-in may come together with the end that follows it.
+/// At a gateway, the reply to a log-in may arrive together with the end of the connection.
 #[test]
 fn a_wrong_password_is_told_to_the_server_once() {
     for reply in ["530 wrong", "530 wrong\r\n421 gateway: the server closed"] {
@@ -135,7 +138,7 @@ fn a_guest_whom_the_name_lets_in_is_in() {
     assert_eq!(copied.failures(), [""; 0]);
 }
 
-/// An answer that does not come in time leaves the lane with a connection of no further use.
+/// A late answer leaves the lane with an unusable connection.
 #[test]
 fn a_lane_that_fails_makes_room_for_its_successor() {
     let world = World::new();
@@ -162,7 +165,7 @@ fn a_lane_that_fails_makes_room_for_its_successor() {
     assert!(server.state().connections > 1, "a lane has failed");
 }
 
-/// Sessions without work are connections of the server's, too.
+/// Idle sessions occupy connections of the server, too.
 #[test]
 fn a_kept_session_of_another_account_makes_room() {
     let world = World::new();
@@ -184,7 +187,7 @@ fn a_kept_session_of_another_account_makes_room() {
     assert_eq!(server.state().open, 1);
 }
 
-/// The second job uses the session of the first, unless the server has ended that.
+/// The second job uses the session of the first, unless the server has ended it.
 #[test]
 fn a_kept_session_is_used_again() {
     for (leaves, connections) in [(false, 1), (true, 2)] {
@@ -200,7 +203,7 @@ fn a_kept_session_is_used_again() {
             job.kept = Some(kept.clone());
             assert_eq!(world.run(job).failures(), [""; 0]);
             assert_eq!(server.content(name), Some(name.as_bytes().to_vec()));
-            // Until the server has gone.
+            // This waits until the server has ended the session.
             thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(server.state().connections, connections, "leaves: {leaves}");

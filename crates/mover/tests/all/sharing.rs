@@ -1,4 +1,5 @@
-//! Several destinations behind one far gateway: a file crosses the link once, and every server has it whole.
+//! Several destinations behind one far gateway: a file crosses the link once, and every server
+//! receives all of it.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests own sockets, and wait for real ones"
@@ -30,7 +31,7 @@ use units::ByteCount;
 
 use crate::common::{FakeServerExt as _, World, content};
 
-/// A far gateway, and the mover's own near one. Both end with the runtime.
+/// A far gateway, and the mover's own near gateway. Both end with the runtime.
 struct Gateways {
     near: Near,
     far: Relay,
@@ -72,13 +73,13 @@ impl Gateways {
         }
     }
 
-    /// Payload that the far gateway has received.
+    /// Returns the payload that the far gateway has received.
     fn crossed_bytes(&self) -> u64 {
         let peers = self.far.link().snapshot().peers;
         peers.iter().map(|it| it.received.payload.bytes()).sum()
     }
 
-    /// Jobs that upload `from` to each server, through the gateways.
+    /// Creates jobs that upload `from` to each server, through the gateways.
     fn jobs(&self, world: &World, from: &Path, servers: &[&FakeServer]) -> Vec<Job> {
         let sharing = Arc::new(Sharing::new(servers.len() as u32));
         let jobs = servers.iter().map(|server| {
@@ -94,12 +95,12 @@ impl Gateways {
     }
 }
 
-/// Runs jobs at the same time; returns what each came to, and how long it took.
+/// Runs jobs at the same time. Returns the summary and the duration of each.
 async fn run_all(jobs: Vec<Job>) -> Vec<(Summary, Duration)> {
     run_with(jobs, |_| None).await
 }
 
-/// The same, with a journal for each.
+/// Runs jobs at the same time, with a journal for each.
 async fn run_with(
     jobs: Vec<Job>,
     journal: impl Fn(usize) -> Option<Journal>,
@@ -137,8 +138,8 @@ fn spool(folder: &Path) -> Option<spool::Settings> {
 
 const SIZE: usize = 12 << 20;
 
-/// Uploads a file to three servers, of which the first has these behaviour. Returns how long each took, and how often the
-/// file has crossed the link.
+/// Uploads a file to three servers, the first of which has this behaviour. Returns the duration of
+/// each upload, and how often the file has crossed the link.
 async fn to_three(behaviour: Behaviour) -> (Vec<Duration>, f64) {
     let world = World::new();
     let film = content(SIZE);
@@ -180,7 +181,7 @@ async fn where_the_sending_job_breaks_off_another_one_goes_on() {
     fs::write(world.here("film"), &film).expect("room");
     let gateways = Gateways::start(&world.here(""), spool(&world.here("")));
     let servers = [(); 3].map(|()| FakeServer::start(Behaviour::default()));
-    // Whichever sends: it is one of these.
+    // Any of the three jobs may send, so each server breaks off.
     for server in &servers {
         server.state().breaks_after = [SIZE / 2].into();
     }
@@ -216,7 +217,7 @@ async fn a_part_that_was_gone_on_with_is_not_thrown_away_by_the_next_break() {
         let verbs = server.state().verbs.clone();
         let count = |verb: &str| verbs.iter().filter(|it| *it == verb).count();
         assert_eq!(count("STOR"), 3, "{verbs:?}");
-        // Two uploads go on, and before each the end of the part is read.
+        // Two uploads resume, and the end of the part is read before each.
         assert_eq!(count("REST"), 4, "{verbs:?}");
     }
 }

@@ -25,7 +25,7 @@ fn checking(mut job: Job, compares_content: bool) -> Job {
     job
 }
 
-/// Paths of what became of it, sorted.
+/// Returns the sorted paths with this kind of result.
 fn told(copied: &Copied, is_it: impl Fn(&Outcome) -> bool) -> Vec<String> {
     let notes = copied.notes.iter().filter(|it| is_it(&it.result));
     let mut paths: Vec<String> = notes.map(|it| it.path.to_string()).collect();
@@ -33,7 +33,7 @@ fn told(copied: &Copied, is_it: impl Fn(&Outcome) -> bool) -> Vec<String> {
     paths
 }
 
-/// A tree, and another one that has something of it, and more.
+/// Writes a tree, and another one with some of its files and some others.
 fn write_trees(ours: &std::path::Path, theirs: &std::path::Path) {
     for path in [
         "a",
@@ -121,7 +121,7 @@ fn a_limit_or_a_failure_keeps_everything() {
     let up = world.run(syncing(world.upload(&here, "tree"), Some("100%")));
     assert_eq!(up.summary.tally.deleted, 0);
     assert!(there.join("extra").exists());
-    // A disk that is not mounted.
+    // An unmounted disk looks like an empty directory.
     let nothing = world.here("nothing");
     fs::create_dir(&nothing).expect("room");
     let up = world.run(syncing(world.upload(&nothing, "tree"), Some("100%")));
@@ -180,7 +180,7 @@ fn a_check_tells_what_differs() {
     );
     assert_eq!(tally.failed, 0);
 
-    // Large enough for two reads of each; only the last byte differs.
+    // The files take two reads each, and differ only in the last byte.
     let mut bytes = content(600_000);
     write(&world.here("pair/x"), &bytes);
     write(&world.here("pair/y"), &bytes);

@@ -1,4 +1,4 @@
-//! Files of a web server come as those of FTP servers do.
+//! Downloads from a web server, with the same results as from FTP servers.
 
 use std::{fs, time::Duration};
 
@@ -10,7 +10,8 @@ use crate::common::{
     web::{Web, WebManners, tls_of},
 };
 
-/// Half a megabyte takes so long on each connection: one would need nine seconds for a large file.
+/// Time for half a megabyte on each connection. One connection would need nine seconds for a large
+/// file.
 const SLOW_STEP: Duration = Duration::from_millis(60);
 
 const LARGE: usize = 72 << 20;
@@ -31,7 +32,7 @@ fn start(manners: WebManners, content: &[u8]) -> (World, Web) {
 
 const PATH: &str = "a%20b/film?x=1";
 
-/// The film comes, whatever these manners are. Returns what the server was asked.
+/// Downloads the film from a server with this behaviour. Returns the server's requests.
 fn asked_for(film: &[u8], manners: WebManners) -> Vec<String> {
     let (world, web) = start(manners, film);
     let copied = world.run(job(&world, web.dial(), PATH));
@@ -67,7 +68,7 @@ fn a_file_comes_with_its_time_and_is_not_fetched_twice() {
 #[test]
 fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     let film = content(LARGE);
-    // On a busy machine the signs of room may not show at once.
+    // On a busy machine the signs of unused capacity may not appear at once.
     let has_joined = (0..8).any(|_| {
         let manners = WebManners {
             slows_answers: SLOW_STEP,
@@ -104,7 +105,7 @@ fn what_broke_off_is_gone_on_with() {
         };
         let asked = asked_for(&content(9 << 20), manners);
         assert!(gets(&asked) >= 2, "it broke off: {asked:?}");
-        // Without ranges the file is fetched anew.
+        // Without ranges the file is fetched from its beginning.
         let goes_on = asked.iter().any(|it| it.contains("bytes="));
         assert_eq!(goes_on, !no_ranges, "{asked:?}");
     }
@@ -127,7 +128,7 @@ fn a_length_that_is_not_told_before_is_no_harm() {
             assert_eq!(copied.failures(), [""; 0]);
             assert!(fetched(&world) == film);
         } else {
-            // Everybody on the path could have made this end.
+            // Any attacker on the path could have caused this end.
             assert_eq!(copied.failures().len(), 1);
             assert!(!world.here("film").exists());
         }
@@ -230,7 +231,7 @@ fn a_file_goes_from_a_web_server_to_an_ftp_server() {
     assert!(fs::read(world.at_server("film")).expect("it is there") == film);
 }
 
-/// As of a mirror that is late.
+/// A mirror may have an older version.
 #[test]
 fn ranges_of_two_versions_never_become_one_file() {
     let film = content(LARGE);
@@ -251,7 +252,7 @@ fn ranges_of_two_versions_never_become_one_file() {
     );
 }
 
-/// As a cache does that has not the file yet.
+/// A cache may behave like this before it has the file.
 #[test]
 fn a_server_that_says_ranges_and_gives_none_gives_a_large_file_as_one() {
     let film = content(LARGE);
@@ -287,7 +288,7 @@ fn questions_of_a_lane_share_a_connection() {
     assert_eq!(counts, [1; 20]);
 }
 
-/// Everybody on the path can make this end, too.
+/// Any attacker on the path can cause this end, too.
 #[test]
 fn an_end_by_close_is_none_whatever_coding_is_said() {
     let film = content(100_000);
@@ -328,7 +329,7 @@ fn an_answer_that_is_not_the_file_is_none() {
     }
 }
 
-/// Such as nginx with `limit_conn`.
+/// nginx with `limit_conn` behaves like this.
 #[test]
 fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
     let film = content(LARGE);
@@ -346,7 +347,7 @@ fn a_server_that_takes_one_transfer_at_a_time_gives_a_large_file() {
     assert!(fetched(&world) == film);
 }
 
-/// A host has more than one form.
+/// A host name has several forms.
 #[test]
 fn an_account_is_given_whatever_form_the_host_has() {
     let film = content(1000);
@@ -361,7 +362,7 @@ fn an_account_is_given_whatever_form_the_host_has() {
     assert_eq!(copied.failures(), [""; 0]);
 }
 
-/// A range of nothing cannot be satisfied.
+/// An empty range cannot be satisfied.
 #[test]
 fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
     let manners = WebManners {
@@ -374,8 +375,8 @@ fn an_empty_file_comes_from_a_server_that_forbids_to_ask() {
     assert!(fetched(&world).is_empty());
 }
 
-/// A resumed TLS session has no certificate. An impostor with the keys of a server that leads on would get the password of the
-/// first one, if sessions of the one were offered to the other.
+/// A resumed TLS session has no certificate. If one server's sessions were offered to another, an
+/// impostor with the keys of the redirecting server would get the first server's password.
 #[test]
 fn a_password_goes_to_nobody_with_the_tls_session_of_another_server() {
     let (heard, failures) = told_to_an_impostor(true);
@@ -389,7 +390,7 @@ fn a_password_goes_to_nobody_with_the_certificate_of_another_server() {
     assert!(failures.join(" ").contains("certificate"), "{failures:?}");
 }
 
-/// How often a password was told where once is right, and what failed.
+/// Returns how often a password was sent where once is right, and the failures.
 fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
     let film = content(100_000);
     let (ours, our_root) = tls_of("127.0.0.1");
@@ -400,7 +401,7 @@ fn told_to_an_impostor(has_session: bool) -> (usize, Vec<String>) {
         leads_to: Some(there.url("").trim_end_matches('/').to_owned()),
         ..WebManners::default()
     };
-    // From the second connection on, it is somebody without our certificate.
+    // From the second connection on, the server lacks our certificate.
     let impostor = match has_session {
         true => theirs,
         false => tls_of("127.0.0.2").0,

@@ -1,4 +1,5 @@
-//! Destinations that do not tell all names apart, or store them otherwise: nothing is lost, and each file is named.
+//! Destinations that treat different names as equal, or store them in another form. No file is
+//! lost, and each one is named.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -22,7 +23,7 @@ fn deleting(removes_source: bool) -> Options {
     }
 }
 
-/// Stores each name as the form of it, unless one with the same key is there.
+/// Returns the stored path: each name in its form, unless an entry with the same key exists.
 fn stored(tree: &Tree, path: &str, form: fn(&str) -> String, key: fn(&str) -> String) -> String {
     let mut stored = String::new();
     for name in path.split('/') {
@@ -103,7 +104,7 @@ fn a_name_that_differs_in_case_alone_keeps_its_file() {
         assert_eq!(trees.failures(), [""; 0]);
         let there: Vec<_> = trees.destination.keys().map(String::as_str).collect();
         assert_eq!(there, ["", "b", "dsc1.JPG"], "seed {seed}");
-        // A destination that tells them apart has the new one alone.
+        // A destination that distinguishes the names has only the new one.
         let identity = |_: &Tree, path: &str| path.to_owned();
         let trees = synced(
             &["DSC1.jpg", "b"],
@@ -131,7 +132,7 @@ fn of_sources_that_fall_together_one_stays_and_is_named() {
                 let key = |name: &str| name.nfc().collect::<String>().to_lowercase();
                 stored(tree, path, str::to_owned, key)
             };
-            // No two sources have the same content.
+            // All sources have different contents.
             for (number, thing) in trees.source.values_mut().enumerate() {
                 if let Thing::File(_, _, content) = thing {
                     *content = number as u8;

@@ -1,8 +1,9 @@
-//! What a server may not do to a plan: refuse some of several connections, list without end, hide its directories.
+//! Bounds on the effects of a server that refuses some connections, lists without end, or hides its
+//! directories.
 
 use super::*;
 
-/// A plan, and what it has asked for.
+/// A plan, and its pending actions.
 struct Desk {
     planner: Planner,
     now: Instant,
@@ -46,7 +47,7 @@ impl Desk {
         self.ask();
     }
 
-    /// Ends the first task that is under way.
+    /// Ends the first running task.
     fn done(&mut self, outcome: Outcome) -> Task {
         let (lane, id, task) = self.work.remove(0);
         self.planner
@@ -79,7 +80,7 @@ impl Desk {
         failures.collect()
     }
 
-    /// The root is a directory, which the destination has or has not.
+    /// Enters the root, a directory that the destination has or lacks.
     fn enter(&mut self, is_there: bool) {
         self.open();
         self.done(Outcome::Probed(Probe::Directory { is_there }));
@@ -116,7 +117,7 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
     let mut desk = Desk::new(5, lanes(4));
     desk.open();
     assert_eq!(desk.opening, [1, 2, 3]);
-    // The only lane that is up goes, and the next is refused: two are still on their way.
+    // The only connected lane fails, and the next one is refused. Two are still connecting.
     desk.fail(Remedy::Reconnect);
     desk.refuse(Remedy::GiveUpServer);
     assert!(!desk.planner.is_finished());
@@ -162,7 +163,7 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
     assert_eq!(desk.failures(), [""; 0]);
 }
 
-/// Another certificate than before, or none, is no sign of a server that is full.
+/// Another certificate than before, or a missing one, is no sign of a full server.
 #[test]
 fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
     let mut desk = Desk::new(5, lanes(3));
@@ -366,7 +367,7 @@ fn a_destination_that_does_not_list_takes_everything() {
     desk.fail(Remedy::GiveUpFile);
     desk.found(vec![file("a"), directory("d")]);
     desk.done(ENDED);
-    // The directory is not known to be there.
+    // The directory is not known to exist.
     desk.found(vec![file("b")]);
     desk.done(ENDED);
     let tasks: Vec<Task> = std::iter::from_fn(|| {
@@ -424,7 +425,7 @@ fn what_has_the_name_of_a_file_or_directory_is_told() {
     );
 }
 
-/// Three lanes, of which one is up and is to move a file.
+/// Creates three lanes. One is connected and is to move a file.
 fn with_a_file() -> Desk {
     let mut desk = Desk::new(1, lanes(3));
     desk.open();
@@ -437,7 +438,7 @@ fn with_a_file() -> Desk {
     desk
 }
 
-/// The first lane has all bytes to fetch. Returns the file, too.
+/// Gives the first lane all bytes of a file. Returns the file, too.
 fn with_a_piece() -> (Desk, File) {
     let mut desk = with_a_file();
     let Task::Move(file) = desk.done(Outcome::Split(vec![Piece { begin: 0, end: 300 }])) else {
@@ -446,7 +447,7 @@ fn with_a_piece() -> (Desk, File) {
     (desk, file)
 }
 
-/// Further lanes are asked for.
+/// Requests further lanes.
 fn with_helpers(count: usize) -> (Desk, File) {
     let (mut desk, file) = with_a_piece();
     desk.planner.help(&file, count);
@@ -586,7 +587,7 @@ fn a_connection_for_help_that_opens_after_the_refusal_of_others_helps() {
     assert!(desk.work.iter().any(|it| is_help(&it.2)));
 }
 
-/// A server refuses a second connection again and again while the first one fetches.
+/// A server refuses a second connection repeatedly while the first one fetches.
 #[test]
 fn refusals_beside_an_open_connection_do_not_end_the_job() {
     let (mut desk, file) = with_a_piece();

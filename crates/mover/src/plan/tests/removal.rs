@@ -14,14 +14,16 @@ fn removing() -> Options {
     }
 }
 
-/// Both ends have all files; as soon as the destination has listed `in/b`, somebody puts `thing` in its place.
+/// Creates two equal trees. As soon as the destination has listed `in/b`, `thing` takes its place
+/// there.
 fn changing(thing: Option<Thing>, options: Options) -> Trees {
     let mut trees = Trees::new(&FILES, &FILES, options);
     trees.meanwhile.insert("in/b".to_owned(), thing);
     trees
 }
 
-/// Files that were moved, that the destination had, whose sources were removed, and that failed.
+/// Returns the files that were moved, that the destination had, whose sources were removed, and
+/// that failed.
 fn counts(tally: &Tally) -> (u64, u64, u64, u64) {
     (tally.moved, tally.same, tally.removed, tally.failed)
 }
@@ -38,7 +40,7 @@ fn sources_go_when_the_destination_has_them() {
     }
 }
 
-/// Somebody takes a file from the destination, and brings it to the source once more: the destination was listed before.
+/// After the destination's listing, a program moves a file from the destination back to the source.
 #[test]
 fn a_file_that_the_destination_has_lost_since_its_listing_is_moved_again() {
     for loss in [0.0, 0.2] {

@@ -1,4 +1,4 @@
-//! Servers whose time zone changes: all times of a listing move alike.
+//! Servers whose time zone changes, so that all times of a listing shift equally.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const FILES: [(&str, u64); 6] = [
     ("sub/f", 6),
 ];
 
-/// A second run over files that the destination has, after `change` at the source.
+/// Makes a second run over files that the destination has, after `change` at the source.
 fn second_run(
     files: &[(&str, u64)],
     seed: u64,
@@ -87,7 +87,7 @@ fn times_that_do_not_move_alike_are_those_of_files_that_changed() {
         tally.moved
     });
     assert_eq!(moved, [4, 6, 6]);
-    // Two files may have been written anew on the hour.
+    // Two files may have been rewritten on the hour.
     let (tally, told) = second_run(&FILES[..2], 1, |source| shift(source, 3600));
     assert_eq!((tally.moved, told.len()), (2, 0));
 }

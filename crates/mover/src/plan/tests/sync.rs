@@ -1,4 +1,5 @@
-//! Syncs and checks: trees become equal, nothing is deleted after a failure, nothing changes where nothing may.
+//! Syncs and checks: trees become equal, no file is deleted after a failure, and a check changes no
+//! file.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ fn sync() -> Options {
     }
 }
 
-/// A sync that deletes whatever it likes.
+/// Options of a sync without a limit of deletions.
 fn deleting() -> Options {
     Options {
         purpose: Purpose::Sync {
@@ -59,7 +60,7 @@ fn excluding(options: Options, pattern: &str) -> Options {
     }
 }
 
-/// A tree of few names, so that two of them have much in common.
+/// Creates a random tree of few names, so that two of them have much in common.
 fn random_tree(random: &mut Pcg64Mcg) -> Tree {
     let mut tree = tree(&[]);
     let mut directories = vec![String::new()];
@@ -203,7 +204,7 @@ fn a_sync_makes_empty_directories_and_a_copy_does_not() {
 fn more_than_is_allowed_is_not_deleted_at_all() {
     let names: Vec<String> = (0..20).map(|it| format!("f{it}")).collect();
     let there: Vec<&str> = names.iter().map(String::as_str).collect();
-    // Two of twenty entries are ten percent.
+    // Two entries of twenty are ten percent.
     for (source, limit, is_deleted) in [
         (&there[2..], "10%", true),
         (&there[3..], "10%", false),
@@ -271,7 +272,7 @@ fn nothing_is_deleted_after_a_failure() {
             "{last}"
         );
     }
-    // A directory that only the destination has, and does not list.
+    // A directory that only the destination has, and that it does not list.
     let mut trees = Trees::new(&["b"], &["b", "x", "old/y"], deleting());
     trees.refused.insert("old".to_owned());
     trees.run();

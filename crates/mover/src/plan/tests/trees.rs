@@ -1,10 +1,10 @@
-//! Two trees in memory, and a plan that works on them: tasks end in any order, and connections are lost before or after
-//! they took effect.
+//! Two trees in memory, and a plan that works on them. Tasks end in any order, and connections are
+//! lost before or after the tasks took effect.
 
 use super::*;
 use crate::plan::task::Place;
 
-/// What a path has.
+/// Entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thing {
     Directory,
@@ -13,7 +13,7 @@ pub(super) enum Thing {
     Link,
 }
 
-/// Things by their paths; the root has the empty one.
+/// Entries by their paths. The root has the empty path.
 pub(super) type Tree = BTreeMap<String, Thing>;
 
 /// Two trees, and a plan.
@@ -22,20 +22,21 @@ pub(super) struct Trees {
     pub(super) source: Tree,
     pub(super) destination: Tree,
     random: Pcg64Mcg,
-    /// How often a connection is lost.
+    /// Probability that a connection is lost.
     pub(super) loss: f64,
     /// Paths at which every task is refused.
     pub(super) refused: BTreeSet<String>,
-    /// Directories whose listing at the source has lines that are not understood.
+    /// Directories whose listing at the source has lines that cannot be parsed.
     pub(super) strange: BTreeSet<String>,
-    /// What somebody puts in a path's place, or nothing, as soon as the destination has listed it.
+    /// Replacements that take effect as soon as the destination has listed the path. `None` removes
+    /// the entry.
     pub(super) meanwhile: BTreeMap<String, Option<Thing>>,
-    /// The path under which the destination stores one.
+    /// Function from a path to the path under which the destination stores it.
     pub(super) stored: fn(&Tree, &str) -> String,
-    /// A look at a file tells its size alone.
+    /// Whether a query of a file returns only its size.
     pub(super) looks_without_time: bool,
     pub(super) looks: u64,
-    /// Listings of the destination.
+    /// Number of listings of the destination.
     pub(super) listings: u64,
     open: BTreeSet<usize>,
     pub(super) lost: u64,
@@ -44,7 +45,8 @@ pub(super) struct Trees {
     pub(super) notes: Vec<Note>,
 }
 
-/// A tree of these paths: a slash behind makes a directory, `@` in front of the path a link.
+/// Creates a tree of these paths. A slash at the end makes a directory, `@` in front of the path a
+/// link.
 pub(super) fn tree(paths: &[&str]) -> Tree {
     let mut tree = Tree::from([(String::new(), Thing::Directory)]);
     for path in paths {
@@ -111,7 +113,7 @@ impl Trees {
                     self.planner.handle(lane, Event::Opened { depth: 2 }, now);
                 }
                 Action::Work { lane, id, task } => {
-                    // The lane was lost before.
+                    // The lane was lost before this action.
                     if !self.open.contains(&lane) {
                         continue;
                     }
@@ -121,7 +123,7 @@ impl Trees {
                     if is_lost {
                         self.lost += 1;
                         self.open.remove(&lane);
-                        // Its other tasks never begin.
+                        // The other tasks of the lane never begin.
                         pending.retain(
                             |it| !matches!(it, Action::Work { lane: other, .. } if *other == lane),
                         );
@@ -143,7 +145,7 @@ impl Trees {
             return Event::Failed(id, failure(Remedy::Reconnect));
         }
         let done = self.effect(lane, id, task, &path, now);
-        // The last thing that a server does may be what nobody hears of.
+        // A server's last action may succeed although its reply is lost.
         match done {
             Ok(_) if self.random.random_bool(self.loss) => {
                 Event::Failed(id, failure(Remedy::Reconnect))
@@ -256,7 +258,7 @@ impl Trees {
                 Outcome::Looked(entry)
             }
             Task::RemoveSource(..) => {
-                // Nobody may have heard that it is gone.
+                // An earlier removal may have succeeded, and its reply been lost.
                 if let Some(thing) = self.source.remove(source) {
                     let there = self.destination.get(path);
                     assert_eq!(there, Some(&thing), "{path} is there first");
@@ -275,7 +277,7 @@ impl Trees {
         self.deleted.iter().any(|it| it == path)
     }
 
-    /// Paths and reasons of what failed.
+    /// Returns the paths and reasons of failures.
     pub(super) fn failures(&self) -> Vec<String> {
         let failures = self.notes.iter().filter_map(|note| match &note.result {
             Result::Failed(reason) => Some(format!("{}: {reason}", note.path)),
@@ -284,7 +286,7 @@ impl Trees {
         failures.collect()
     }
 
-    /// Paths of notes, in their order.
+    /// Returns the paths of notes in their order.
     pub(super) fn told(&self, is_it: impl Fn(&Result) -> bool) -> Vec<String> {
         let notes = self.notes.iter().filter(|it| is_it(&it.result));
         notes.map(|it| it.path.to_string()).collect()
@@ -310,7 +312,7 @@ fn children_of(tree: &Tree, path: &str) -> Vec<Entry> {
     entries.collect()
 }
 
-/// Some files are.
+/// Whether a file is moved in pieces, which applies to some.
 fn is_moved_in_pieces(thing: Thing) -> bool {
     matches!(thing, Thing::File(size, ..) if size % 3 == 0)
 }

@@ -1,5 +1,5 @@
-//! Files that grow while they are read, such as logs: a snapshot of the bytes that they had at the beginning, or all until
-//! they rest.
+//! Files that grow while they are read, such as logs. The mover copies a snapshot of the initial
+//! bytes, or follows the file until it stops growing.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{Copied, End, Facts, Mover, Names, TaskError};
 use crate::job::Growing;
 
-/// The bytes that were read of a file of this machine.
+/// Range that was read from a file of this machine.
 #[derive(Clone)]
 pub(super) struct ReadRange {
-    /// Where the reading began.
+    /// Offset at which the reading began.
     begin: u64,
     hash: Xxh3,
 }
@@ -55,13 +55,13 @@ impl ReadRange {
 }
 
 impl Mover<'_> {
-    /// Whether the end of a file of this machine is waited for.
+    /// Whether the mover waits until a file of this machine stops growing.
     pub(super) fn follows(&self) -> bool {
         self.shared.job.moving.growing == Growing::Follow && matches!(self.source, End::Local(_))
     }
 
-    /// Whether the source is longer than what was copied of it, and what was copied is its beginning. `now` is what the
-    /// source says since.
+    /// Whether the source is longer than the copy and still begins with its bytes. `now` holds the
+    /// source's present attributes.
     pub(super) async fn has_grown(
         &mut self,
         names: &Names,
@@ -81,7 +81,7 @@ impl Mover<'_> {
             return Ok(false);
         }
         let Some(read) = copied.read.clone() else {
-            // Another job has read it.
+            // Another job has read the bytes.
             return Ok(copied.is_spooled);
         };
         read.is_still_in(self.source, &names.source, copied.bytes)
@@ -89,10 +89,10 @@ impl Mover<'_> {
     }
 }
 
-/// How often a file that is followed is looked at.
+/// Interval between two checks of a followed file.
 pub(super) const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
-/// A file that has not grown for this time has come to its end.
+/// Time without growth after which a file counts as complete.
 pub(super) const FOLLOW_QUIET: Duration = Duration::from_secs(10);
 
 const STEP_BYTES: usize = 256 * 1024;

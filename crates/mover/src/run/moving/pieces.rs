@@ -1,7 +1,7 @@
-//! A large file that several connections fetch from a server, a piece each.
+//! A large file that several connections fetch from a server, one piece each.
 //!
-//! A connection over a lossy path is slow, whatever the path could carry; several are as many times as fast. Over a path
-//! without loss one is enough, and so it is through a gateway.
+//! A connection over a lossy path is slow, regardless of the path's capacity. Several connections
+//! multiply the rate. Over a path without loss, or through a gateway, one is enough.
 
 use std::{
     io::ErrorKind,
@@ -23,7 +23,8 @@ use crate::{
 };
 
 impl Mover<'_> {
-    /// The pieces in which a file is to be moved, of those that are missing; `None` for a file that is moved as one.
+    /// Returns the missing pieces in which a file is to be moved. `None` for a file that is moved
+    /// as one.
     pub(in crate::run) async fn split(
         &mut self,
         file: &File,
@@ -39,7 +40,7 @@ impl Mover<'_> {
         let gives_ranges = !self.shared.gives_no_ranges.load(Ordering::Relaxed);
         let is_worth_it = gives_ranges && lanes > 1 && self.is_worth_splitting();
         if begun.is_none() && !(is_large && is_worth_it) {
-            // Of a file that begins anew there are pieces of what it was.
+            // Existing pieces of a file that starts again belong to an older version.
             if file.modified.is_none() {
                 self.destination.remove(&names.part).await?;
             }
@@ -47,7 +48,8 @@ impl Mover<'_> {
         }
         let facts = match self.found_facts() {
             Some(facts) => facts,
-            // If the server does not report size and time now, the attempt fails and keeps the fetched pieces.
+            // If the server does not report size and time now, the attempt fails and keeps the
+            // fetched pieces.
             None if begun.is_some() => Facts::of(self.source.stated_facts(&names.source).await?),
             None => self.facts_now(&names).await?,
         };
@@ -55,7 +57,7 @@ impl Mover<'_> {
             return Ok(None);
         };
         if begun.is_none() && !self.is_worth_splitting() {
-            // What has just been asked shows that.
+            // The query just made shows that.
             return Ok(None);
         }
         let whole = self.names(file, PartNaming::default()).await.key;
@@ -64,7 +66,7 @@ impl Mover<'_> {
                 .await
                 .is_some_and(|it| it.origin == origin)
         {
-            // It is gone on with as one.
+            // The file is resumed as one.
             return Ok(None);
         }
         let there = self.destination.stamp(&names.part).await;
@@ -92,7 +94,7 @@ impl Mover<'_> {
         Ok(Some(pieces))
     }
 
-    /// Moves a piece, or what an earlier attempt has left of it.
+    /// Moves a piece, or the rest of it after an earlier attempt.
     pub(in crate::run) async fn move_piece(
         &mut self,
         file: &File,
@@ -103,7 +105,8 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         };
         ranges.begin_piece(&key, Instant::now());
-        // Other lanes may have taken a part of it at an earlier attempt. What they end meanwhile is in the journal.
+        // Other lanes may have taken a range of this piece during an earlier attempt. The journal
+        // contains the ranges that they finish meanwhile.
         let of_others = ranges.of(&key);
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
@@ -142,7 +145,7 @@ impl Mover<'_> {
         Ok(Outcome::Arrived)
     }
 
-    /// Fetches from the pieces of other lanes. A failure is of no consequence to them.
+    /// Fetches from the pieces of other lanes. A failure does not affect them.
     pub(in crate::run) async fn help(&mut self, file: &File) -> Result<Outcome, TaskError> {
         let ranges = &self.shared.ranges;
         let Some(key) = self.pieces_key(file) else {
@@ -161,7 +164,7 @@ impl Mover<'_> {
         Ok(Outcome::HelperEnded)
     }
 
-    /// Fetches one range. While it runs, the file does not begin anew, so the part is the right one.
+    /// Fetches one range. The file does not start again meanwhile, so the part is the right one.
     async fn help_with(&mut self, file: &File, range: Range<'_>) -> Result<Pace, TaskError> {
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
@@ -172,14 +175,14 @@ impl Mover<'_> {
             .await
     }
 
-    /// Opens the part that the pieces are in.
+    /// Opens the part that contains the pieces.
     async fn open_pieces(
         &mut self,
         names: &Names,
         journal: &Arc<Journal>,
     ) -> Result<LocalWriter, TaskError> {
         match self.local_destination()?.open_part(&names.part).await {
-            // Another process has removed or replaced it: nothing of what was fetched is there.
+            // Another process has removed or replaced the part, so the fetched bytes are lost.
             Err(TaskError::Disk { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::Other) =>
             {
@@ -192,7 +195,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Fetches a range, and notes what has come of it. Returns how fast that was.
+    /// Fetches a range, and records the fetched bytes. Returns the pace of the lane.
     async fn fetch_range(
         &mut self,
         (names, journal): (&Names, &Arc<Journal>),
@@ -205,7 +208,7 @@ impl Mover<'_> {
         let mut at = begin;
         let fetched = self.fetch(names, part, origin, &range, &mut at).await;
         match fetched {
-            // Nobody knows how much the disk has taken.
+            // After a disk error the number of written bytes is unknown.
             Err(error @ TaskError::Disk { .. }) => return Err(error),
             Err(error) if error.is_anew() => {
                 let ranges = &self.shared.ranges;
@@ -215,10 +218,10 @@ impl Mover<'_> {
                     .gives_no_ranges
                     .fetch_or(gives_no_ranges, Ordering::Relaxed);
                 if is_refused && is_helper {
-                    // The lane with the piece goes on.
+                    // The lane with the piece continues.
                     ranges.refuse_help(&names.key);
                 } else {
-                    // Nothing of what is there is of use, also to lanes that have not begun.
+                    // All fetched bytes are useless, also for lanes that have not begun.
                     ranges.spoil(&names.key);
                     self.discard(names, Some(journal)).await;
                 }
@@ -226,7 +229,7 @@ impl Mover<'_> {
             }
             _ => {}
         }
-        // What has come is not fetched again.
+        // The next attempt does not fetch these bytes again.
         part.sync().await?;
         if at > begin {
             note(journal, &names.key, Piece { begin, end: at }).await;
@@ -235,8 +238,8 @@ impl Mover<'_> {
         fetched
     }
 
-    /// Connects again where the server has left after a transfer that was not read to its end, or does not say that it has
-    /// ended.
+    /// Reconnects if the server has disconnected after an aborted transfer, or does not report its
+    /// end.
     pub(super) async fn mend_source(&mut self) -> Result<(), TaskError> {
         if !self.source.is_ready().await {
             let shared = &self.shared;
@@ -249,7 +252,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// All pieces are there: compares, and gives the file its name.
+    /// Compares a file whose pieces have all arrived, and gives it its name.
     pub(in crate::run) async fn join(&mut self, file: &File) -> Result<Outcome, TaskError> {
         let Some((names, journal, begun)) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
@@ -262,10 +265,10 @@ impl Mover<'_> {
         let known = self.shared.ranges.take_facts(&names.key);
         let facts = match known.filter(|it| it.size_bytes.is_some() && it.modified.is_some()) {
             Some(facts) => facts,
-            // A server that does not state them now does so later. What was fetched stays.
+            // A server that reports no attributes now may do so later. The fetched bytes stay.
             None => self.source.stated_facts(&names.source).await?,
         };
-        // Another process may have removed it.
+        // Another process may have removed the part.
         let is_there = self.destination.stamp(&names.part).await.is_some();
         let origin = origin.filter(|_| is_there);
         let joined = match (origin, Facts::of(facts).origin()) {
@@ -274,7 +277,7 @@ impl Mover<'_> {
             }
             _ => Err(TaskError::Changed),
         };
-        // Another attempt asks the server.
+        // Another attempt queries the server.
         self.shared.ranges.forget(&names.key);
         if let (Err(_), End::Local(end)) = (&joined, &mut *self.destination) {
             end.release_part();
@@ -289,7 +292,8 @@ impl Mover<'_> {
         joined
     }
 
-    /// Whether several connections are of use: to a server at a distance, and not to one behind a gateway.
+    /// Whether several connections are useful. They are for a remote server, but not for one behind
+    /// a gateway.
     fn is_worth_splitting(&self) -> bool {
         let is_direct = match &self.shared.job.source {
             Site::Server(dial) => !dial.is_behind_gateway(),
@@ -303,7 +307,8 @@ impl Mover<'_> {
         }
     }
 
-    /// What the journal and the lanes know the pieces of a file by; `None` where the file is moved as one.
+    /// Returns the key of a file's pieces in the journal and among the lanes. `None` if the file is
+    /// moved as one.
     fn pieces_key(&self, file: &File) -> Option<Vec<u8>> {
         let job = &self.shared.job;
         let journal = self
@@ -317,7 +322,7 @@ impl Mover<'_> {
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();
-        // Nothing in a part shows whether it was another command that began it.
+        // The part itself does not show which command began it.
         let mark = format!(".{:08x}", journal.mark());
         moving.partial_suffix = Some([mark.as_bytes(), PIECES, suffix.as_slice()].concat());
         let source = job.source_path(file.root, &file.path);
@@ -325,7 +330,8 @@ impl Mover<'_> {
         Some(moving.partial(&source, &destination))
     }
 
-    /// The names of a file that comes in pieces, the journal, without which no piece is known, and what it knows.
+    /// Returns the names of a file that is moved in pieces, the journal, and its record. Without a
+    /// journal, no piece is recorded.
     async fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>, Option<Begun>)> {
         let key = self.pieces_key(file)?;
         let job = &self.shared.job;
@@ -338,7 +344,7 @@ impl Mover<'_> {
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
         let digits = match &begun {
-            // An earlier version has called it by its source.
+            // An earlier version named the part after its source.
             Some(begun) => begun.digits,
             None => Some(match job.moving.has_random_parts {
                 true => random_digits(),
@@ -367,7 +373,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes a part that is as long as the file, with nothing in it. Returns whether the journal knows of it.
+    /// Makes an empty part with the file's length. Returns whether the journal has recorded it.
     async fn make_room(
         &mut self,
         (names, journal): (&Names, &Arc<Journal>),
@@ -377,7 +383,7 @@ impl Mover<'_> {
         let digits = names.digits;
         let begin =
             move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin, digits);
-        // The entry is there before the part: an interrupted run leaves none that nobody finds.
+        // The record precedes the part, so that an interrupted run leaves no part without a record.
         if on_journal(journal, &names.key, begin).await.is_none() {
             return Ok(false);
         }
@@ -391,7 +397,7 @@ impl Mover<'_> {
         Ok(true)
     }
 
-    /// Fetches a range; returns how fast. `at` says how far it has come, also if it fails.
+    /// Fetches a range. Returns the pace. `at` is the offset reached, also after a failure.
     async fn fetch(
         &mut self,
         names: &Names,
@@ -435,7 +441,7 @@ impl Mover<'_> {
             *at += count as u64;
             *self.moved_bytes += count as u64;
             self.shared.progress.moved(count).await;
-            // The end of the file counts once nothing has followed it.
+            // The end of the file counts once the server has sent no byte after it.
             if *at < origin.size_bytes
                 && noted.elapsed() >= NOTED_EVERY
                 && let Some(journal) = &journal
@@ -460,7 +466,8 @@ impl Mover<'_> {
         Ok(pace)
     }
 
-    /// Why a server sends more than the file had from `begin` on: the file has grown, or it came from its beginning.
+    /// Returns the error for a server that sends more bytes than the file had from `begin` on. The
+    /// file has grown, or the server has sent it from its beginning.
     async fn cause_of_surplus(&mut self, names: &Names, origin: Origin, begin: u64) -> TaskError {
         let is_same = async {
             self.mend_source().await?;
@@ -498,7 +505,7 @@ impl Mover<'_> {
     }
 }
 
-/// Enters what is there of a file, and on the disk.
+/// Records a piece of a file that is on the disk.
 async fn note(journal: &Arc<Journal>, part: &[u8], piece: Piece) {
     on_journal(journal, part, move |journal, part| {
         journal.add_piece(part, piece)
@@ -506,8 +513,8 @@ async fn note(journal: &Arc<Journal>, part: &[u8], piece: Piece) {
     .await;
 }
 
-/// A smaller file is moved as one.
+/// Size below which a file is moved as one.
 const SPLIT_LEAST_BYTES: u64 = 64 << 20;
 
-/// What has come is on the disk, and the journal says so, after such a time.
+/// Interval at which fetched bytes are synced, and recorded in the journal.
 const NOTED_EVERY: Duration = Duration::from_secs(5);

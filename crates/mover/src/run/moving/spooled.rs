@@ -1,4 +1,4 @@
-//! A file that goes to several servers behind one gateway: its bytes cross the WAN once.
+//! Transfer of a file to several servers behind one gateway, so that its bytes cross the WAN once.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl Mover<'_> {
-    /// Copies what the part lacks by a spool at the gateway. Returns the size of the file; `None` where it has no spool.
+    /// Copies the missing bytes through a spool at the gateway. Returns the size of the file.
+    /// `None` if the gateway has no spool.
     pub(super) async fn copy_by_spool(
         &mut self,
         names: &Names,
@@ -24,7 +25,7 @@ impl Mover<'_> {
         journal: Option<&Arc<Journal>>,
     ) -> Result<Option<Copied>, TaskError> {
         let job = self.shared.job.clone();
-        // To look at its overlap, a server would be asked for the file twice.
+        // The comparison of an overlap would fetch the file from a server twice.
         let is_simple = overlap.length == 0 || matches!(self.source, End::Local(_));
         let origin = facts
             .origin()
@@ -65,7 +66,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether the part that is there is of this source.
+    /// Checks that the existing part belongs to this source.
     async fn check_overlap(&mut self, names: &Names, overlap: &Overlap) -> Result<(), TaskError> {
         if overlap.bytes.is_empty() {
             return Ok(());
@@ -79,7 +80,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Uploads from `begin` to `end`. Brings the bytes to the spool, unless another job does.
+    /// Uploads from `begin` to `end`. Sends the bytes to the spool, unless another job does.
     async fn upload_by_spool(
         &mut self,
         names: &Names,
@@ -93,7 +94,7 @@ impl Mover<'_> {
             .destination
             .write((&names.part, &names.destination), begin, clears)
             .await?;
-        // One whose server is not there yet would keep the bytes from the others.
+        // A job whose server has not begun would hold up the bytes for the others.
         writer.begun().await?;
         self.has_begun = true;
         if let Some(new) = new
@@ -119,7 +120,7 @@ impl Mover<'_> {
                 reader.abandon().await;
                 return Err(TaskError::Changed);
             }
-            // A file of this machine that grows is longer by now.
+            // A growing file of this machine may be longer by now.
             let room = usize::try_from(end - at).unwrap_or(usize::MAX);
             let room = room.min(bytes.len());
             let count = reader.read(&mut bytes[..room]).await?;

@@ -1,4 +1,4 @@
-//! Small files between two folders of this machine. Each moves in one call that blocks.
+//! Small files between two folders of this machine, each moved in one blocking call.
 //!
 //! Switching threads for each step would take longer than copying the bytes.
 
@@ -11,7 +11,7 @@ use crate::run::{
 };
 
 impl Mover<'_> {
-    /// Moves a file in one call; `None` where it is to be moved in steps.
+    /// Moves a file in one call. `None` if it is to be moved in steps.
     pub(super) async fn move_whole(
         &self,
         file: &File,
@@ -60,8 +60,8 @@ impl Mover<'_> {
         }))
     }
 
-    /// Whether a file moves in one call: both ends are this machine, nothing is read back or waited for, and the rate permits
-    /// all its bytes at a time.
+    /// Whether a file is moved in one call. Both ends must be this machine, without reading back or
+    /// waiting for growth. The rate must permit all bytes at a time.
     fn moves_whole(&self, file: &File, names: &Names) -> bool {
         let are_local = matches!(
             (&*self.source, &*self.destination),

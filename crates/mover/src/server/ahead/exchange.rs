@@ -1,4 +1,4 @@
-//! One small file under way: its commands, its data connection, and what the server has said so far.
+//! Exchange for one small file: its commands, its data connection, and the server's replies so far.
 
 use ftp::{client::Reply, reply::Class};
 use net::tls::Leg;
@@ -20,52 +20,52 @@ use crate::server::{
 /// A small file for the server.
 #[derive(Debug)]
 pub struct Upload {
-    /// What it is called until it is whole.
+    /// Path of the file until it is complete.
     pub part: Vec<u8>,
-    /// Its path.
+    /// Final path.
     pub destination: Vec<u8>,
-    /// All of it.
+    /// Content.
     pub content: Vec<u8>,
-    /// The time it shall have.
+    /// Time that the file shall have.
     pub modified_unix_s: Option<i64>,
 }
 
 /// A file that has moved.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It is at the server, whole, under its name.
+    /// The file is complete at the server, under its name.
     Stored {
-        /// It has its time.
+        /// Whether the file has its time.
         has_time: bool,
     },
-    /// It has come from the server.
+    /// The file has arrived from the server.
     Retrieved(Content),
 }
 
-/// What has come from the server.
+/// Content from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Content {
-    /// All of it.
+    /// Bytes of the file.
     pub bytes: Vec<u8>,
-    /// What the server says of the file afterwards: its size,
+    /// Size that the server reports afterwards.
     pub size_bytes: Option<u64>,
-    /// and its time.
+    /// Time that the server reports afterwards.
     pub modified_unix_s: Option<i64>,
 }
 
-/// What came of a data connection: what was read.
+/// Result of a data connection: the bytes read.
 pub(super) type Moved = Result<Vec<u8>, ServerError>;
 
-/// A file under way.
+/// Exchange for a running file.
 pub(super) struct Exchange {
     id: u64,
     verb: Verb,
     bytes: u64,
-    /// The port of ours that it has, if any.
+    /// The listening port of this side, if it has one.
     ours: Option<Port>,
-    /// Until the server has answered, or the data connection is under way.
+    /// The requested data connection, until the server has replied or the connection runs.
     asked: Option<Asked>,
-    /// The command that names or takes a port, until it is answered.
+    /// The command that requests or announces a port, until it is answered.
     port: Option<Sent>,
     transfer: Question,
     size: Question,
@@ -73,12 +73,12 @@ pub(super) struct Exchange {
     data: Data,
     content: Vec<u8>,
     names: Option<Names>,
-    /// Whether the rename may be asked for.
+    /// State of the fence for the rename.
     pub(super) clearance: Clearance,
     renaming: Option<[Question; 2]>,
 }
 
-/// Whether a rename may be asked for.
+/// State of the fence before a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clearance {
     /// There is no fence.
@@ -87,7 +87,7 @@ pub(super) enum Clearance {
     Missing,
     /// The upload is complete.
     Due,
-    /// The fence was asked after the upload was complete.
+    /// The fence was queried after the upload was complete.
     Asked,
     Given,
     Refused,
@@ -186,18 +186,18 @@ impl Exchange {
         self.bytes
     }
 
-    /// The port of ours that it had, if any.
+    /// Returns the listening port of this side, if there is one.
     pub(super) fn into_port(self) -> Option<Port> {
         self.ours
     }
 
-    /// Whether the file is moving: no rename has been asked for, and none is due.
+    /// Whether the file is moving: no rename has been requested, and none is due.
     pub(super) fn moves(&self) -> bool {
         let is_due = matches!(self.clearance, Clearance::Due | Clearance::Asked);
         self.renaming.is_none() && !is_due
     }
 
-    /// Begins the data connection, where the server comes to us.
+    /// Begins the data connection, if the server connects to this side.
     pub(super) fn meet(&mut self, session: &Session, moving: &mut JoinSet<(u64, Moved)>) {
         match self.asked.take() {
             Some(Asked::Active { listener, .. }) => {
@@ -225,7 +225,7 @@ impl Exchange {
         self.data = Data::Ended(moved);
     }
 
-    /// Takes note of what the server has said. Returns what came of the file, once that is certain.
+    /// Processes the server's replies. Returns the result for the file, once it is certain.
     pub(super) fn advance(
         &mut self,
         session: &mut Session,
@@ -272,9 +272,9 @@ impl Exchange {
             Data::Waiting | Data::Moving(_) => return None,
         };
         let bytes = match data {
-            // The port was refused, and the transfer behind it.
+            // The port was refused, and so was the transfer after it.
             Err(error @ ServerError::Refused { .. }) => return Some(Err(error)),
-            // The server knows better than our end of a broken connection.
+            // The server's reply explains a broken connection better than this end's error.
             _ if is_refused => {
                 let reply = self.transfer.answer.clone().expect("it has come");
                 return Some(Err(self.transfer.sent.refused(reply)));
@@ -352,7 +352,7 @@ impl Question {
     }
 }
 
-/// What came of a rename, once both commands are answered.
+/// Returns the result of a rename, once both commands are answered.
 fn renamed(
     renaming: &[Question; 2],
     has_time: impl FnOnce() -> bool,
@@ -378,12 +378,14 @@ async fn give(dial: DataDial, meeting: Meeting, content: &[u8]) -> Moved {
     }
     let ended = timeout(stall_max, leg.shutdown()).await;
     ended.map_err(stalled)?.map_err(ServerError::Data)?;
-    // Until the server has closed: what a TLS server says at the end would be answered by a reset.
+    // The connection stays open until the server has closed it. Otherwise the last message of a TLS
+    // server would cause a reset.
     let _ = timeout(stall_max, leg.read(&mut [0; 16])).await;
     Ok(Vec::new())
 }
 
-/// Reads a file that has `expected_bytes`. One byte more ends the reading: it has changed, or has no end.
+/// Reads a file of `expected_bytes`. One byte more ends the reading, since the file has changed or
+/// is endless.
 async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
     let stall_max = dial.stall_max();
     let mut leg = open(&dial, meeting).await?;
@@ -396,7 +398,7 @@ async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
             .map_err(|_| ServerError::Stalled(stall_max))?
             .map_err(ServerError::Data)?;
         if count == 0 {
-            // The server may wait for our end, under TLS.
+            // Under TLS the server may wait for the end of this side.
             let _ = timeout(stall_max, leg.shutdown()).await;
             return Ok(bytes);
         }

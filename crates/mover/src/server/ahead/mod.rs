@@ -1,8 +1,12 @@
-//! Small files, several under way on one session: commands go out before earlier ones are answered.
+//! Pipelined small files, several at a time on one session: commands are sent before earlier ones
+//! are answered.
 //!
-//! A small file costs round trips: a port, a connection, the reply, the size, the rename. A server that answers commands in
-//! their order can be sent those of the next files meanwhile. Directly, the server names one port after another, and each
-//! connection takes two round trips. To a gateway we name our own ports, all at once, and no round trip is left.
+//! A small file takes round trips for a port, a connection, the reply, the size and the rename. If
+//! the server answers commands in order, the commands of the next files can be sent meanwhile.
+//!
+//! Without a gateway, the server names one port after another, and each connection takes two round
+//! trips. With a gateway, the mover names its own ports, all at once, so that no round trip is
+//! left.
 
 mod exchange;
 pub(super) mod ports;
@@ -19,37 +23,38 @@ use self::{
 use super::{ServerError, Session};
 use crate::fence::Fence;
 
-/// Files under way on a session.
+/// Running files of a session.
 pub struct Ahead<'a> {
     session: &'a mut Session,
     ways: Ways,
-    /// Most ports of ours that are open at a time.
+    /// Most listening ports of this side that are open at a time.
     ports_max: usize,
     exchanges: VecDeque<Exchange>,
-    /// Data connections, and the exchanges that they are of.
+    /// Data connections, with the ids of their exchanges.
     moving: JoinSet<(u64, Moved)>,
-    /// Is asked before each rename.
+    /// Check before each rename.
     fence: Option<Fence>,
-    /// The question that is being answered, for all files that were complete when it was asked.
+    /// The running query of the fence, for all files that were complete at its start.
     asking: JoinSet<bool>,
-    /// When the server last said something, or data ended.
+    /// Time of the server's last reply, or of the last end of a data connection.
     heard_at: Instant,
 }
 
-/// A file, and what came of it.
+/// A file, and its result.
 pub(crate) type Settled = (u64, Result<Done, ServerError>);
 
-/// Who names ports for data.
+/// Owner of the ports for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ways {
-    /// The server, one after another.
+    /// The server, which names them one after another.
     Theirs,
-    /// We, as many as we like.
+    /// This side, which names any number.
     Ours,
 }
 
 impl Session {
-    /// Most small files that are of use at a time; one if the server does not take commands ahead.
+    /// Returns the most small files that are useful at a time. One if the server does not accept
+    /// pipelined commands.
     pub fn depth(&self) -> usize {
         match (self.is_sequential, self.dial.is_behind_gateway()) {
             (false, _) => 1,
@@ -58,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Who should name ports, if `ours` have not been found to be out of reach.
+    /// Returns the preferred owner of the ports, unless the `ours` have proved unreachable.
     pub fn ways(&self, ours_may_be_reached: bool) -> Ways {
         let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
         match self.dial.is_active || is_near {
@@ -67,14 +72,16 @@ impl Session {
         }
     }
 
-    /// Whether the server is known to take commands ahead, and to have a data port for us.
+    /// Whether the server is known to accept pipelined commands, and to offer a reachable data
+    /// port.
     pub fn takes_ahead(&self) -> bool {
         self.is_sequential && self.has_met
     }
 }
 
 impl<'a> Ahead<'a> {
-    /// No file is under way yet. Of our own ports no more than `ports_max` are open at a time, and one at least.
+    /// Creates the pipeline of a session, without files. At most `ports_max` listening ports of
+    /// this side are open at a time, and at least one.
     pub fn new(session: &'a mut Session, ways: Ways, ports_max: usize) -> Self {
         Self {
             session,
@@ -88,7 +95,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Asks `fence` before each rename.
+    /// Queries `fence` before each rename.
     pub fn behind(mut self, fence: Option<Fence>) -> Self {
         self.fence = fence;
         self
@@ -98,7 +105,7 @@ impl<'a> Ahead<'a> {
     pub fn has_room(&self, bytes: u64) -> bool {
         let exchanges = &self.exchanges;
         let has_turn = match self.ways {
-            // A rename comes in front of the next transfer, so that it waits for one at most.
+            // A rename precedes the next transfer, so that it waits for one at most.
             Ways::Theirs => self.moving_count() < MOVING_MAX,
             Ways::Ours => exchanges.len() < self.ports_max,
         };
@@ -106,22 +113,22 @@ impl<'a> Ahead<'a> {
         exchanges.is_empty() || has_turn && under_way + bytes <= BYTES_MAX
     }
 
-    /// Files that are moving, or wait for their turn to move.
+    /// Returns the number of files that are moving, or that wait to move.
     fn moving_count(&self) -> usize {
         self.exchanges.iter().filter(|it| it.moves()).count()
     }
 
-    /// Whether no file is under way.
+    /// Whether no file is running.
     pub fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }
 
-    /// Who names ports.
+    /// Returns the owner of the ports.
     pub fn ways(&self) -> Ways {
         self.ways
     }
 
-    /// Begins an upload; `id` names it in what [`next`](Self::next) returns.
+    /// Begins an upload. [`next`](Self::next) returns its result with `id`.
     ///
     /// # Errors
     /// [`ServerError`] if a path cannot be sent, or no port can be opened.
@@ -137,7 +144,7 @@ impl<'a> Ahead<'a> {
     /// Begins a download of a file that has `size_bytes`.
     ///
     /// # Errors
-    /// As of [`store`](Self::store).
+    /// As for [`store`](Self::store).
     pub async fn retrieve(
         &mut self,
         id: u64,
@@ -149,7 +156,7 @@ impl<'a> Ahead<'a> {
         self.begin(exchange)
     }
 
-    /// A port of ours, unless the server names one.
+    /// Returns a listening port of this side, unless the server names the port.
     async fn port(&mut self) -> Result<Option<Port>, ServerError> {
         match self.ways {
             Ways::Theirs => Ok(None),
@@ -169,12 +176,12 @@ impl<'a> Ahead<'a> {
         Ok(())
     }
 
-    /// The next file that is done, or has failed; `None` where another one may be begun before. Waits forever if none is under
-    /// way. Cancelling loses nothing.
+    /// Returns the next file that is done or has failed. `None` if another file may be begun
+    /// before. Waits forever if no file is running. Safe to cancel.
     ///
     /// # Errors
-    /// The file whose turn it was and a [`ServerError`], if the session is of no more use: all files under way have to begin
-    /// anew.
+    /// The file in progress and a [`ServerError`], if the session is unusable. All running files
+    /// have to start again.
     pub async fn next(&mut self) -> Result<Option<Settled>, (u64, ServerError)> {
         loop {
             let moving_count = self.moving_count();
@@ -192,7 +199,7 @@ impl<'a> Ahead<'a> {
             tokio::select! {
                 received = receive(self.session) => received.map_err(|it| (first, it))?,
                 Some(moved) = self.moving.join_next() => {
-                    // One that was cancelled is of a file that has failed.
+                    // An aborted data connection belongs to a failed file.
                     if let Ok((id, moved)) = moved
                         && let Some(exchange) = self.exchanges.iter_mut().find(|it| it.id() == id)
                     {
@@ -217,7 +224,8 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Asks for all files that are complete. One that becomes so meanwhile waits for the next question.
+    /// Queries the fence for all complete files. A file that is completed meanwhile waits for the
+    /// next query.
     fn ask(&mut self) {
         let due = |it: &&mut Exchange| it.clearance == Clearance::Due;
         let Some(fence) = self.fence.clone().filter(|_| self.asking.is_empty()) else {
@@ -233,7 +241,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Takes note of what has arrived. The first file that has ended leaves.
+    /// Processes arrived replies. Removes and returns the first file that has ended.
     fn advance(&mut self) -> Option<Settled> {
         for at in 0..self.exchanges.len() {
             let exchange = &mut self.exchanges[at];
@@ -241,7 +249,8 @@ impl<'a> Ahead<'a> {
                 let exchange = self.exchanges.remove(at).expect("it is there");
                 let id = exchange.id();
                 let result = match (result, exchange.into_port()) {
-                    // The gateway has connected, and so has a stranger with its address: whose bytes were they?
+                    // The gateway has connected, and so has a stranger with its address. The owner
+                    // of the bytes is uncertain.
                     (Ok(_), Some(port)) if !ports::nobody_waits(&port) => {
                         Err(ServerError::Unreached)
                     }
@@ -249,7 +258,8 @@ impl<'a> Ahead<'a> {
                         self.session.free_again(port);
                         Ok(done)
                     }
-                    // Of a file that has failed, the gateway may still connect.
+                    // The gateway may still connect for a failed file, so its port is not used
+                    // again.
                     (result, _) => result,
                 };
                 return Some((id, result));
@@ -264,17 +274,20 @@ async fn receive(session: &mut Session) -> Result<(), ServerError> {
     session.control.receive().await
 }
 
-/// Files under way to a gateway. An upload takes two round trips: at 200 ms they are 320 files a second on each connection.
+/// Most running files of a session with a gateway. An upload takes two round trips, so 200 ms
+/// permit 320 files a second on each connection.
 const FILES_TO_GATEWAY_MAX: usize = 128;
 
-/// Files under way to a server that names ports: one that moves, the next, and one that is renamed.
+/// Most running files of a session with a server that names ports: one moves, one is next, and one
+/// is renamed.
 const FILES_TO_SERVER_MAX: usize = MOVING_MAX + 1;
 
-/// Transfers that a server that names ports is asked for at a time: it names the port of the second when the first has ended.
+/// Most transfers requested at a time from a server that names ports. It names the port of the
+/// second one when the first has ended.
 const MOVING_MAX: usize = 2;
 
-/// Bytes under way on a session.
+/// Most running bytes of a session.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How long a gateway takes to connect to a port of ours, at most.
+/// Longest time in which a gateway connects to a port of this side.
 const MEETING_PATIENCE: Duration = Duration::from_secs(10);

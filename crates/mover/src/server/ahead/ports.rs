@@ -1,4 +1,4 @@
-//! Ports of ours that a gateway connects to, one after another.
+//! Listening ports of this side to which a gateway connects, one after another.
 
 use std::{io, sync::Arc};
 
@@ -7,20 +7,21 @@ use socket2::SockRef;
 
 use crate::server::Session;
 
-/// A port at which we listen.
+/// A listening port of this side.
 pub(in crate::server) type Port = Arc<Listener>;
 
-/// Ports of a session that are open and that no file has.
+/// Open ports of a session that no file uses.
 ///
-/// A gateway is told a port again once it has connected to it: tens of thousands of small files would else take as many
-/// ports, which stay taken for a minute, and the kernel would look for free ones for longer than a file takes.
+/// A gateway receives the same port again once it has connected to it. Otherwise tens of thousands
+/// of small files would take as many ports, each of which stays in use for a minute. The kernel's
+/// search for free ports would then take longer than a file.
 pub(in crate::server) type Ports = Vec<Port>;
 
 impl Session {
-    /// A port of ours for a file.
+    /// Returns a listening port of this side for a file.
     ///
     /// # Errors
-    /// That of the system, if no port can be opened.
+    /// An error of the system, if no port can be opened.
     pub(super) async fn free_port(&mut self) -> io::Result<Port> {
         while let Some(port) = self.ports.pop() {
             if nobody_waits(&port) {
@@ -30,21 +31,21 @@ impl Session {
         self.listen().await.map(Arc::new)
     }
 
-    /// Keeps a port to which the gateway has connected for a file that is done. A server that connects to us itself may do so
-    /// from one port of its own, and cannot do that twice: it gets new ones.
+    /// Keeps a port to which the gateway has connected for a finished file. A server that connects
+    /// itself may use one fixed port of its own, and cannot connect twice. It gets new ports.
     pub(super) fn free_again(&mut self, port: Port) {
         if self.dial.is_behind_gateway() {
             self.ports.push(port);
         }
     }
 
-    /// Closes the ports that no file has.
+    /// Closes the ports that no file uses.
     pub(in crate::server) fn close_ports(&mut self) {
         self.ports.clear();
     }
 }
 
-/// Whether no connection waits at a port: it would be a stranger's.
+/// Whether no connection waits at a port. A waiting one would be a stranger's.
 pub(super) fn nobody_waits(port: &Listener) -> bool {
     let tcp = match port {
         Listener::Tcp(tcp) => tcp,

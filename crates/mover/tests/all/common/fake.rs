@@ -9,7 +9,7 @@ use mover::{
 };
 use net::tls::Verify;
 
-/// What the mover needs of a fake server.
+/// Extension of a fake server for the mover.
 pub(crate) trait FakeServerExt {
     /// Returns the log-in data. A server that behaves as a gateway is reached as one.
     fn dial(&self) -> Dial;

@@ -39,11 +39,11 @@ pub(crate) struct World {
     folder: tempfile::TempDir,
     port: u16,
     stop: Option<oneshot::Sender<()>>,
-    /// Of all jobs, so that a session outlives one; none in tests that have their own.
+    /// Runtime of all jobs, so that a session outlives one. Empty in tests with their own.
     runtime: OnceLock<Runtime>,
 }
 
-/// What a copy came to.
+/// Result of a copy.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) summary: Summary,
@@ -64,7 +64,7 @@ impl World {
         let served = folder.path().join("server");
         thread::spawn(move || {
             let stopped = async {
-                // The world has gone.
+                // The world was dropped.
                 let _ = stopped.await;
             };
             bench_kit::ftp_server::serve(served, address, stopped).expect("the server serves");
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// A world whose jobs have few threads for what blocks.
+    /// Creates a world whose jobs have few threads for blocking work.
     pub(crate) fn with_blocking_threads(most: usize) -> Self {
         let world = Self::new();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -118,12 +118,12 @@ impl World {
         }
     }
 
-    /// A job that copies `from`, on this machine, to `to`, on the server.
+    /// Creates a job that copies `from`, on this machine, to `to`, on the server.
     pub(crate) fn upload(&self, from: &Path, to: &str) -> Job {
         self.upload_by(self.dial(), from, to)
     }
 
-    /// The same, to another server.
+    /// Creates a job that copies `from`, on this machine, to another server.
     pub(crate) fn upload_by(&self, dial: Dial, from: &Path, to: &str) -> Job {
         let source = from.as_os_str().as_bytes().to_vec();
         let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
@@ -134,12 +134,12 @@ impl World {
         )
     }
 
-    /// A job that copies `from`, on the server, to `to`, on this machine.
+    /// Creates a job that copies `from`, on the server, to `to`, on this machine.
     pub(crate) fn download(&self, from: &str, to: &Path) -> Job {
         self.download_by(self.dial(), from, to)
     }
 
-    /// The same, from another server.
+    /// Creates a job that copies `from`, on another server, to this machine.
     pub(crate) fn download_by(&self, dial: Dial, from: &str, to: &Path) -> Job {
         let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
         let target = Target::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
@@ -150,7 +150,7 @@ impl World {
         )
     }
 
-    /// A job that fetches `from`, of a web server, as `to`, on this machine.
+    /// Creates a job that fetches `from`, of a web server, as `to`, on this machine.
     pub(crate) fn fetch_by(&self, dial: WebDial, from: &str, to: &Path) -> Job {
         let target = Target::new(to.as_os_str().as_bytes().to_vec(), b"film".to_vec());
         job(
@@ -160,7 +160,7 @@ impl World {
         )
     }
 
-    /// A job that copies `from`, of a web server, to `to`, on the server.
+    /// Creates a job that copies `from`, of a web server, to `to`, on the server.
     pub(crate) fn pass_on(&self, dial: WebDial, from: &str, to: &str) -> Job {
         let target = Target::new(to.as_bytes().to_vec(), b"film".to_vec());
         job(
@@ -207,7 +207,7 @@ impl Drop for World {
 }
 
 impl Copied {
-    /// Why things failed.
+    /// Returns the reasons of failures.
     pub(crate) fn failures(&self) -> Vec<&str> {
         let failures = self.notes.iter().filter_map(|note| match &note.result {
             Outcome::Failed(reason) => Some(reason.as_str()),
@@ -234,7 +234,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
     }
 }
 
-/// Bytes that differ everywhere.
+/// Returns bytes without repetition.
 pub(crate) fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = (0..bytes.div_ceil(8)).flat_map(|_| {
@@ -252,7 +252,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("room");
 }
 
-/// Paths and contents of all files below a folder; folders have none.
+/// Returns paths and contents of all files below a folder. Folders have no content.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -275,7 +275,7 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     found
 }
 
-/// A name of these bytes.
+/// Returns a name of these bytes.
 pub(crate) fn name(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }

@@ -1,4 +1,4 @@
-//! A web server on loopback with manners of its own.
+//! A web server on loopback with configurable behaviour.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -20,34 +20,35 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 
-/// What the server does otherwise than others.
+/// Deviations of the server from usual behaviour.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WebManners {
-    /// Ranges are not known.
+    /// Ranges are unsupported.
     pub(crate) no_ranges: bool,
     /// `HEAD` is forbidden.
     pub(crate) no_head: bool,
-    /// The sizes of files are told at the end alone.
+    /// Answers are chunked, without the size of the file.
     pub(crate) is_chunked: bool,
     /// The end of the connection is the end of the file.
     pub(crate) ends_by_close: bool,
-    /// The first answer to GET breaks off after so many bytes.
+    /// Bytes after which the first answer to GET breaks off.
     pub(crate) breaks_after: Option<usize>,
-    /// The account that is asked for, in base 64.
+    /// The required account, in base 64.
     pub(crate) account: Option<&'static str>,
-    /// Where all files are.
+    /// Target of a redirection for all files.
     pub(crate) leads_to: Option<String>,
-    /// All questions are answered so.
+    /// Status of all answers.
     pub(crate) status: Option<&'static str>,
-    /// Says that it takes ranges, and gives the whole file.
+    /// Announces ranges, and sends the whole file.
     pub(crate) lies_of_ranges: bool,
-    /// A coding other than chunked is said; the end is that of the connection.
+    /// Announced coding other than chunked. The answer ends with the connection.
     pub(crate) coding: Option<&'static str>,
-    /// Ranges that begin behind this byte are those of another version, as a stale mirror has it.
+    /// Offset from which ranges belong to another version, as at a stale mirror.
     pub(crate) stale_from: Option<usize>,
-    /// Answers 503 where so many answers with a body are under way, each of which lasts a while.
+    /// Number of concurrent answers with a body from which the server replies 503. Each answer
+    /// takes a while.
     pub(crate) gets_max: Option<usize>,
-    /// Half a megabyte of each file takes so long.
+    /// Time for half a megabyte of each file.
     pub(crate) slows_answers: Duration,
 }
 
@@ -55,13 +56,13 @@ const STEP_BYTES: usize = 1 << 19;
 
 #[derive(Debug, Default)]
 pub(crate) struct WebState {
-    /// Content, and time, by path and query.
+    /// Content and time, by path and query.
     pub(crate) files: std::collections::HashMap<String, (Vec<u8>, &'static str)>,
-    /// What was asked: method, target and range.
+    /// Requests so far: method, target and range.
     pub(crate) asked: Vec<String>,
     pub(crate) connections: usize,
     pub(crate) authorizations: Vec<String>,
-    /// Answers to GET under way.
+    /// Running answers to GET.
     pub(crate) gets: usize,
     breaks_after: Option<usize>,
 }
@@ -76,7 +77,8 @@ impl Web {
         Self::start_as("127.0.0.1", manners, (tls(), None))
     }
 
-    /// A server at an address, and whose TLS it has at its first connection and, where another one is given, from then on.
+    /// Starts a server at an address. The first TLS configuration serves the first connection. If a
+    /// second one is given, it serves all later ones.
     pub(crate) fn start_as(
         ip: &str,
         manners: WebManners,
@@ -147,7 +149,7 @@ fn tls() -> Arc<ServerConfig> {
     tls_of("localhost").0
 }
 
-/// The TLS of a server with this name, and its certificate.
+/// Creates the TLS configuration of a server with this name, and its certificate.
 pub(crate) fn tls_of(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
@@ -163,7 +165,7 @@ pub(crate) fn tls_of(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>)
     (Arc::new(config.expect("they belong together")), der)
 }
 
-/// Answers until the client leaves.
+/// Answers until the client disconnects.
 fn serve(
     client: TcpStream,
     config: Arc<ServerConfig>,
@@ -213,7 +215,7 @@ fn serve(
     }
 }
 
-/// The lines of a request.
+/// Reads the lines of a request.
 fn read(stream: &mut impl BufRead) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     loop {
@@ -228,7 +230,7 @@ fn read(stream: &mut impl BufRead) -> Option<Vec<String>> {
     }
 }
 
-/// The answer, and whether the connection goes on.
+/// Returns the answer, and whether the connection stays open.
 fn answer(request: &[String], state: &Mutex<WebState>, manners: &WebManners) -> (Vec<u8>, bool) {
     let header = |name: &str| {
         let lines = request.iter().filter_map(|it| it.split_once(": "));
