@@ -65,7 +65,7 @@ class Names(threading.Thread):
 
 def test_it_has_what_a_reader_looks_for(world, program):
     folder = os.path.dirname(world.folder + program)
-    for name in ["README.md", "LICENSE", "packaging/longhaul.service", "docs/operating.md", "examples/site-a.toml", "man/longhaul.1", "completions/longhaul.bash"]:
+    for name in ["README.md", "LICENSE", "packaging/longhaul.service", "docs/operating.md", "docs/tutorials/two-sites.md", "docs/how-to/upgrade.md", "examples/site-a.toml", "man/longhaul.1", "completions/longhaul.bash"]:
         assert os.path.exists(os.path.join(folder, name)), (name, os.listdir(folder))
     print(f"{os.path.getsize(world.folder + program) / 1e6:.1f} MB")
 

@@ -132,12 +132,14 @@ fn archive(staged: &Path, out: &Path) -> Result<()> {
         fs::create_dir_all(to.parent().expect("a folder"))?;
         copy(&root().join(file), &to)?;
     }
-    let docs = folder.join("docs");
-    fs::create_dir_all(&docs)?;
-    for entry in fs::read_dir(root().join("docs"))? {
-        let from = entry?.path();
-        if from.extension().is_some_and(|kind| kind == "md") {
-            copy(&from, &docs.join(from.file_name().unwrap_or_default()))?;
+    for part in ["docs", "docs/tutorials", "docs/how-to"] {
+        let docs = folder.join(part);
+        fs::create_dir_all(&docs)?;
+        for entry in fs::read_dir(root().join(part))? {
+            let from = entry?.path();
+            if from.extension().is_some_and(|kind| kind == "md") {
+                copy(&from, &docs.join(from.file_name().unwrap_or_default()))?;
+            }
         }
     }
     let mut collect = Command::new("cp");
