@@ -282,7 +282,7 @@ impl Planner {
 
     fn refused(&mut self, lane: usize, failure: Failure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
-        // No further lane opens for help until it is wanted again. Lanes that already connect may help.
+        // No further lane opens for help until the next request. Lanes that connect may help.
         self.queue.keep_helpers(self.lanes.connecting());
         // A lane that still connects may succeed.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
