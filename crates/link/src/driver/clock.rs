@@ -1,14 +1,14 @@
-//! The driver's clock, which runs on while the machine is suspended.
+//! Clock of the driver, which continues while the machine is suspended.
 //!
-//! `Instant` (CLOCK_MONOTONIC) stands still during a suspend; CLOCK_BOOTTIME runs on, and so does
-//! the peer's clock. With this clock one-way delays stay comparable after a suspend, and the
-//! endpoint learns how long it slept, and whether the peer may have given up.
+//! `Instant` (CLOCK_MONOTONIC) stands still during a suspension. CLOCK_BOOTTIME continues, and so
+//! does the peer's clock. With this clock one-way delays stay comparable after a suspension. The
+//! endpoint learns the length of its suspension, and whether the peer may have abandoned it.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Tells the time in `Instant`s of its own: compare them with one another only.
+/// Clock in `Instant`s of its own, which are comparable only with one another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     start: Instant,
@@ -27,7 +27,8 @@ impl Clock {
         self.start + since_boot().saturating_sub(self.booted)
     }
 
-    /// The present on both clocks, to tell when datagrams came that the kernel stamped by the time of day.
+    /// Returns the present on both clocks, to convert times of day that the kernel stamped on
+    /// datagrams.
     pub(super) fn reading(&self) -> Reading {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
         Reading {
@@ -46,9 +47,11 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// When a datagram came that the kernel had at `unix` since the Unix epoch, and that was not in the socket at
-    /// `emptied`. What seems to lie ahead is now: the time of day was set back. So is what seems to have come before
-    /// the socket was last empty: it was set forward.
+    /// Returns the arrival of a datagram that the kernel stamped at `unix` since the Unix epoch,
+    /// and that was not in the socket at `emptied`.
+    ///
+    /// A stamp in the future means that the time of day was set back, and a stamp before the socket
+    /// was last empty means that it was set forward. Both count as now.
     pub(super) fn instant(&self, unix: Duration, emptied: Option<Instant>) -> Instant {
         let age = self.unix.saturating_sub(unix);
         let came = self.now.checked_sub(age);
@@ -61,14 +64,14 @@ impl Reading {
         self.now
     }
 
-    /// The time of day at `instant`, which has passed.
+    /// Returns the time of day at `instant`, which has passed.
     pub(super) fn unix(&self, instant: Instant) -> Duration {
         self.unix
             .saturating_sub(self.now.saturating_duration_since(instant))
     }
 }
 
-/// On a busy machine the kernel may take so long from the stamp of a datagram until that is in the socket.
+/// Most time on a busy machine from the kernel's stamp of a datagram until it is in the socket.
 const STAMP_AGE: Duration = Duration::from_millis(10);
 
 fn since_boot() -> Duration {

@@ -1,4 +1,5 @@
-//! A driver that leaves the socket to another process, and goes on by what that hands it.
+//! Driver that leaves the socket to another process, and continues with the datagrams from that
+//! process.
 
 use std::{io, time::Instant};
 
@@ -41,7 +42,7 @@ impl Driver {
         }
     }
 
-    /// Takes in what the process that reads the socket hands over.
+    /// Handles the datagrams from the process that reads the socket.
     pub(super) fn receive_fed(&mut self, now: Instant) {
         let Some(feed) = &mut self.feed else { return };
         let reading = self.clock.reading();

@@ -1,22 +1,22 @@
-//! How long datagrams may wait in the socket: not so long that its buffer overflows.
+//! Limit of the time for which datagrams may wait in the socket without an overflow of its buffer.
 
 use std::time::{Duration, Instant};
 
 use units::ByteCount;
 
-/// What came in lately, beside the room that the kernel has for it.
+/// Recent arrivals, and the kernel's room for them.
 pub(super) struct Intake {
     room_bytes: f64,
     fetched: Instant,
     wait_max: Duration,
 }
 
-/// At the rate of late, waiting datagrams take this fraction (one over it) of the buffer at most: a rate may double
-/// within a turn, and the kernel may count twice the bytes of a datagram.
+/// Divisor of the buffer that gives the most bytes of waiting datagrams at the recent rate. A rate
+/// may double within a turn, and the kernel may count twice the bytes of a datagram.
 const BUFFER_SHARE: f64 = 4.0;
 
 impl Intake {
-    /// The kernel has granted a buffer of size `buffer`.
+    /// Creates the state for a buffer of size `buffer`, which the kernel has granted.
     pub(super) fn new(buffer: ByteCount, now: Instant) -> Self {
         Self {
             room_bytes: buffer.bytes() as f64 / BUFFER_SHARE,
@@ -25,7 +25,8 @@ impl Intake {
         }
     }
 
-    /// `bytes` bytes had come since the last time, and are fetched; they are all unless `has_more`.
+    /// Records that `bytes` bytes had arrived since the last time, and are fetched. They are all
+    /// unless `has_more`.
     pub(super) fn fetched(&mut self, bytes: usize, has_more: bool, now: Instant) {
         let elapsed = now.saturating_duration_since(self.fetched);
         self.fetched = now;
@@ -36,7 +37,7 @@ impl Intake {
         };
     }
 
-    /// How long what comes next may wait: not at all, if there is more already.
+    /// Returns the time for which the next datagrams may wait: zero if there are more already.
     pub(super) fn wait_max(&self) -> Duration {
         self.wait_max
     }

@@ -1,4 +1,4 @@
-//! The file that keeps what an endpoint remembers across restarts: handshakes, against replays, and paths.
+//! File that keeps an endpoint's memory across restarts: handshakes, against replays, and paths.
 //!
 //! ```text
 //! clock 1795264200000000000
@@ -7,10 +7,11 @@
 //! end
 //! ```
 //!
-//! A path has the capacity in bytes per second and the fraction that gets lost. Each new connection replaces the file
-//! by a new one, and so does the end of the program. A thread of its own writes it, since disks are slow. Without the
-//! file, a first flight that was recorded before a restart would be answered once more, and the first transfer would
-//! begin slowly. A file that cannot be read or written is therefore a warning, not a fatal error.
+//! A path has the capacity in bytes per second and the fraction that gets lost. Each new connection
+//! replaces the file by a new one, and so does the end of the program. A thread of its own writes
+//! it, since disks are slow. Without the file, a hello that was recorded before a restart would be
+//! answered once more, and the first transfer would start slowly. A file that cannot be read or
+//! written is therefore a warning, not a fatal error.
 
 use std::{
     fs,
@@ -23,14 +24,14 @@ use std::{
 
 use crate::{Newest, PublicKey, Remembered, congestion::PathMemory};
 
-/// Writes what is remembered.
+/// Writer of the memory file.
 pub(super) struct MemoryFile {
     memories: Option<mpsc::Sender<Remembered>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl MemoryFile {
-    /// The file, and what the last run left in it.
+    /// Opens the file, and returns the memory that the last run left in it.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -95,7 +96,8 @@ fn write(path: &Path, memory: &Remembered) {
     }
 }
 
-/// A reader sees the old text or the new one, never a part, also after a loss of power.
+/// Replaces the file such that a reader sees the old text or the new one, never a part, even after
+/// a loss of power.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_added_extension(format!("{}.new", std::process::id()));
     let written = fs::File::create(&fresh).and_then(|mut file| {
@@ -110,7 +112,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// What the file says of `memory`.
+/// Returns the text of the file for `memory`.
 pub(super) fn print(memory: &Remembered) -> String {
     let mut text = format!("clock {}\n", memory.replay.clock_unix_ns);
     for (key, newest) in &memory.replay.newest {
@@ -128,7 +130,7 @@ pub(super) fn print(memory: &Remembered) -> String {
 }
 
 /// # Errors
-/// The number of the first line that makes no sense.
+/// The number of the first line that cannot be parsed.
 pub(super) fn parse(text: &str) -> Result<Remembered, usize> {
     let lines = text.lines().count();
     let body = text.strip_suffix("end\n").ok_or(lines)?;
@@ -166,7 +168,7 @@ fn parse_line(line: &str, memory: &mut Remembered) -> Option<()> {
     Some(())
 }
 
-/// From 1 kbit/s to 1 Tbit/s: anything else is damage.
+/// Valid capacities, from 1 kbit/s to 1 Tbit/s: any other value is damage.
 const CAPACITIES_BYTES_PER_S: RangeInclusive<f64> = 125.0..=125e9;
 const LOSSES: RangeInclusive<f64> = 0.0..=1.0;
 

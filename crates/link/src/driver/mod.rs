@@ -1,4 +1,4 @@
-//! The driver: one thread that owns the UDP socket and the endpoint, and the handles through which
+//! Driver: one thread that owns the UDP socket and the endpoint, and the handles through which
 //! applications use it.
 
 mod clock;
@@ -47,8 +47,9 @@ pub use self::{
 };
 use crate::{Class, LinkConfig, LinkSnapshot, PeerConfig, PeerId, StreamKey};
 
-/// A running link endpoint: one UDP socket, one driver thread. Clones share it; when the last one is
-/// dropped the connections are closed.
+/// Running link endpoint: one UDP socket, one driver thread.
+///
+/// Clones share it. The last drop closes the connections.
 #[derive(Debug, Clone)]
 pub struct Link {
     handle: Arc<Handle>,
@@ -75,7 +76,7 @@ pub struct Incoming {
     pub recv: RecvStream,
 }
 
-/// Why a link could not be started.
+/// Reason why a link could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -87,7 +88,7 @@ pub enum LinkError {
     Tls(String),
 }
 
-/// Why a stream could not be opened.
+/// Reason why a stream could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -99,7 +100,7 @@ pub enum OpenError {
         /// When the last authentic datagram arrived.
         last_answer: Option<SystemTime>,
     },
-    /// The peer allows no more streams at once.
+    /// The peer permits no more streams at once.
     #[error("gateway {name} takes no more streams")]
     TooManyStreams {
         /// Its configured name.
@@ -110,7 +111,7 @@ pub enum OpenError {
     Closed,
 }
 
-/// Streams of peers that wait to be accepted.
+/// Most streams of peers that wait to be accepted.
 const INCOMING_MAX: usize = 4096;
 
 impl Link {
@@ -122,10 +123,12 @@ impl Link {
         Self::start_behind(socket, config, None)
     }
 
-    /// Starts the driver on the socket of a process that [hands it over](Self::hand_over), if one does.
+    /// Starts the driver on the socket of a process that [hands it over](Self::hand_over), if there
+    /// is one.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    ///
+    /// The errors of [`start`](Self::start).
     pub fn start_behind(
         socket: UdpSocket,
         config: LinkConfig,
@@ -161,15 +164,17 @@ impl Link {
         })
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     pub fn local_addr(&self) -> SocketAddr {
         self.handle.local_addr
     }
 
-    /// Opens a stream to a peer; bytes written at once travel with the opening. Waits up to 3 s for
-    /// a peer that is being connected or does not answer at the moment.
+    /// Opens a stream to a peer; bytes written at once travel with the opening.
+    ///
+    /// Waits up to 3 s for a peer that is being connected or does not answer at the moment.
     ///
     /// # Errors
+    ///
     /// [`OpenError::PeerDown`] after those 3 s.
     pub async fn open(
         &self,
@@ -179,11 +184,13 @@ impl Link {
         self.open_at(peer, None, class).await
     }
 
-    /// Opens a stream to the process of the peer that has `beside`, a stream of it: while a peer is being upgraded, several
-    /// processes answer for it.
+    /// Opens a stream to the process of the peer that has `beside`, another stream of it.
+    ///
+    /// During an upgrade of the peer, several processes answer for it.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    ///
+    /// The errors of [`open`](Self::open).
     pub async fn open_beside(
         &self,
         peer: PeerId,
@@ -209,10 +216,13 @@ impl Link {
         answer.await.unwrap_or(Err(OpenError::Closed))
     }
 
-    /// Leaves the socket to another process, and returns what that process needs. From then on this one makes no new
-    /// connections; those that it has go on by what the other process hands it.
+    /// Leaves the socket to another process, and returns the state that it needs.
+    ///
+    /// From then on this process makes no new connections. Its present connections continue with
+    /// datagrams from the other process.
     ///
     /// # Errors
+    ///
     /// [`HandOverError`]; then nothing has changed.
     pub async fn hand_over(&self) -> Result<Succession, HandOverError> {
         let (reply, answer) = oneshot::channel();
@@ -220,42 +230,46 @@ impl Link {
         answer.await.unwrap_or(Err(HandOverError::Gone))
     }
 
-    /// Reads the socket again: the other process has gone.
+    /// Reads the socket again after the other process has gone.
     pub fn take_back(&self) {
         self.handle.bell.command(Command::TakeBack);
     }
 
-    /// Tells all peers to open new streams on another connection: the other process is up.
+    /// Makes all peers open new streams on another connection, since the other process is up.
     pub fn retire(&self) {
         self.handle.bell.command(Command::Retire);
     }
 
-    /// The next stream that a peer opened; `None` after shutdown.
+    /// Returns the next stream that a peer opened. `None` after shutdown.
     pub async fn accept(&self) -> Option<Incoming> {
         self.handle.incoming.lock().await.recv().await
     }
 
-    /// Takes on other peers, and another cap on what is sent to all of them together. Each peer keeps its
-    /// [`PeerId`], new ones stand behind the known ones. One without a public key has been removed: it is not
-    /// admitted any more. Connections that were made with a key that their peer no longer has end at once. An endpoint is
-    /// used at the next connect.
+    /// Applies other peers, and another cap on the rate to all of them together.
+    ///
+    /// Each peer keeps its [`PeerId`], and new peers follow the known ones. A peer without a public
+    /// key has been removed, and is not admitted any more. Connections end at once if their peer no
+    /// longer has the key of the handshake. A new endpoint is used at the next connection attempt.
     pub fn set_peers(&self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>) {
         self.handle.bell.command(Command::Peers { peers, rate_max });
     }
 
-    /// Ends all connections of a peer, which hears that it is none. It is admitted again.
+    /// Ends all connections of a peer with a message that it is not a peer any more. The peer is
+    /// admitted again.
     pub fn dismiss(&self, peer: PeerId) {
         self.handle.bell.command(Command::Dismiss(peer));
     }
 
-    /// Changes the cap on what is sent to a peer and what it sends us, or, without a peer, on what is sent to all of them
-    /// together, until [`set_peers`](Self::set_peers) sets both.
+    /// Changes the caps on the rates to a peer and from it, or, without a peer, the cap on the rate
+    /// to all of them together.
+    ///
+    /// The change lasts until [`set_peers`](Self::set_peers) sets both.
     pub fn set_rate_max(&self, peer: Option<PeerId>, rate_max: Option<BitRate>) {
         self.handle.bell.command(Command::Rate { peer, rate_max });
     }
 
-    /// Changes how often something is sent to each peer while nothing else is: 5 s at first. The shorter, the
-    /// sooner a peer that dies is found out.
+    /// Changes the interval of packets to each peer without other traffic, which is 5 s at first. A
+    /// shorter interval detects a dead peer sooner.
     pub fn set_keep_alive(&self, every: Duration) {
         self.handle.bell.command(Command::KeepAlive(every));
     }
@@ -267,9 +281,10 @@ impl Link {
         matches!(timeout(patience, answer).await, Ok(Ok(())))
     }
 
-    /// Begins to watch what the connections to a peer do.
+    /// Begins to trace the connections to a peer.
     ///
     /// # Errors
+    ///
     /// [`TraceError`]: no such peer, or too many traces.
     pub async fn trace(&self, peer: PeerId) -> Result<Trace, TraceError> {
         let (reply, answer) = oneshot::channel();
@@ -277,7 +292,7 @@ impl Link {
         answer.await.unwrap_or(Err(TraceError::Closed))
     }
 
-    /// A snapshot of the link. It lacks 0.1 s of what was done at most.
+    /// Returns a snapshot of the link. It may lack the last 0.1 s.
     pub fn snapshot(&self) -> LinkSnapshot {
         self.handle
             .snapshot
@@ -286,8 +301,10 @@ impl Link {
             .clone()
     }
 
-    /// Opens and accepts nothing more, waits up to `drain` for open streams to end, closes the
-    /// connections, and writes what the next start should know. Returns how many streams were cut short.
+    /// Shuts the link down, and returns the number of streams cut short.
+    ///
+    /// It opens and accepts no more streams, and waits up to `drain` for open streams to end. It
+    /// then closes the connections, and writes the memory file for the next start.
     pub async fn shutdown(&self, drain: Duration) -> usize {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(Command::Shutdown { drain, reply });
@@ -301,7 +318,7 @@ impl Drop for Handle {
     }
 }
 
-/// A request of a handle to the driver.
+/// Request of a handle to the driver.
 #[derive(Debug)]
 enum Command {
     /// Other peers, or other settings of them.
@@ -309,7 +326,7 @@ enum Command {
         peers: Vec<PeerConfig>,
         rate_max: Option<BitRate>,
     },
-    /// End a peer's connections.
+    /// End of a peer's connections.
     Dismiss(PeerId),
     /// Another cap: of a peer, or of all together.
     Rate {
@@ -318,7 +335,7 @@ enum Command {
     },
     /// A new keep-alive.
     KeepAlive(Duration),
-    /// Somebody wants to know whether this thread works.
+    /// Question whether this thread works.
     Echo(oneshot::Sender<()>),
     Trace {
         peer: PeerId,
@@ -326,7 +343,7 @@ enum Command {
     },
     Open {
         peer: PeerId,
-        /// On the connection of this stream.
+        /// Stream whose connection is to be used.
         beside: Option<StreamKey>,
         class: Class,
         reply: oneshot::Sender<OpenResult>,
@@ -351,7 +368,7 @@ enum Command {
 
 type OpenResult = Result<(SendStream, RecvStream), OpenError>;
 
-/// Hands commands to the driver and wakes it if it sleeps.
+/// Passes commands to the driver and wakes it if it sleeps.
 #[derive(Debug)]
 struct Doorbell {
     commands: Mutex<mpsc::Sender<Command>>,

@@ -1,4 +1,4 @@
-//! Streams that are opened for the handles that wait.
+//! Opening of streams for handles that wait.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What the endpoint knows of the configured peers.
+//! Settings of the configured peers for the endpoint.
 
 use units::ByteCount;
 
@@ -14,7 +14,7 @@ pub(super) fn endpoint_peers(peers: &[PeerConfig]) -> Vec<EndpointPeer> {
     peers.collect()
 }
 
-/// Each peer's share of the memory.
+/// Returns each peer's share of the memory.
 pub(super) fn memory_of_one(config: &LinkConfig) -> ByteCount {
     let peers = config.peers.iter();
     let peers = peers.filter(|peer| !peer.is_removed() && !peer.is_guest);

@@ -1,4 +1,4 @@
-//! The driver's reports: the snapshot for the status, and log lines at a bounded rate.
+//! Reports of the driver: the snapshot for the status, and log lines at a bounded rate.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,12 +12,12 @@ use crate::{
     snapshot::{PeerSnapshot, PeerState, TrafficCounters},
 };
 
-/// Publishes snapshots, and logs dropped datagrams.
+/// Publisher of snapshots, and log of dropped datagrams.
 pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,
     published: Instant,
-    /// Something was done since then.
+    /// Whether the snapshot lacks events since then.
     is_behind: bool,
     rates: Vec<Rates>,
     logged_drops: (Instant, DropCounters),
@@ -33,11 +33,11 @@ struct Rates {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
-/// Rates are measured over a second.
+/// Time over which rates are measured, a second and more.
 const RATES_INTERVAL: Duration = Duration::from_millis(1100);
-/// A lower rate is that of questions whether the peer is there.
+/// Least rate that counts. A lower rate belongs to questions whether the peer is there.
 const NOTABLE: BitRate = BitRate::bits_per_s(20_000);
-/// Dropped datagrams and failed sends are logged at most this often.
+/// Least time between log lines about dropped datagrams and failed sends.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reporter {
@@ -57,13 +57,13 @@ impl Reporter {
         }
     }
 
-    /// From now on there are so many peers.
+    /// Sets the number of peers.
     pub(super) fn set_peers(&mut self, peers: usize) {
         self.rates.resize(peers, Rates::default());
     }
 
-    /// Publishes what the driver has just done, unless it did so a moment ago: while packets are dense, that is a
-    /// tenth of a second.
+    /// Publishes the driver's present state, unless it did so a moment ago. While packets are
+    /// dense, that is a tenth of a second.
     pub(super) fn publish_if_due(
         &mut self,
         endpoint: &Endpoint,
@@ -82,8 +82,9 @@ impl Reporter {
         }
     }
 
-    /// When the snapshot has to be published again though nothing else is due: what was done since is not in it, or
-    /// the rates in it are those of the past.
+    /// Returns the time of the next snapshot without another due event.
+    ///
+    /// The snapshot lacks later events, or its rates have become outdated.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.is_behind {
             return Some(self.published + SNAPSHOT_INTERVAL);
@@ -112,7 +113,7 @@ impl Reporter {
         *self.snapshot.lock().expect("no holder of this lock panics") = snapshot;
     }
 
-    /// The link has ended: no peer is up any more.
+    /// Publishes the end of the link: no peer is up any more.
     pub(super) fn publish_end(&self) {
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         for peer in &mut snapshot.peers {
@@ -212,7 +213,7 @@ fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> Pe
     }
 }
 
-/// The time of day at which `at` was.
+/// Returns the time of day at `at`.
 pub(super) fn wall(at: Instant, now: Instant) -> SystemTime {
     SystemTime::now() - now.saturating_duration_since(at)
 }

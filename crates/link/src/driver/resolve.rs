@@ -1,11 +1,11 @@
-//! Resolves the names of peers.
+//! Resolver of the names of peers.
 
 use std::{io, net::ToSocketAddrs, sync::Arc};
 
 use super::{Command, Doorbell};
 
-/// Looks up `endpoint` and commands the driver to use what was found. It blocks, so it gets a thread
-/// of its own for as long as it takes. With several addresses each attempt gets the next one.
+/// Looks up `endpoint` and commands the driver to use the result. It blocks, so it runs in a thread
+/// of its own. With several addresses each attempt gets the next one.
 pub(super) fn spawn(
     endpoint: String,
     is_v6: bool,

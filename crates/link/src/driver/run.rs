@@ -1,4 +1,4 @@
-//! The driver's loop: receive datagrams, handle timeouts, move bytes between streams and handles,
+//! Loop of the driver: receive datagrams, handle timeouts, move bytes between streams and handles,
 //! send datagrams, sleep.
 
 #[cfg(test)]
@@ -63,19 +63,20 @@ pub(super) fn spawn(
 
 pub(super) struct Driver {
     pub(super) clock: Clock,
-    /// Ends a long sleep. The timeout of a poll stands still while the machine is suspended, and this does not.
+    /// Timer that ends a long sleep. The timeout of a poll stands still while the machine is
+    /// suspended, and this does not.
     alarm: TimerFd,
     pub(super) socket: Socket,
     pub(super) generation: u8,
-    /// Datagrams of these go there.
+    /// Older processes, which get the datagrams of their connections.
     pub(super) older: Older,
-    /// Where datagrams come from, once another process reads the socket.
+    /// Source of datagrams, once another process reads the socket.
     pub(super) feed: Option<Feed>,
     pub(super) endpoint: Endpoint,
     pub(super) config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
     commands: mpsc::Receiver<Command>,
-    /// Came before all that wait in the channel.
+    /// Command that came before all commands in the channel.
     next_command: Option<Command>,
     pub(super) incoming: async_mpsc::Sender<Incoming>,
     pub(super) streams: IdMap<StreamKey, Entry>,
@@ -83,14 +84,14 @@ pub(super) struct Driver {
     pub(super) blocked: HashSet<StreamKey>,
     pub(super) wakes: Wakes,
     pub(super) waiting: Vec<Waiting>,
-    /// A batch that the kernel had no room for.
+    /// Batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
     pub(super) reporter: Reporter,
     tracers: Tracers,
     memory_file: Option<MemoryFile>,
     send_error_logged: Option<Instant>,
-    /// Errors of the network may wait at the socket.
+    /// Whether errors of the network may wait at the socket.
     has_transport_errors: bool,
     pub(super) intake: Intake,
     pub(super) stopping: Option<Stopping>,
@@ -107,23 +108,24 @@ pub(super) struct Entry {
 pub(super) struct Stopping {
     deadline: Instant,
     reply: Option<oneshot::Sender<usize>>,
-    /// Connections are being closed, which has cut so many streams short.
+    /// Number of streams cut short, once connections are being closed.
     cut_short: Option<usize>,
 }
 
-/// A longer sleep is ended by the alarm.
+/// Sleep from which on the alarm ends it.
 const LONG_SLEEP: Duration = Duration::from_millis(200);
-/// Shorter steps would only cost: pacing makes up for lateness.
+/// Least sleep. Shorter ones would only cost, and pacing makes up for delays.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-/// While the kernel has no room, it tells when it has; should it fail to, we try again after this time.
+/// Time after which the driver tries again while the kernel has no room, in case the kernel does
+/// not report room.
 const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Batches received before the driver sees to sending again.
+/// Most batches received before the driver sends again.
 pub(super) const RECEIVE_BATCHES_MAX: usize = 8;
-/// Batches sent before the driver looks at what has come: no path takes more in a turn.
+/// Most batches sent before the driver receives again: no path carries more in a turn.
 const TRANSMITS_MAX: usize = 256;
-/// Errors of the network taken in before the driver sees to packets again.
+/// Most errors of the network handled before the driver handles packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Longest wait for the close to be sent.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
@@ -235,7 +237,7 @@ impl Driver {
             self.sleep();
         }
         self.remember(self.clock.now());
-        // The process may end at the reply: what is remembered must be on the disk by then.
+        // The process may end at the reply: the memory must be on the disk by then.
         drop(self.memory_file.take());
         if let Some(stopping) = self.stopping.take()
             && let Some(reply) = stopping.reply
@@ -266,11 +268,11 @@ impl Driver {
                 Command::Rate { peer, rate_max } => self.set_rate_max(peer, rate_max),
                 Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
                 Command::Echo(reply) => {
-                    // Who asked may be gone.
+                    // The requester may be gone.
                     let _ = reply.send(());
                 }
                 Command::Trace { peer, reply } => {
-                    // Who asked may be gone, and then so is the trace.
+                    // The requester may be gone, and then so is the trace.
                     let _ = reply.send(self.tracers.begin(peer, self.config.peers.len(), now));
                 }
                 Command::Address { peer, address } => {
@@ -280,7 +282,7 @@ impl Driver {
                 Command::HandOver(reply) => {
                     let handed = self.hand_over(now);
                     if let Err(Ok(_)) = reply.send(handed) {
-                        // Nobody is there to take it.
+                        // The requester is gone.
                         self.take_back();
                     }
                 }
@@ -340,7 +342,7 @@ impl Driver {
                     }
                     endpoint.handle_datagram(datagram, from, received);
                 });
-            // Errors of earlier sends surface here (ICMP); loss detection sees to them.
+            // Errors of earlier sends surface here (ICMP), and loss detection handles their losses.
             has_more = batch.is_ok_and(|batch| batch == Batch::Full);
             if !has_more {
                 break;
@@ -426,8 +428,9 @@ impl Driver {
         }
     }
 
-    /// Returns false if the kernel has no room. A send that fails otherwise is a loss like any
-    /// other: the interface may be down for a while.
+    /// Sends a batch. Returns false if the kernel has no room.
+    ///
+    /// A send that fails otherwise is a loss like any other: the interface may be down for a while.
     fn send(&mut self, transmit: &Transmit, bytes: &[u8], now: Instant) -> bool {
         match self.socket.send(transmit, bytes) {
             Ok(sent) => sent,
@@ -467,12 +470,13 @@ impl Driver {
         false
     }
 
-    /// Until when there is nothing to do but for what comes; a time that has passed means that there is something now.
+    /// Returns the time of the next event without arrivals. A past time means that there is work
+    /// now.
     fn wake(&mut self, turn: Option<Duration>, now: Instant) -> Instant {
         let mut wake = now + SLEEP_MAX;
         let mut of_endpoint = self.endpoint.next_timeout(now);
         if self.unsent.is_some() {
-            // Nothing can be sent that is due.
+            // No due packet can be sent.
             of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_PATIENCE));
         }
         let due = [
@@ -492,10 +496,10 @@ impl Driver {
         wake
     }
 
-    /// What of the socket ends a sleep.
+    /// Returns the events of the socket that end a sleep.
     fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
         let mut events = PollFlags::empty();
-        // Where packets are dense they are fetched once a turn, in batches.
+        // Dense packets are fetched once a turn, in batches.
         events.set(PollFlags::POLLIN, turn.is_none() && self.feed.is_none());
         events.set(PollFlags::POLLOUT, self.unsent.is_some());
         events
@@ -524,7 +528,7 @@ impl Driver {
                 None => PollFd::new(self.alarm.as_fd(), PollFlags::empty()),
             },
         ];
-        // In turns the driver looks for commands soon anyway; else it must be rung.
+        // In turns the driver checks for commands soon anyway. Otherwise it needs the bell.
         if turn.is_none() {
             self.bell.is_asleep.store(true, Ordering::SeqCst);
             // A command sent before the flag was up has rung no bell.
@@ -537,13 +541,13 @@ impl Driver {
         let timeout = TimeSpec::from_duration(timeout);
         if is_long {
             let alarm = Expiration::OneShot(timeout);
-            // If it cannot be set, the poll ends in time but for a suspension.
+            // If it cannot be set, the poll ends in time unless the machine is suspended.
             let _ = self.alarm.set(alarm, TimerSetTimeFlags::empty());
         }
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
         let said = fds.map(|fd| fd.revents().unwrap_or_else(PollFlags::empty));
         self.bell.is_asleep.store(false, Ordering::SeqCst);
-        // Most turns have neither: two system calls less in each.
+        // Most turns have neither, which saves two system calls in each.
         if said[0].contains(PollFlags::POLLIN) {
             let _ = self.bell.event.read();
         }
@@ -552,7 +556,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Nobody may wait for a driver that is gone, also if it has panicked.
+    /// Ends all streams. No handle may wait for a driver that is gone, even after a panic.
     fn drop(&mut self) {
         self.reporter.publish_end();
         for entry in self.streams.values() {

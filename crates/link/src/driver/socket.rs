@@ -1,4 +1,4 @@
-//! The UDP socket: passes batches of datagrams to and from the kernel.
+//! UDP socket: passes batches of datagrams to and from the kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -20,21 +20,22 @@ pub(super) struct Socket {
     state: UdpSocketState,
     buffers: Vec<Vec<u8>>,
     is_v6: bool,
-    /// What comes from now on was not in the socket then.
+    /// Time at which the socket was last empty. Later datagrams were not in it then.
     emptied: Option<Instant>,
     pub(super) granted: SocketBuffers,
 }
 
-/// What one receive found.
+/// Result of one receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Batch {
     /// As much as fits: there may be more.
     Full,
-    /// Less, and so everything.
+    /// Less, and therefore everything.
     Last,
 }
 
-/// Asked of the kernel in each direction: 30 ms at 1 Gbit/s, so that a busy machine loses nothing.
+/// Buffer requested from the kernel in each direction: 30 ms at 1 Gbit/s, so that a busy machine
+/// loses no datagrams.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Buffer of one receive: the most bytes that the kernel joins.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -42,20 +43,21 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        // The library has room for three things beside a datagram and asks for four. Nobody here wants the address
-        // that a datagram was sent to; its receive time and the size of those that the kernel joined must have room.
+        // The library has room for three control messages beside a datagram and requests four. The
+        // destination address of a datagram is not needed here. Its receive time, and the size of
+        // joined datagrams, must have room.
         let _ = setsockopt(&socket, sockopt::Ipv4PacketInfo, &false);
         let _ = setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &false);
         // Distinguishes a closed port from a path that loses packets.
         let _ = state.enable_transport_errors((&socket).into());
-        // Beyond the limit of ordinary users first, where we may; then within it.
+        // Beyond the limit of ordinary users first, with the privilege; then within it.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
             state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES)?;
         }
         if setsockopt(&socket, sockopt::SndBufForce, &BUFFER_BYTES).is_err() {
             state.set_send_buffer_size((&socket).into(), BUFFER_BYTES)?;
         }
-        // The kernel counts its own overhead: it reports twice what it grants (socket(7)).
+        // The kernel counts its own overhead: it reports twice the granted size (socket(7)).
         let granted = |bytes: usize| ByteCount::new(bytes as u64 / 2);
         let granted = SocketBuffers {
             asked: ByteCount::new(BUFFER_BYTES as u64),
@@ -84,12 +86,13 @@ impl Socket {
         self.socket.as_fd()
     }
 
-    /// Datagrams that one [`send`](Self::send) takes at most.
+    /// Returns the most datagrams of one [`send`](Self::send).
     pub(super) fn segments_max(&self) -> usize {
         self.state.max_gso_segments().clamp(1, 44)
     }
 
-    /// Sends a batch. `Ok(false)`: the kernel's buffer is full, try again later.
+    /// Sends a batch. `Ok(false)` if the kernel's buffer is full, and the caller must try again
+    /// later.
     pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<bool> {
         let transmit = quinn_udp::Transmit {
             destination: self.native(transmit.to),
@@ -99,7 +102,7 @@ impl Socket {
             src_ip: None,
         };
         let send = || self.state.try_send((&self.socket).into(), &transmit);
-        // An error that an earlier datagram met is reported once, in place of sending.
+        // An error from an earlier datagram is reported once, in place of sending.
         match send().or_else(|_| send()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -107,7 +110,7 @@ impl Socket {
         }
     }
 
-    /// The address of an ICMP error: no program listens at it, or a router cannot reach it.
+    /// Returns the address of an ICMP error: no program listens at it, or a router cannot reach it.
     pub(super) fn unreachable(&self) -> Option<IpAddr> {
         let error = self
             .state
@@ -117,8 +120,8 @@ impl Socket {
         matches!(error.payload, TransportErrorPayload::Unreachable).then_some(error.addr?.ip())
     }
 
-    /// Receives what has come, one batch of it. Each datagram is handed on with the time at which the kernel had
-    /// it from the network, on `clock`.
+    /// Receives one batch of arrived datagrams. Each datagram is passed on with the time at which
+    /// the kernel received it, on `clock`.
     pub(super) fn receive(
         &mut self,
         clock: &Clock,
@@ -161,7 +164,7 @@ impl Socket {
         Ok(Batch::Last)
     }
 
-    /// The form of an address that this socket sends to and reports.
+    /// Returns the form of an address that this socket sends to and reports.
     pub(super) fn native(&self, address: SocketAddr) -> SocketAddr {
         match address {
             SocketAddr::V4(v4) if self.is_v6 => {
@@ -178,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Two sockets bound at `local`; `None` if this machine has no such address.
+    /// Returns two sockets bound at `local`. `None` if this machine has no such address.
     fn two_at(local: &str) -> Option<(Socket, Socket)> {
         let bind = || UdpSocket::bind(local).and_then(Socket::new).ok();
         let both = bind().zip(bind());

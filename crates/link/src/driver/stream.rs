@@ -1,5 +1,4 @@
-//! The two halves of a stream as an application holds them, and the state that they share with the
-//! driver.
+//! Halves of a stream as an application holds them, and the state that they share with the driver.
 
 use std::{
     future::poll_fn,
@@ -14,20 +13,23 @@ use units::ByteCount;
 use super::Doorbell;
 use crate::{LostReason, StreamKey, stream::pieces::Pieces};
 
-/// The sending half of a stream. Dropped without [`finish`](Self::finish), it resets the stream with
-/// code 0.
+/// Sending half of a stream.
+///
+/// A half that is dropped without [`finish`](Self::finish) resets the stream with code 0.
 #[derive(Debug)]
 pub struct SendStream {
     shared: Arc<SendShared>,
 }
 
-/// The receiving half of a stream. Dropped before its end, it tells the peer to stop, with code 0.
+/// Receiving half of a stream.
+///
+/// A half that is dropped before the end stops the peer's sending, with code 0.
 #[derive(Debug)]
 pub struct RecvStream {
     shared: Arc<RecvShared>,
 }
 
-/// Why a stream failed.
+/// Reason why a stream failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -37,22 +39,22 @@ pub enum StreamError {
         /// The peer's reason.
         code: u32,
     },
-    /// The peer does not read any further.
+    /// The peer no longer reads the stream.
     #[error("the peer stopped reading (code {code})")]
     Stopped {
         /// The peer's reason.
         code: u32,
     },
-    /// The peer runs as a new instance and knows nothing of this stream.
+    /// The peer runs as a new instance without this stream.
     #[error("the peer restarted")]
     PeerRestarted,
-    /// Nothing came from the peer for the idle timeout.
+    /// No packet came from the peer for the idle timeout.
     #[error("the peer has been silent for {} s", silent_for.as_secs())]
     LinkLost {
         /// Time since the last datagram of the peer.
         silent_for: Duration,
     },
-    /// The end of the stream does not match what arrived.
+    /// The end of the stream does not match the bytes that arrived.
     #[error("byte count or hash at the end of the stream do not match what arrived")]
     Corrupt,
     /// The connection was closed.
@@ -70,26 +72,26 @@ impl From<LostReason> for StreamError {
     }
 }
 
-/// Bytes that an application may have queued in one stream before a write waits. They take about twice the memory at
-/// most, however small the writes are.
+/// Bytes that an application may have queued in one stream before a write waits. They take at most
+/// about twice the memory, however small the writes are.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
-/// Bytes that wait for the application in one stream before the driver stops reading for it. They take about twice the
-/// memory at most, however small the slots are in which they came.
+/// Bytes that wait for the application in one stream before the driver stops reading for it. They
+/// take at most about twice the memory, however small the arriving slots are.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
-/// What has come in pieces is read in pieces of so many bytes, and a reader is woken for as many at once: for each, it
-/// writes to a socket.
+/// Most bytes of a read of joined pieces, and fewest bytes for which a reader is woken. For each
+/// read it writes to a socket.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Bytes that one stream may have in its queue: of all streams together, in each direction, a fraction of the
-/// link's memory.
+/// Bytes that one stream may have in its queue. All streams together have a fraction of the link's
+/// memory, in each direction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueShare {
     bytes: usize,
 }
 
 impl QueueShare {
-    /// The share of each of `streams` streams of a link with `memory_max`.
+    /// Returns the share of each of `streams` streams of a link with `memory_max`.
     pub(super) fn new(memory_max: ByteCount, streams: usize) -> Self {
         let all = usize::try_from(memory_max.bytes() / QUEUES_SHARE).unwrap_or(usize::MAX);
         Self {
@@ -108,14 +110,14 @@ impl Default for QueueShare {
     }
 }
 
-/// This fraction (one over it) of the link's memory is for the queues between applications and the link, in each
-/// direction.
+/// Divisor of the link's memory that gives the part for the queues between applications and the
+/// link, in each direction.
 const QUEUES_SHARE: u64 = 16;
-/// A share is not smaller, since each transfer between queue and link costs a lock and a wake-up.
+/// Least share, since each transfer between queue and link costs a lock and a wake-up.
 const QUEUE_SHARE_MIN: usize = 16 * 1024;
 
 impl SendStream {
-    /// Names the stream.
+    /// Returns the name of the stream.
     pub fn key(&self) -> StreamKey {
         self.shared.key
     }
@@ -124,14 +126,15 @@ impl SendStream {
         Self { shared }
     }
 
-    /// Queues `data`; waits while the queue of this stream is full. Cancel safe: cancelled, nothing
-    /// was queued.
+    /// Queues `data`, and waits while the queue of this stream is full. Cancel safe: after a
+    /// cancellation no bytes were queued.
     ///
-    /// Small writes are copied together where they wait for each other. A large one is kept as it is, and with it
-    /// the buffer that it is part of.
+    /// Small writes are copied together where they wait for each other. A large write keeps its
+    /// buffer, even if it is a part of it.
     ///
     /// # Errors
-    /// If the stream has failed; nothing of `data` will arrive.
+    ///
+    /// If the stream has failed; no bytes of `data` will arrive.
     pub async fn write(&mut self, data: Bytes) -> Result<(), StreamError> {
         let mut data = Some(data);
         poll_fn(|context| {
@@ -164,7 +167,7 @@ impl SendStream {
         self.shared.ring();
     }
 
-    /// Ends the stream behind `last`, which is queued even if the queue is full.
+    /// Ends the stream after `last`, which is queued even if the queue is full.
     pub fn finish_with(&mut self, last: Bytes) {
         {
             let mut state = self.shared.lock();
@@ -176,8 +179,7 @@ impl SendStream {
         self.finish();
     }
 
-    /// Abandons what has not been delivered: the peer reads [`StreamError::Reset`], ahead of what is
-    /// queued.
+    /// Abandons undelivered bytes. The peer reads [`StreamError::Reset`] before any queued bytes.
     pub fn reset(&mut self, code: u32) {
         let mut state = self.shared.lock();
         state.reset.get_or_insert(code);
@@ -224,7 +226,7 @@ impl RecvStream {
         Self { shared }
     }
 
-    /// The next bytes in order; `None` at the end, which is verified. Cancel safe.
+    /// Returns the next bytes in order. `None` at the end, which is verified. Cancel safe.
     ///
     /// # Errors
     /// Any other end of the stream. The bytes before it are not complete.
@@ -252,7 +254,7 @@ impl RecvStream {
         .await
     }
 
-    /// Resolves once the stream has failed: then nothing can be read any more. Cancel safe.
+    /// Resolves once the stream has failed, so that no more bytes can be read. Cancel safe.
     pub async fn failed(&mut self) -> StreamError {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -265,7 +267,7 @@ impl RecvStream {
         .await
     }
 
-    /// Tells the peer that nothing more is wanted; its writes fail with [`StreamError::Stopped`].
+    /// Stops the peer's sending. Its writes fail with [`StreamError::Stopped`].
     pub fn stop(&mut self, code: u32) {
         let mut state = self.shared.lock();
         if state.end.is_none() {
@@ -296,7 +298,7 @@ pub(super) struct SendShared {
 pub(super) struct SendState {
     pub(super) queue: Pieces,
     pub(super) queued_bytes: usize,
-    /// The stream's share of the memory for such queues.
+    /// Share of the stream in the memory for such queues.
     pub(super) queue_share: QueueShare,
     pub(super) finish: bool,
     pub(super) reset: Option<u32>,
@@ -325,9 +327,10 @@ impl SendShared {
 }
 
 impl SendState {
-    /// A write that waits and may go on. To be woken when the lock is let go, which it takes at once.
+    /// Takes the waker of a waiting write that may continue.
     ///
-    /// One wake-up for many blocks: half of the queue is left.
+    /// The caller must release the lock before it wakes the write, which takes the lock at once.
+    /// The write waits until half of the queue is free, so one wake-up serves many blocks.
     pub(super) fn take_writer(&mut self) -> Option<Waker> {
         let low = self.queue_max() / 2;
         self.waker.take_if(|_| self.queued_bytes <= low)
@@ -365,18 +368,18 @@ pub(super) struct RecvShared {
 pub(super) struct RecvState {
     pub(super) queue: Pieces,
     pub(super) queued_bytes: usize,
-    /// The stream's share of the memory for such queues.
+    /// Share of the stream in the memory for such queues.
     pub(super) queue_share: QueueShare,
     pub(super) end: Option<Result<(), StreamError>>,
     pub(super) stop: Option<u32>,
-    /// The application has dropped its handle.
+    /// Whether the application has dropped its handle.
     pub(super) is_dropped: bool,
-    /// The driver stopped reading because the queue is full.
+    /// Whether the driver stopped reading because the queue is full.
     pub(super) is_held_back: bool,
     pub(super) waker: Option<Waker>,
-    /// When a read was last woken.
+    /// Time at which a read was last woken.
     woken: Option<Instant>,
-    /// The driver knows that there is more to be read than a reader was woken for.
+    /// Whether the driver has more bytes to read than the reader was woken for.
     pub(super) is_joining: bool,
 }
 
@@ -408,22 +411,24 @@ impl RecvState {
         self.queue.push(data);
     }
 
-    /// A read that waits and may go on. To be woken when the lock is let go, which it takes at once.
+    /// Takes the waker of a waiting read that may continue. The caller must release the lock before
+    /// it wakes the read, which takes the lock at once.
     pub(super) fn take_reader(&mut self, now: Instant) -> Option<Waker> {
         let waker = self.waker.take_if(|_| !self.queue.is_empty())?;
         self.woken = Some(now);
         Some(waker)
     }
 
-    /// Until when a read that may go on had better wait, so that it finds more: it was woken no longer than `pause`
-    /// ago, and for little.
+    /// Returns the time until which a read should wait for more bytes. It was woken within `pause`,
+    /// and has few bytes.
     pub(super) fn joins_until(&self, pause: Duration, now: Instant) -> Option<Instant> {
         let is_much = self.queued_bytes >= READ_BYTES.min(self.queue_max() / 2);
         let until = self.woken? + pause;
         (!is_much && self.waker.is_some() && now < until).then_some(until)
     }
 
-    /// No more bytes arrive. An error overtakes queued bytes, which are incomplete anyway.
+    /// Ends the stream: no more bytes arrive. An error overtakes queued bytes, which are incomplete
+    /// anyway.
     pub(super) fn end(&mut self, result: Result<(), StreamError>) {
         if self.end.is_none() {
             if result.is_err() {
@@ -440,7 +445,7 @@ impl RecvState {
 mod tests {
     use super::*;
 
-    /// A sending half whose driver never comes.
+    /// Returns a sending half whose driver never runs.
     fn undriven() -> (SendStream, Arc<SendShared>) {
         let bell = Arc::new(Doorbell {
             commands: Mutex::new(std::sync::mpsc::channel().0),

@@ -1,10 +1,12 @@
-//! A process that takes another one's place at the UDP socket, and the datagrams of connections that stay with older ones.
+//! Handover of the UDP socket to another process, and datagrams of connections that stay with older
+//! processes.
 //!
-//! The newest process alone reads the socket. The first byte of a connection ID says which process has the connection; what
-//! belongs to an older one goes there over a Unix socket, in messages of several datagrams:
+//! Only the newest process reads the socket. The first byte of a connection ID names the process of
+//! the connection. Datagrams of an older process go there over a Unix socket, in messages of
+//! several datagrams:
 //!
 //! ```text
-//! length (2)  IP version (1)  address (16)  port (2)  receive time, ns since the Unix epoch (8)  datagram
+//! length (2) IP version (1) address (16) port (2) receive time, ns since the epoch (8) datagram
 //! ```
 //!
 //! Numbers are big-endian. All processes send over the same UDP socket by themselves.
@@ -23,27 +25,28 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair
 
 use crate::wire::packet;
 
-/// What a process needs to take another one's place at the socket.
+/// State that a process needs to take another one's place at the socket.
 #[derive(Debug)]
 pub struct Succession {
-    /// Tells the connections of the new process from those of the others.
+    /// Number of the process that distinguishes its connections.
     pub generation: u8,
-    /// The peers take the new process for the same instance: connections to the others stay.
+    /// Instance number, which the new process keeps, so that peers keep their connections to the
+    /// others.
     pub instance: u64,
-    /// What the memory file would say.
+    /// Content of the memory file.
     pub remembered: String,
-    /// The processes before it that have connections, by generation, each with the socket that leads there.
+    /// Earlier processes with connections, by generation, each with the socket that leads to it.
     pub older: Vec<(u8, UnixDatagram)>,
 }
 
-/// Why a link cannot be handed over.
+/// Reason why a link cannot be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandOverError {
     /// Too many processes still have transfers.
     #[error("{OLDER_MAX} earlier processes still have transfers")]
     TooManyOlder,
-    /// It has been handed over already, or has ended.
+    /// The link has been handed over already, or has ended.
     #[error("the link was handed over or closed")]
     Gone,
     /// A socket could not be made.
@@ -51,10 +54,10 @@ pub enum HandOverError {
     Socket(io::ErrorKind),
 }
 
-/// Processes behind one socket besides the newest. A peer keeps as many connections that were retired.
+/// Most processes behind one socket besides the newest. A peer keeps as many retired connections.
 pub(super) const OLDER_MAX: usize = 31;
 
-/// The processes that came before this one and have connections.
+/// Processes that came before this one and have connections.
 #[derive(Debug, Default)]
 pub(super) struct Older {
     processes: Vec<Process>,
@@ -64,27 +67,27 @@ pub(super) struct Older {
 struct Process {
     generation: u8,
     way: UnixDatagram,
-    /// Datagrams that wait to be handed on together.
+    /// Datagrams that wait to be passed on together.
     message: Vec<u8>,
 }
 
-/// Where a process that has handed the socket over gets its datagrams from.
+/// Source of datagrams for a process that has handed the socket over.
 #[derive(Debug)]
 pub(super) struct Feed {
     way: UnixDatagram,
     buffer: Vec<u8>,
 }
 
-/// A datagram that another process has received.
+/// Datagram that another process has received.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Handed<'a> {
     pub(super) datagram: &'a mut [u8],
     pub(super) from: SocketAddr,
-    /// Since the Unix epoch.
+    /// Time of reception, since the Unix epoch.
     pub(super) received: Duration,
 }
 
-/// What a process that has handed the socket over finds at its feed.
+/// Result of reading the feed, for a process that has handed the socket over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fed {
     /// Datagrams.
@@ -95,22 +98,23 @@ pub(super) enum Fed {
 }
 
 const HEADER_BYTES: usize = 2 + 1 + 16 + 2 + 8;
-/// A message is sent when it has grown to this size.
+/// Size at which a message is sent.
 const MESSAGE_BYTES: usize = 48 * 1024;
 /// Room for a message and the largest datagram.
 const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES + HEADER_BYTES + 64 * 1024;
-/// Room in the socket between two processes: what comes within 30 ms at 1 Gbit/s.
+/// Room in the socket between two processes: the datagrams of 30 ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// The two ends of a way for datagrams. Unlike those of a pair of plain datagram sockets, each end learns that the other
-/// is gone.
+/// Returns the two ends of a connection for datagrams. In contrast to a pair of plain datagram
+/// sockets, each end detects the end of the other.
 pub(super) fn way() -> io::Result<(UnixDatagram, UnixDatagram)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let (near, far) = (UnixDatagram::from(near), UnixDatagram::from(far));
     for end in [&near, &far] {
         end.set_nonblocking(true)?;
-        // Without the right to more, the usual room has to do: what does not fit is lost as on the network.
+        // Without the right to more, the usual room must do: datagrams that do not fit are lost as
+        // on the network.
         if setsockopt(end, sockopt::SndBufForce, &BUFFER_BYTES).is_err() {
             let _ = setsockopt(end, sockopt::SndBuf, &BUFFER_BYTES);
         }
@@ -137,7 +141,7 @@ impl Older {
         self.processes.is_empty()
     }
 
-    /// Takes a datagram that belongs to an older process; returns whether it does.
+    /// Takes a datagram that belongs to an older process. Returns whether it does.
     pub(super) fn take(&mut self, datagram: &[u8], from: SocketAddr, received: Duration) -> bool {
         let Ok((kind, id)) = packet::classify(datagram) else {
             return false;
@@ -156,12 +160,12 @@ impl Older {
         true
     }
 
-    /// Hands on what was taken. A process that has ended is forgotten.
+    /// Passes on the datagrams taken. A process that has ended is forgotten.
     pub(super) fn flush(&mut self) {
         self.processes.retain_mut(Process::flush);
     }
 
-    /// The processes that are left, for the next one.
+    /// Returns the remaining processes, for the next one.
     pub(super) fn living(&mut self) -> io::Result<Vec<(u8, UnixDatagram)>> {
         // No message is empty: that would look like the end.
         self.processes.retain(|it| is_there(it.way.send(&[0])));
@@ -172,7 +176,7 @@ impl Older {
 }
 
 impl Process {
-    /// Whether the process is still there.
+    /// Sends the message. Returns whether the process is still there.
     fn flush(&mut self) -> bool {
         if self.message.is_empty() {
             return true;
@@ -183,7 +187,8 @@ impl Process {
     }
 }
 
-/// What does not fit is lost, as it might be on the network.
+/// Whether the process is there. Datagrams that do not fit are lost, as they might be on the
+/// network.
 fn is_there(sent: io::Result<usize>) -> bool {
     match sent {
         Ok(_) => true,
@@ -209,7 +214,7 @@ impl Feed {
         self.way.as_fd()
     }
 
-    /// Hands on the datagrams of one message.
+    /// Passes on the datagrams of one message.
     pub(super) fn receive(&mut self, mut handle: impl FnMut(Handed<'_>)) -> Fed {
         let len = match self.way.recv(&mut self.buffer) {
             Ok(0) => return Fed::Gone,
@@ -238,7 +243,7 @@ fn put(message: &mut Vec<u8>, datagram: &[u8], from: SocketAddr, received: Durat
     message.extend_from_slice(datagram);
 }
 
-/// The first datagram of a message, and what follows it.
+/// Returns the first datagram of a message, and the rest of the message.
 fn next(message: &mut [u8]) -> Option<(Handed<'_>, &mut [u8])> {
     let (header, rest) = message.split_first_chunk_mut::<HEADER_BYTES>()?;
     let len = u16::from_be_bytes([header[0], header[1]]);

@@ -1,8 +1,8 @@
-//! What the connections to one peer do, for somebody who asks: samples, and changes of their states.
+//! Trace of the connections to one peer: samples, and changes of their states.
 //!
-//! In: [`ConnectionView`]s of the endpoint, and the time. Out: events in a bounded queue. A reader that is slow
-//! loses samples, and is told how many; what a lost sample would have counted is in the next one. The driver
-//! waits for no reader.
+//! The input is [`ConnectionView`]s of the endpoint, and the time. The output is events in a
+//! bounded queue. A slow reader loses samples, and gets their number. The next sample includes the
+//! counts of lost ones. The driver waits for no reader.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,22 +13,22 @@ use crate::{
     endpoint::{ConnectionState, ConnectionView},
 };
 
-/// What the connections to a peer do. Dropped, it ends.
+/// Trace of the connections to a peer. A drop ends it.
 #[derive(Debug)]
 pub struct Trace {
     events: mpsc::Receiver<TraceEvent>,
-    /// The time of day to which the times of events count.
+    /// Time of day to which the times of events refer.
     pub begun: SystemTime,
 }
 
-/// Why no trace was begun.
+/// Reason why no trace was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// There is no such peer.
     #[error("there is no such peer")]
     NoPeer,
-    /// Others trace.
+    /// Too many traces run.
     #[error("{TRACES_MAX} traces run, and there may be no more at once")]
     TooMany,
     /// The link has ended.
@@ -36,48 +36,49 @@ pub enum TraceError {
     Closed,
 }
 
-/// One thing that was seen.
+/// Observed event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceEvent {
-    /// When, since the trace was begun. It does not fall.
+    /// Time since the trace was begun. It never decreases.
     pub at: Duration,
-    /// The connection, by the identifier in the packets that come to us; `None`: it is the peer's.
+    /// Identifier of the connection in the packets that come to us. `None` if the event concerns
+    /// the peer.
     pub connection: Option<u32>,
-    /// What.
+    /// Observation.
     pub what: Traced,
 }
 
-/// What was seen.
+/// Observation of a trace.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Traced {
-    /// So many handshakes with the peer were begun since the last such event.
+    /// Handshakes with the peer begun since the last such event.
     Attempts(u64),
-    /// A connection's state is another one, or seen for the first time.
+    /// State of a connection that has changed, or is observed for the first time.
     State {
-        /// The state that was seen before.
+        /// The previous state.
         old: Option<ConnectionState>,
         /// The present state.
         new: ConnectionState,
     },
-    /// Nothing comes from the peer, or something comes again.
+    /// Whether packets of the peer have stopped arriving, or arrive again.
     Silence(bool),
     /// New streams are opened on another connection.
     Retired,
-    /// The congestion controller's state is another one, or seen for the first time.
+    /// State of the congestion controller that has changed, or is observed for the first time.
     Controller {
-        /// The state that was seen before.
+        /// The previous state.
         old: Option<&'static str>,
         /// The present state.
         new: &'static str,
     },
-    /// How a connection is, and what it counted since its last sample.
+    /// State of a connection, and its counts since the last sample.
     Sample(Box<Sample>),
-    /// So many samples found the queue full.
+    /// Number of samples that found the queue full.
     Lost(u64),
 }
 
-/// How a connection is, and what it counted since its last sample.
+/// State of a connection, and its counts since the last sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Smoothed round-trip time.
@@ -88,7 +89,7 @@ pub struct Sample {
     pub queue_delay: Duration,
     /// Rate that congestion control allows.
     pub allowed_bytes_per_s: f64,
-    /// What may be in flight.
+    /// Bytes that may be in flight.
     pub window_bytes: u64,
     /// Bytes whose fate is unknown.
     pub in_flight_bytes: u64,
@@ -103,13 +104,14 @@ pub struct Sample {
 }
 
 impl Trace {
-    /// Waits for events, and appends at most `limit` of them. False: there will be no more.
+    /// Waits for events, and appends at most `limit` of them. Returns false if there will be no
+    /// more.
     pub async fn next(&mut self, events: &mut Vec<TraceEvent>, limit: usize) -> bool {
         self.events.recv_many(events, limit).await > 0
     }
 }
 
-/// Those who trace.
+/// Active traces.
 #[derive(Debug, Default)]
 pub(super) struct Tracers {
     tracers: Vec<Tracer>,
@@ -121,13 +123,13 @@ struct Tracer {
     peer: usize,
     begun: Instant,
     queue: mpsc::Sender<TraceEvent>,
-    /// Samples that found the queue full, and of which the reader has not been told.
+    /// Samples that found the queue full, and that the reader has not been informed about.
     lost: u64,
     attempts: Option<u64>,
     seen: Vec<Seen>,
 }
 
-/// What the reader knows of a connection.
+/// State of a connection as the reader has it.
 #[derive(Debug, Default)]
 struct Seen {
     id: u32,
@@ -139,7 +141,7 @@ struct Seen {
 }
 
 impl Tracers {
-    /// Begins a trace of a peer; the link has so many.
+    /// Begins a trace of a peer of the link, which has `peers` peers.
     pub(super) fn begin(
         &mut self,
         PeerId(peer): PeerId,
@@ -170,7 +172,7 @@ impl Tracers {
         })
     }
 
-    /// When the next sample is due.
+    /// Returns the time of the next sample.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         if self.tracers.is_empty() {
             return None;
@@ -178,7 +180,7 @@ impl Tracers {
         Some(self.sampled.map_or(now, |at| at + SAMPLE_INTERVAL))
     }
 
-    /// Tells of changes at once, and of samples when they are due.
+    /// Reports changes at once, and samples when they are due.
     pub(super) fn look(&mut self, endpoint: &Endpoint, now: Instant) {
         if self.tracers.is_empty() {
             return;
@@ -190,7 +192,7 @@ impl Tracers {
         }
         for tracer in &mut self.tracers {
             let attempts = endpoint.peer_attempts(tracer.peer);
-            // A queue that is full is no error: what was not told is told later.
+            // A full queue is no error: the missing reports follow later.
             let _ = tracer.look(
                 endpoint.connection_views(tracer.peer),
                 attempts,
@@ -201,7 +203,7 @@ impl Tracers {
     }
 }
 
-/// The reader's queue is full.
+/// Error: the reader's queue is full.
 struct Full;
 
 impl Tracer {
@@ -327,19 +329,19 @@ impl Tracer {
     fn send(&self, event: TraceEvent) -> Result<(), Full> {
         match self.queue.try_send(event) {
             Err(TrySendError::Full(_)) => Err(Full),
-            // Whose reader is gone ends at the next sample.
+            // A trace without a reader ends at the next sample.
             Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
         }
     }
 }
 
-/// Traces at once.
+/// Most traces at once.
 const TRACES_MAX: usize = 4;
-/// Events that wait for their reader: those of ten seconds and a connection, in a quarter of a megabyte.
+/// Most events that wait for their reader: ten seconds of a connection, in a quarter of a megabyte.
 const EVENTS_MAX: usize = 1024;
-/// A connection is sampled this often while something changes.
+/// Interval of samples of a connection while it changes.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
-/// ... and this often while nothing does.
+/// Interval of samples while it does not change.
 const SAMPLE_INTERVAL_IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -397,7 +399,7 @@ mod tests {
         now += SAMPLE_INTERVAL;
         let _ = tracer.look([view(30_000)].into_iter(), 0, true, now);
         let later = taken(&mut trace);
-        // Of the first 1024 events, two are of states.
+        // Two of the first 1024 events are of states.
         assert_eq!(later[0].what, Traced::Lost(3000 + 2 - EVENTS_MAX as u64));
         events.extend(later);
         assert_eq!(bytes(&events), 30_000, "since the first sample");

@@ -1,4 +1,4 @@
-//! Moves bytes between the handles and the endpoint.
+//! Transfer of bytes between the handles and the endpoint.
 
 use std::{task::Waker, time::Instant};
 
@@ -67,7 +67,7 @@ impl Driver {
         self.forget_if_over(key);
     }
 
-    /// What one stream may have in its queue now.
+    /// Returns the most bytes that one stream may have in its queue now.
     fn queue_share(&self) -> QueueShare {
         QueueShare::new(self.config.memory_max, self.streams.len())
     }
@@ -109,8 +109,8 @@ impl Driver {
         }
     }
 
-    /// Moves bytes of streams that the endpoint had no room for and has room for now. The others are only asked about:
-    /// their state, which their writers also lock, is left alone.
+    /// Moves bytes of streams that the endpoint had no room for and has room for now. The state of
+    /// other streams is not locked, since their writers lock it, too.
     pub(super) fn write_blocked(&mut self) {
         let blocked = self.blocked.iter().copied();
         let roomy: Vec<_> = blocked

@@ -1,4 +1,4 @@
-//! A handle that waits for a stream.
+//! Handle that waits for a stream.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::OpenResult;
 use crate::{Class, PeerId, StreamKey};
 
-/// A handle waits for a stream to a peer that does not answer at the moment.
+/// Request of a handle that waits for a stream to a peer that does not answer at the moment.
 pub(super) struct Waiting {
     pub(super) peer: PeerId,
     pub(super) beside: Option<StreamKey>,
@@ -34,5 +34,5 @@ impl Waiting {
     }
 }
 
-/// How long an opening waits for a peer.
+/// Time for which an opening waits for a peer.
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);

@@ -1,26 +1,29 @@
-//! Which readers are to be woken later, so that they find more, and when.
+//! Readers that are woken later, so that they find more bytes.
 //!
-//! In: readers that may go on, and until when they had better wait. Out: when the first has waited for long enough, and
-//! then all of them: the driver is awake anyway. What wakes a reader at once is in [`stream`](super::stream).
+//! The input is readers that may continue, and the time until which they should wait. The output is
+//! the time at which the first has waited for long enough. All of them are woken then, since the
+//! driver is awake anyway. The reasons to wake a reader at once are in [`stream`](super::stream).
 
 use std::time::{Duration, Instant};
 
 use crate::{Class, StreamKey};
 
-/// Readers that have not been woken for what is there.
+/// Readers that have not been woken for the present bytes.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
-    /// Each stream once, as its state says: so there are no more than streams.
+    /// Streams, each once, as recorded in its state. There are thus no more entries than streams.
     held: Vec<StreamKey>,
     due: Option<Instant>,
 }
 
-/// Where traffic is dense, the reader of a bulk stream is woken no more often than once in so many turns, unless much
-/// is there for it or the end: to wake another thread costs more than a turn.
+/// Turns between two wake-ups of a bulk stream's reader where traffic is dense, unless many bytes
+/// or the end wait. To wake another thread costs more than a turn.
 const READER_TURNS: u32 = 4;
 
-/// How far apart the reader of a stream of this class is woken for little while arrivals wait for each other for a
-/// `turn`. `None`: it is woken at once. Whoever reads a control stream is waited for.
+/// Returns the pause between two wake-ups of a reader of this class for few bytes, while arrivals
+/// wait for each other for a `turn`.
+///
+/// `None` if it is woken at once. Traffic may depend on the reader of a control stream.
 pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
     match class {
         Class::Control => None,
@@ -29,18 +32,18 @@ pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
 }
 
 impl Wakes {
-    /// The reader of `key` waits until then, or until another has waited for long enough.
+    /// Lets the reader of `key` wait until then, or until another one has waited for long enough.
     pub(super) fn hold(&mut self, key: StreamKey, until: Instant) {
         self.held.push(key);
         self.due = Some(self.due.map_or(until, |due| due.min(until)));
     }
 
-    /// When [`take_due`](Self::take_due) has something.
+    /// Returns the time at which [`take_due`](Self::take_due) returns readers.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The readers to be woken now.
+    /// Returns the readers to be woken now.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<StreamKey> {
         match self.due.take_if(|due| *due <= now) {
             Some(_) => std::mem::take(&mut self.held),

@@ -101,8 +101,8 @@ impl Line {
     }
 }
 
-/// Returns a time between zero and `within` that depends on the seed and on `which`, so that the
-/// flows of a run do not all begin at once.
+/// Returns a time between zero and `within` that depends on the seed and on `which`. The flows of a
+/// run therefore begin at different times.
 pub fn offset(seed: u64, which: u64, within: Duration) -> Duration {
     let mixed = (seed << 8 | which).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     within.mul_f64(mixed as f64 / (1u64 << 24) as f64)

@@ -1,4 +1,4 @@
-//! A driver without its thread.
+//! Tests of a driver without its thread.
 
 use std::task::{Wake, Waker};
 
@@ -7,7 +7,7 @@ use units::ByteCount;
 use super::*;
 use crate::{Identity, PeerConfig, Policy};
 
-/// A driver that knows a peer, at an address where nobody answers.
+/// Returns a driver with a peer at an address without a listener.
 fn driver() -> Driver {
     driver_with_peers(1)
 }
@@ -79,7 +79,7 @@ fn commands_that_come_before_it_sleeps_keep_their_order() {
     assert_eq!(order, [1, 2]);
 }
 
-/// A batch for which the kernel had no room.
+/// Returns a batch for which the kernel had no room.
 fn unsent() -> Option<(Transmit, Vec<u8>)> {
     let transmit = Transmit {
         to: ([127, 0, 0, 1], 9).into(),
@@ -117,7 +117,7 @@ fn the_socket_wakes_it_for_room_while_it_needs_some_and_for_datagrams_while_they
 fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
     let mut driver = driver();
     let now = driver.clock.now();
-    // Nothing else is due but what the reporter has to say.
+    // Only the reporter has work due.
     driver.endpoint.close();
     let quiet = driver.wake(None, now);
     let soon = now + Duration::from_secs(3);
@@ -139,7 +139,7 @@ fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
     assert_eq!(driver.wake(None, now), sooner);
 }
 
-/// Somebody who waits, and whether he was woken.
+/// Waker that records whether it was used.
 #[derive(Default)]
 struct Sleeper(std::sync::atomic::AtomicBool);
 

@@ -153,8 +153,8 @@ const RECEIVED_MAX: usize = 8 * 64;
 /// Size of the socket's buffer, and the kernel's overhead for each datagram.
 const SOCKET_BYTES: usize = 4 << 20;
 const SOCKET_OVERHEAD_BYTES: usize = 700;
-/// Costs on the virtual processor: a turn of the driver, a datagram in and out with the kernel's
-/// part (docs/results), and an entry of the log.
+/// Costs on the virtual processor: a turn of the driver, a datagram in and out, and an entry of the
+/// log. The costs of datagrams include the kernel's part (docs/results).
 const WAKE_UP_S: f64 = 20e-6;
 const RECEIVED_S: f64 = 5e-6;
 const SENT_S: f64 = 5e-6;

@@ -186,8 +186,10 @@ const RATE_MIN_SHORT: f64 = 0.8;
 ///
 /// The last part of the queue drains within half a base round-trip time.
 const STEEPNESS: f64 = 3.0;
-/// Limits of the time for which an empty queue is held, in packets that show the loss floor (as a
-/// part of a window, and as a number) and in rounds.
+/// Limits of the time for which an empty queue is held.
+///
+/// It ends after packets that show the loss floor, given as a part of a window and as a number, or
+/// after rounds. A longer hold shows the floor better and costs rate.
 ///
 /// A longer hold shows the floor better and costs rate.
 const FLOOR_PART: f64 = 0.7;
