@@ -90,8 +90,9 @@ impl Credentials {
     }
 
     /// Returns the account for a server: the URL's user, else the netrc file's user, else
-    /// `anonymous`. The password is the netrc file's for this account, else the one for all
-    /// servers.
+    /// `anonymous`.
+    ///
+    /// The password is the netrc file's for this account, else the one for all servers.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&Entry| {
             // A web server requires no account, so a `default` entry must not give it one.
@@ -135,9 +136,10 @@ impl Credentials {
     }
 }
 
-/// Parses the text of a netrc file as curl and ftp do. It evaluates `machine`, `default`, `login`,
-/// `password`, `account` and `macdef`. Other words are skipped, since other programs keep their own
-/// words in the file.
+/// Parses the text of a netrc file as curl and ftp do.
+///
+/// It evaluates `machine`, `default`, `login`, `password`, `account` and `macdef`. Other words are
+/// skipped, since other programs keep their own words in the file.
 fn parse_netrc(text: &[u8]) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     // The key whose value is still missing. The value may stand on the next line.

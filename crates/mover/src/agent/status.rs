@@ -182,9 +182,10 @@ impl Status {
     }
 }
 
-/// Removes the queries of URLs, and of file names that come from URLs, from a text. A query may be
-/// a secret, and any user of this machine may read the status. A name with a question mark loses
-/// its end as well.
+/// Removes the queries of URLs, and of file names that come from URLs, from a text.
+///
+/// A query may be a secret, and any user of this machine may read the status. A name with a
+/// question mark loses its end as well.
 fn without_queries(text: &str) -> String {
     let mut shown = String::new();
     let mut is_query = false;

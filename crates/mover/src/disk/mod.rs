@@ -446,9 +446,10 @@ impl LocalFiles {
         Ok(file)
     }
 
-    /// Sets the time and the permissions of a complete part. Permissions are taken from the
-    /// replaced file, or are the usual ones. When the function returns, the content outlives a
-    /// power cut, so the part may get its name.
+    /// Sets the time and the permissions of a complete part.
+    ///
+    /// Permissions are taken from the replaced file, or are the usual ones. When the function
+    /// returns, the content outlives a power cut, so the part may get its name.
     pub(crate) fn complete_part(
         &self,
         file: &dyn OpenFile,

@@ -1,6 +1,7 @@
-//! Detection of a listing whose times have all shifted by the same quarter hours. Then the zone of
-//! the server has changed, and the files have not. A server that lists its local time does so twice
-//! a year.
+//! Detection of a listing whose times have all shifted by the same quarter hours.
+//!
+//! Then the zone of the server has changed, and the files have not. A server that lists its local
+//! time does so twice a year.
 //!
 //! Known files whose times have shifted wait here until the listing has ended, or until a known
 //! file has its old time.

@@ -85,8 +85,8 @@ impl Backlog {
 }
 
 impl<'a> Small<'a> {
-    /// Creates the small files of a lane between these ends. `None` unless `task` is one, and the
-    /// server accepts several at a time.
+    /// Starts to move the small files of a lane between these ends. `None` unless `task` is such a
+    /// file, and the server accepts several at a time.
     pub(super) fn new(
         shared: &'a Arc<Shared>,
         ends: (&'a mut End, &'a mut End),

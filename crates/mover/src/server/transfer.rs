@@ -56,9 +56,10 @@ pub struct Ended {
 }
 
 impl Session {
-    /// Begins a transfer, `offset_bytes` from the beginning of the file. When the function returns,
-    /// the data connection is open. With `clears`, the file that an upload replaces is removed
-    /// first.
+    /// Begins a transfer, `offset_bytes` from the beginning of the file.
+    ///
+    /// When the function returns, the data connection is open. With `clears`, the file that an
+    /// upload replaces is removed first.
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, the server refused, or no data connection was

@@ -63,7 +63,8 @@ impl Session {
         }
     }
 
-    /// Returns the preferred owner of the ports, unless the `ours` have proved unreachable.
+    /// Returns the owner of the ports: this side in active mode, or at a gateway to which it is
+    /// reachable, else the server.
     pub fn ways(&self, ours_may_be_reached: bool) -> Ways {
         let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
         match self.dial.is_active || is_near {
