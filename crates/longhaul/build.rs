@@ -1,4 +1,4 @@
-//! Tells the program which commit it was built from: `--version` and records of evaluations name it.
+//! Passes the commit of the build to the program, for `--version` and records of evaluations.
 
 use std::process::Command;
 
@@ -9,13 +9,14 @@ fn main() {
         output.status.success().then(|| text.trim().to_owned())
     };
     let commit = git(&["describe", "--always", "--dirty", "--abbrev=10"]);
-    // Built from an archive there is none.
+    // A build from an archive has no commit.
     let version = match commit {
         Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         None => env!("CARGO_PKG_VERSION").to_owned(),
     };
     println!("cargo:rustc-env=LONGHAUL_VERSION={version}");
-    // Each commit, and each change of branch, adds a line to the log; each edit makes the build dirty.
+    // Each commit, and each change of branch, adds a line to the log. Each edit makes the build
+    // dirty.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]);
     for path in log.as_deref().into_iter().chain(["..", "../../Cargo.lock"]) {
         println!("cargo:rerun-if-changed={path}");

@@ -1,6 +1,7 @@
-//! Writes man pages and completions from the command line's own definition: `cargo xtask man` runs it.
+//! Writes man pages and completions from the definition of the command line. `cargo xtask man` runs
+//! it.
 //!
-//! `man PAGES COMPLETIONS`: the folders, which are made if they are missing.
+//! `man PAGES COMPLETIONS` takes two folders, which are created if they are missing.
 
 use std::{fs, io, path::Path};
 
@@ -36,9 +37,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A command without what is hidden: completions would offer old spellings, too.
+/// Copies a command without hidden parts, since completions would offer old spellings, too.
 fn offered(command: &Command) -> Command {
-    // Names in clap are static. There are a few dozen.
+    // Names in clap are static. A few dozen are leaked.
     let name: &'static str = command.get_name().to_owned().leak();
     let arguments = command.get_arguments().filter(|one| !one.is_hide_set());
     let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
@@ -51,14 +52,14 @@ fn offered(command: &Command) -> Command {
     }
 }
 
-/// `longhaul help COMMAND` has no page of its own: it is the page of the command.
+/// Removes `longhaul help COMMAND`, since its page is the page of the command.
 fn without_help_commands(command: Command) -> Command {
     command
         .disable_help_subcommand(true)
         .mut_subcommands(without_help_commands)
 }
 
-/// Writes a page for a command and for each command under it, and returns how many.
+/// Writes a page for a command and for each command below it. Returns the number of pages.
 fn write_pages(command: &Command, folder: &Path) -> Result<usize> {
     let page = Man::new(command.clone())
         .source(concat!("longhaul ", env!("CARGO_PKG_VERSION")))
@@ -86,7 +87,8 @@ fn render(page: &Man, command: &Command, to: &mut Vec<u8>) -> io::Result<()> {
     sections(&after.unwrap_or_default()).to_writer(to)
 }
 
-/// Clap's own usage lines: those of `clap_mangen` lack what follows `--`, and the values of options.
+/// Returns clap's own usage lines. The lines of `clap_mangen` lack the arguments after `--`, and
+/// the values of options.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     let mut roff = Roff::new();
@@ -98,7 +100,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// What the long description says beyond its first paragraph, which is in NAME.
+/// Returns the long description without its first paragraph, which is in NAME.
 fn description(command: &Command) -> Roff {
     let long = command.get_long_about().map(ToString::to_string);
     let long = long.unwrap_or_default();
@@ -114,7 +116,7 @@ fn description(command: &Command) -> Roff {
     roff
 }
 
-/// What a help text says at its end, as sections of a page. Indented lines stay as they are.
+/// Converts the end of a help text to sections of a page. Indented lines stay unchanged.
 fn sections(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut is_in_notes = false;

@@ -1,5 +1,5 @@
-//! Questions and orders to a running gateway: by its admin socket, or questions alone at its admin address. Each request has a
-//! connection of its own.
+//! Requests to a running gateway, over its admin socket or its admin address. The address permits
+//! queries only. Each request has a connection of its own.
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -21,15 +21,15 @@ use tokio::{
     time::timeout,
 };
 
-/// Where a gateway is asked.
+/// Address of a gateway's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AdminPlace {
-    /// Its socket, and its key if that is known.
+    /// The socket, and the gateway's key file if that is known.
     Socket {
         path: PathBuf,
         key_file: Option<PathBuf>,
     },
-    /// Its address, which shows no names and takes no orders.
+    /// The address, which shows no names and accepts no orders.
     Address(SocketAddr),
 }
 
@@ -38,14 +38,14 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// What the gateway says.
+/// Answer of the gateway.
 pub(crate) struct Answer {
-    /// The status of HTTP.
+    /// HTTP status code.
     pub(crate) code: u16,
     pub(crate) body: String,
 }
 
-/// Asks the first of several places that can be reached.
+/// Queries the first of several places that can be reached.
 pub(crate) fn ask_any(places: &[AdminPlace], path: &str) -> anyhow::Result<(AdminPlace, Answer)> {
     let mut refused = None;
     for place in places {
@@ -62,12 +62,12 @@ pub(crate) fn ask(at: &AdminPlace, method: &str, path: &str) -> anyhow::Result<A
     ask_patiently(at, method, path, PATIENCE)
 }
 
-/// Sends one request whose body is a text.
+/// Sends one request with a text as its body.
 pub(crate) fn send(at: &AdminPlace, path: &str, text: &str) -> anyhow::Result<Answer> {
     with_place(at, exchange(at, Request::post(path), text, PATIENCE))
 }
 
-/// Sends one order as the dashboard's controls take it: JSON.
+/// Sends one order in the JSON form of the dashboard's controls.
 pub(crate) fn order(
     at: &AdminPlace,
     path: &str,
@@ -78,7 +78,7 @@ pub(crate) fn order(
     with_place(at, exchange(at, request, body, patience))
 }
 
-/// The same for what takes a while.
+/// Sends one request without a body that takes longer than usual.
 pub(crate) fn ask_patiently(
     at: &AdminPlace,
     method: &str,
@@ -94,7 +94,7 @@ fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Resu
 }
 
 impl AdminPlace {
-    /// What to say where nobody answers.
+    /// Returns the message for a missing answer.
     pub(crate) fn no_answer(&self) -> String {
         match self {
             Self::Socket { .. } => format!("no gateway answers at {self}"),
@@ -102,7 +102,7 @@ impl AdminPlace {
         }
     }
 
-    /// What the request says that it is for.
+    /// Returns the host name for the request.
     pub(crate) fn host(&self) -> String {
         match self {
             Self::Socket { .. } => "localhost".to_owned(),
@@ -119,7 +119,8 @@ impl AdminPlace {
             }
             Self::Address(address) => {
                 let stream = TcpStream::connect(address).await?;
-                // Where nobody listens, the system may choose the same port for this end, and connects it with itself.
+                // If no process listens, the system may choose the same port for this end, and
+                // connect it with itself.
                 match stream.local_addr()? == stream.peer_addr()? {
                     true => Err(io::ErrorKind::ConnectionRefused.into()),
                     false => Ok(Box::new(stream)),
@@ -141,7 +142,7 @@ impl fmt::Display for AdminPlace {
 impl std::str::FromStr for AdminPlace {
     type Err = &'static str;
 
-    /// Reads an address with a port, or the path of a socket, which has a slash.
+    /// Reads an address with a port, or the path of a socket, which contains a slash.
     fn from_str(text: &str) -> Result<Self, &'static str> {
         match text.parse() {
             Ok(address) => Ok(Self::Address(address)),
@@ -154,7 +155,7 @@ impl std::str::FromStr for AdminPlace {
     }
 }
 
-/// Whether an error says that no gateway runs.
+/// Whether an error shows that no gateway runs.
 pub(crate) fn is_nobody(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|it| {
@@ -182,7 +183,7 @@ fn exchange(
     })
 }
 
-/// Sends a request. Returns the answer as soon as its head is there.
+/// Sends a request. Returns the answer as soon as its head has arrived.
 ///
 /// # Errors
 /// If no gateway answers within `patience`. An [`io::Error`] if the connection cannot be made.
@@ -206,7 +207,7 @@ pub(crate) async fn open(
 /// Reads a body to its end. Each read may take `patience`.
 ///
 /// # Errors
-/// If the body is longer than [`ANSWER_MAX_BYTES`], is no text, or does not come.
+/// If the body is longer than [`ANSWER_MAX_BYTES`], is no text, or does not arrive.
 pub(crate) async fn read(mut body: Incoming, patience: Duration) -> anyhow::Result<String> {
     let mut text = Vec::new();
     while let Some(frame) = within(patience, body.frame()).await? {
@@ -226,13 +227,13 @@ async fn within<T>(patience: Duration, action: impl Future<Output = T>) -> io::R
     Ok(timeout(patience, action).await?)
 }
 
-/// The admin address of a gateway whose configuration names none.
+/// Admin address of a gateway whose configuration names none.
 pub(crate) const DEFAULT: &str = "127.0.0.1:9810";
 
-/// Longest wait for a connection, and for answers that need no work.
+/// Longest wait for a connection, and for immediate answers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Room for tens of thousands of transfers.
+/// Largest answer, enough for tens of thousands of transfers.
 const ANSWER_MAX_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
@@ -245,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// An address at which each request gets these bytes, after which the connection stays open.
+    /// Starts a server that sends these bytes to each request, and keeps the connection open.
     #[allow(clippy::disallowed_methods, reason = "a server of the test")]
     fn server(answer: &'static [u8]) -> AdminPlace {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -256,7 +257,7 @@ mod tests {
                 let lines = BufReader::new(stream.try_clone().expect("a handle")).lines();
                 let lines = lines.map_while(Result::ok);
                 assert!(lines.take_while(|line| !line.is_empty()).count() > 0);
-                // The client may have left.
+                // The client may have disconnected.
                 let _ = stream.write_all(answer);
                 open.push(stream);
             }

@@ -1,4 +1,4 @@
-//! Ages of files as people write them: a time such as `2h`, or a date.
+//! Age of files in common notation: a time such as `2h`, or a date.
 
 use std::{str::FromStr, time::Duration};
 
@@ -8,13 +8,13 @@ use units::parse_duration;
 /// The age of a file: a time before now, or the time since a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// So long.
+    /// A duration before the present.
     Of(Duration),
-    /// Since then, in seconds since 1970.
+    /// A time, in seconds since 1970.
     Since(i64),
 }
 
-/// A text is no age.
+/// An error: the text is no age.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is neither a time such as \"2h\", \"7d\" or \"1w\" nor a date such as \"2026-11-01\" or \"2026-11-01 08:00\""
@@ -22,7 +22,7 @@ pub(crate) enum Age {
 pub(crate) struct AgeError(String);
 
 impl Age {
-    /// The age at this moment. A date to come has none.
+    /// Returns the age at this moment. Zero for a future date.
     pub(crate) fn at(self, now_unix_s: i64) -> Duration {
         match self {
             Self::Of(time) => time,
@@ -51,7 +51,8 @@ impl FromStr for Age {
     }
 }
 
-/// Returns the Unix time of a date in a zone. Of a repeated time, the first counts. A skipped time counts by the clock before it.
+/// Returns the Unix time of a date in a zone. If a time occurs twice, the first one counts. A
+/// skipped time counts by the clock before it.
 fn unix_s_of(time: DateTime, zone: &TimeZone) -> Option<i64> {
     zone.to_timestamp(time).ok().map(Timestamp::as_second)
 }

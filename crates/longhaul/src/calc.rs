@@ -1,4 +1,4 @@
-//! `longhaul calc`: what a path allows, with the formula beside each figure.
+//! `longhaul calc`: limits of a path, with the formula beside each figure.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -9,7 +9,7 @@ use units::{BitRate, ByteCount};
 
 use crate::{exit, output};
 
-/// Calculate what a path allows: windows, rates, loss limits and times
+/// Calculate the limits of a path: windows, rates, losses and times
 ///
 /// Each figure is printed with its formula.
 #[derive(clap::Args)]
@@ -53,7 +53,7 @@ Example:
     },
     /// Calculate the rate that random loss leaves to TCP
     ///
-    /// The formulas are those of Reno (Mathis et al. 1997) and CUBIC (RFC 9438).
+    /// The formulas are by Mathis et al. (1997) for Reno, and by RFC 9438 for CUBIC.
     #[command(after_help = "\
 Example:
   longhaul calc loss --loss 0.1% --rtt 200ms")]
@@ -127,7 +127,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl What {
-    /// Refuses figures for which no formula has an answer.
+    /// Refuses figures for which no formula has a result.
     fn check(&self) -> anyhow::Result<()> {
         let zero_rate = "--rate must be above zero";
         let zero_window = "--window must be above zero";
@@ -355,7 +355,7 @@ fn human(time: Duration) -> String {
     }
 }
 
-/// Rounded, with commas between thousands.
+/// Rounds a number, and puts commas between thousands.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! `longhaul check SRC DST`: whether two directories have the same in them.
+//! `longhaul check SRC DST`: comparison of two directories.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -11,8 +11,8 @@ use crate::moving::{self, Common, Order};
 /// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
 /// AUTH TLS), ftps:// (TLS from the first byte). Nothing is changed.
 ///
-/// Files are compared by size and time, with --checksum by size and content. Each one that differs,
-/// is missing at DST, or is only there is named.
+/// Files are compared by size and time, with --checksum by size and content. Each file that
+/// differs, is missing at DST, or exists only at DST is named.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,16 +24,16 @@ LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
 
 Exit codes: 0 both are the same; 1 they differ, or something failed; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {
-    /// What DST is compared with
+    /// Files to compare with DST
     #[arg(value_name = "SRC")]
     source: OsString,
-    /// What is compared with SRC
+    /// Files to compare with SRC
     #[arg(value_name = "DST")]
     destination: OsString,
     /// Read both files, and compare their content in place of their times
     #[arg(long)]
     checksum: bool,
-    /// Miss directories at DST also where nothing is in them
+    /// Report missing directories at DST even if they contain no files
     #[arg(long)]
     empty_dirs: bool,
     #[command(flatten)]

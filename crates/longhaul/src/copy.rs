@@ -1,4 +1,4 @@
-//! `longhaul copy SRC... DST`: files and directories from here to there.
+//! `longhaul copy SRC... DST`: copies of files and directories.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -14,18 +14,17 @@ use crate::{
 /// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
 /// AUTH TLS), ftps:// (TLS from the first byte). The path of a URL begins in the directory of the
 /// log-in; with a second slash, ftp://HOST//PATH, at the server's root. SRC may also be a file of a
-/// web server: https://HOST/PATH; or -, which is standard input.
+/// web server, https://HOST/PATH, or standard input, -.
 ///
-/// A directory becomes DST: what is in SRC is in DST afterwards. Where DST ends in a slash and SRC does
-/// not, it goes into DST under its name. A file becomes DST, or goes into DST if that is a directory or
-/// ends in a slash. Of several sources each goes into DST. Files that DST
-/// has with the same size and time are not copied again.
+/// A directory becomes DST: DST then contains the files of SRC. If DST ends in a slash and SRC does
+/// not, SRC goes into DST under its name. A file becomes DST, or goes into DST if that is a
+/// directory or ends in a slash. Several sources all go into DST. Files that DST has with the same
+/// size and time are not copied again.
 ///
-/// With --to the sources go to several destinations at the same time. Each has its own result; one that
-/// is slow or down holds no other up.
+/// With --to the sources go to several destinations at the same time. Each has its own result, and
+/// a slow or unreachable one does not delay the others.
 ///
-/// A file has the suffix .part until it is whole. A run that was interrupted is gone on with by the
-/// same command.
+/// A file has the suffix .part until it is complete. The same command resumes an interrupted run.
 #[derive(clap::Args)]
 #[command(override_usage = "\
 longhaul copy [OPTIONS] SRC... DST
@@ -43,15 +42,15 @@ LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
 
 Exit codes: 0 all is there; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {
-    /// Files and directories to copy, and where to: at last the destination, unless --to names it
+    /// Files and directories to copy, followed by the destination unless --to names it
     #[arg(required = true, num_args = 1.., value_name = "SRC... DST")]
     locations: Vec<OsString>,
-    /// Copy to this destination, and to each other one that is named so
+    /// Copy to this destination, and to each further one named by --to
     #[arg(long, value_name = "DST")]
     to: Vec<OsString>,
     #[command(flatten)]
     writing: Writing,
-    /// Make directories also where nothing is in them
+    /// Make empty directories as well
     #[arg(long)]
     empty_dirs: bool,
     /// Copy nothing: remove the parts that an interrupted run of the same command has left at DST
@@ -61,7 +60,7 @@ pub(crate) struct Args {
     common: Common,
 }
 
-/// The same in other words than those of the command line: of a file, or of another machine.
+/// Command line of a copy in another place than the shell: in a file, or from another machine.
 #[derive(clap::Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub(crate) struct Line {
@@ -70,7 +69,7 @@ pub(crate) struct Line {
 }
 
 impl Args {
-    /// One for each destination.
+    /// Returns one order for each destination.
     pub(crate) fn orders(&self) -> anyhow::Result<Vec<Order<'_>>> {
         let (sources, destinations) = match self.locations.split_last() {
             _ if !self.to.is_empty() => (&self.locations[..], &self.to[..]),

@@ -7,8 +7,8 @@ use crate::output::{self, Format};
 
 /// Move a file by plain FTP and through Longhaul over an emulated WAN, and compare both
 ///
-/// The demonstration needs no other program and no configuration. It takes about two minutes. It runs as
-/// root and as an ordinary user.
+/// The demonstration requires no other program and no configuration. It takes about two minutes. It
+/// runs as root and as an ordinary user.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ..DemoConfig::new(program)
     };
     if args.format.json {
-        // The result stands alone on standard output.
+        // Standard output contains only the result.
         config.tell = |text| eprintln!("{text}");
     }
     let shown = eval::demo::run(&config)?;

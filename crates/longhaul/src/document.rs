@@ -1,4 +1,4 @@
-//! A configuration file that is changed with its comments and its order kept.
+//! Configuration file that is changed with its comments and its order kept.
 
 use std::{
     fs, io,
@@ -10,19 +10,19 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::{exit, text_place::Place};
 
-/// A configuration, as it was and as it will be.
+/// A configuration file before and after its change.
 pub(crate) struct Document {
     before: String,
-    /// What a new file begins with.
+    /// First lines of a new file.
     title: String,
     now: DocumentMut,
 }
 
 impl Document {
-    /// Reads a file; one that is not there is empty.
+    /// Reads a file. A missing file counts as empty.
     ///
     /// # Errors
-    /// If it cannot be read, or is no TOML.
+    /// If the file cannot be read, or is no TOML.
     pub(crate) fn open(path: &Path, title: &str) -> anyhow::Result<Self> {
         let before = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -41,7 +41,7 @@ impl Document {
         })
     }
 
-    /// The key file that it names. If it names none, it names `usual` from now on.
+    /// Returns the key file that the configuration names. If it names none, `usual` is inserted.
     pub(crate) fn key_file(&mut self, usual: &Path) -> PathBuf {
         let table = self.table("identity");
         let item = table.entry("key_file");
@@ -51,17 +51,17 @@ impl Document {
             .map_or_else(|| usual.to_owned(), PathBuf::from)
     }
 
-    /// Gives a key of a section a value, unless it has one.
+    /// Sets a key of a section, unless it has a value.
     pub(crate) fn set_default(&mut self, section: &str, key: &str, text: &str) {
         self.table(section).entry(key).or_insert(value(text));
     }
 
-    /// Adds texts to a list of a section that lacks them.
+    /// Adds missing texts to a list of a section.
     pub(crate) fn add(&mut self, section: &str, key: &str, texts: &[String]) {
         let list = self.table(section).entry(key);
         let list = list.or_insert(value(Array::new()));
         let Some(list) = list.as_array_mut() else {
-            // The check of the configuration says what is wrong here.
+            // The check of the configuration reports this mistake.
             return;
         };
         for text in texts {
@@ -71,10 +71,10 @@ impl Document {
         }
     }
 
-    /// Adds a table to those of a kind, unless one has the same value for the first key.
+    /// Adds a table of a kind, unless one exists with the same value for the first key.
     ///
     /// # Errors
-    /// If that one has another value for another key: the person who asks for this one has to choose.
+    /// If the existing table has another value for another key. The user then has to choose.
     pub(crate) fn add_table(&mut self, kind: &str, pairs: &[(&str, Value)]) -> anyhow::Result<()> {
         let Some((first, text)) = pairs.first() else {
             return Ok(());
@@ -103,10 +103,10 @@ impl Document {
         Ok(())
     }
 
-    /// Takes the table away whose key has a value, and says whether there was one.
+    /// Removes the table in which a key has a value. Returns whether it existed.
     ///
     /// # Errors
-    /// If the kind is something else than tables.
+    /// If the kind does not consist of tables.
     pub(crate) fn remove_table(
         &mut self,
         kind: &str,
@@ -123,10 +123,10 @@ impl Document {
         Ok(is_removed)
     }
 
-    /// The name of the peer that has a public key, alone or among others.
+    /// Returns the name of the peer with a public key, alone or among others.
     ///
     /// # Errors
-    /// If `peer` is something else than tables.
+    /// If `peer` does not consist of tables.
     pub(crate) fn name_of_peer(&mut self, public_key: &str) -> anyhow::Result<Option<String>> {
         let tables = self.tables("peer")?;
         let has_key = |it: &&Table| match it.get("public_key").and_then(Item::as_value) {
@@ -141,7 +141,7 @@ impl Document {
         Ok(name)
     }
 
-    /// The texts that a key has in all tables of a kind, alone or in a list.
+    /// Returns the texts of a key in all tables of a kind, alone or in a list.
     pub(crate) fn values(&mut self, kind: &str, key: &str) -> anyhow::Result<Vec<String>> {
         let tables = self.tables(kind)?;
         let items = tables.iter().filter_map(|it| it.get(key)?.as_value());
@@ -156,7 +156,7 @@ impl Document {
         Ok(texts)
     }
 
-    /// The tables of a kind, those of a list of inline tables included.
+    /// Returns the tables of a kind, including a list of inline tables.
     fn tables(&mut self, kind: &str) -> anyhow::Result<&mut ArrayOfTables> {
         let item = self.now.entry(kind);
         let item = item.or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
@@ -174,7 +174,7 @@ impl Document {
         })
     }
 
-    /// As it will be.
+    /// Returns the new text.
     pub(crate) fn text(&self) -> String {
         let text = self.now.to_string();
         match self.before.is_empty() {
@@ -183,7 +183,7 @@ impl Document {
         }
     }
 
-    /// The lines that come and go, each behind its sign.
+    /// Returns the removed and added lines, each after its sign.
     pub(crate) fn changes(&self) -> String {
         let now = self.text();
         let mut left: Vec<&str> = self.before.lines().collect();
@@ -206,7 +206,8 @@ impl Document {
     fn table(&mut self, name: &str) -> &mut Table {
         let item = self.now.entry(name).or_insert(Item::Table(Table::new()));
         if !item.is_table() {
-            // An inline table, or something wrong, which the check of the configuration names.
+            // The item is an inline table, or a mistake that the check of the configuration
+            // reports.
             let inline = item.as_inline_table().cloned();
             *item = Item::Table(inline.map_or_else(Table::new, |it| it.into_table()));
         }
@@ -214,7 +215,7 @@ impl Document {
     }
 }
 
-/// A value without what stands around it.
+/// Returns a value without its surrounding text.
 fn text_of(value: &Value) -> String {
     value.clone().decorated("", "").to_string()
 }
@@ -294,7 +295,7 @@ public_key = \"K\"
         assert!(!is_removed(&mut document, "bern"));
         assert!(is_removed(&mut document, "oslo"));
         assert!(!document.text().contains("oslo") && document.text().contains("# Ours"));
-        // Written as a list of inline tables.
+        // The peers are written as a list of inline tables.
         let mut document = open("peer = [{ name = \"a\", public_key = [\"K\", \"L\"] }]\n");
         assert_eq!(
             document.values("peer", "public_key").expect("tables"),

@@ -1,4 +1,4 @@
-//! `longhaul eval`: runs a plan, or makes reports and comparisons of records that exist.
+//! `longhaul eval`: runs a plan, or makes reports and comparisons of existing records.
 
 use std::{
     fs,
@@ -24,9 +24,9 @@ use crate::{
 
 /// Run an evaluation plan over an emulated WAN, and write records and a report
 ///
-/// An interrupted run continues where it stopped: a trial with a record is not repeated. Two kinds of
-/// trials are tried again: those that lacked a program, and those that a shorter limit than the plan's
-/// ended. In an empty folder all trials are made.
+/// An interrupted run continues where it stopped: a trial with a record is not repeated. Two kinds
+/// of trials are repeated: trials that lacked a program, and trials that a shorter limit than the
+/// plan's ended. In an empty folder all trials are made.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Print the result as JSON
     #[arg(long, global = true)]
     json: bool,
-    // The spellings of version 0.1 for `report` and `compare`.
+    // Spellings of version 0.1 for `report` and `compare`.
     #[arg(
         long,
         hide = true,
@@ -67,10 +67,10 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Make a report of records that exist
+    /// Make a report of existing records
     ///
-    /// The command writes RECORDS.html and RECORDS.md beside the records. A plan gives the report its title and its
-    /// introduction, and leaves out trials that are not in the plan.
+    /// The command writes RECORDS.html and RECORDS.md beside the records. A plan gives the report
+    /// its title and its introduction, and leaves out trials that are not in the plan.
     #[command(after_help = "\
 Example:
   longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml")]
@@ -210,7 +210,7 @@ fn read_plan(path: &Path, published: bool) -> anyhow::Result<Plan> {
     Plan::parse(&text, path, published).map_err(exit::wrong_use)
 }
 
-/// What a run is going to do, in a line.
+/// Returns a line about the run to come.
 fn head(plan: &Plan) -> String {
     let minutes = |time: Duration| format!("{:.0} min", (time.as_secs_f64() / 60.0).max(1.0));
     format!(
@@ -222,7 +222,7 @@ fn head(plan: &Plan) -> String {
     )
 }
 
-/// Writes the report beside its records, whole or not at all, and returns its files.
+/// Writes the report beside its records, complete or not at all. Returns its files.
 fn write(report: &Report, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for (extension, text) in [("html", report.html()), ("md", report.markdown())] {
@@ -236,7 +236,7 @@ fn write(report: &Report, records: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Prints the names of the files, then what `summary` says; as JSON all figures.
+/// Prints the names of the files, then the text of `summary`. As JSON, prints all figures.
 fn print(
     report: &Report,
     files: &[PathBuf],
@@ -255,5 +255,5 @@ fn title_of(records: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// Where records and reports go.
+/// Default folder of records and reports.
 const DEFAULT_FOLDER: &str = "eval-results";

@@ -1,23 +1,23 @@
-//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration, 3 moving files was interrupted.
+//! Exit codes: 0 done, 1 the work failed, 2 wrong use or configuration, 3 a copy was interrupted.
 
 use std::process::ExitCode;
 
-/// The command makes no sense as it was given, or what it was told to follow is wrong: exit code 2.
+/// An error with exit code 2: an invalid command line, or an invalid file that it names.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongUse(String);
 
-/// The same error with exit code 2, told with all its sources.
+/// Converts an error to one with exit code 2, whose text contains all sources.
 pub(crate) fn wrong_use(error: impl Into<anyhow::Error>) -> anyhow::Error {
     misuse(chain(&error.into()))
 }
 
-/// An error with this text and exit code 2.
+/// Creates an error with this text and exit code 2.
 pub(crate) fn misuse(text: impl Into<String>) -> anyhow::Error {
     WrongUse(text.into()).into()
 }
 
-/// Wrong use unless a condition holds.
+/// Returns a wrong use unless a condition holds.
 pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     if holds {
         Ok(())
@@ -26,14 +26,14 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Exit code of a command that moves files, and was interrupted.
+/// Exit code of an interrupted command that moves files.
 pub(crate) const INTERRUPTED: u8 = 3;
 
-/// Returns when the process is told to end: SIGTERM or SIGINT.
+/// Waits until the process receives SIGTERM or SIGINT.
 pub(crate) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-    // Where signals cannot be had, they end the process.
+    // If signals cannot be received, they end the process by default.
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(terminate), signal(interrupt)) else {
         return std::future::pending().await;
     };
@@ -43,13 +43,14 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// Says on standard error what went wrong, and returns the exit code.
+/// Prints an error on standard error, and returns the exit code.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     eprintln!("longhaul: {}", chain(error));
     ExitCode::from(code(error))
 }
 
-/// An error and its causes in one line. A cause that the text before it ends with is not repeated.
+/// Returns an error and its causes in one line. A cause at the end of the text before it is not
+/// repeated.
 fn chain(error: &anyhow::Error) -> String {
     mover::run::chain(error.as_ref())
 }

@@ -1,4 +1,4 @@
-//! The flags that say which files are taken: those of `copy`, `sync`, `check` and `ls`.
+//! Filter flags of `copy`, `sync`, `check` and `ls`.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ pub(crate) struct Filters {
     age_max: Option<Age>,
 }
 
-/// Where rules come from.
+/// Origin of rules.
 #[derive(Debug, Clone)]
 enum Source {
     Rule(Box<Rule>),
@@ -32,11 +32,11 @@ enum Source {
 
 #[derive(Args)]
 struct Flags {
-    /// Take files that match, and leave out what no rule matches; may be given several times
+    /// Take files that match, and leave out files that no rule matches; may be given several times
     #[arg(long, value_name = "GLOB", value_parser = Rule::include, help_heading = HEADING)]
     include: Vec<Rule>,
-    /// Leave out files that match. Of all rules the first that matches decides. GLOB: * and ? within a
-    /// name, ** alone between slashes for directories; /GLOB begins at SRC, GLOB/ is a directory
+    /// Leave out files that match; the first matching rule decides. GLOB: * and ? within a name, **
+    /// alone between slashes for directories; /GLOB begins at SRC, GLOB/ is a directory
     #[arg(long, value_name = "GLOB", value_parser = Rule::exclude, help_heading = HEADING)]
     exclude: Vec<Rule>,
     /// Read rules from a file: lines + GLOB (take) and - GLOB (leave out), comments with #
@@ -57,7 +57,7 @@ struct Flags {
 }
 
 impl Filters {
-    /// The filter of the command line; reads the files that it names.
+    /// Creates the filter of the command line. Reads the files that it names.
     pub(crate) fn read(&self) -> anyhow::Result<Filter> {
         let mut rules = Vec::new();
         for source in &self.sources {
@@ -117,7 +117,7 @@ impl FromArgMatches for Filters {
     }
 }
 
-/// The present, in seconds since 1970, for ages of files.
+/// Returns the present, in seconds since 1970, for ages of files.
 #[allow(clippy::disallowed_methods, reason = "ages are those of now")]
 pub(crate) fn now_unix_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -137,7 +137,7 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Rule>> {
 
 const HEADING: &str = "Filters";
 
-/// As large as all rules that a filter may have with paths of some length.
+/// Largest file of rules, enough for the most rules of a filter with paths of some length.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]

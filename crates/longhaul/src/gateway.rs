@@ -1,4 +1,5 @@
-//! `longhaul gateway --config FILE`: runs a gateway, checks its configuration, or tidies up after it.
+//! `longhaul gateway --config FILE`: runs a gateway, checks its configuration, or removes its
+//! remains.
 
 use std::{
     io,
@@ -25,13 +26,14 @@ use crate::{exit, logging, notify, open_files, output::Format, places};
 
 /// Run a gateway
 ///
-/// A gateway accepts connections of FTP clients and other TCP clients, and moves their data over the WAN to
-/// another gateway.
+/// A gateway accepts connections of FTP clients and other TCP clients, and moves their data over
+/// the WAN to another gateway.
 ///
-/// The gateway ends on SIGTERM and SIGINT when its transfers are done, after `drain_max` at the latest. On
-/// SIGHUP, and when `longhaul reload` asks, the gateway reads the configuration file again and applies the
-/// changes while transfers go on. A log line names changes that wait for a restart. If the file of the program
-/// has been replaced, SIGHUP starts the new program instead, as `longhaul upgrade` does.
+/// The gateway ends on SIGTERM and SIGINT when its transfers are done, after `drain_max` at the
+/// latest. On SIGHUP and on `longhaul reload`, the gateway reads the configuration file again and
+/// applies the changes while transfers continue. A log line names changes that wait for a restart.
+/// If the file of the program has been replaced, SIGHUP starts the new program instead, as
+/// `longhaul upgrade` does.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,7 +42,7 @@ pub(crate) struct Args {
     /// Read the configuration from this file [default: /etc/longhaul/gateway.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    // The spellings of version 0.1 for `check` and `remove-interception`.
+    // Spellings of version 0.1 for `check` and `remove-interception`.
     #[arg(long, hide = true)]
     check: bool,
     #[arg(long, hide = true, conflicts_with = "check")]
@@ -54,8 +56,8 @@ enum Action {
     Run,
     /// Check a configuration file and the key file that it names
     ///
-    /// The command prints what a gateway with this configuration would do, or the first mistake with its
-    /// line and column. It opens no socket.
+    /// The command prints a summary of the configuration, or the first mistake with its line and
+    /// column. It opens no socket.
     #[command(override_usage = USAGE_CHECK, after_help = "\
 Example:
   longhaul gateway check --config site-a.toml
@@ -65,10 +67,10 @@ Exit codes: 0 the configuration is right; 2 it is wrong.")]
         #[command(flatten)]
         format: Format,
     },
-    /// Remove the rules of transparent front doors that a killed gateway left in the kernel
+    /// Remove the rules of transparent listeners that a killed gateway left in the kernel
     ///
-    /// A gateway that ends in order removes its rules itself. The command refuses to run while the gateway
-    /// is running.
+    /// A gateway that ends in order removes its rules itself. The command refuses to run while the
+    /// gateway is running.
     #[command(override_usage = USAGE_REMOVE, after_help = "\
 Example:
   longhaul gateway remove-interception --config site-a.toml")]
@@ -93,21 +95,21 @@ Examples:
 Exit codes: 0 ended by a signal, after draining; 1 the gateway failed, for example because a port is
 taken; 2 wrong use or configuration.";
 
-/// What `check` prints.
+/// Output of `check`.
 #[derive(Serialize)]
 struct Checked<'a> {
     file: &'a Path,
-    /// The configuration in lines of text; none if it is wrong.
+    /// Summary of the configuration. `None` if it is wrong.
     summary: Option<Vec<String>>,
-    /// What is wrong, with its place.
+    /// The mistake, with its place.
     error: Option<String>,
 }
 
-/// What `remove-interception` prints.
+/// Output of `remove-interception`.
 #[derive(Serialize)]
 struct Uninstalled<'a> {
     file: &'a Path,
-    /// A line for each front door.
+    /// A line for each listener.
     removed: Vec<String>,
 }
 
@@ -187,7 +189,7 @@ fn check(
     })
 }
 
-/// Says what is wrong with the configuration: its place first, as editors and their users expect.
+/// Prints a mistake in the configuration. Its place comes first, as editors and their users expect.
 fn refuse(error: &ConfigError) -> ExitCode {
     eprintln!("{error}");
     ExitCode::from(2)
@@ -204,7 +206,7 @@ fn serve(
     let program = program
         .inspect_err(|error| warn!(%error, "cannot be upgraded"))
         .ok();
-    // A session has two to four.
+    // A session has two to four files.
     open_files::raise_limit(u64::MAX);
     let bound = daemon::Bound::take(&config, predecessor)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -248,7 +250,7 @@ fn serve(
     })
 }
 
-/// Orders to read the configuration again, one for each SIGHUP.
+/// Creates the orders to read the configuration again, one for each SIGHUP.
 fn orders() -> io::Result<mpsc::Receiver<()>> {
     let mut hangup = signal(SignalKind::hangup())?;
     let (orders, received) = mpsc::channel(1);

@@ -9,7 +9,8 @@ use crate::output::Format;
 
 /// Write a new identity and print its public key
 ///
-/// The identity is a private key. The file gets mode 0600. The command never replaces an existing file.
+/// The identity is a private key. The file gets mode 0600. The command never replaces an existing
+/// file.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -21,7 +22,7 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// What `keygen` and `pubkey` print.
+/// Output of `keygen` and `pubkey`.
 #[derive(Serialize)]
 pub(crate) struct PublicKey<'a> {
     file: &'a Path,

@@ -1,9 +1,12 @@
-//! The part of the program that proves the gateways and that production leaves out: an FTP server, an
-//! emulator with captures, plots. The cargo feature `laboratory` puts it in.
+//! Laboratory: the commands that test the gateways, and that production builds leave out.
+//!
+//! They contain an FTP server, an emulator with captures, and plots. The cargo feature `laboratory`
+//! includes them.
 
 use std::path::PathBuf;
 
-/// Reads the name of a file for a plot or a page: a production build draws none.
+/// Reads the name of a file for a plot or a page. A production build refuses it, since it draws
+/// none.
 pub(crate) fn drawn_file(text: &str) -> Result<PathBuf, String> {
     if cfg!(feature = "laboratory") {
         Ok(text.into())
@@ -12,13 +15,13 @@ pub(crate) fn drawn_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// What a production build says of a command that it has not.
+/// Returns a production build's error for a missing command.
 #[cfg(any(test, not(feature = "laboratory")))]
 fn refusal(command: &str) -> String {
     format!("this build has no `{command}`; {CURE}")
 }
 
-/// How to get what a production build has not.
+/// Way to obtain the parts that a production build lacks.
 const CURE: &str = "install the package longhaul-lab, or build with `cargo build --release`";
 
 #[cfg(not(feature = "laboratory"))]
@@ -29,7 +32,7 @@ mod absent {
 
     use crate::exit::misuse;
 
-    /// Subcommands of the laboratory, as a production build knows them: by name.
+    /// Subcommands of the laboratory. A production build has only their names.
     #[derive(clap::Subcommand)]
     pub(crate) enum Absent {
         /// Compare plain FTP with Longhaul over an emulated WAN (package longhaul-lab)
@@ -50,8 +53,8 @@ mod absent {
     }
 
     impl Absent {
-        /// Becomes the laboratory's own program, which is installed beside this one. Returns why it does not: mostly that it
-        /// is not installed, exit code 2.
+        /// Executes the laboratory's own program, which is installed beside this one. Returns the
+        /// error, mostly that it is not installed, with exit code 2.
         pub(crate) fn call(&self) -> anyhow::Error {
             let (name, Anything { arguments }) = match self {
                 Self::Demo(rest) => ("demo", rest),
@@ -61,7 +64,7 @@ mod absent {
             let beside = env::current_exe().map(|own| own.with_file_name(PROGRAM));
             match beside {
                 Ok(program) if program.exists() => {
-                    // Options in front of the command, of logging, are those of this program.
+                    // Logging options before the command belong to this program.
                     let failed = Command::new(&program).arg(name).args(arguments).exec();
                     Err::<(), _>(failed)
                         .with_context(|| format!("{} cannot be run", program.display()))
@@ -72,7 +75,7 @@ mod absent {
         }
     }
 
-    /// Of the package longhaul-lab.
+    /// Program of the package longhaul-lab.
     const PROGRAM: &str = "longhaul-lab";
 }
 

@@ -1,7 +1,7 @@
-//! The `longhaul` program: one binary, one subcommand for each job, one module for each subcommand.
+//! The `longhaul` program: one binary, with a module for each subcommand.
 //!
-//! A library, so that man pages, completions and tests are made from the command line's own
-//! definition ([`command`]); the binary is [`run`].
+//! It is a library, so that man pages, completions and tests use the definition of the command line
+//! ([`command`]). The binary is [`run`].
 
 mod admin;
 mod age;
@@ -104,8 +104,8 @@ enum Command {
     Absent(laboratory::Absent),
 }
 
-/// Runs what the command line says, and returns the exit code: 0 done, 1 the work failed, 2 wrong use
-/// or configuration.
+/// Executes the command line, and returns the exit code: 0 done, 1 the work failed, 2 wrong use or
+/// configuration.
 pub fn run() -> ExitCode {
     let CommandLine { logging, command } = CommandLine::parse();
     if let Err(error) = logging.start() {
@@ -147,12 +147,12 @@ pub fn run() -> ExitCode {
     result.unwrap_or_else(|error| exit::tell(&error))
 }
 
-/// The definition of the command line, old spellings included.
+/// Returns the definition of the command line, including old spellings.
 pub fn command() -> clap::Command {
     CommandLine::command()
 }
 
-/// The longest line of a help text: longer ones are hard to read, and break on an ordinary terminal.
+/// Longest line of a help text. Longer ones are hard to read, and break on an ordinary terminal.
 const HELP_COLUMNS_MAX: usize = 100;
 
 const EXIT_CODES: &str = "\

@@ -1,15 +1,15 @@
-//! `longhaul log`: a running gateway logs more, or less, for a while.
+//! `longhaul log`: changes the log level of a running gateway for a while.
 
 use crate::{
     admin::{self, Answer},
     exit, logging, output, places,
 };
 
-/// Change what a running gateway logs
+/// Change the log filter of a running gateway
 ///
-/// The change holds until the gateway reads its configuration again or ends, also by an upgrade. Then the
-/// gateway logs again what the command line, the environment or `[log] level` of the configuration says.
-/// The gateway must run on this machine.
+/// The change lasts until the gateway reads its configuration again or ends, also by an upgrade.
+/// The command line, the environment or `[log] level` of the configuration then apply again. The
+/// gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

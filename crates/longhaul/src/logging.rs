@@ -1,4 +1,4 @@
-//! What is logged, and how: the options that every command has.
+//! Logging: filter and format, by the options of every command.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Log warnings and errors only, and show no progress
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Log what a filter lets through: 'info', 'link=debug' or 'warn,relay=trace'
+    /// Log the messages that pass a filter: 'info', 'link=debug' or 'warn,relay=trace'
     #[arg(long, global = true, value_name = "FILTER", value_parser = parse_filter)]
     log: Option<String>,
     /// Write log messages in this form [default: text]
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     log_format: Option<Format>,
 }
 
-/// The form of log messages.
+/// Format of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Lines for people, on standard error
@@ -43,10 +43,10 @@ enum Format {
 }
 
 impl Options {
-    /// Sends log messages to standard error or to the journal from now on.
+    /// Starts the log, on standard error or in the journal.
     ///
-    /// Refuses `-v` together with `-q`. Clap would not see that one of the two stands before the subcommand
-    /// and the other behind it.
+    /// The function refuses `-v` together with `-q`. Clap would accept one before the subcommand
+    /// and the other after it.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         exit::ensure(
             self.verbose == 0 || !self.quiet,
@@ -75,8 +75,8 @@ impl Options {
         Ok(())
     }
 
-    /// The filter: by `--log`, or by `-v` and `-q`, or by the environment, or the default. An environment
-    /// that is no filter was not meant for us.
+    /// Returns the filter: from `--log`, from `-v` and `-q`, from the environment, or the default.
+    /// An invalid filter in the environment is ignored, since it was meant for another program.
     fn directives(&self, environment: Option<&str>) -> String {
         let environment = environment.filter(|text| !text.is_empty());
         let environment = environment.filter(|text| parse_filter(text).is_ok());
@@ -97,12 +97,12 @@ type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 type Messages = Box<dyn Layer<Filtered> + Send + Sync>;
 
 /// # Errors
-/// Wrong use, if the journal cannot be reached; `place` says who wants it.
+/// Wrong use, if the journal cannot be reached. `place` names the option or key in the message.
 fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
     let lines = fmt::layer().with_writer(io::stderr);
     Ok(match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        // The list has the current span, too.
+        // The list of spans contains the current one, too.
         Format::Json => lines.json().with_current_span(false).boxed(),
         Format::Journald => {
             let journal = tracing_journald::layer().map_err(|error| {
@@ -115,8 +115,9 @@ fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
     })
 }
 
-/// Logs in the form of a configuration file from now on, unless the command line says in which. No span may be open: its
-/// fields have the form of before.
+/// Logs in the format of a configuration file from now on, unless the command line states one.
+///
+/// No span may be open, since its fields have the earlier format.
 ///
 /// # Errors
 /// Wrong use, if the journal cannot be reached.
@@ -132,8 +133,8 @@ pub(crate) fn take_form(format: Option<LogFormat>) -> anyhow::Result<()> {
     })
 }
 
-/// Logs by the command line or the environment if they say what is logged, otherwise by the level of a configuration
-/// file. What [`set`] has changed is over.
+/// Applies the filter of the command line or the environment, or else the level of a configuration
+/// file. A change by [`set`] ends.
 pub(crate) fn follow(level: Option<LogLevel>) {
     let Some(log) = LOG.get() else { return };
     let level = level.map_or("info", LogLevel::name);
@@ -144,16 +145,16 @@ pub(crate) fn follow(level: Option<LogLevel>) {
     }
 }
 
-/// Logs what a filter lets through until the next [`follow`].
+/// Logs the messages that pass a filter, until the next [`follow`].
 ///
 /// # Errors
-/// What is wrong with the filter.
+/// The mistake in the filter.
 pub(crate) fn set(text: &str) -> Result<(), String> {
     let directives = parse_filter(text)?;
     let Some(log) = LOG.get() else {
         return Err("this process keeps no log".to_owned());
     };
-    // By the filter that was: the new one may let nothing through.
+    // The old filter applies to this message, since the new one may suppress it.
     tracing::warn!(
         filter = directives,
         "what is logged changes until the next reload or restart"
@@ -162,7 +163,7 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
     reloaded.map_err(|error| error.to_string())
 }
 
-/// A filter that lets the audit trail through whatever it says.
+/// Creates a filter that never suppresses the audit trail.
 fn filter_of(directives: &str) -> EnvFilter {
     EnvFilter::new(format!("{directives},{AUDIT}"))
 }
@@ -171,21 +172,23 @@ fn is_no_filter(environment: Option<&str>) -> bool {
     environment.is_none_or(|text| text.is_empty() || parse_filter(text).is_err())
 }
 
-/// The log of this process, as far as it can be changed.
+/// Log of this process, with its changeable parts.
 struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// By the command line or the environment; `None`: a configuration file decides.
+    /// Filter from the command line or the environment. `None` if a configuration file decides.
     started: Option<String>,
-    /// `None`: the command line says in which form.
+    /// Handle of the format. `None` if the command line states the format.
     form: Option<reload::Handle<Messages, Filtered>>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// A filter that says what it lets through. To the library a bare word such as `inof` is a part of the program,
-/// of which everything is logged: a misspelled level would silence all others.
+/// Parses a filter of levels.
+///
+/// The library takes a bare word such as `inof` for a part of the program, of which everything is
+/// logged. A misspelled level would therefore suppress all other messages.
 pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
-    // The fields of a span have commas of their own.
+    // The fields of a span contain commas.
     let words = text.split(',').filter(|_| !text.contains('['));
     for word in words.map(str::trim).filter(|word| !word.contains('=')) {
         if word.is_empty() || word.parse::<LevelFilter>().is_err() {
@@ -200,11 +203,12 @@ pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// Who has changed something, and who has failed to log in: no filter hides that. Of directives for the same target the last
-/// one counts.
+/// Directive for the audit trail of changes and failed log-ins, which no filter suppresses. The
+/// last directive for a target counts.
 const AUDIT: &str = "audit=info";
 
-/// The demonstration's FTP server and client: every transfer that is cut off is an error to them.
+/// Directive against the demonstration's FTP server and client, to which every aborted transfer is
+/// an error.
 const LIBRARIES: &str = "libunftp=off,suppaftp=off";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `longhaul ls URL`: what is in a directory of a server or of this machine.
+//! `longhaul ls URL`: lists a directory of a server or of this machine.
 
 mod told;
 
@@ -28,12 +28,12 @@ use crate::{
 /// List files of a server or of this machine
 ///
 /// URL is ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS), ftps:// (TLS from the first
-/// byte), or a path of this machine. The path of a URL begins in the directory of the log-in; with a
-/// second slash, ftp://HOST//PATH, at the server's root.
+/// byte), or a path of this machine. The path of a URL begins in the directory of the log-in; with
+/// a second slash, ftp://HOST//PATH, at the server's root.
 ///
 /// A line has the size in bytes, the time of the last change in UTC, and the name; a directory ends
-/// in a slash. A time with a question mark is in the zone of the server, which it does not tell.
-/// Bytes of names that are no text are written \xNN.
+/// in a slash. A time with a question mark is in the server's unknown zone. Bytes of names that are
+/// no text are written \xNN.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Print sizes and times: the default
     #[arg(short = 'l', long, overrides_with = "names")]
     long: bool,
-    /// Print names alone
+    /// Print only names
     #[arg(short = '1', long)]
     names: bool,
     /// List directories below, too
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A listing under way.
+/// A running listing.
 struct Lister<'a> {
     browser: Browser,
     root: Vec<u8>,
@@ -95,14 +95,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "the directory is on this machine: no gateway is of use",
     )?;
     let filter = args.filters.read()?;
-    // Who lists does not run a gateway, also where one is in the process.
+    // Messages of the gateway in this process are no concern of a user who lists files.
     logging::follow(Some(LogLevel::Error));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let code = runtime.block_on(list(args, location, filter))?;
-    // A name that is being looked up would hold the program up.
+    // A pending name resolution would delay the end of the program.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -164,7 +164,7 @@ impl Lister<'_> {
             let name = names.next_back().unwrap_or_default().to_vec();
             return self.told.entry(&name, &root);
         }
-        // Directories to be listed, the next at the end.
+        // Directories to be listed, the next one at the end.
         let mut waiting = vec![Vec::new()];
         while let Some(directory) = waiting.pop() {
             let below = match self.directory(&directory).await {
@@ -186,7 +186,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// Lists one directory; returns those in it.
+    /// Lists one directory. Returns the directories in it.
     async fn directory(&mut self, directory: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
         let depth = directory.split(|it| *it == b'/').count();
         anyhow::ensure!(
@@ -237,7 +237,7 @@ impl Lister<'_> {
     }
 }
 
-/// Whether nothing more can be asked on the connection.
+/// Whether the connection is unusable after this error.
 fn is_lost(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<BrowseError>();
     matches!(error, Some(BrowseError::Server(it)) if !it.remedy().keeps_connection())

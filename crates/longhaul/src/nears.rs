@@ -1,4 +1,4 @@
-//! The near gateways of a process that runs several jobs: one for each far gateway and key.
+//! Near gateways of a process that runs several jobs: one for each far gateway and key.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -11,8 +11,8 @@ use crate::{exit, moving::Settings};
 pub(crate) struct Nears(HashMap<(String, PathBuf), Near>);
 
 impl Nears {
-    /// The door of the near gateway that a job needs, which is started unless another job has done so. `None` for a job that
-    /// names no far gateway.
+    /// Returns the listener of the near gateway for a job, which is started unless another job has
+    /// started it. `None` for a job that names no far gateway.
     pub(crate) fn door(&mut self, settings: &mut Settings) -> anyhow::Result<Option<Door>> {
         let Some((peer, key)) = settings.access.peer().cloned() else {
             return Ok(None);
@@ -36,7 +36,7 @@ impl Nears {
         Ok(Some(door))
     }
 
-    /// Ends all.
+    /// Ends all near gateways.
     pub(crate) async fn end(self) {
         for near in self.0.into_values() {
             near.end().await;

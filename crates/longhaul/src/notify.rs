@@ -1,10 +1,11 @@
-//! What systemd hears of a gateway: that it is up, that it works, that it ends. Without systemd nobody does.
+//! Notifications to systemd: the gateway is up, works, or ends. Without systemd they have no
+//! effect.
 
 use gatewayd::daemon::{State, Watch};
 use sd_notify::NotifyState;
 use tracing::debug;
 
-/// Tells the service manager that has started this process, if one has.
+/// Creates the notifications to the service manager that has started this process, if one has.
 pub(crate) fn watch() -> Watch {
     Watch {
         patience: sd_notify::watchdog_enabled(),

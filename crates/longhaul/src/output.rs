@@ -1,4 +1,4 @@
-//! What commands print: text for people, JSON for programs, progress on a terminal.
+//! Output of commands: text for users, JSON for programs, progress on a terminal.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-/// Version of the JSON that this program prints and of the records that it writes: the field `schema` of
-/// each object. It is raised when a field changes its meaning or goes; new fields leave it as it is.
+/// Version of the program's JSON output and of its records: the field `schema` of each object. It
+/// is raised when a field changes its meaning or is removed. New fields do not change it.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// The form of a command's result.
+/// Format of a command's result.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Format {
     /// Print the result as JSON
@@ -22,7 +22,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Prints a result: as JSON if that is wanted, otherwise as the text that `text` makes of it.
+    /// Prints a result, as JSON if requested, otherwise as the text that `text` makes of it.
     pub(crate) fn print<T: Serialize>(
         self,
         result: &T,
@@ -36,7 +36,7 @@ impl Format {
     }
 }
 
-/// Prints a text whole; that nobody reads to its end, such as head, is no error.
+/// Prints a whole text. A reader that closes the pipe before its end, such as head, is no error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -45,7 +45,8 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A line with an object of JSON: the schema, then the fields of `object`, which must not have it.
+/// Returns a line with an object of JSON. The schema precedes the fields of `object`, which must
+/// not contain it.
 pub(crate) fn json(object: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Versioned<'a, T> {
@@ -61,7 +62,7 @@ pub(crate) fn json(object: &impl Serialize) -> String {
     text.expect("a result is an object of plain values") + "\n"
 }
 
-/// A progress bar of `length` steps, hidden where nobody sees it or `--quiet` is given.
+/// Creates a progress bar of `length` steps. It is hidden without a terminal, or with `--quiet`.
 pub(crate) fn progress(length: u64) -> ProgressBar {
     if is_quiet() {
         ProgressBar::hidden()
@@ -70,17 +71,17 @@ pub(crate) fn progress(length: u64) -> ProgressBar {
     }
 }
 
-/// Whether `--quiet` is given: no progress is shown.
+/// Whether `--quiet` is given, so that no progress is shown.
 pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Shows no progress from now on.
+/// Hides progress from now on.
 pub(crate) fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Set once, from the command line; progress is shown in too many places to hand it to each.
+/// Flag from the command line, set once. Progress is shown in too many places to pass it to each.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]

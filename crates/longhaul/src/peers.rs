@@ -1,4 +1,5 @@
-//! Far gateways by name: a file with a line for each, such as `studio = "KEY@studio.example:4810"`.
+//! Names of far gateways: a file with a line for each, such as `studio =
+//! "KEY@studio.example:4810"`.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +12,11 @@ use toml::Spanned;
 
 use crate::{exit, text_place::Place};
 
-/// The far gateway that a command line names: by key and endpoint, or by a name of this file.
+/// Returns the far gateway that a command line names, by key and endpoint or by a name of this
+/// file.
 ///
 /// # Errors
-/// What is wrong with the text or with the file.
+/// The mistake in the text or in the file.
 pub(crate) fn find(text: &str, file: &Path) -> anyhow::Result<Peer> {
     if text.contains('@') {
         return Peer::parse(text).map_err(exit::wrong_use);
@@ -55,7 +57,7 @@ fn look_up(name: &str, text: &str, file: &Path) -> Result<Peer, String> {
         .map_err(|error| format!("{}: {error}", Place::of(text, peer.span().start, file)))
 }
 
-/// Where the file is unless a flag says otherwise.
+/// Returns the default path of the file.
 pub(crate) fn default_file(home: &Path) -> PathBuf {
     home.join(".config/longhaul/peers.toml")
 }

@@ -1,4 +1,4 @@
-//! Where a gateway's files are unless a flag says otherwise, and whom they belong to.
+//! Default paths of a gateway's files, and their owners.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions, Permissions},
@@ -23,19 +23,19 @@ use crate::{
     exit,
 };
 
-/// The configuration.
+/// Configuration file.
 pub(crate) const CONFIG: &str = "/etc/longhaul/gateway.toml";
 
-/// Keys, and what a gateway keeps.
+/// Folder of keys and of the gateway's state.
 pub(crate) const STATE: &str = "/var/lib/longhaul";
 
-/// The user that the service runs as.
+/// User of the service.
 const USER: &str = "longhaul";
 
-/// The configuration file of a command.
+/// Returns the configuration file of a command.
 ///
 /// # Errors
-/// If the command was given none, and there is none at the usual place.
+/// If the command line names none, and none exists at the default path.
 pub(crate) fn config(given: Option<&Path>, usage: &str) -> anyhow::Result<PathBuf> {
     let usual = Path::new(CONFIG);
     match given {
@@ -53,16 +53,16 @@ pub(crate) struct Gateway {
     /// Ask the gateway with this configuration file [default: /etc/longhaul/gateway.toml]
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
-    /// Ask the gateway with this admin socket, or with the one that the gateway at this address has
+    /// Ask the gateway with this admin socket, or with the socket of the gateway at this address
     #[arg(long, value_name = "PATH|ADDRESS:PORT")]
     admin: Option<AdminPlace>,
 }
 
 impl Gateway {
-    /// Where it takes orders.
+    /// Returns the socket for orders.
     ///
     /// # Errors
-    /// If the configuration is wrong, or the gateway at an address has no socket that can be trusted.
+    /// If the configuration is wrong, or the gateway at an address has no trusted socket.
     pub(crate) fn socket(&self) -> anyhow::Result<AdminPlace> {
         let file = match (&self.admin, &self.config) {
             (Some(socket @ AdminPlace::Socket { .. }), _) => return Ok(socket.clone()),
@@ -78,7 +78,7 @@ impl Gateway {
         Ok(socket_of(&Config::load(file).map_err(exit::wrong_use)?))
     }
 
-    /// Where it can be asked, the best place first.
+    /// Returns the places for queries, the best one first.
     pub(crate) fn places(&self) -> Vec<AdminPlace> {
         match (&self.admin, &self.config) {
             (Some(place @ AdminPlace::Address(address)), _) => {
@@ -91,11 +91,14 @@ impl Gateway {
     }
 }
 
-/// The admin socket of the gateway at an address. Any user of this machine may listen at the address and name a socket: so the
-/// socket must belong to root or a user of ours, and the gateway behind it must have this address.
+/// Returns the admin socket of the gateway at an address.
+///
+/// Any user of this machine may listen at the address and name a socket. The program at the socket
+/// must therefore belong to root, to this user or to the service's user. It must also be the
+/// gateway with this address.
 ///
 /// # Errors
-/// If nobody answers, or it is not so.
+/// If no gateway answers, or its socket is not trusted.
 fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
     let read = |at: &AdminPlace| -> anyhow::Result<Snapshot> {
         let answer = admin::ask(at, "GET", "/status.json")?;
@@ -122,7 +125,7 @@ fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
     Ok(socket)
 }
 
-/// Where the gateway of a configuration takes orders.
+/// Returns the socket for orders of a configuration's gateway.
 pub(crate) fn socket_of(config: &Config) -> AdminPlace {
     AdminPlace::Socket {
         path: config.admin_socket.clone(),
@@ -130,12 +133,13 @@ pub(crate) fn socket_of(config: &Config) -> AdminPlace {
     }
 }
 
-/// Where the gateway of a configuration can be asked, the best place first.
+/// Returns the places for queries of a configuration's gateway, the best one first.
 pub(crate) fn places_of(config: &Config) -> Vec<AdminPlace> {
     vec![socket_of(config), AdminPlace::Address(config.admin_listen)]
 }
 
-/// The same of a file, which may be wrong, and whose key one may not be allowed to read.
+/// Returns the places for queries from a file. It may be invalid, and its key unreadable for this
+/// user.
 fn places_of_file(file: &Path) -> Vec<AdminPlace> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let socket = admin_socket::path_of_text(&text, file).map(|path| AdminPlace::Socket {
@@ -147,7 +151,8 @@ fn places_of_file(file: &Path) -> Vec<AdminPlace> {
     socket.into_iter().chain([address]).collect()
 }
 
-/// The admin address that a configuration names. Who may not read the key may ask for the status all the same.
+/// Returns the admin address in a configuration. A user who may not read the key may query the
+/// status all the same.
 fn admin_of(text: &str) -> Option<SocketAddr> {
     let file: toml::Table = toml::from_str(text).ok()?;
     file.get("admin")?.get("listen")?.as_str()?.parse().ok()
@@ -159,18 +164,19 @@ fn key_file_of(text: &str, file: &Path) -> Option<PathBuf> {
     Some(file.parent()?.join(named))
 }
 
-/// Makes a folder and those above it, unless it is there. One that is `private` belongs to the service's user.
+/// Makes a folder and those above it, unless it exists. With `private` it belongs to the service's
+/// user.
 ///
 /// # Errors
-/// That of the file system.
+/// An error of the file system.
 pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
     let make = || -> io::Result<()> {
-        // The folder of a bare file name is the present one.
+        // The folder of a bare file name is the working directory.
         if path.as_os_str().is_empty() || path.is_dir() {
             return Ok(());
         }
         if let Some(above) = path.parent() {
-            // Others must get to what is theirs in there.
+            // Other users must have access to their own files below it.
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
@@ -180,17 +186,20 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
         if private {
             return give(path);
         }
-        // Whatever the umask is: the service reads what is in there.
+        // The mode is set regardless of the umask, since the service reads the files.
         fs::set_permissions(path, Permissions::from_mode(0o755))
     };
     make().with_context(|| format!("the folder {} cannot be made", path.display()))
 }
 
-/// Gives a file or folder of root's to the user that the service runs as, where there is one and we may. What is there by another
-/// name, or belongs to somebody else, stays as it is: the service's user may have put it there.
+/// Gives a file or folder of root to the service's user, if that user exists and the caller is
+/// root.
+///
+/// A path with another hard link, or with another owner, stays unchanged. The service's user may
+/// have put it there.
 ///
 /// # Errors
-/// That of the file system.
+/// An error of the file system.
 pub(crate) fn give(path: &Path) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -208,18 +217,20 @@ pub(crate) fn give(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a configuration whole or not at all, with the owner and the permissions of the one that it replaces. A new one can be
-/// read by everybody: its secrets are in files of their own.
+/// Writes a configuration completely or not at all, with the owner and the permissions of the file
+/// that it replaces.
+///
+/// All users can read a new file, since its secrets are in other files.
 ///
 /// # Errors
-/// That of the file system.
+/// An error of the file system.
 pub(crate) fn write_config(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
-        // A link stays one.
+        // A link stays a link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&target).ok();
         let new = target.with_added_extension("new");
-        // Left by one who was killed here.
+        // A process that was killed here may have left the file.
         let _ = fs::remove_file(&new);
         let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
         let mode = before

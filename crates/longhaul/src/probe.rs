@@ -1,4 +1,4 @@
-//! `longhaul probe`: measurements between two places, with whatever lies between them.
+//! `longhaul probe`: measurements between two places, including everything between them.
 
 mod bulk;
 mod compare;
@@ -18,10 +18,10 @@ use probe::ProbeError;
 
 use crate::exit::wrong_use;
 
-/// Measure what lies between two places: the network, or a pair of gateways
+/// Measure the network, or a pair of gateways, between two places
 ///
-/// Each measurement makes a record for each try, whatever its result. Summaries and plots come from these
-/// records.
+/// Each measurement makes a record for each try, also for a failed one. Summaries and plots come
+/// from these records.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What came of a measurement that could be made.
+/// Result of a completed measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
@@ -79,7 +79,7 @@ impl Verdict {
     }
 }
 
-/// Of `longhaul probe serve`.
+/// Port of `longhaul probe serve`.
 const PEER_PORT: u16 = 4811;
 
 const EXAMPLES: &str = "\

@@ -1,4 +1,4 @@
-//! `longhaul pubkey FILE`: the public key of an identity, again.
+//! `longhaul pubkey FILE`: prints the public key of an identity.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `longhaul reload`: a running gateway takes on its changed configuration.
+//! `longhaul reload`: makes a running gateway apply its changed configuration.
 
 use std::process::ExitCode;
 
@@ -11,11 +11,11 @@ use crate::{
     places,
 };
 
-/// Have a running gateway read its configuration file again
+/// Make a running gateway read its configuration file again
 ///
-/// The gateway takes on all changes that can be taken on while it runs, or none if the file is wrong or an
-/// address is taken. Transfers and sessions go on. The command prints the changes, and names those that wait
-/// for a restart. The gateway must run on this machine.
+/// The gateway applies all changes that are possible while it runs, or none if the file is wrong or
+/// an address is in use. Transfers and sessions continue. The command prints the changes, and names
+/// those which wait for a restart. The gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

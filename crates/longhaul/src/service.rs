@@ -1,4 +1,5 @@
-//! The service of systemd, where there is one; a gateway that runs otherwise is asked by its admin socket.
+//! Service of systemd, if there is one. A gateway that runs otherwise receives requests over its
+//! admin socket.
 
 use std::{
     path::Path,
@@ -14,23 +15,23 @@ use crate::{
     places,
 };
 
-/// What has become of a gateway whose files were changed.
+/// State of a gateway whose files were changed.
 pub(crate) enum State {
-    /// It runs by them.
+    /// The gateway runs with the new files.
     Running,
-    /// It does not run; this is how it is started.
+    /// The gateway does not run. The text is the command that starts it.
     Stopped(String),
 }
 
-/// Starts the service, unless it runs, and has what runs take the configuration on.
+/// Starts the service unless it runs, and makes a running gateway apply the configuration.
 ///
 /// # Errors
-/// If a service cannot be started, or does not take the configuration on.
+/// If a service cannot be started, or does not apply the configuration.
 pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     if take_on(config)? {
         return Ok(State::Running);
     }
-    // The unit reads the configuration at its usual place alone.
+    // The unit reads the configuration only at its default path.
     if file != Path::new(places::CONFIG) || !has_unit() {
         return Ok(State::Stopped(format!(
             "longhaul gateway --config {}",
@@ -50,10 +51,10 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     Ok(State::Running)
 }
 
-/// Has a gateway that runs take its files on. Returns whether one runs.
+/// Makes a running gateway apply its files. Returns whether a gateway runs.
 ///
 /// # Errors
-/// If it does not take them on.
+/// If the gateway does not apply them.
 pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     let at = places::socket_of(config);
     let ask = |method, path| match admin::ask(&at, method, path) {
@@ -88,7 +89,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
 }
 
 /// # Errors
-/// If this gateway answers at its address, which takes no orders.
+/// If this gateway answers at its address, which accepts no orders.
 fn ensure_none_without_socket(config: &Config) -> anyhow::Result<()> {
     let address = AdminPlace::Address(config.admin_listen);
     let Ok(answer) = admin::ask(&address, "GET", "/status.json") else {

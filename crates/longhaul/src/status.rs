@@ -1,4 +1,4 @@
-//! `longhaul status`: what a running gateway is doing.
+//! `longhaul status`: the present activity of a running gateway.
 
 use anyhow::Context as _;
 use relay::status::Snapshot;
@@ -11,11 +11,11 @@ use crate::{
     places,
 };
 
-/// Show what a running gateway is doing
+/// Show the present activity of a running gateway
 ///
-/// The command reads `/status.json` by the gateway's admin socket, or at its admin address, which hides the names of
-/// users, files and clients. It shows the state of each peer, each transfer with its rate, and what limits the rate:
-/// the client, the WAN or the server.
+/// The command reads `/status.json` over the gateway's admin socket, or at its admin address, which
+/// hides the names of users, files and clients. It shows the state of each peer, and each transfer
+/// with its rate. It names the limit of that rate: the client, the WAN or the server.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(code == 200, "the answer has the status {code}");
     let other = || format!("what answers at {at} is no gateway of this version");
     let snapshot: Snapshot = serde_json::from_str(&body).with_context(other)?;
-    // JSON has all that the gateway tells, also what this program does not know.
+    // JSON contains all fields of the gateway, including fields that are unknown to this program.
     let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;
     args.format.print(&fields, |_| snapshot.to_string())
 }

@@ -1,4 +1,4 @@
-//! `longhaul sync SRC DST`: makes a directory as another one is.
+//! `longhaul sync SRC DST`: makes a directory equal to another one.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -6,16 +6,17 @@ use mover::plan::{Deletion, DeletionMax, Purpose};
 
 use crate::moving::{self, Common, Order, Writing};
 
-/// Make a directory as another one is
+/// Make a directory equal to another one
 ///
 /// SRC and DST are paths of this machine or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by
 /// AUTH TLS), ftps:// (TLS from the first byte).
 ///
-/// Everything is copied that DST has not with the same size and time, empty directories as well. A
-/// file takes the place of a link or an empty directory with its name, a directory that of a file.
+/// All files that DST lacks, or has with another size or time, are copied; empty directories are
+/// made as well. A file replaces a link or an empty directory with its name, and a directory
+/// replaces a file.
 ///
-/// With --delete everything goes that SRC does not have: at last, if nothing has failed, and if it is
-/// not more than --max-delete. What filters leave out stays.
+/// With --delete, files at DST that SRC does not have are deleted. This happens at the end, if no
+/// failure has occurred, and if --max-delete permits it. Files that filters leave out stay.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,25 +29,25 @@ LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
 
 Exit codes: 0 done; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {
-    /// What DST is to become
+    /// The directory to copy
     #[arg(value_name = "SRC")]
     source: OsString,
-    /// What becomes as SRC is
+    /// The directory to make equal to SRC
     #[arg(value_name = "DST")]
     destination: OsString,
     #[command(flatten)]
     writing: Writing,
-    /// Delete at DST what SRC does not have
+    /// Delete files at DST that SRC does not have
     #[arg(long)]
     delete: bool,
-    /// Delete nothing at all if more than this would go: a number of files and directories, or a share
-    /// of those of DST [default: 10%, or 10 of them]
+    /// Delete nothing if more would be deleted than this number of files and directories, or this
+    /// share of all at DST [default: 10%, or 10]
     #[arg(long, value_name = "N|PERCENT", requires = "delete")]
     max_delete: Option<DeletionMax>,
-    /// Delete also what filters leave out
+    /// Delete also files that filters leave out
     #[arg(long, requires = "delete")]
     delete_excluded: bool,
-    /// Take a directory of SRC that lists nothing for empty, also where DST has files in it
+    /// Accept an empty listing of a directory of SRC, even if DST has files in the directory
     #[arg(long, requires = "delete")]
     trust_empty: bool,
     #[command(flatten)]

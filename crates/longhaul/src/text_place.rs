@@ -1,11 +1,11 @@
-//! A place in a text file, for messages about what is wrong there.
+//! Position in a text file, for messages about mistakes.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// A place in a file.
+/// Position in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     file: PathBuf,
@@ -14,7 +14,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of the byte at `offset` in the text of a file.
+    /// Returns the position of the byte at `offset` in the text of a file.
     pub(crate) fn of(text: &str, offset: usize, file: &Path) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! `longhaul trace`: writes what the link to a peer does as qlog.
+//! `longhaul trace`: records the activity of the link to a peer as qlog.
 
 use std::{
     fs::File,
@@ -22,12 +22,13 @@ use crate::{
     exit, output, places,
 };
 
-/// Write down what the link to a peer does
+/// Record the activity of the link to a peer
 ///
-/// The gateway samples each of the peer's connections every 10 ms while something changes, and otherwise every
-/// second: round trip, queue, allowed rate, bytes in flight, packets sent, received, lost and repeated. Changes of
-/// state are written as they come. The file is qlog in JSON text sequences, for qvis for example. The command
-/// ends after --seconds, at Ctrl-C, or when the gateway ends. The gateway must run on this machine.
+/// The gateway samples each of the peer's connections every 10 ms during changes, and otherwise
+/// every second. A sample contains round trip, queue, allowed rate, bytes in flight, and the
+/// packets sent, received, lost and retransmitted. Changes of state are recorded as they occur. The
+/// file is qlog in JSON text sequences, for qvis for example. The command ends after --seconds, at
+/// Ctrl-C, or when the gateway ends. The gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +44,8 @@ pub(crate) struct Args {
     /// End after this many seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Write to this file, and replace it; '-' is standard output [default: longhaul-PEER-TIME.sqlog]
+    /// Write to this file, and replace it; '-' is standard output [default:
+    /// longhaul-PEER-TIME.sqlog]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -111,11 +113,11 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The file, and what has been written.
+/// The file, with the state of the recording.
 struct Written {
     name: String,
     out: Box<dyn Write>,
-    /// The beginning of a record.
+    /// Beginning of an incomplete record.
     pending: Vec<u8>,
     events: u64,
     samples_lost: u64,
@@ -153,7 +155,7 @@ impl Written {
         })
     }
 
-    /// Writes the records that are whole.
+    /// Writes the complete records.
     fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.pending.extend_from_slice(bytes);
         let Some(end) = self.pending.iter().rposition(|it| *it == b'\n') else {
@@ -187,7 +189,7 @@ impl Written {
     }
 
     fn summary(&self) -> String {
-        // The first record says what the others are.
+        // The first record is the header of the others.
         let events = self.events.saturating_sub(1);
         match self.samples_lost {
             0 => format!("{events} events"),
@@ -198,7 +200,7 @@ impl Written {
     }
 }
 
-/// Samples that the gateway lost, as a record says.
+/// Returns the number of samples that the gateway lost, according to a record.
 fn lost(record: &[u8]) -> u64 {
     let name = br#""longhaul:samples_lost""#;
     if !record.windows(name.len()).any(|it| it == name) {
@@ -208,7 +210,7 @@ fn lost(record: &[u8]) -> u64 {
     record["data"]["count"].as_u64().unwrap_or_default()
 }
 
-/// A name that no other trace has.
+/// Returns a name that no other trace has.
 fn usual_name(peer: &str) -> PathBuf {
     let is_plain = |it: char| it.is_alphanumeric() || "-_.".contains(it);
     let peer: String = peer
@@ -219,9 +221,9 @@ fn usual_name(peer: &str) -> PathBuf {
     PathBuf::from(format!("longhaul-{peer}-{time}.sqlog"))
 }
 
-/// Begins each record (RFC 7464).
+/// Separator before each record (RFC 7464).
 const RECORD_SEPARATOR: u8 = 0x1e;
-/// A record has some 300 bytes.
+/// Largest record. A usual one has some 300 bytes.
 const RECORD_MAX_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

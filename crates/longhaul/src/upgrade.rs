@@ -1,4 +1,4 @@
-//! `longhaul upgrade`: another process takes a running gateway's place.
+//! `longhaul upgrade`: replaces the process of a running gateway.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
 
 /// Replace a running gateway by the program that is installed now
 ///
-/// The gateway starts the program from the file that it was started from, with the same arguments. The new
-/// process reads the configuration, takes over all ports, and serves all new sessions. The old process ends
-/// when its last transfer has ended, after `upgrade_drain_max` at the latest. No connection is cut. If the
-/// new process fails, the old one goes on. The gateway must run on this machine.
+/// The gateway starts the program from its own file, with the same arguments. The new process reads
+/// the configuration, takes over all ports, and serves all new sessions. The old process ends when
+/// its last transfer has ended, after `upgrade_drain_max` at the latest. No connection is cut. If
+/// the new process fails, the old one continues. The gateway must run on this machine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -68,5 +68,5 @@ fn text(outcome: &Outcome) -> String {
     format!("process {pid} (version {version}) has taken the place of {old_pid}, {rest}\n")
 }
 
-/// A gateway gives up before that.
+/// Longest wait. A gateway gives up before that.
 const PATIENCE: Duration = Duration::from_secs(45);

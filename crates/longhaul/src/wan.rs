@@ -31,8 +31,8 @@ use crate::{
 
 /// Join two network namespaces by an emulated WAN, for any program
 ///
-/// The two namespaces are called sites. All packets between the sites pass the emulator, which limits,
-/// delays, loses and alters them as the settings say.
+/// The two namespaces are called sites. All packets between the sites pass the emulator, which
+/// limits, delays, loses and alters them by its settings.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -54,7 +54,8 @@ enum Action {
     /// Make the two sites and the WAN between them, and return when both are ready
     ///
     /// The emulator stays in the background until `longhaul wan down`. Sites of root are visible to
-    /// `ip netns`. Sites of any other user are in a user namespace, and `longhaul wan exec` enters them.
+    /// `ip netns`. Sites of any other user are in a user namespace, and `longhaul wan exec` enters
+    /// them.
     #[command(after_help = EXAMPLES)]
     Up(Box<Up>),
     /// Change settings of the WAN while traffic flows
@@ -70,7 +71,7 @@ enum Action {
         /// TOML file with the steps
         file: PathBuf,
     },
-    /// Show the settings, what happened to packets, and whether the machine keeps up
+    /// Show the settings, the effects on packets, and whether the machine keeps up
     Show {
         #[command(flatten)]
         format: Format,
@@ -86,15 +87,15 @@ Example:
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
-    /// Measure each impairment, and how much the emulator itself carries
+    /// Measure each impairment, and the emulator's own capacity
     ///
     /// The command makes sites of its own and takes about a minute.
     Calibrate(calibrate::Calibrate),
     /// Write the packets at a site's WAN interface to a pcap file, both directions
     ///
-    /// The capture ends with Ctrl-C, or as the options say.
+    /// The capture ends with Ctrl-C, or by the options.
     Capture(capture::Capture),
-    /// End the emulator and remove the sites, also those that a dead emulator left
+    /// End the emulator and remove the sites, including the sites of a dead emulator
     Down,
     /// List the profiles with the sources of their figures
     Profiles {
@@ -159,7 +160,7 @@ struct Set {
     interface_down: Option<Switch>,
 }
 
-/// What a direction does to packets.
+/// Treatment of the packets of a direction.
 #[derive(clap::Args)]
 struct PathArgs {
     /// Start from a profile; see `longhaul wan profiles`
@@ -174,7 +175,8 @@ struct PathArgs {
     /// Set the one-way delay: 100ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME")]
     delay: Option<Duration>,
-    /// Set the queue of the bottleneck: '12.5 MB'; a new WAN has half of rate x RTT, at least 300 kB
+    /// Set the queue of the bottleneck: '12.5 MB'; a new WAN has half of rate x RTT, at least 300
+    /// kB
     #[arg(long, value_name = "SIZE")]
     queue: Option<ByteCount>,
     /// Vary the delay by this much: 5ms, or 5ms/in-order so that no packet overtakes another
@@ -189,8 +191,8 @@ struct PathArgs {
     /// Flip one bit in this share of the packets: 0.01%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     corrupt: Option<f64>,
-    /// Reorder this share of the packets: they skip the delay (1%; with correlation 1%/50%), or arrive
-    /// late by a time ('1%/late 5ms')
+    /// Reorder this share of the packets: they skip the delay (1%; with correlation 1%/50%), or
+    /// arrive late by a time ('1%/late 5ms')
     #[arg(long, value_parser = change::parse_reordering, value_name = "SHARE")]
     reorder: Option<Reordering>,
     /// Duplicate this share of the packets: 0.1%
@@ -204,7 +206,7 @@ struct PathArgs {
     mtu: Option<usize>,
 }
 
-// Clap takes the outermost `Option` of a field as "may be absent".
+// Clap interprets the outermost `Option` of a field as "may be absent".
 type MaybeRate = Option<BitRate>;
 type MaybeBursts = Option<GilbertElliott>;
 
@@ -224,7 +226,7 @@ enum Switch {
 /// Runs the subcommand.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Action::Daemon = args.action {
-        // Whoever started it has been told what went wrong.
+        // The process that started the daemon has received the error.
         return Ok(if daemon::run().is_ok() {
             ExitCode::SUCCESS
         } else {
@@ -404,7 +406,7 @@ fn exec(client: &Client, name: &str, command: &[OsString]) -> anyhow::Result<Exi
     match client.exec(site, program)? {}
 }
 
-/// The site called `name`; it is wrong use if there is none.
+/// Returns the site called `name`. A missing one is wrong use.
 fn site(client: &Client, name: &str) -> anyhow::Result<Site> {
     let Description { config, .. } = client.describe()?;
     let names = config.sites.each_ref().map(|site| site.name.as_str());

@@ -1,4 +1,4 @@
-//! The way to servers: directly, through a gateway, or as one; with which account, with which TLS.
+//! Access to servers: the route, the account and the TLS options.
 
 use std::{
     env,
@@ -19,18 +19,19 @@ use net::tls::{Fingerprint, Verify as VerifyTls};
 
 use crate::{exit, peers};
 
-/// How servers are reached.
+/// Options for the access to servers.
 #[derive(clap::Args)]
 pub(crate) struct Way {
-    /// Go through the front door of this gateway. Given as often as --to, the first one leads to the first destination, and
-    /// so on
+    /// Connect through the listener of this gateway. Given as often as --to, the first one leads to
+    /// the first destination, and so on
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peer")]
     gateway: Vec<String>,
-    /// Be the near gateway, and go through this far one, or the one that the file of --peers gives this name. Given as
-    /// often as --to, one leads to each destination
+    /// Act as the near gateway of this far one, given directly or by its name in the file of
+    /// --peers. Given as often as --to, one leads to each destination
     #[arg(long, value_name = "NAME|KEY@HOST:PORT")]
     peer: Vec<String>,
-    /// With --peer: names of far gateways, in lines such as studio = "KEY@HOST:PORT" [default: ~/.config/longhaul/peers.toml]
+    /// With --peer: names of far gateways, in lines such as studio = "KEY@HOST:PORT" [default:
+    /// ~/.config/longhaul/peers.toml]
     #[arg(long, value_name = "FILE", requires = "peer")]
     peers: Option<PathBuf>,
     /// With --peer: our private key, made by longhaul keygen [default: ~/.config/longhaul/key]
@@ -45,7 +46,7 @@ pub(crate) struct Way {
     /// Accept this certificate of the server, by its SHA-256 fingerprint
     #[arg(long, value_name = "HEX", conflicts_with = "tls_insecure")]
     tls_pin: Option<String>,
-    /// Accept any certificate: anybody on the path can read and change what is copied
+    /// Accept any certificate: an attacker on the path can read and change the copied files
     #[arg(long)]
     tls_insecure: bool,
     /// Let servers connect to this machine for data (active mode)
@@ -53,16 +54,16 @@ pub(crate) struct Way {
     active: bool,
 }
 
-/// The way to servers, checked.
+/// Checked access to servers.
 #[derive(Debug)]
 pub(crate) struct Access {
     credentials: Credentials,
     verify_tls: VerifyTls,
-    /// The front door of a gateway.
+    /// Listener of a gateway.
     door: Option<Door>,
-    /// The far gateway, and our key.
+    /// The far gateway, and the file of this process's key.
     peer: Option<(Peer, PathBuf)>,
-    /// Which of several gateways this one is.
+    /// Key that distinguishes this gateway from others.
     gateway: Option<String>,
     is_active: bool,
     patience: Duration,
@@ -78,13 +79,13 @@ impl Way {
         !self.peer.is_empty()
     }
 
-    /// Reads the flags, the environment and, if there is a server, the netrc file. `patience` is the longest wait for a
-    /// reply, and the longest time in which nothing of a transfer moves.
+    /// Reads the flags, the environment and, if there is a server, the netrc file. `patience` is
+    /// the longest wait for a reply, and the longest time in which no byte of a transfer moves.
     pub(crate) fn read(&self, patience: Duration, has_server: bool) -> anyhow::Result<Access> {
         self.read_one(0, 1, patience, has_server)
     }
 
-    /// The same for the destination with this number of so many.
+    /// Reads the access for destination `number` of `count`.
     pub(crate) fn read_one(
         &self,
         number: usize,
@@ -151,7 +152,7 @@ impl Way {
     }
 }
 
-/// The value of a flag for the destination with this number of so many.
+/// Returns the value of a flag for destination `number` of `count`.
 fn one_of<'a>(
     values: &'a [String],
     flag: &str,
@@ -181,8 +182,8 @@ fn door(text: &str) -> anyhow::Result<Door> {
     })
 }
 
-/// Starts the near gateway in this process, if far ones are named, and has each go through its own from now on. `scheme` is
-/// that of the servers, if there are any.
+/// Starts the near gateway in this process, if far ones are named. Each access then uses its own
+/// listener. `scheme` is the servers' scheme, if there are any.
 pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,
@@ -211,43 +212,44 @@ pub(crate) fn start_near(
 }
 
 impl Access {
-    /// Starts the near gateway in this process, if a far one is named, and goes through it from now on. `scheme` is that of
-    /// the servers, if there are any.
+    /// Starts the near gateway in this process, if a far one is named, and uses it from then on.
+    /// `scheme` is the servers' scheme, if there are any.
     pub(crate) fn start_near(&mut self, scheme: Option<Scheme>) -> anyhow::Result<Option<Near>> {
         start_near(&mut [self], scheme)
     }
 
-    /// The far gateway and our key, if this process is to be a near gateway.
+    /// Returns the far gateway and the key, if this process is to be a near gateway.
     pub(crate) fn peer(&self) -> Option<&(Peer, PathBuf)> {
         self.peer.as_ref()
     }
 
-    /// Which of several gateways leads to the servers: behind each, an address may be another server.
+    /// Returns the gateway that leads to the servers. An address may belong to different servers
+    /// behind different gateways.
     pub(crate) fn gateway(&self) -> Option<&str> {
         self.gateway.as_deref()
     }
 
-    /// The front door of the gateway through which servers are reached.
+    /// Returns the listener through which servers are reached.
     pub(crate) fn door(&self) -> Option<&Door> {
         self.door.as_ref()
     }
 
-    /// How certificates of servers are verified.
+    /// Returns the verification of the servers' certificates.
     pub(crate) fn verify_tls(&self) -> &VerifyTls {
         &self.verify_tls
     }
 
-    /// Goes through the door of a near gateway that runs already.
+    /// Uses the listener of a running near gateway.
     pub(crate) fn go_through(&mut self, door: Door) {
         self.door = Some(door);
     }
 
-    /// The account on a server.
+    /// Returns the account on a server.
     pub(crate) fn user(&self, server: &Server) -> String {
         self.credentials.account(server).user
     }
 
-    /// Asks for the password of an account that has none, if somebody is there to be asked.
+    /// Asks the user for the missing password of an account, if there is a terminal.
     pub(crate) fn ask_password(&mut self, server: &Server) -> anyhow::Result<()> {
         use std::io::IsTerminal as _;
         let account = self.credentials.account(server);
@@ -263,14 +265,15 @@ impl Access {
         Ok(())
     }
 
-    /// Takes over what somebody was asked for another one. Behind another gateway a server may be another one.
+    /// Adopts passwords that the user has entered for another job. Behind another gateway a server
+    /// may be a different one.
     pub(crate) fn know_as(&mut self, other: &Self) {
         if self.gateway == other.gateway {
             self.credentials.clone_from(&other.credentials);
         }
     }
 
-    /// The place of a location.
+    /// Returns the site of a location.
     pub(crate) fn site(&self, location: &Location) -> Site {
         let Location::Remote(Remote { server, .. }) = location else {
             return Site::Local;

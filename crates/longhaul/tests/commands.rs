@@ -16,7 +16,7 @@ use std::{
 use common::{Folder, assert_ends};
 use serde_json::{Value, json};
 
-/// The one object of JSON that a command prints.
+/// Returns the only JSON object that a command prints.
 #[track_caller]
 fn object(arguments: &[&str], code: i32) -> Value {
     let printed = assert_ends(arguments, code, "");
@@ -26,12 +26,12 @@ fn object(arguments: &[&str], code: i32) -> Value {
     value
 }
 
-/// A program that goes with the test.
+/// A program that ends with the test.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -82,7 +82,7 @@ fn help_speaks_with_one_voice_in_lines_of_100_columns() {
                 "{path} {name}: {help}"
             );
         }
-        // What clap breaks itself would hide a line that is broken by hand, and too long.
+        // Clap's own line breaks would hide a line that was broken by hand and is too long.
         let after = command.get_after_help().map(ToString::to_string);
         let rendered = command
             .clone()
@@ -307,7 +307,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
             .any(|line| line.contains("gateway up"))
             .then_some((running, lines))
     };
-    // A program that another test starts holds a free port, too, from fork to exec.
+    // A program that another test starts may hold a free port as well, from fork to exec.
     let (at, (mut running, mut lines)) = (0..20)
         .find_map(|_| {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -353,7 +353,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
         if until(&[TAKEN_ON, "configuration not taken on"]).contains(TAKEN_ON) {
             break;
         }
-        // The door's port may be held so, too.
+        // Such a program may hold the listener's port as well.
         thread::sleep(Duration::from_millis(10));
     }
     std::net::TcpStream::connect(&door).expect("the forward listens");
@@ -386,7 +386,7 @@ fn a_probe_tries_at_least_once() {
 
 #[test]
 fn a_tcp_test_takes_the_letters_of_iperf3() {
-    // What is refused is the port, after all letters were understood.
+    // The refusal of the port shows that all letters were parsed.
     let letters = ["-p", "1", "-R", "-P", "2", "-n", "1m", "-w", "64k", "-J"];
     let arguments = [&["probe", "tcp", "127.0.0.1:1"], &letters[..]].concat();
     assert_ends(&arguments, 2, "both name a port");

@@ -1,20 +1,20 @@
-//! The cells of the bench: a path, how much is sent over it, and what is required there.
+//! Cells of the bench: a path, the size of its transfer, and the required result.
 
 use std::{fmt, time::Duration};
 
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// A path, the same both ways.
+/// A path, equal in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
     pub rate: BitRate,
     pub rtt: Duration,
-    /// Each way.
+    /// Loss in each direction.
     pub loss: f64,
 }
 
-/// Every cell, in the order of the table.
+/// Returns every cell, in the order of the table.
 pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     for rtt_ms in [20, 200, 1000] {
@@ -28,7 +28,7 @@ pub fn all() -> Vec<Cell> {
     cells
 }
 
-/// A few short ones.
+/// Returns a few short cells.
 pub fn quick() -> Vec<Cell> {
     [(20, 0.0), (200, 0.001), (200, 0.1)]
         .map(|(rtt_ms, loss)| Cell::new(BitRate::mbit(300), rtt_ms, loss))
@@ -41,14 +41,16 @@ impl Cell {
         Self { rate, rtt, loss }
     }
 
-    /// What a perfect sender gets through: `docs/measuring.md`.
+    /// Returns the goodput of a perfect sender: `docs/measuring.md`.
     pub fn goodput_bytes_per_s(&self) -> f64 {
         self.rate.as_bytes_per_s() * PAYLOAD_SHARE * (1.0 - self.loss)
     }
 
-    /// What a perfect sender gets through in 20 round trips, which the definition of goodput asks for,
-    /// or in the time that `least` takes without loss, over which the pauses of a busy machine even
-    /// out. At 1 Gbit/s only the latter: longer transfers would test the machine.
+    /// Returns the size of the transfer.
+    ///
+    /// A perfect sender sends it in 20 round trips, as the definition of goodput requires, or in
+    /// the time that `least` takes without loss. Over the latter the pauses of a busy machine even
+    /// out. At 1 Gbit/s only the latter counts, since longer transfers would test the machine.
     pub fn size(&self, least: ByteCount) -> ByteCount {
         let mut sending_s = least.bytes() as f64 / (self.rate.as_bytes_per_s() * PAYLOAD_SHARE);
         if self.rate < FAST {
@@ -57,27 +59,27 @@ impl Cell {
         ByteCount::new((sending_s * self.goodput_bytes_per_s()) as u64)
     }
 
-    /// What makes a link warm: four bandwidth-delay products.
+    /// Returns the bytes that make a link warm: four bandwidth-delay products.
     pub fn warm_up(&self) -> ByteCount {
         let bdp = self.rate.bytes_in(self.rtt);
         ByteCount::new(4 * bdp.bytes()).max(ByteCount::megabytes(4))
     }
 
-    /// The time that a perfect sender needs.
+    /// Returns the time of a perfect sender.
     pub fn ideal(&self, size: ByteCount) -> Duration {
         let trips = if self.loss > 0.0 { 2 } else { 1 };
         let sending = size.bytes() as f64 / self.goodput_bytes_per_s();
         Duration::from_secs_f64(sending) + trips * self.rtt
     }
 
-    /// Bytes that a perfect sender puts on the wire for a transfer.
+    /// Returns the bytes that a perfect sender puts on the wire for a transfer.
     pub fn ideal_wire_bytes(&self, size: ByteCount) -> f64 {
         size.bytes() as f64 / PAYLOAD_SHARE / (1.0 - self.loss)
     }
 
-    /// The fraction of the ideal that is required.
+    /// Returns the required fraction of the ideal.
     pub fn required(&self) -> f64 {
-        // 500 MB are four round trips of sending there, so what a round trip costs weighs more.
+        // A transfer of 500 MB takes four round trips there, so each round trip weighs more.
         let is_short = self.rate >= FAST && self.rtt >= Duration::from_secs(1);
         match self.loss {
             loss if is_short && loss > 0.001 => 0.8,
@@ -86,7 +88,7 @@ impl Cell {
         }
     }
 
-    /// One direction.
+    /// Returns the parameters of one direction.
     pub fn path(&self) -> PathConfig {
         PathConfig {
             rate: Some(self.rate),
@@ -105,7 +107,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The fraction of the ideal that is required where this share of the packets is lost, one by one.
+/// Returns the required fraction of the ideal at this rate of independent loss.
 pub fn required(loss: f64) -> f64 {
     match loss {
         0.0 => 0.97,
@@ -117,6 +119,6 @@ pub fn required(loss: f64) -> f64 {
     }
 }
 
-/// Of the bytes on the wire at most this share is payload: `docs/measuring.md`.
+/// Largest share of payload in the bytes on the wire: `docs/measuring.md`.
 pub const PAYLOAD_SHARE: f64 = 0.94;
 const FAST: BitRate = BitRate::gbit(1);

@@ -1,5 +1,7 @@
-//! Routes whose round-trip time or capacity changes, in the midst of a transfer or between two: goodput from four
-//! new round trips and two seconds on, and the same in virtual time.
+//! Routes whose round-trip time or capacity changes, during a transfer or between two.
+//!
+//! Goodput counts from four new round trips and two seconds after the change. The same trials run
+//! in virtual time.
 
 use std::{
     thread,
@@ -18,27 +20,27 @@ struct Row {
     name: String,
     before: Route,
     after: Route,
-    /// The change comes in a pause between two transfers, and not in the midst of one.
+    /// Whether the change occurs in a pause between two transfers, instead of during one.
     is_idle: bool,
 }
 
-/// Of a row: the fraction of the new ideal goodput.
+/// Outcome of a row, as fractions of the new ideal goodput.
 struct Outcome {
     runs: Vec<f64>,
-    /// By seeds.
+    /// Fractions in virtual time, one for each seed.
     in_virtual_time: Vec<f64>,
 }
 
-/// The route is in use for so long before it changes.
+/// Time for which the route is in use before it changes.
 const BEFORE: Duration = Duration::from_secs(10);
-/// The change of an idle route comes in the middle of this pause.
+/// Pause in whose middle the change of an idle route occurs.
 const PAUSE: Duration = Duration::from_secs(4);
-/// Beside four round trips, the link may take this long to find the rate of the new route.
+/// Time beside four round trips in which the link may find the rate of the new route.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Goodput is measured over this time.
+/// Time over which goodput is measured.
 const WINDOW: Duration = Duration::from_secs(8);
 const REQUIRED: f64 = 0.9;
-/// More than any route here carries meanwhile.
+/// Size beyond the capacity of every route here.
 const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
 
 fn rows() -> Vec<Row> {
@@ -72,12 +74,13 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// From the change, or from the beginning of the transfer after it, until goodput counts.
+    /// Returns the time from the change, or from the beginning of the transfer after it, until
+    /// goodput counts.
     fn patience(&self) -> Duration {
         4 * self.after.rtt + PATIENCE
     }
 
-    /// Goodput by that of a perfect sender.
+    /// Returns goodput as a fraction of a perfect sender's.
     fn fraction(&self, bytes: u64, time: Duration) -> f64 {
         bytes as f64 / time.as_secs_f64() / self.after.goodput_bytes_per_s()
     }
@@ -133,7 +136,7 @@ impl Row {
         world.set_path(Side::B, self.after.backward.clone());
     }
 
-    /// How long a run takes if all goes well.
+    /// Returns the duration of a run without failures.
     fn expected(&self) -> Duration {
         let pause = if self.is_idle { PAUSE } else { Duration::ZERO };
         Duration::from_secs(4) + BEFORE + pause + self.patience() + WINDOW
@@ -146,7 +149,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether all that is required was reached, in the rows whose names contain `name`.
+/// Returns whether all required results were reached, in the rows whose names contain `name`.
 pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));

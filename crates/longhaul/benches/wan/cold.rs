@@ -1,4 +1,5 @@
-//! The first transfer of a link: on a path that nobody knows, and on one that an earlier run of the gateways knew.
+//! The first transfer of a link: on an unknown path, and on a path that an earlier run of the
+//! gateways has measured.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ const RATE: BitRate = BitRate::mbit(300);
 const RTT: Duration = Duration::from_millis(200);
 const SIZE: ByteCount = ByteCount::megabytes(100);
 const LIMIT: Duration = Duration::from_secs(60);
-/// Round trips beyond the ideal time that are allowed at most.
+/// Rows, with the permitted round trips beyond the ideal time.
 const ROWS: [(&str, f64); 2] = [
     ("never seen before", 4.0),
     ("seen by an earlier run of both gateways", 2.0),
 ];
 
-/// Round trips beyond the ideal time, of each row.
+/// Round trips beyond the ideal time, for each row.
 type Excess = [f64; ROWS.len()];
 
 fn excess_rtts(took_s: f64) -> f64 {
@@ -47,7 +48,7 @@ fn in_virtual_time(seed: u64) -> Excess {
     [unknown_s, known_s].map(excess_rtts)
 }
 
-/// Returns whether all that is required was reached.
+/// Returns whether all required results were reached.
 pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     page.announce(ROWS.len(), runs, EXPECTED * runs as u32)?;
     let mut found: Vec<Excess> = Vec::new();
@@ -85,5 +86,5 @@ pub fn run(runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     Ok(is_reached)
 }
 
-/// A run, if all goes well.
+/// Duration of a run without failures.
 const EXPECTED: Duration = Duration::from_secs(14);

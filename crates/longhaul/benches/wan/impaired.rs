@@ -1,5 +1,5 @@
-//! Paths that lose much, in bursts, damage, reorder or jitter: the first and the third transfer of gateways that have never
-//! run before, and the same in virtual time.
+//! Paths with heavy loss, bursts of loss, corruption, reordering or jitter. The bench measures the
+//! first and the third transfer of new gateways. The same trials run in virtual time.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::{
 struct Row {
     name: String,
     route: Route,
-    /// Of the third transfer.
+    /// Required fraction for the third transfer.
     required: f64,
 }
 
 struct Outcome {
     runs: Vec<Run>,
-    /// Of each transfer, by seeds.
+    /// Fractions of each transfer in virtual time, one for each seed.
     in_virtual_time: [Vec<f64>; TRANSFERS],
 }
 
 const TRANSFERS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(2);
-/// A perfect sender sends for so many round trips, as the definition of goodput asks.
+/// Round trips in which a perfect sender sends, as the definition of goodput requires.
 const SENDING_RTTS: u32 = 20;
 
 fn rows() -> Vec<Row> {
@@ -61,7 +61,7 @@ fn rows() -> Vec<Row> {
         let bursts = GilbertElliott::bursts_of(burst, loss);
         let route = line(300, 200).with(|path| path.bursts = Some(bursts));
         let what = format!("{:.0} % lost in bursts of {burst}", loss * 100.0);
-        // As in virtual time: 0.95 of what is reached without bursts.
+        // The requirement equals that in virtual time: 0.95 of the result without bursts.
         add(what, route, 0.95 * required(loss));
     }
     for (mbit, corruption) in [
@@ -110,7 +110,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether all that is required was reached, in the rows whose names contain `name`.
+/// Returns whether all required results were reached, in the rows whose names contain `name`.
 pub fn run(name: &str, runs: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));

@@ -1,4 +1,4 @@
-//! What kept a transfer from the ideal.
+//! Reason why a transfer missed the ideal.
 
 use std::{fmt, time::Duration};
 
@@ -9,35 +9,37 @@ use units::ByteCount;
 
 use crate::{cell::Cell, measure::wire_bytes};
 
-/// Where the time went that a perfect sender would not have needed, and what is to blame.
+/// Time that a perfect sender would not have needed, and its cause.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// The bottleneck had nothing to send, beyond the round trips of the ideal.
+    /// Share of time in which the bottleneck was idle, beyond the round trips of the ideal.
     pub idle: f64,
-    /// The bottleneck sent what a perfect sender would not have: repetitions, reports, probes.
+    /// Share of time in which the bottleneck carried bytes that a perfect sender would not have
+    /// sent: retransmissions, reports, probes.
     pub extra: f64,
     pub cause: Cause,
 }
 
-/// What is to blame, the first that applies.
+/// Cause of lost time, the first in this order that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The machine lost packets outside the model, or was late with more than 1 % of them.
+    /// The machine lost packets outside the model, or delayed more than 1 % of them.
     Emulator,
-    /// A processor of a gateway's thread, or all of them.
+    /// A processor with a gateway's thread was busy, or all processors were.
     Processor,
-    /// Nothing: the line was in use.
+    /// The path was in use, so no cause is to blame.
     Line,
-    /// The line was idle.
+    /// The path was idle.
     Idle,
-    /// The line carried what was sent again.
+    /// The path carried retransmissions.
     Extra,
     /// The transfer broke off.
     Failed,
 }
 
 impl Limit {
-    /// Between two reports of the emulator lies one transfer of `size`.
+    /// Determines the limit from two reports of the emulator, between which one transfer of `size`
+    /// lies.
     pub fn find(
         cell: &Cell,
         size: ByteCount,
@@ -86,7 +88,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A processor that is in use so much has nothing left.
+/// Processor load from which a processor counts as exhausted.
 const FULL: f64 = 0.95;
-/// So little above the ideal time is not worth a reason.
+/// Ratio to the ideal time below which no cause is stated.
 const SMALL: f64 = 1.02;

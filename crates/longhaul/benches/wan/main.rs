@@ -1,13 +1,15 @@
-//! Bulk transfers through a pair of gateways, over the kernel and an emulated WAN, against the ideal,
-//! what is required, and the kernel's TCP on the same path.
+//! Bulk transfers through a pair of gateways, over the kernel and an emulated WAN. They are
+//! compared with the ideal, the required result, and the kernel's TCP on the same path.
 //!
-//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The bench has
-//! *sections*, of which `--only` chooses some; by default it is `plain`, paths that only lose packets. There
-//! the link is warm: four bandwidth-delay products went before, not longer than 10 s ago. The kernel's TCP has
-//! 512 MB buffers and one transfer in each cell, in the midst of the runs; it is cut off after 15 s and
-//! scored at the rate that it reached. In the other sections each run has gateways that have never run
-//! before; beside all but `sequences` stands the same trial in virtual time. `--help` lists the options; the exit
-//! code is 1 if a required figure is missed.
+//! A transfer is timed from connecting to the near gateway until the echo of the last bytes. The
+//! bench has *sections*, of which `--only` chooses some. The default is `plain`, with paths that
+//! only lose packets. There the link is warm: four bandwidth-delay products went before, not longer
+//! than 10 s ago.
+//!
+//! The kernel's TCP has 512 MB buffers and one transfer in each cell, among the runs. It is cut off
+//! after 15 s, and scored at its rate until then. In the other sections each run has new gateways.
+//! All sections except `plain` and `sequences` show the same trial in virtual time. `--help` lists
+//! the options. The exit code is 1 if a required figure is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -38,9 +40,10 @@ use units::{BitRate, ByteCount};
 
 use crate::{cell::Cell, measure::Plan, page::Page};
 
-/// Bulk transfers through a pair of gateways over an emulated WAN, against the ideal and the kernel's TCP
+/// Bulk transfers through a pair of gateways over an emulated WAN, compared with the ideal and the
+/// kernel's TCP
 ///
-/// --quick, --cell, --rate and --tcp concern the section `plain`, --name the others.
+/// The options --quick, --cell, --rate and --tcp concern the section `plain`, --name the others.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench wan --")]
 struct Options {
@@ -60,7 +63,8 @@ struct Options {
         hide_default_value = true
     )]
     name: String,
-    /// Number of runs of each row; in `plain`, transfers in each cell [default: 3; in `plain` 5, with --quick 2]
+    /// Number of runs of each row, or of transfers in each cell of `plain` [default: 3; in `plain`
+    /// 5, with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// Number of sequences of each row of the section `sequences`
@@ -69,7 +73,7 @@ struct Options {
     /// Three short cells
     #[arg(long)]
     quick: bool,
-    /// One cell, at 300 Mbit/s or what --rate says
+    /// One cell, at 300 Mbit/s or the rate of --rate
     #[arg(long, num_args = 2, value_names = ["RTT_MS", "LOSS_PERCENT"])]
     cell: Option<Vec<f64>>,
     /// Only cells of this rate, such as '1 Gbit/s'
@@ -83,7 +87,7 @@ struct Options {
         default_value = "cubic,bbr"
     )]
     tcp: Vec<String>,
-    /// Where the table goes, beside the screen
+    /// Write the table to this file, beside the screen
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -96,7 +100,8 @@ enum Section {
     Impaired,
     /// Routes that become longer, shorter, slower and faster, in use and idle; 16 min
     Changes,
-    /// The first transfer on a path, and on one that an earlier run knew; a minute
+    /// The first transfer on an unknown path, and on a path that an earlier run has measured; a
+    /// minute
     Cold,
     /// Five transfers in a row, many times, over paths on which packets overtake; an hour
     Sequences,
@@ -114,7 +119,7 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    /// Of each row of other sections than `plain`.
+    /// Returns the runs of each row in sections other than `plain`.
     fn runs(&self) -> usize {
         self.runs.unwrap_or(3) as usize
     }
@@ -149,7 +154,7 @@ impl Options {
     }
 }
 
-/// Returns whether all that is required was reached.
+/// Returns whether all required results were reached.
 fn run(options: &Options) -> anyhow::Result<bool> {
     privilege::acquire()?;
     let mut page = Page::new(options.out.clone());

@@ -18,49 +18,50 @@ use crate::{
     setting::Setting,
 };
 
-/// How a cell is measured.
+/// Parameters of the measurement of a cell.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Transfers through the gateways.
+    /// Number of transfers through the gateways.
     pub runs: usize,
     /// Congestion controls of the kernel, each of which gets one transfer.
     pub rivals: Vec<String>,
-    /// After this time a rival's transfer is cut off and scored at the rate that it reached.
+    /// Time after which a rival's transfer is cut off. It is scored at its rate until then.
     pub rival_limit: Duration,
-    /// A transfer takes a perfect sender at least as long as this does without loss.
+    /// Size by which the duration is chosen. A transfer takes a perfect sender at least as long as
+    /// this size does without loss.
     pub least: ByteCount,
 }
 
-/// What came of a cell.
+/// Outcome of a cell.
 #[derive(Debug)]
 pub struct Outcome {
     pub cell: Cell,
     pub size: ByteCount,
     pub runs: Vec<Run>,
-    /// A name, and the fraction of the ideal; `None` if this kernel does not have it.
+    /// Name and fraction of the ideal. `None` if this kernel lacks the congestion control.
     pub rivals: Vec<(String, Option<f64>)>,
 }
 
-/// One transfer through the gateways.
+/// A transfer through the gateways.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// The ideal time by the time that it took, or would have taken at the rate that it reached.
+    /// Ideal time divided by the time taken. A cut-off transfer counts by the rate that it reached.
     pub fraction: f64,
-    /// Of each gateway, the sending one first.
+    /// Processor time of each gateway, the sending one first.
     pub cpu: [ProcessTime; 2],
-    /// Of the emulator's thread, as a share of one processor.
+    /// Processor time of the emulator's thread, as a share of one processor.
     pub emulator: f64,
     pub machine: Load,
     pub limit: Limit,
 }
 
-/// Where a cell is measured.
+/// Environment for the measurement of a cell.
 struct Stage {
     setting: Setting,
     warm_until: Option<Instant>,
 }
 
-/// What is running when a measurement begins.
+/// State at the beginning of a measurement.
 struct Start {
     at: Instant,
     moment: Moment,
@@ -70,7 +71,7 @@ struct Start {
     received: ByteCount,
 }
 
-/// Measures a cell; each thing done is told to `progress`.
+/// Measures a cell, and reports each finished step to `progress`.
 pub fn measure(
     cell: &Cell,
     plan: &Plan,
@@ -118,7 +119,7 @@ pub fn measure(
 }
 
 impl Run {
-    /// A transfer that broke off: it reached nothing.
+    /// A transfer that broke off, which counts as zero.
     const FAILED: Self = Self {
         fraction: 0.0,
         cpu: [ProcessTime {
@@ -138,14 +139,14 @@ impl Run {
     };
 }
 
-/// One thing to be measured.
+/// A step of a measurement.
 enum Step<'a> {
     Gateways,
     Rival(&'a str),
 }
 
-/// The order in which everything has its turn: the rivals evenly among the runs, so that what else
-/// the machine does hits all alike.
+/// Returns the order of the steps. The rivals are distributed evenly among the runs, so that other
+/// load on the machine affects all alike.
 fn steps(plan: &Plan) -> Vec<Step<'_>> {
     let mut steps: Vec<_> = (0..plan.runs).map(|_| Step::Gateways).collect();
     for (index, name) in plan.rivals.iter().enumerate().rev() {
@@ -156,9 +157,9 @@ fn steps(plan: &Plan) -> Vec<Step<'_>> {
 }
 
 impl Stage {
-    /// One measured transfer through the gateways, over a link that is warm.
+    /// Makes one measured transfer through the gateways, over a warm link.
     fn run(&mut self, cell: &Cell, size: ByteCount) -> anyhow::Result<Run> {
-        // What is cut off still counts at the rate that it reached.
+        // A transfer that is cut off still counts at the rate that it reached.
         let limit = 4 * cell.ideal(size) + Duration::from_secs(20);
         if self.warm_until.is_none_or(|until| until < Instant::now()) {
             let warm_up = self.setting.bulk(cell.warm_up(), limit);
@@ -173,7 +174,7 @@ impl Stage {
         Ok(run)
     }
 
-    /// One transfer without the gateways; `None` if this kernel does not have the congestion control.
+    /// Makes one transfer without the gateways. `None` if this kernel lacks the congestion control.
     fn rival(
         &mut self,
         cell: &Cell,
@@ -188,7 +189,7 @@ impl Stage {
         let before = setting.received();
         let ended = setting.send(&setting.direct_bulk(size, limit))?;
         let arrived = ByteCount::new(setting.received().bytes() - before.bytes());
-        // What is on its way, and what it draws, is gone by then.
+        // Packets in flight, and their replies, are gone by then.
         thread::sleep(2 * cell.rtt + Duration::from_millis(500));
         Ok(Some(fraction(cell, size, &ended, arrived)))
     }
@@ -206,7 +207,7 @@ impl Start {
         })
     }
 
-    /// What a transfer since then came to.
+    /// Evaluates a transfer since then.
     fn end(
         &self,
         setting: &Setting,
@@ -233,7 +234,8 @@ impl Start {
     }
 }
 
-/// The ideal time by the time that all of `size` took, or would have taken.
+/// Returns the ideal time divided by the time of the transfer. An incomplete transfer is
+/// extrapolated by its rate.
 fn fraction(cell: &Cell, size: ByteCount, ended: &Ended, arrived: ByteCount) -> f64 {
     let share = if ended.is_complete {
         1.0
@@ -243,16 +245,16 @@ fn fraction(cell: &Cell, size: ByteCount, ended: &Ended, arrived: ByteCount) -> 
     cell.ideal(size).as_secs_f64() * share / ended.elapsed.as_secs_f64()
 }
 
-/// Bytes that passed the bottleneck from A to B between two reports, as they count on the wire.
+/// Returns the bytes on the wire that passed the bottleneck from A to B between two reports.
 pub fn wire_bytes(before: &Report, after: &Report) -> f64 {
     let path = |report: &Report| report.directions[Direction::AToB as usize].counters;
     let (before, after) = (path(before), path(after));
     let packets = (after.sent - before.sent) as f64;
     let drops = (after.queue_drops - before.queue_drops) as f64;
     let ip_bytes = (after.sent_bytes - before.sent_bytes) as f64;
-    // Those dropped were as large as the others.
+    // Dropped packets were as large as the others.
     (ip_bytes + packets * ETHERNET_OVERHEAD as f64) * (1.0 - drops / packets.max(1.0))
 }
 
-/// So long after a transfer a link counts as warm.
+/// Time after a transfer for which a link counts as warm.
 const WARM_FOR: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! What the bench shows: how far it is, the tables on the screen, and the same in a file.
+//! Output of the bench: progress, tables on the screen, and a copy of the tables in a file.
 
 use std::{
     path::PathBuf,
@@ -28,7 +28,7 @@ impl Page {
         }
     }
 
-    /// Says how long a section takes if all goes well.
+    /// Prints the duration of a section without failures.
     ///
     /// # Errors
     /// If there is no row.
@@ -39,14 +39,14 @@ impl Page {
         Ok(())
     }
 
-    /// Says that something has been done.
+    /// Prints a finished step.
     pub fn progress(&self, done: &str) {
         let elapsed = self.began.elapsed().as_secs();
         let (minutes, seconds) = (elapsed / 60, elapsed % 60);
         eprintln!("{minutes:3}:{seconds:02}  {done}");
     }
 
-    /// Writes what there is of a section, so that an interrupted bench has something to show.
+    /// Writes a section's present table to the file, so that an interrupted bench has a result.
     pub fn draft(&self, section: &str) -> anyhow::Result<()> {
         let Some(out) = &self.out else {
             return Ok(());
@@ -61,7 +61,7 @@ impl Page {
         std::fs::write(out, text).with_context(|| out.display().to_string())
     }
 
-    /// A section is complete.
+    /// Adds a complete section.
     pub fn finish(&mut self, section: &str) -> anyhow::Result<()> {
         print!("\n{section}");
         self.draft(section)?;

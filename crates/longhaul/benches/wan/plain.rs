@@ -1,4 +1,5 @@
-//! Paths that only lose packets: warm transfers against the ideal, and the kernel's TCP beside them.
+//! Paths that only lose packets: warm transfers compared with the ideal, and the kernel's TCP
+//! beside them.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::{
     table,
 };
 
-/// Returns whether all that is required was reached.
+/// Returns whether all required results were reached.
 pub fn run(cells: &[Cell], plan: &Plan, page: &mut Page) -> anyhow::Result<bool> {
     let expected = cells.iter().map(|cell| expected(cell, plan)).sum();
     page.announce(cells.len(), plan.runs, expected)?;
@@ -27,7 +28,7 @@ pub fn run(cells: &[Cell], plan: &Plan, page: &mut Page) -> anyhow::Result<bool>
     Ok(outcomes.iter().all(table::is_reached))
 }
 
-/// The table, and what was missed.
+/// Returns the table, and the missed requirements.
 fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
     let mut text = table::render(outcomes, plan);
     let missed = outcomes
@@ -43,7 +44,7 @@ fn report(plan: &Plan, outcomes: &[Outcome], elapsed: Duration) -> String {
     text
 }
 
-/// How long a cell takes if all goes well.
+/// Returns the duration of a cell without failures.
 fn expected(cell: &Cell, plan: &Plan) -> Duration {
     let run = cell.ideal(cell.size(plan.least));
     let warm_ups = 1 + plan.rivals.len() as u32;

@@ -1,4 +1,5 @@
-//! Both directions of the path between the sites, and what a perfect sender gets through from A to B.
+//! Route: both directions of the path between the sites, and the goodput of a perfect sender from A
+//! to B.
 
 use std::time::Duration;
 
@@ -10,15 +11,16 @@ use crate::cell::PAYLOAD_SHARE;
 /// The paths of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// From A to B, which is the way of the data.
+    /// From A to B, the direction of the data.
     pub forward: PathConfig,
     pub backward: PathConfig,
-    /// Round-trip time of what does not overtake, without a queue.
+    /// Round-trip time without queue, of packets that do not overtake others.
     pub rtt: Duration,
 }
 
 impl Route {
-    /// The same both ways, with the default queue, and nothing else that disturbs.
+    /// Creates a route that is equal in both directions, with the default queue and no other
+    /// impairment.
     pub fn plain(rate: BitRate, rtt: Duration) -> Self {
         let path = PathConfig::line(rate, rtt);
         Self {
@@ -41,30 +43,30 @@ impl Route {
         self
     }
 
-    /// A to B, then B to A.
+    /// Returns the paths: A to B, then B to A.
     pub fn paths(&self) -> [PathConfig; 2] {
         [self.forward.clone(), self.backward.clone()]
     }
 
-    /// What a perfect sender gets through: `docs/measuring.md`.
+    /// Returns the goodput of a perfect sender: `docs/measuring.md`.
     pub fn goodput_bytes_per_s(&self) -> f64 {
         let rate = self.forward.rate.map_or(0.0, BitRate::as_bytes_per_s);
         rate * PAYLOAD_SHARE * (1.0 - self.lost())
     }
 
-    /// What a perfect sender gets through in this time.
+    /// Returns the bytes that a perfect sender delivers in this time.
     pub fn size(&self, sending: Duration) -> ByteCount {
         ByteCount::new((sending.as_secs_f64() * self.goodput_bytes_per_s()) as u64)
     }
 
-    /// The time that a perfect sender needs.
+    /// Returns the time of a perfect sender.
     pub fn ideal(&self, size: ByteCount) -> Duration {
         let trips = if self.lost() > 0.0 { 2 } else { 1 };
         let sending = size.bytes() as f64 / self.goodput_bytes_per_s();
         Duration::from_secs_f64(sending) + trips * self.rtt
     }
 
-    /// Share of the packets that do not arrive whole, of those with data.
+    /// Returns the share of data packets that do not arrive intact.
     pub fn lost(&self) -> f64 {
         let path = &self.forward;
         let in_bursts = path.bursts.map_or(0.0, |chain| chain.mean_loss());

@@ -1,7 +1,9 @@
-//! Five transfers in a row over paths on which packets overtake, many times: no sequence may collapse.
+//! Five transfers in a row over paths on which packets overtake, many times. No sequence may
+//! collapse.
 //!
-//! A row is judged by itself, as in the bench of the link in virtual time: the worst sequence against the median
-//! one, each transfer of the five for itself, since the first is a cold one.
+//! Each row is judged alone, as in the bench of the link in virtual time. The worst sequence is
+//! compared with the median one. Each transfer of the five is judged separately, since the first is
+//! a cold one.
 
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ const SERIES: Series = Series {
     size: ByteCount::megabytes(25),
     pause: Duration::from_millis(500),
 };
-/// The worst sequence reaches this part of the row's median.
+/// Least ratio of the worst sequence to the row's median.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
 fn rows() -> Vec<Row> {
@@ -48,7 +50,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The sequences of a row, by transfer.
+/// Sequences of a row, by transfer.
 struct Outcome(Vec<Run>);
 
 impl Outcome {
@@ -57,7 +59,8 @@ impl Outcome {
         Summary::of(&figures).expect("each row has a sequence at least")
     }
 
-    /// The least of all transfers' worst by their median; zero if one mostly failed.
+    /// Returns the least ratio of worst to median over all transfers. Zero if a transfer mostly
+    /// failed.
     fn worst_of_median(&self) -> f64 {
         let ratios = (0..SERIES.transfers).map(|transfer| {
             let Summary { min, median, .. } = self.of(transfer);
@@ -71,7 +74,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether all that is required was reached, in the rows whose names contain `name`.
+/// Returns whether all required results were reached, in the rows whose names contain `name`.
 pub fn run(name: &str, sequences: usize, page: &mut Page) -> anyhow::Result<bool> {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));

@@ -1,5 +1,4 @@
-//! Several transfers one after the other, by gateways that have never run before: over the kernel, and in virtual
-//! time.
+//! Several transfers in a row by new gateways, over the kernel and in virtual time.
 
 use std::{thread, time::Duration};
 
@@ -8,28 +7,29 @@ use units::ByteCount;
 
 use crate::{route::Route, setting::Setting, virtual_time};
 
-/// What is sent over a route.
+/// Transfers over a route.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
     pub transfers: usize,
     pub size: ByteCount,
-    /// The link is idle for this long after each transfer.
+    /// Idle time of the link after each transfer.
     pub pause: Duration,
 }
 
-/// What came of a series over the kernel.
+/// Outcome of a series over the kernel.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Of each transfer, the ideal time by the time that it took; zero for those that failed.
+    /// Ideal time divided by the time taken, for each transfer. Zero for a failed one.
     pub fractions: Vec<f64>,
-    /// The machine lost packets outside the model, or was late with more than 1 % of them.
+    /// Whether the machine lost packets outside the model, or delayed more than 1 % of them.
     pub is_distorted: bool,
     /// Used share of all processors during the last transfer.
     pub busy: f64,
 }
 
 impl Series {
-    /// `seed` is that of the emulator. What fails is told to `progress`, and is zero.
+    /// Runs the series over the kernel. `seed` is the emulator's. A failure is reported to
+    /// `progress`, and counts as zero.
     pub fn over_kernel(
         &self,
         route: &Route,
@@ -51,7 +51,7 @@ impl Series {
     fn fill(&self, setting: &Setting, route: &Route, run: &mut Run) -> anyhow::Result<()> {
         setting.settle()?;
         let ideal = route.ideal(self.size);
-        // What is cut off still counts at the rate that it reached.
+        // A transfer that is cut off still counts at the rate that it reached.
         let limit = 4 * ideal + Duration::from_secs(20);
         let before = setting.report();
         for fraction in &mut run.fractions {
@@ -64,7 +64,8 @@ impl Series {
         Ok(())
     }
 
-    /// The ideal time by the time taken of each of the first `N` transfers, by some seeds.
+    /// Returns the ideal time divided by the time taken, for each of the first `N` transfers, by
+    /// some seeds.
     pub fn in_virtual_time<const N: usize>(&self, route: &Route) -> [Vec<f64>; N] {
         let ideal_s = route.ideal(self.size).as_secs_f64();
         virtual_time::by_seeds(|seed| {
@@ -77,11 +78,11 @@ impl Series {
         })
     }
 
-    /// How long a run takes if all goes well.
+    /// Returns the duration of a run without failures.
     pub fn expected(&self, route: &Route) -> Duration {
         START + (route.ideal(self.size) + self.pause) * self.transfers as u32
     }
 }
 
-/// Until a link is up and has settled.
+/// Time until a link is up and has settled.
 const START: Duration = Duration::from_secs(3);

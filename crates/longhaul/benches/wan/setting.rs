@@ -1,5 +1,5 @@
-//! Where the trials take place: two sites with an emulated WAN between them, their gateways, and what sends and
-//! receives.
+//! Setting of the trials: two sites with an emulated WAN between them, their gateways, a sender and
+//! a receiver.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
@@ -20,9 +20,9 @@ use serde_json::Value;
 use units::ByteCount;
 use wansim::PathConfig;
 
-/// Two sites, their gateways, and what sends and receives. Drop ends everything.
+/// Two sites, their gateways, and a receiver. Drop ends everything.
 pub struct Setting {
-    // In this order: the gateways end before their sites go.
+    // Fields are dropped in this order, so the gateways end before their sites.
     gateways: Gateways,
     sink: Sink,
     door: SocketAddr,
@@ -30,7 +30,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Sites with these paths (A to B, then B to A), and gateways that have never run before.
+    /// Creates sites with these paths (A to B, then B to A), and new gateways.
     pub fn new(paths: [PathConfig; 2], seed: u64) -> anyhow::Result<Self> {
         let mut config = WanConfig {
             paths,
@@ -67,7 +67,7 @@ impl Setting {
         Ok(setting)
     }
 
-    /// Ends both gateways as a service manager does, and starts them again with the files that they left.
+    /// Ends both gateways as a service manager does, and restarts them with their files.
     pub fn restart_gateways(&mut self) -> anyhow::Result<()> {
         for site in Site::BOTH {
             self.gateways.stop(site, Signal::SIGTERM)?;
@@ -89,10 +89,10 @@ impl Setting {
         gateways.wait_until(|| Ok(wan.enter(Site::A, || TcpStream::connect(*door).is_ok())?))
     }
 
-    /// Waits until the link is up, and for [`SETTLE`] behind that.
+    /// Waits until the link is up, and then for [`SETTLE`].
     ///
     /// # Errors
-    /// If it is not up after a minute.
+    /// If the link is not up after a minute.
     pub fn settle(&self) -> anyhow::Result<()> {
         for _ in 0..LINK_TRIES {
             if self.is_up()? {
@@ -115,7 +115,7 @@ impl Setting {
         Ok(status["peers"][0]["state"] == "up")
     }
 
-    /// A transfer through the gateways, with their door.
+    /// Creates a transfer through the gateways, to the listener of the near one.
     pub fn bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
         Bulk {
             limit,
@@ -123,7 +123,7 @@ impl Setting {
         }
     }
 
-    /// A transfer that bypasses the gateways.
+    /// Creates a transfer that bypasses the gateways.
     pub fn direct_bulk(&self, size: ByteCount, limit: Duration) -> Bulk {
         Bulk {
             limit,
@@ -136,8 +136,9 @@ impl Setting {
         self.wan.enter(Site::A, || bulk.send())?
     }
 
-    /// Seconds from connecting until the echo of the last of `size` bytes; of a transfer that is cut off, what it
-    /// would have taken at the rate that it reached.
+    /// Returns the seconds from connecting until the echo of the last of `size` bytes.
+    ///
+    /// A transfer that is cut off is extrapolated by the rate that it reached.
     ///
     /// # Errors
     /// If the transfer breaks off.
@@ -161,19 +162,19 @@ impl Setting {
         Ok(self.wan.spawn_thread_in(Site::A, move || bulk.send())?)
     }
 
-    /// Changes the paths while traffic flows.
+    /// Changes the paths during traffic.
     pub fn set_paths(&self, [forward, backward]: [PathConfig; 2]) {
         self.wan.set(Direction::AToB, forward);
         self.wan.set(Direction::BToA, backward);
     }
 
-    /// Lets both sites' TCP use this congestion control. Returns whether the kernel has it.
+    /// Selects this congestion control for both sites' TCP. Returns whether the kernel has it.
     pub fn set_congestion_control(&mut self, name: &str) -> bool {
         let mut set = |site| self.wan.set_congestion_control(site, name).is_ok();
         Site::BOTH.into_iter().all(&mut set)
     }
 
-    /// Bytes that have arrived so far.
+    /// Returns the bytes that have arrived so far.
     pub fn received(&self) -> ByteCount {
         self.sink.received()
     }
@@ -182,12 +183,12 @@ impl Setting {
         self.wan.report()
     }
 
-    /// Processor time of the gateways, the sending one first.
+    /// Returns the processor time of the gateways, the sending one first.
     pub fn cpu_time(&self) -> anyhow::Result<[ProcessTime; 2]> {
         self.gateways.cpu_time()
     }
 
-    /// The last lines of the gateways' logs, and what the emulator could not do.
+    /// Returns the last lines of the gateways' logs, and the emulator's shortcomings.
     pub fn said(&self) -> String {
         let loads = self.wan.report().directions.map(|way| way.load);
         format!("{}\n{loads:?}", self.gateways.last_words())
@@ -198,13 +199,13 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_longhaul"))
 }
 
-/// A link that has come up is left alone for so long: reports of the handshake arrive, keys are confirmed.
+/// Idle time of a new link, in which reports of the handshake arrive and keys are confirmed.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
-/// Four times what the longest path here holds.
+/// Four times the bandwidth-delay product of the longest path here.
 const TCP_BUFFER: ByteCount = ByteCount::mebibytes(512);
 const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// A minute: at 64 % of loss each way a handshake needs many flights.
+/// Attempts within a minute. At 64 % of loss in each direction a handshake needs many flights.
 const LINK_TRIES: usize = 600;
-/// Of both gateways, each in its own site.
+/// Admin address of both gateways, each in its own site.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4812);

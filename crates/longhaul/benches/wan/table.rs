@@ -1,4 +1,4 @@
-//! The table of the plain cells: a line for each, with what is required beside what was reached.
+//! Table of the plain cells: a line for each, with the required result beside the measured one.
 
 use std::{fmt::Write, time::Duration};
 
@@ -7,7 +7,7 @@ use units::ByteCount;
 
 use crate::measure::{Outcome, Plan, Run};
 
-/// The table of what has been measured, as Markdown that reads as text, too.
+/// Returns the table of measured cells, as Markdown that is also readable as text.
 pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
     let mut header = vec![
         "rate, RTT, loss each way".to_owned(),
@@ -33,7 +33,7 @@ pub fn render(outcomes: &[Outcome], plan: &Plan) -> String {
     align(&rows)
 }
 
-/// Whether the median keeps what is required.
+/// Whether the median reaches the required result.
 pub fn is_reached(outcome: &Outcome) -> bool {
     median_of(&outcome.runs, |run| run.fraction) >= outcome.cell.required()
 }
@@ -70,7 +70,8 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     row
 }
 
-/// The run in the middle, whose limit the table shows; of an even number of runs the lower of the middle two.
+/// Returns the median run, whose limit the table shows. Among an even number of runs, it is the
+/// lower of the two in the middle.
 fn median_run(outcome: &Outcome) -> &Run {
     let mut runs: Vec<_> = outcome.runs.iter().collect();
     runs.sort_by(|a, b| a.fraction.total_cmp(&b.fraction));
@@ -82,12 +83,12 @@ fn median_of(runs: &[Run], value: impl Fn(&Run) -> f64) -> f64 {
     middle(&values)
 }
 
-/// The median of figures, of which there are some.
+/// Returns the median of figures. There must be at least one.
 pub fn middle(figures: &[f64]) -> f64 {
     median(figures).expect("each row has a run at least")
 }
 
-/// Median, least and most.
+/// Returns median, minimum and maximum.
 pub fn spread(figures: &[f64]) -> String {
     let Summary {
         median, min, max, ..
@@ -95,7 +96,8 @@ pub fn spread(figures: &[f64]) -> String {
     format!("{median:.3} ({min:.3}..{max:.3})")
 }
 
-/// What the kernel path reached beyond virtual time, by the medians; a mark says that it has to be explained.
+/// Returns the excess of the kernel path over virtual time, by the medians. A mark shows that it
+/// requires an explanation.
 pub fn difference(over_kernel: &[f64], in_virtual_time: &[f64]) -> String {
     let [over_kernel, in_virtual_time] = [over_kernel, in_virtual_time].map(middle);
     let difference = over_kernel - in_virtual_time;
@@ -107,7 +109,7 @@ fn per_gb(time: Duration, size: ByteCount) -> f64 {
     time.as_secs_f64() / (size.bytes() as f64 * 1e-9)
 }
 
-/// Columns of equal width, as Markdown that reads as text, too; the first row is the header.
+/// Aligns columns, as Markdown that is also readable as text. The first row is the header.
 pub fn align(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -128,5 +130,6 @@ pub fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Of the ideal, between the kernel path and virtual time.
+/// Largest unexplained difference between the kernel path and virtual time, as a fraction of the
+/// ideal.
 const DIFFERENCE_MAX: f64 = 0.03;

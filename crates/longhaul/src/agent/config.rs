@@ -1,4 +1,5 @@
-//! The file of an agent: its jobs. A job takes the flags of `longhaul copy` by their names, with `_` for `-`.
+//! Configuration file of an agent: its jobs. A job accepts the flags of `longhaul copy` by their
+//! names, with `_` for `-`.
 
 use std::{
     collections::BTreeMap,
@@ -23,35 +24,35 @@ use crate::{
     text_place::Place,
 };
 
-/// A checked file.
+/// A checked configuration.
 pub(super) struct Config {
-    /// Where `/status.json` and `/metrics` are.
+    /// Address of `/status.json` and `/metrics`.
     pub(super) listen: Option<SocketAddr>,
-    /// What the address of `listen` is called, besides.
+    /// Further host names of `listen`.
     pub(super) hosts: Vec<Host>,
-    /// Where the agent remembers.
+    /// Folder of the agent's state.
     pub(super) state: Option<PathBuf>,
     pub(super) jobs: Vec<JobConfig>,
 }
 
-/// A checked job. One with several destinations is several jobs.
+/// A checked job. A job with several destinations becomes several of these.
 pub(super) struct JobConfig {
     pub(super) name: String,
     pub(super) times: Times,
-    /// What is copied, where to, and how.
+    /// Source, destination and options.
     pub(super) copy: copy::Args,
     pub(super) on_file: Option<Vec<OsString>>,
     pub(super) on_file_timeout: Duration,
     pub(super) on_file_retries: u32,
     pub(super) keep_history: Duration,
     pub(super) removes_source: bool,
-    /// Takes also what other programs have not completed, by its name.
+    /// Whether incomplete files of other programs, recognised by their names, are taken as well.
     pub(super) takes_partial: bool,
-    /// Where the file has it.
+    /// Position of the job in the file.
     pub(super) at: Place,
 }
 
-/// A mistake, and the bytes of the file that have it.
+/// A mistake, and its position in the file.
 struct Problem {
     span: Range<usize>,
     message: String,
@@ -61,7 +62,7 @@ type Table<'a> = BTreeMap<String, (Range<usize>, &'a Spanned<DeValue<'a>>)>;
 type Checked<T> = Result<T, Problem>;
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
     /// The first mistake, with file, line and column.
@@ -135,7 +136,7 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> Place) -> Checked<C
     Ok(config)
 }
 
-/// The jobs of one `[[job]]`, and where its name is.
+/// Checks the jobs of one `[[job]]`. Returns each with the position of its name.
 fn check_job(
     job: &Spanned<DeValue<'_>>,
     place: &dyn Fn(Range<usize>) -> Place,
@@ -249,7 +250,7 @@ fn schedule(keys: &mut Table<'_>) -> Checked<Option<Schedule>> {
     Ok(Some(schedule.map_err(|it| problem(cron, &it.to_string()))?))
 }
 
-/// The command line of the keys that are flags of `longhaul copy`, in the order of the file.
+/// Converts keys that are flags of `longhaul copy` to a command line, in the order of the file.
 fn flags(keys: &Table<'_>) -> Checked<Vec<String>> {
     let command = Line::command();
     let mut sorted: Vec<_> = keys.iter().collect();
@@ -278,7 +279,7 @@ fn flags(keys: &Table<'_>) -> Checked<Vec<String>> {
     Ok(line)
 }
 
-/// What the parser of command lines says, in the words of the file.
+/// Translates an error of the command line parser to the words of the file.
 fn of_clap(error: &clap::Error, keys: &Table<'_>, job: &Spanned<DeValue<'_>>) -> Problem {
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let named = named.unwrap_or_default();
@@ -325,12 +326,12 @@ fn as_text(value: &Spanned<DeValue<'_>>) -> Checked<String> {
     }
 }
 
-/// A text in which `~/` at the beginning stands for the home folder, as in a shell.
+/// Reads a text in which `~/` at the beginning stands for the home folder, as in a shell.
 fn as_path(value: &Spanned<DeValue<'_>>) -> Checked<String> {
     in_home(value, as_text(value)?)
 }
 
-/// The same for a list.
+/// Reads a list of texts in which `~/` at the beginning stands for the home folder.
 fn as_paths(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
     let texts = as_texts(value)?.into_iter();
     texts.map(|it| in_home(value, it)).collect()
@@ -347,7 +348,7 @@ fn in_home(value: &Spanned<DeValue<'_>>, text: String) -> Checked<String> {
     Ok(format!("{home}{below}"))
 }
 
-/// A text, a number, or a list of them.
+/// Reads a text, a number, or a list of them.
 fn as_texts(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
     match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => Ok(vec![number.as_str().to_owned()]),
@@ -377,7 +378,7 @@ fn duration(
     parse_duration(&as_text(value)?).map_err(|it| problem(value, &it.to_string()))
 }
 
-/// A name that files can have, and labels of metrics.
+/// Reads a name that is valid for files and for labels of metrics.
 fn checked_name(value: &Spanned<DeValue<'_>>) -> Checked<String> {
     let name = as_text(value)?;
     let is_fit = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
@@ -401,15 +402,16 @@ fn problem(at: &Spanned<DeValue<'_>>, message: &str) -> Problem {
     }
 }
 
-/// Flags that only a command line has.
+/// Flags that are valid only on a command line.
 const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// As long as other ingest tools wait.
+/// Default settle time, equal to other ingest tools'.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// A watched folder is looked at so often in any case: not every file system tells of all changes.
+/// Interval at which a watched folder is listed in any case, since not every file system reports
+/// all changes.
 const RESCAN: Duration = Duration::from_secs(600);
 
 const ON_FILE_TIMEOUT: Duration = Duration::from_secs(3600);

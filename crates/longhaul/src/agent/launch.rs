@@ -1,5 +1,8 @@
-//! `longhaul launch FACTS MARK COMMAND...`: becomes a command, unless another process has become it for the same mark, or the
-//! call is over. The agent calls commands by this, so that it can be killed at any moment and none is called twice.
+//! `longhaul launch FACTS MARK COMMAND...` becomes a command.
+//!
+//! If another process has become it for the same mark, or the call is over, the launcher ends
+//! instead. The agent calls commands by this program. It can then be killed at any moment, and no
+//! command is called twice.
 
 use std::{
     ffi::OsString,
@@ -16,9 +19,9 @@ use mover::agent::mark_called;
 /// The agent uses this command for itself.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file that is there until the call is over
+    /// File that exists until the call is over
     facts: PathBuf,
-    /// The file that says that the command was called
+    /// File that shows that the command was called
     mark: PathBuf,
     /// The program, and its arguments
     #[arg(
@@ -43,11 +46,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let error = process::Command::new(program)
         .args(&args.command[1..])
         .exec();
-    // It was not called: another attempt may do better.
+    // The command was not called, so another attempt is permitted.
     let _ = fs::remove_file(&args.mark);
     eprintln!("longhaul: {} cannot be started: {error}", program.display());
     ExitCode::from(NOT_STARTED)
 }
 
-/// As a shell's for a command that it does not find.
+/// Exit code for a command that does not exist, as a shell returns it.
 const NOT_STARTED: u8 = 127;

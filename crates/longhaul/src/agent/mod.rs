@@ -31,15 +31,15 @@ use crate::{
     open_files, output,
 };
 
-/// Copy files on schedules, and when they come into watched folders
+/// Copy files on schedules, and when they appear in watched folders
 ///
-/// The agent runs the jobs of a file. It remembers which files it has taken, by name, size and time, so
-/// that it takes none twice and misses none, however often it is ended and started. It calls a command for
-/// each file that it has moved, once.
+/// The agent runs the jobs of a file. It remembers taken files by name, size and time. It takes no
+/// file twice and misses none, however often it is restarted. It calls a command once for each file
+/// that it has moved.
 ///
-/// On SIGHUP the agent reads its file again, and goes on with the jobs that the file has then. One with a
-/// mistake changes nothing. The agent ends on SIGTERM and SIGINT. Transfers under way are gone on with when
-/// it starts again.
+/// On SIGHUP the agent reads its file again, and continues with the jobs in it. A file with a
+/// mistake changes nothing. The agent ends on SIGTERM and SIGINT. Interrupted transfers resume at
+/// its next start.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A file with one job, which pulls what is new every ten minutes:
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
     let config = Config::load(&args.config).map_err(exit::wrong_use)?;
-    // Paths in the file begin where the file is.
+    // Relative paths in the file begin in the folder of the file.
     if let Some(folder) = file.parent() {
         env::set_current_dir(folder)
             .with_context(|| format!("cannot work in {}", folder.display()))?;
@@ -92,12 +92,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(work(config, &file))?;
-    // Commands that still run go on by themselves.
+    // Running commands continue by themselves.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks what the jobs of a file mean. Returns warnings.
+/// Checks the jobs of a file for invalid values. Returns warnings.
 fn examine(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut sources = Vec::new();
     for job in &config.jobs {
@@ -108,7 +108,7 @@ fn examine(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(rivals(&config.jobs, &sources))
 }
 
-/// Jobs that take files from one folder, of which one removes what it has taken.
+/// Returns warnings for jobs with a common source folder, if one of them removes files.
 fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
     let is_within = |outer: &str, inner: &str| {
         let below = inner.strip_prefix(outer);
@@ -131,7 +131,7 @@ fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
     warnings
 }
 
-/// Runs the jobs of a file, and those that it has after each SIGHUP, until the process is told to end.
+/// Runs the jobs of a file, and the new jobs after each SIGHUP, until a signal ends the process.
 async fn work(mut config: Config, file: &Path) -> anyhow::Result<()> {
     let mut hangups = signal(SignalKind::hangup()).context("cannot hear SIGHUP")?;
     let mut interrupted = std::pin::pin!(exit::interrupted());
@@ -153,7 +153,8 @@ async fn work(mut config: Config, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file as it is after the next SIGHUP. One with a mistake is named in the log, and the jobs go on as they are.
+/// Returns the configuration after the next SIGHUP. A mistake is logged, and the present jobs
+/// continue.
 async fn reloaded(file: &Path, hangups: &mut Signal) -> Config {
     loop {
         if hangups.recv().await.is_none() {
@@ -210,8 +211,11 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
     Ok(())
 }
 
-/// Makes the folder of what the agent remembers, which has names of files and queries of URLs, for this user alone. One of ours
-/// that others can read, as an earlier version made it, becomes private.
+/// Creates the folder of the agent's state for this user alone, since it contains names of files
+/// and queries of URLs.
+///
+/// An existing folder of this user that others can read, made by an earlier version, becomes
+/// private.
 fn make_private(folder: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -1,4 +1,4 @@
-//! Front doors, and the servers behind them.
+//! Findings about listeners, and about the servers behind them.
 #![allow(clippy::disallowed_methods, reason = "connects as a client would")]
 
 use std::{
@@ -12,7 +12,7 @@ use net::target::{Endpoint, Host};
 
 use super::Findings;
 
-/// Asks for the greeting of each server, by its door: what a client would get.
+/// Requests the greeting of each server through its listener, as a client would.
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     for door in &config.ftp {
         let Some(target) = &door.target else { continue };
@@ -56,7 +56,7 @@ fn cure(line: &str, target: &Endpoint) -> String {
     }
 }
 
-/// Connects to the servers that peers may reach, where the list names them one by one.
+/// Connects to the servers that peers may reach, if the allow list names them one by one.
 pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
     let mut seen = Vec::new();
     for peer in &config.relay.peers {
@@ -78,7 +78,7 @@ pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Looks whether the ports for data are free, and enough.
+/// Checks that the ports for data are free, and that they suffice.
 pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is_running: bool) {
     for door in &config.ftp {
         let Some(ports) = &door.passive_ports else {
@@ -95,7 +95,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
                 "make passive_ports a larger range, and the firewall's rule with it",
             );
         }
-        // Those that the gateway itself has at the moment are no finding.
+        // Ports that the gateway itself uses at the moment are no finding.
         let is_taken = |port: &u16| {
             let at = SocketAddr::new(door.listen.ip(), *port);
             TcpListener::bind(at).is_err_and(|it| it.kind() == io::ErrorKind::AddrInUse)
@@ -116,7 +116,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
     }
 }
 
-/// The first line that a client gets.
+/// Returns the first line that a client receives.
 fn greeting(at: SocketAddr) -> io::Result<String> {
     let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -139,7 +139,7 @@ fn connect(server: &Endpoint) -> io::Result<()> {
     TcpStream::connect_timeout(&address, PATIENCE).map(drop)
 }
 
-/// Where a program on this machine finds a door.
+/// Returns the address of a listener for a program on this machine.
 fn local(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -149,10 +149,10 @@ fn local(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// A far gateway waits for a server for 10 s.
+/// Longest wait for a greeting. A far gateway waits for a server for 10 s.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const LINE_MAX_BYTES: u64 = 4096;
 
-/// A listing and a few transfers of one client.
+/// Fewest ports for a listing and a few transfers of one client.
 const PASSIVE_PORTS_FEW: usize = 10;

@@ -1,4 +1,4 @@
-//! The key, the folder of the gateway's state, and the clock by their times.
+//! Findings about the key, the folder of the gateway's state, and the clock.
 #![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
 
 use std::{
@@ -23,7 +23,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
     clock(&kept, findings);
 }
 
-/// What to do about a configuration that is wrong.
+/// Returns the cure for a wrong configuration.
 pub(super) fn cure(error: &str) -> String {
     let cure = if error.contains("group or others can read") {
         "run the chmod that it names: the key was open to others, so consider a new one (docs/operating.md)"
@@ -37,7 +37,7 @@ pub(super) fn cure(error: &str) -> String {
     cure.to_owned()
 }
 
-/// The gateway keeps files beside its key.
+/// Checks the owner of the key's folder, since the gateway keeps files beside its key.
 fn owner(key_file: &Path, findings: &mut Findings) {
     let folder = key_file.parent().filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -56,7 +56,8 @@ fn owner(key_file: &Path, findings: &mut Findings) {
     }
 }
 
-/// A clock that is behind the files of the last run would make this gateway's handshakes look like replays.
+/// Compares the clock with the files of the last run. If it is behind them, this gateway's
+/// handshakes would look like replays.
 fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     let now = SystemTime::now();
     let changed = kept
@@ -76,5 +77,5 @@ fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     }
 }
 
-/// File systems over a network have clocks of their own.
+/// Tolerance, since network file systems have clocks of their own.
 const CLOCK_AHEAD: Duration = Duration::from_secs(300);

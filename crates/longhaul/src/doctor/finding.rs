@@ -1,8 +1,8 @@
-//! What was looked at, and what came of it.
+//! Findings: the examined subjects, with their state.
 
 use serde::Serialize;
 
-/// All that was looked at, in this order.
+/// All findings, in the order of the examination.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Findings {
     findings: Vec<Finding>,
@@ -11,20 +11,20 @@ pub(super) struct Findings {
 #[derive(Debug, Serialize)]
 struct Finding {
     verdict: Verdict,
-    /// What was looked at.
+    /// The examined subject.
     what: String,
-    /// What was seen.
+    /// The observation.
     seen: String,
-    /// What to do about it.
+    /// The recommended action.
     cure: Option<String>,
 }
 
-/// How something is.
+/// Judgement of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Good,
-    /// It works, but not as well as it could, or it cannot be seen from here.
+    /// The subject works, but not optimally, or it cannot be examined from here.
     Doubtful,
     Wrong,
 }
@@ -66,13 +66,13 @@ impl Findings {
         });
     }
 
-    /// The worst of all.
+    /// Returns the worst judgement.
     pub(super) fn worst(&self) -> Verdict {
         let verdicts = self.findings.iter().map(|it| it.verdict);
         verdicts.max().unwrap_or(Verdict::Good)
     }
 
-    /// For people: the cure under what it cures.
+    /// Returns a text for users, with each cure below its finding.
     pub(super) fn to_text(&self) -> String {
         let mut text = String::new();
         for finding in &self.findings {

@@ -1,4 +1,4 @@
-//! What the machine may forbid.
+//! Findings about limits of the machine.
 
 use std::fs;
 

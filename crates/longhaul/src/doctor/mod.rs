@@ -1,4 +1,4 @@
-//! `longhaul doctor`: looks for what usually goes wrong, and names the cure.
+//! `longhaul doctor`: search for common faults, with a cure for each.
 
 mod doors;
 mod files;
@@ -15,11 +15,12 @@ use gatewayd::config::Config;
 use self::finding::{Findings, Verdict};
 use crate::{output::Format, places};
 
-/// Look for what usually goes wrong, and name the cure
+/// Search for common faults, and name the cure for each
 ///
-/// The command checks the configuration, the key, the clock, the socket buffers, whether the gateway runs, whether
-/// each peer answers, and whether each server is reached: through the far gateway where this is the near one. Run
-/// it on both machines: each knows things that the other cannot see.
+/// The command checks the configuration, the key, the clock and the socket buffers. It checks
+/// whether the gateway runs, whether each peer answers, and whether each server is reached, on the
+/// near gateway through the far one. Run it on both machines, since each can check things that the
+/// other cannot.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Whether each peer answers, and what may lie between.
+//! Findings about peers: whether each answers, and likely obstacles.
 #![allow(
     clippy::disallowed_methods,
     reason = "sends a datagram to each endpoint"
@@ -61,7 +61,8 @@ pub(super) fn examine(config: &Config, snapshot: Option<&Snapshot>, findings: &m
     }
 }
 
-/// Looks whether an endpoint has an address, a route, and somebody who listens. Returns whether nothing was wrong.
+/// Checks that an endpoint has an address, a route, and a listening process. Returns whether no
+/// fault was found.
 fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bool {
     let addresses = endpoint.to_socket_addrs();
     let Some(address) = addresses.ok().and_then(|mut it| it.next()) else {
@@ -103,7 +104,7 @@ fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bo
     true
 }
 
-/// Sends a datagram that means nothing. Returns the path's MTU as this machine knows it.
+/// Sends a meaningless datagram. Returns the path's MTU in this machine's routing table.
 fn knock(address: SocketAddr) -> io::Result<i32> {
     let any = match address {
         SocketAddr::V4(_) => "0.0.0.0:0",
@@ -113,7 +114,7 @@ fn knock(address: SocketAddr) -> io::Result<i32> {
     socket.connect(address)?;
     socket.set_read_timeout(Some(ICMP_PATIENCE))?;
     socket.send(&[0])?;
-    // A gateway is silent; ICMP is an error.
+    // A gateway does not answer. ICMP causes an error.
     match socket.recv(&mut [0; 64]) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Err(error),
         _ => {}
@@ -174,7 +175,7 @@ fn silent(
     }
 }
 
-/// Datagrams that no peer can have sent.
+/// Reports datagrams that no peer can have sent.
 fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");
@@ -214,8 +215,8 @@ fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
     }
 }
 
-/// A refusal comes back within a round trip.
+/// Longest wait for a refusal, which arrives within a round trip.
 const ICMP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Tunnels leave so much at least.
+/// Least MTU that tunnels leave.
 const MTU_MIN: i32 = 1400;

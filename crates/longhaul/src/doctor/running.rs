@@ -1,4 +1,4 @@
-//! Whether the gateway runs, and what keeps it from it.
+//! Findings about the gateway: whether it runs, and reasons why it cannot.
 #![allow(
     clippy::disallowed_methods,
     reason = "looks whether addresses are free"
@@ -62,7 +62,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
     Some(snapshot)
 }
 
-/// It does not run: can it?
+/// Examines whether a stopped gateway could run.
 fn stopped(config: &Config, findings: &mut Findings) {
     findings.wrong(
         "gateway",

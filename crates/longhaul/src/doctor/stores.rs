@@ -1,4 +1,5 @@
-//! The folders of the chunk stores and of the spool: whether they are there, can be written and have room.
+//! Findings about the folders of the chunk stores and of the spool: whether they exist, can be
+//! written and have room.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -29,7 +30,7 @@ pub(super) fn examine(config: &Config, snapshot: Option<&Snapshot>, findings: &m
     }
 }
 
-/// Looks at a folder in which the gateway writes. Returns whether nothing is wrong.
+/// Examines a folder in which the gateway writes. Returns whether no fault was found.
 fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -> bool {
     let place = folder.display();
     let found = match fs::metadata(folder) {
@@ -101,5 +102,5 @@ fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -
     true
 }
 
-/// Less than one segment of a store.
+/// Least free room, below one segment of a store.
 const ROOM_FEW: ByteCount = ByteCount::mebibytes(16);

@@ -20,12 +20,12 @@ use crate::{exit, filters::now_unix_s, logging, open_files, output};
 
 /// Share the files of a job among several machines
 ///
-/// Jobs wait in NATS JetStream. Workers on any machines take them from there: one lists the source, and
-/// all move its files, a few at a time. A worker may be killed, and the server of NATS may go away and
-/// come back: nothing is lost. What nobody can do is given up after some attempts, and is listed with its
-/// reason until it is tried again.
+/// Jobs wait in NATS JetStream, from which workers on any machines take them. One worker lists the
+/// source, and all move its files, a few at a time. A killed worker or an outage of the NATS server
+/// loses no work. A batch that fails at every attempt is listed with its reason until it is
+/// retried.
 ///
-/// Passwords of FTP servers are not in the queue: each worker has its own, as longhaul copy has.
+/// Passwords of FTP servers are not in the queue. Each worker has its own, as for longhaul copy.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -53,7 +53,7 @@ enum Command {
     Worker(worker::Args),
 }
 
-/// Try again what was given up, or cancelled
+/// Retry failed batches, or cancelled jobs
 #[derive(clap::Args)]
 struct Retry {
     /// The jobs
@@ -63,7 +63,7 @@ struct Retry {
     place: Place,
 }
 
-/// Take jobs out of the queue; files under way are broken off within some seconds
+/// Take jobs out of the queue; running transfers are aborted within some seconds
 #[derive(clap::Args)]
 struct Cancel {
     /// The jobs
@@ -74,7 +74,7 @@ struct Cancel {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // A worker tells what it does by its log, and nobody else does.
+    // A worker reports by its log. Other subcommands log only errors.
     if !matches!(args.command, Command::Worker(_)) {
         logging::follow(Some(LogLevel::Error));
     }
@@ -107,7 +107,7 @@ async fn retry(args: &Retry) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts what was given up of a job back into the queue, and says what that was.
+/// Puts the failed work of a job back into the queue, and describes it.
 async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     let record = known(queue.record(job).await?, job)?;
     let letters = queue.letters(Some(job)).await?;
@@ -115,7 +115,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     let mut messages = Vec::new();
     for (_, letter) in &letters {
         let key = letter.key.as_deref().unwrap_or_default();
-        // The subject of a batch ends otherwise than its key.
+        // The subject of a batch does not end with its key.
         let kind = if key == order.key() { "order" } else { "batch" };
         let read = Message::read(kind, letter.payload.as_bytes());
         let message = read.context("a dead letter cannot be read")?;
@@ -128,11 +128,11 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     let is_stuck = match record.state() {
         State::Done => false,
         State::Cancelled => true,
-        // What was lost with a disk, say.
+        // Work may be missing without a dead letter, after the loss of a disk for example.
         _ => messages.is_empty() && queue.waiting(job).await? == 0,
     };
     if is_stuck || messages.contains(&order) {
-        // The listing finds all again that is not there.
+        // The listing finds all missing files again.
         messages = vec![order];
     }
     if record.state() == State::Done {
@@ -144,7 +144,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
         let id = format!("again-{}", random_name());
         queue.put(message, &id).await?;
     }
-    // Only now: what is put twice does no harm, and what is never put does.
+    // The letters are removed last. Work that is queued twice does no harm, but lost work does.
     for (number, _) in &letters {
         queue.unbury(*number).await?;
     }
@@ -181,7 +181,7 @@ fn known(record: Option<Record>, job: &str) -> anyhow::Result<Record> {
     record.with_context(|| format!("there is no job {job}"))
 }
 
-/// What must be right before anything is asked of the server.
+/// Checks names before the first request to the server.
 fn check_names(jobs: &[String]) -> anyhow::Result<()> {
     for job in jobs {
         exit::ensure(is_name(job), &format!("{job:?} is no name of a job"))?;

@@ -1,4 +1,4 @@
-//! Where the jobs of a fleet are.
+//! Location of the jobs of a fleet.
 
 use std::{env, os::unix::ffi::OsStringExt, path::PathBuf};
 
@@ -23,7 +23,7 @@ pub(super) struct Place {
     /// Take the password for NATS, or the token, from the first line of this file
     #[arg(long, value_name = "FILE")]
     nats_password_file: Option<PathBuf>,
-    /// Trust these authorities of NATS servers, besides those of the system
+    /// Trust these authorities of NATS servers, besides the system's
     #[arg(long, value_name = "PEM")]
     nats_ca: Option<PathBuf>,
     /// Jobs and workers that belong together
@@ -34,18 +34,19 @@ pub(super) struct Place {
 /// Flags of subcommands that make a pool.
 #[derive(Clone, Copy, clap::Args)]
 pub(super) struct Replicas {
-    /// Keep so many copies of what is in the queue. Counts when the pool is made, by the first job or worker
+    /// Keep this number of copies of the queue's content. Applies when the first job or worker
+    /// makes the pool
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
     nats_replicas: u8,
 }
 
 impl Place {
-    /// Connects to a pool that is there.
+    /// Connects to an existing pool.
     pub(super) async fn open(&self) -> anyhow::Result<Queue> {
         self.connect(None).await
     }
 
-    /// The same. Where the pool is missing, it is made with so many copies of each message.
+    /// Connects to a pool. A missing pool is made, with the replicas of each message.
     pub(super) async fn open_or_make(&self, replicas: Replicas) -> anyhow::Result<Queue> {
         self.connect(Some(usize::from(replicas.nats_replicas)))
             .await
@@ -78,7 +79,7 @@ impl Place {
     }
 }
 
-/// Tells this process from others.
+/// Returns a name that distinguishes this process from others.
 pub(super) fn process_name() -> String {
     let host = gethostname().unwrap_or_default();
     let host = host.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! `longhaul jobs ls` and `longhaul jobs show`: how far jobs are, and what was given up.
+//! `longhaul jobs ls` and `longhaul jobs show`: progress and dead letters of jobs.
 
 use fleet::{
     dead::Letter,
@@ -11,7 +11,7 @@ use units::ByteCount;
 use super::{check_names, known, place::Place};
 use crate::output;
 
-/// List jobs, and what was given up
+/// List jobs and dead letters
 #[derive(clap::Args)]
 pub(super) struct List {
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub(super) struct List {
     json: bool,
 }
 
-/// Show one job: how many files are there, who works on the others, what was given up
+/// Show one job: its files, the workers on it, and its dead letters
 #[derive(clap::Args)]
 pub(super) struct One {
     /// The job
@@ -132,7 +132,7 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
         State::Done | State::Failed | State::Cancelled
     );
     let claims = match is_over {
-        // Of workers that were lost.
+        // Claims of a finished job belong to lost workers.
         true => Vec::new(),
         false => queue.claims(&args.job).await?,
     };
@@ -180,7 +180,7 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// A job in a line.
+/// Returns a job in a line.
 fn line(record: &Record) -> String {
     let state = match record.state() {
         State::Queued => "queued",
@@ -200,7 +200,7 @@ fn line(record: &Record) -> String {
     )
 }
 
-/// Files that are there, and of how many once that is known.
+/// Returns the moved files, and all files once their number is known.
 fn files(record: &Record) -> String {
     let Counts { wanted, moved, .. } = record.counts;
     match record.batches {

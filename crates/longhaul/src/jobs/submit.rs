@@ -11,8 +11,9 @@ use crate::{copy::Line, exit, filters::now_unix_s, moving::Settings, output};
 
 /// Put a job into the queue, and print its name
 ///
-/// ARGS are those of longhaul copy: its flags, sources, and one destination. The flags of this command come
-/// first. A path of a machine is one that each worker has, such as a mounted file system.
+/// ARGS are the arguments of longhaul copy: its flags, sources, and one destination. The flags of
+/// this command come first. A local path must exist on each worker, on a mounted file system for
+/// example.
 #[derive(clap::Args)]
 #[command(
     override_usage = "longhaul jobs submit [OPTIONS] [FLAGS OF COPY] SRC... DST",
@@ -29,7 +30,7 @@ pub(super) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// What longhaul copy has on its command line
+    /// Arguments of longhaul copy
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }
@@ -71,10 +72,10 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The record of a job has its command line, and is written anew for each batch.
+/// Largest command line. The record of a job contains it, and is rewritten for each batch.
 const WORDS_BYTES_MAX: usize = 64 * 1024;
 
-/// Reads what `longhaul copy` would.
+/// Parses the arguments as `longhaul copy` does.
 pub(super) fn read(words: &[OsString]) -> anyhow::Result<Line> {
     Line::try_parse_from(words).map_err(|error| {
         let said = error.to_string();

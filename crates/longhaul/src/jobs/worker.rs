@@ -1,4 +1,4 @@
-//! `longhaul jobs worker`: does what waits in the queue.
+//! `longhaul jobs worker`: does the work in the queue.
 
 use std::{
     ffi::OsString,
@@ -16,24 +16,24 @@ use crate::{exit, moving::Settings, nears::Nears};
 
 /// Take jobs from the queue and move their files, until SIGTERM or SIGINT
 ///
-/// Work under way is left to other workers then. Each slot has the connections that --transfers of a
-/// job allows, four by default.
+/// Unfinished work is then left to other workers. Each slot has the connections that --transfers of
+/// a job allows, four by default.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
     replicas: Replicas,
-    /// Work on so many batches of files at a time
+    /// Work on this number of batches of files at a time
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
-    /// Give something up after so many attempts; with eight that takes ten minutes and more
+    /// Give up work after this number of attempts; eight take ten minutes and more
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
     /// Send and receive no faster than this, over all slots
     #[arg(long, value_name = "RATE|TIMETABLE")]
     bwlimit: Option<RateLimit>,
-    /// What others call this worker [default: the machine's name and the number of the process]
+    /// Use this name for the worker [default: the machine's name and the number of the process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The job of a command line, with this machine's accounts.
+/// Makes the job of a command line, with this machine's accounts.
 fn make(words: &[OsString], nears: &Mutex<Nears>) -> anyhow::Result<Job> {
     let line = read(words)?;
     let mut orders = line.copy.orders()?;

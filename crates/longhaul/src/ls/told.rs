@@ -1,4 +1,4 @@
-//! What a listing prints: a line for each entry, as text or as JSON.
+//! Output of a listing: a line for each entry, as text or as JSON.
 
 use ftp::listing::{Entry, Kind, Modified, Precision, write_time};
 use mover::names::printable;
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::output;
 
-/// Prints entries as they come.
+/// Printer of entries as they arrive.
 pub(super) struct Told {
     is_json: bool,
-    /// Names alone.
+    /// Whether only names are printed.
     is_short: bool,
     entries: u64,
     failed: u64,
@@ -26,7 +26,7 @@ enum Line<'a> {
         bytes: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         modified_unix_s: Option<i64>,
-        /// `second`; a minute or a day is in the server's zone.
+        /// `second`, or `minute` or `day` in the server's zone.
         #[serde(skip_serializing_if = "Option::is_none")]
         modified_precision: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ impl Told {
         self.failed
     }
 
-    /// An entry; `path` is that below the directory that is listed.
+    /// Prints an entry. `path` is relative to the listed directory.
     pub(super) fn entry(&mut self, path: &[u8], entry: &Entry) -> anyhow::Result<()> {
         self.entries += 1;
         let path = printable(path);
@@ -86,7 +86,7 @@ impl Told {
         output::print(&format!("{size:>15}  {time:<19}  {name}\n"))
     }
 
-    /// A directory could not be listed, or not all of it.
+    /// Prints that a directory could not be listed, at least in part.
     pub(super) fn failure(&mut self, path: &[u8], reason: &str) {
         self.failed += 1;
         let path = match path {
@@ -98,7 +98,7 @@ impl Told {
                 path: &path,
                 reason,
             };
-            // A reader that has gone away wants no more.
+            // A closed output needs no further lines.
             let _ = output::print(&output::json(&reason));
         } else {
             eprintln!("failed: {path}: {reason}");
@@ -134,7 +134,8 @@ fn name(path: &str, kind: &Kind) -> String {
     }
 }
 
-/// `2026-11-24 01:26:03`. What a listing leaves out stays out, and a question mark says that the zone is not known.
+/// Formats a time as `2026-11-24 01:26:03`. Missing digits stay out, and a question mark indicates
+/// an unknown zone.
 fn time(modified: Modified) -> Option<String> {
     let digits = write_time(modified.unix_s)?;
     let part = |from: usize, to: usize| &digits[from..to];

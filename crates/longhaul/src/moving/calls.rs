@@ -17,7 +17,7 @@ use crate::exit;
 #[derive(Debug, Clone)]
 pub(super) struct Words(Vec<OsString>);
 
-/// The calls for the files of a job. Some run beside transfers, and hold none up.
+/// Calls for the files of a job. Some run beside transfers, and delay none.
 pub(super) struct Calls {
     words: Arc<Words>,
     job: Arc<Job>,
@@ -25,11 +25,11 @@ pub(super) struct Calls {
     running: JoinSet<Call>,
 }
 
-/// What became of a call.
+/// Outcome of a call.
 pub(super) struct Call {
-    /// The file, as the user knows it.
+    /// The file, in the user's terms.
     pub(super) path: String,
-    /// Why the command has failed, or was not called.
+    /// Reason why the command has failed, or was not called.
     pub(super) failure: Option<String>,
 }
 
@@ -56,7 +56,8 @@ impl Calls {
         }
     }
 
-    /// Calls the command, if the note is that of a moved file, which the user knows by `shown`.
+    /// Calls the command, if the note is about a moved file. The user's name of the file is
+    /// `shown`.
     pub(super) fn hear(&mut self, note: &Note, shown: String) {
         let Became::Moved(version, _) = note.result else {
             return;
@@ -91,21 +92,21 @@ impl Calls {
         }
     }
 
-    /// A call that has ended, if there is one.
+    /// Returns a call that has ended, if there is one.
     pub(super) fn ended(&mut self) -> Option<Call> {
         let call = self.running.try_join_next()?;
         self.start();
         Some(call.expect("a call does not panic"))
     }
 
-    /// The next call that ends; `None` once all have.
+    /// Waits for the next call that ends. `None` once all have.
     pub(super) async fn next(&mut self) -> Option<Call> {
         let call = self.running.join_next().await?;
         self.start();
         Some(call.expect("a call does not panic"))
     }
 
-    /// The calls that will not be made.
+    /// Drops and returns the calls that will not be made.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Call> {
         self.waiting.drain(..).map(|file| Call {
             path: file.shown,
@@ -114,7 +115,7 @@ impl Calls {
     }
 }
 
-/// A location, whatever the working directory is.
+/// Returns a location, independent of the working directory.
 fn text(location: Location) -> Vec<u8> {
     match location {
         Location::Local(path) => std::path::absolute(&path)
@@ -134,7 +135,7 @@ struct Moved {
     version: Version,
 }
 
-/// Calls the command for a file. Returns why it has failed, if it has.
+/// Calls the command for a file. Returns the reason of a failure.
 async fn call(words: &Words, file: &Moved) -> io::Result<Option<String>> {
     let facts = FileFacts {
         job: None,
@@ -151,7 +152,7 @@ async fn call(words: &Words, file: &Moved) -> io::Result<Option<String>> {
     let mut input = child.stdin.take().expect("it is piped");
     let json = facts.json();
     let end = async {
-        // A command that does not read the facts is none the worse.
+        // A command may ignore the facts.
         let _ = input.write_all(&json).await;
         drop(input);
         child.wait().await
@@ -165,5 +166,5 @@ async fn call(words: &Words, file: &Moved) -> io::Result<Option<String>> {
     Ok((!ended.success()).then(|| ended.to_string()))
 }
 
-/// A command that takes longer is killed, as the agent's.
+/// Time after which a command is killed, as in the agent.
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -8,7 +8,8 @@ use mover::run::Cleaned;
 use super::{Order, Settings, open_journal, settings::ask_passwords};
 use crate::{output, way::start_near};
 
-/// Removes the parts that earlier runs of the same command have left at their destinations, and the journals.
+/// Removes the parts that earlier runs of the same command have left at their destinations, and the
+/// journals.
 pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
@@ -17,7 +18,7 @@ pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let is_whole = runtime.block_on(work(orders, settings));
-    // A name that is being looked up would hold the program up.
+    // A pending name resolution would delay the end of the program.
     runtime.shutdown_background();
     is_whole.map(|is_whole| match is_whole {
         true => ExitCode::SUCCESS,
@@ -25,7 +26,7 @@ pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns whether all was read, and all that was found was removed.
+/// Returns whether all directories were read, and all found parts removed.
 async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Result<bool> {
     let mut is_whole = true;
     let scheme = settings.iter().find_map(Settings::scheme);

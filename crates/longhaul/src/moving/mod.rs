@@ -1,4 +1,4 @@
-//! What `copy`, `sync` and `check` share: flags, the jobs that they make, and how these run.
+//! Common part of `copy`, `sync` and `check`: flags, jobs, and their execution.
 
 mod calls;
 mod clean;
@@ -36,29 +36,30 @@ use crate::{
     way::{Way, start_near},
 };
 
-/// Flags of every command that works on files at two places.
+/// Flags of every command that works on files at source and destination.
 #[derive(clap::Args)]
 pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) way: Way,
     #[command(flatten)]
     filters: Filters,
-    /// Work on so many files at a time, each by a connection of its own
+    /// Work on this number of files at a time, each by a connection of its own
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     transfers: u16,
     /// Have no more connections to any server than this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     connections: Option<u16>,
-    /// Send and receive no faster than this; by the clock with a timetable: '08:00,10M 18:30,off'
+    /// Send and receive no faster than this; with a timetable, by the time of day: '08:00,10M
+    /// 18:30,off'
     #[arg(long, value_name = "RATE|TIMETABLE")]
     pub(crate) bwlimit: Option<RateLimit>,
-    /// Give a transfer up, and try again, when nothing has moved for this long
+    /// Give a transfer up, and retry it, when no byte has moved for this long
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
-    /// Try so often again before a file counts as failed
+    /// Retry a file this number of times before it counts as failed
     #[arg(long, default_value_t = 5, value_name = "N")]
     retries: u32,
-    /// Show progress also where standard error is no terminal: a line every five seconds
+    /// Show progress even if standard error is no terminal: a line every five seconds
     #[arg(short = 'P', long)]
     progress: bool,
     /// Print a line of JSON for each file, and one with the result
@@ -69,25 +70,26 @@ pub(crate) struct Common {
 /// Flags of commands that write files.
 #[derive(clap::Args)]
 pub(crate) struct Writing {
-    /// Tell what would be done, and change nothing
+    /// Print the planned steps, and change nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Keep files of the destination that are newer
     #[arg(long)]
     update: bool,
-    /// Read files that both ends have with the same size, and copy those whose content differs; times do not count
+    /// Read files that both ends have with the same size, and copy the files whose content differs;
+    /// times do not count
     #[arg(long)]
     checksum: bool,
-    /// What becomes of symbolic links below SRC
+    /// Treatment of symbolic links below SRC
     #[arg(long, value_enum, default_value_t = Links::Skip, value_name = "WHAT")]
     links: Links,
     /// Leave out files that were changed within this time: they may still be written
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     settle: Option<Duration>,
-    /// What is compared once a file is there
+    /// Comparison after a file has been copied
     #[arg(long, value_enum, default_value_t = Verify::Size, value_name = "HOW")]
     verify: Verify,
-    /// Call a file so until it is whole
+    /// Suffix of incomplete files
     #[arg(
         long,
         default_value = ".part",
@@ -98,28 +100,28 @@ pub(crate) struct Writing {
     /// Write files under their own names, for servers that refuse to rename
     #[arg(long)]
     inplace: bool,
-    /// Go on with what an earlier run has left
+    /// Resume files that an earlier run has left incomplete
     #[arg(long, value_enum, default_value_t = Resume::Auto, value_name = "WHEN")]
     resume: Resume,
-    /// What is copied of a file that grows meanwhile
+    /// Treatment of a file that grows meanwhile
     #[arg(long, value_enum, default_value_t = Growth::Snapshot, value_name = "HOW")]
     growing: Growth,
-    /// Call this program for each file that was moved; no shell. It has the file's facts in its environment, and as JSON
-    /// on its standard input
+    /// Call this program for each moved file, without a shell. It receives the file's facts in its
+    /// environment, and as JSON on its standard input
     #[arg(long, value_name = "CMD")]
     on_file: Option<String>,
 }
 
-/// What a command line asks for, to one destination.
+/// Parameters of a command line, for one destination.
 pub(crate) struct Order<'a> {
     pub(crate) sources: &'a [OsString],
     pub(crate) destination: &'a OsString,
     pub(crate) purpose: Purpose,
     pub(crate) common: &'a Common,
-    /// `None`: nothing is written.
+    /// Flags for writing. `None` for a command that writes no files.
     pub(crate) writing: Option<&'a Writing>,
-    /// A directory goes into a destination that ends in a slash, as it does beside other sources: a shell may have made
-    /// one source or several of a pattern.
+    /// Whether a directory goes into a destination that ends in a slash, as it does with several
+    /// sources. A shell may expand a pattern to one source or to several.
     pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,
 }
@@ -130,19 +132,19 @@ enum Verify {
     None,
     /// The size, and that the source did not change meanwhile
     Size,
-    /// The content: by hashes where the server makes them, else it is read back
+    /// The content, by hashes if the server computes them, else read back
     Hash,
-    /// The content: it is read back
+    /// The content, read back
     Readback,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Links {
-    /// They are left out
+    /// Links are left out
     Skip,
-    /// What they lead to is copied
+    /// The targets of links are copied
     Follow,
-    /// They are made at DST; both ends must be on this machine
+    /// Links are made at DST; both ends must be on this machine
     Copy,
 }
 
@@ -150,20 +152,20 @@ enum Links {
 enum Growth {
     /// The bytes that it had at the beginning, with a warning
     Snapshot,
-    /// All, until it has not grown for ten seconds; for files of this machine
+    /// All bytes, until the file has not grown for ten seconds; for files of this machine
     Follow,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Resume {
-    /// Where the source is what it was
+    /// If the source is unchanged
     Auto,
     /// Not at all
     Never,
 }
 
 impl Common {
-    /// How is told what is done.
+    /// Output format.
     fn manner(&self) -> Manner {
         match self.json {
             true => Manner::Json,
@@ -175,7 +177,8 @@ impl Common {
 }
 
 impl Order<'_> {
-    /// The same files, moved by other machines: what only this process could do is refused.
+    /// Checks that other machines can move the same files. Options that concern only this process
+    /// are refused.
     pub(crate) fn check_for_workers(&self) -> anyhow::Result<()> {
         let common = self.common;
         let is_set = |is_it: fn(&Writing) -> bool| self.writing.is_some_and(is_it);
@@ -236,14 +239,14 @@ impl Order<'_> {
         self.writing.is_some_and(|it| it.dry_run)
     }
 
-    /// Goes on with parts of earlier runs, and leaves parts to later ones.
+    /// Whether parts of earlier runs are resumed, and parts are left to later runs.
     fn resumes(&self) -> bool {
         let writing = self.writing.filter(|it| !it.dry_run);
         writing.is_some_and(|it| it.resume == Resume::Auto)
     }
 }
 
-/// A job that is to run, and what it tells.
+/// A job that is ready to run, and its output.
 struct Ready {
     job: Arc<Job>,
     calls: Option<Calls>,
@@ -252,11 +255,11 @@ struct Ready {
     told: Told,
 }
 
-/// Does what a command line asks for, to all destinations at the same time, and returns the exit code.
+/// Copies to all destinations of a command line at the same time. Returns the exit code.
 pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
-    // Who copies does not run a gateway, also where one is in the process.
+    // Messages of the gateway in this process are no concern of a user who copies files.
     logging::follow(Some(LogLevel::Error));
     open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -264,7 +267,7 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let code = runtime.block_on(work(orders, settings))?;
-    // A name that is being looked up would hold the program up.
+    // A pending name resolution would delay the end of the program.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -290,7 +293,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
             Err(error) => broken.push((destination, error)),
         }
     }
-    // What breaks one job off ends no other.
+    // An error that ends one job does not end the others.
     let mut ends = Vec::new();
     for (destination, job) in running {
         match job.await.context("a job broke off") {
@@ -312,7 +315,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     Ok(code(&ends, is_check, is_broken))
 }
 
-/// What a job came to.
+/// Outcome of a job.
 struct End {
     summary: Summary,
     /// Commands that have failed, or were not called.
@@ -372,7 +375,7 @@ impl Ready {
                     () = interrupted.as_mut() => is_interrupted = true,
                 }
             }
-            // Commands under way go on by themselves.
+            // Running commands continue by themselves.
             for call in calls.give_up() {
                 told.called(&call);
             }
@@ -401,7 +404,7 @@ fn code(ends: &[End], is_check: bool, is_broken: bool) -> ExitCode {
     }
 }
 
-/// The journal; none where the home folder takes none, which costs resumption alone.
+/// Opens the journal. `None` if the home folder cannot hold one, which prevents only resumption.
 fn open_journal(name: &str) -> anyhow::Result<Option<Journal>> {
     let Some(folder) = Journal::folder() else {
         return Ok(None);
@@ -417,7 +420,7 @@ fn open_journal(name: &str) -> anyhow::Result<Option<Journal>> {
     }
 }
 
-/// Whether somebody sees a progress line.
+/// Whether a user sees a progress line.
 fn is_seen() -> bool {
     use std::io::IsTerminal as _;
     !output::is_quiet() && std::io::stderr().is_terminal()

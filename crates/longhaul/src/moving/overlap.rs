@@ -1,5 +1,7 @@
-//! Whether source and destination are the same files under other names: at one server by two spellings, by a link, or on
-//! this machine by its own server. A sync that deletes would delete its own source.
+//! Detection of a source and a destination that are the same files under other names.
+//!
+//! The names may be two spellings at one server, a link, or a path of this machine and its own
+//! server. A sync that deletes would delete its own source.
 #![allow(
     clippy::disallowed_methods,
     reason = "looks which addresses are this machine's"
@@ -17,7 +19,8 @@ use mover::{
 use super::{Order, Settings};
 use crate::exit;
 
-/// Refuses a job whose ends overlap. Where the ends cannot be the same place, nothing is asked.
+/// Refuses a job whose source and destination overlap. If they cannot be the same place, no server
+/// is queried.
 pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Result<()> {
     let (sources, destination) = settings.locations();
     let source = &sources[0];
@@ -55,8 +58,8 @@ pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Res
     checked
 }
 
-/// Makes a directory at the destination, and looks whether it is also above the source: links and servers hide what paths
-/// lead to.
+/// Makes a directory at the destination, and checks whether it appears above the source as well.
+/// Links and servers hide the real paths.
 async fn probe(
     settings: &Settings,
     source: &Location,
@@ -65,7 +68,7 @@ async fn probe(
 ) -> anyhow::Result<()> {
     let name = format!(".longhaul-{:016x}", rand_number());
     let made = join(&destination.path(), name.as_bytes());
-    // Where none can be made, nothing is there, or nothing can be deleted.
+    // If none can be made, the destination does not exist, or permits no deletions.
     if there.make_directory(&made).await.is_err() {
         return Ok(());
     }
@@ -95,7 +98,7 @@ async fn is_seen_above(
 
 fn is_same_host(ours: &Server, theirs: &Server, is_direct: bool) -> bool {
     let is_same_name = ours.host.eq_ignore_ascii_case(&theirs.host);
-    // Behind a gateway a name leads where the far gateway says.
+    // Behind a gateway, the far gateway resolves the name.
     is_same_name
         || is_direct && {
             let theirs = addresses(theirs);
@@ -103,12 +106,13 @@ fn is_same_host(ours: &Server, theirs: &Server, is_direct: bool) -> bool {
         }
 }
 
-/// The addresses of a server; none where it has none, which shows when it is connected with.
+/// Returns the addresses of a server. Empty if it has none, an error which the later connection
+/// reports.
 fn addresses(server: &Server) -> Vec<IpAddr> {
     let found = (server.host.as_str(), server.port).to_socket_addrs();
     let addresses = found.into_iter().flatten();
     let addresses = addresses.map(|it| it.ip().to_canonical());
-    // Each address of loopback leads to the same servers as a rule.
+    // Each loopback address usually leads to the same servers.
     addresses
         .map(|it| match it.is_loopback() {
             true => IpAddr::from([127, 0, 0, 1]),
@@ -128,7 +132,7 @@ fn is_below(outer: &[u8], inner: &[u8]) -> bool {
         .is_some_and(|rest| rest.len() > 1 && rest.starts_with(b"/"))
 }
 
-/// No other probe has this number.
+/// Returns a number that no other probe has.
 fn rand_number() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::process::id())

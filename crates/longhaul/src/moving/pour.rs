@@ -1,4 +1,4 @@
-//! `longhaul copy - DST`: standard input becomes a file.
+//! `longhaul copy - DST`: copy of standard input to a file.
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
 use std::{os::fd::AsFd as _, process::ExitCode, time::Instant};
@@ -45,7 +45,7 @@ pub(crate) fn pour_stdin(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .context("cannot start the runtime")?;
     let settings = settings.pop().expect("an order has settings");
     let poured = runtime.block_on(work(order, settings));
-    // Standard input may be waited for, and a name be looked up: neither holds the program up.
+    // The program does not wait for standard input or for a name resolution.
     runtime.shutdown_background();
     poured.map(|()| ExitCode::SUCCESS)
 }

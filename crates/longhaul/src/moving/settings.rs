@@ -1,4 +1,4 @@
-//! What a command line means.
+//! Interpretation of a command line.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,11 +31,11 @@ pub(crate) struct Settings {
     lanes_max: u16,
     pub(super) on_file: Option<Words>,
     pub(crate) access: Access,
-    /// What other jobs move through the same gateway.
+    /// State shared with other jobs that use the same gateway.
     sharing: Option<Arc<Sharing>>,
 }
 
-/// What tells a server from others: behind another gateway its address may be that of another one.
+/// Key of a server. Behind different gateways, one address may belong to different servers.
 #[derive(PartialEq, Eq, Hash)]
 struct ServerName {
     gateway: Option<String>,
@@ -50,7 +50,7 @@ impl Settings {
         Ok(all.pop().expect("an order has settings"))
     }
 
-    /// The same for several orders of one command line. No two may write to the same place.
+    /// Reads several orders of one command line. No two of them may write to the same place.
     pub(crate) fn read_all(orders: &[Order<'_>]) -> anyhow::Result<Vec<Self>> {
         let all = orders.iter().enumerate();
         let all = all.map(|(number, order)| Self::read_one(order, number, orders.len()));
@@ -135,7 +135,7 @@ impl Settings {
         })
     }
 
-    /// Where the destination is, whatever it is called: host, port, account and path, or a path of this machine.
+    /// Returns the destination's server with account, or none, and its canonical path.
     fn place(&self) -> (Option<(ServerName, String)>, Vec<u8>) {
         let trimmed = |mut path: Vec<u8>| {
             while path.len() > 1 && path.ends_with(b"/") {
@@ -161,7 +161,7 @@ impl Settings {
         }
     }
 
-    /// What tells a server from others.
+    /// Returns the key of a server.
     fn server_name(&self, server: &Server) -> ServerName {
         ServerName {
             gateway: self.access.gateway().map(str::to_owned),
@@ -170,13 +170,13 @@ impl Settings {
         }
     }
 
-    /// The servers of both ends. A lane has a connection to each.
+    /// Returns the servers of source and destination. A lane has a connection to each.
     fn ends_at_servers(&self) -> impl Iterator<Item = &Server> {
         let ends = [self.sources.first(), Some(&self.destination)];
         ends.into_iter().flatten().filter_map(Location::server)
     }
 
-    /// What the job is: two commands with the same name do the same, however their paths are spelled.
+    /// Returns the name of the job. It does not depend on the spelling of paths.
     pub(super) fn name(&self) -> String {
         let sources: Vec<String> = self.sources.iter().map(canonical).collect();
         let destination = canonical(&self.destination);
@@ -187,7 +187,7 @@ impl Settings {
         }
     }
 
-    /// The sources and the destination, whatever the working directory is.
+    /// Returns the sources and the destination, independent of the working directory.
     pub(crate) fn ends(&self) -> (Vec<String>, String) {
         let absolute = |location: &Location| match location {
             Location::Local(path) => std::path::absolute(path)
@@ -196,7 +196,7 @@ impl Settings {
                 .into_owned(),
             Location::Remote(remote) => remote.to_string(),
         };
-        // A slash at the end says what a name is, and not which.
+        // A slash at the end states the kind of a path, and does not identify it.
         let name = |location| absolute(location).trim_end_matches('/').to_owned();
         (
             self.sources.iter().map(name).collect(),
@@ -204,24 +204,24 @@ impl Settings {
         )
     }
 
-    /// The sources and the destination.
+    /// Returns the sources and the destination.
     pub(super) fn locations(&self) -> (&[Location], &Location) {
         (&self.sources, &self.destination)
     }
 
-    /// The servers that the job needs.
+    /// Returns the servers that the job uses.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
         let all = self.sources.iter().chain([&self.destination]);
         all.filter_map(Location::server)
     }
 
-    /// The scheme of the FTP servers, if there are any.
+    /// Returns the scheme of the FTP servers, if there are any.
     pub(crate) fn scheme(&self) -> Option<Scheme> {
         let mut schemes = self.servers().map(|it| it.scheme);
         schemes.find(|it| it.is_ftp())
     }
 
-    /// The job.
+    /// Creates the job.
     pub(crate) fn job(self, order: &Order<'_>) -> Job {
         let common = order.common;
         let becomes_destination = match &self.sources[..] {
@@ -276,7 +276,7 @@ impl Settings {
     }
 }
 
-/// Asks for passwords that nobody has told, each once.
+/// Asks the user for missing passwords, each once.
 pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     for number in 0..jobs.len() {
         let (before, rest) = jobs.split_at_mut(number);
@@ -292,7 +292,7 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has jobs to several servers behind one gateway send each file there once.
+/// Makes jobs to several servers behind one gateway send each file there once.
 pub(super) fn share_gateways(jobs: &mut [Settings]) {
     let mut behind: HashMap<(String, u16), Vec<&mut Settings>> = HashMap::new();
     for job in jobs {
@@ -310,7 +310,7 @@ pub(super) fn share_gateways(jobs: &mut [Settings]) {
     }
 }
 
-/// Gives each job as many lanes as `--connections` allows, so that all jobs together have no more connections to any server.
+/// Gives each job its share of lanes, so that all together keep to `--connections` at each server.
 fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Result<()> {
     let mut uses: HashMap<ServerName, u16> = HashMap::new();
     for job in jobs.iter() {
@@ -366,7 +366,7 @@ fn moving(writing: &Writing) -> Moving {
     }
 }
 
-/// Several sources go into one directory, each under its name: no two may have the same one.
+/// Checks the names of several sources, which must differ since all go into one directory.
 fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     if sources.len() == 1 {
         return Ok(());
@@ -388,7 +388,7 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A location in the one spelling that all its spellings have in common.
+/// Returns the canonical spelling of a location.
 fn canonical(location: &Location) -> String {
     match location {
         Location::Local(path) => resolved_root(path).to_string_lossy().into_owned(),
@@ -408,8 +408,10 @@ fn canonical(location: &Location) -> String {
     }
 }
 
-/// The path of a root. Files of this machine, their parts and what the journal knows of them have one path however the root
-/// is spelled. A slash at its end says what a name is, and stays.
+/// Returns the path of a root.
+///
+/// Files of this machine, their parts and their journal records have one path, however the root is
+/// spelled. A slash at its end states the kind of the path, and stays.
 fn root_path(location: &Location) -> Vec<u8> {
     let typed = location.path();
     let Location::Local(path) = location else {
@@ -422,7 +424,8 @@ fn root_path(location: &Location) -> Vec<u8> {
     path
 }
 
-/// A path of this machine in its one spelling: absolute, and without links. The last name alone may be a link to a file.
+/// Returns the canonical path on this machine: absolute, and without links. Only the last name may
+/// be a link to a file.
 fn resolved_root(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if path.is_dir() {
@@ -434,7 +437,7 @@ fn resolved_root(path: &Path) -> PathBuf {
     }
 }
 
-/// What is not there yet cannot be resolved as a whole: what is above it can.
+/// Resolves a path that may not exist yet. The existing directories above it are resolved.
 fn resolved(path: &Path) -> std::io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let mut above = path.ancestors();
@@ -445,7 +448,7 @@ fn resolved(path: &Path) -> std::io::Result<PathBuf> {
     })
 }
 
-/// Whether `inner` is below the directory `outer`, in the same place.
+/// Whether `inner` is below the directory `outer`, at the same site.
 fn is_within(outer: &Location, inner: &Location) -> bool {
     let below = |outer: &Path, inner: &Path| inner != outer && inner.starts_with(outer);
     match (outer, inner) {
@@ -466,14 +469,14 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
     }
 }
 
-/// Whether a source goes into the destination under its name, as it would beside others.
+/// Whether a source goes into the destination under its name, as several sources would.
 fn enters(source: &Location, destination: &Location) -> bool {
     let name = source.name();
     let has_name = !matches!(name.as_slice(), b"" | b"." | b"..");
     has_name && destination.path().ends_with(b"/") && !source.path().ends_with(b"/")
 }
 
-/// Whether a directory above `inner` is `outer` itself, as by a bind mount.
+/// Whether a directory above `inner` is `outer` itself, through a bind mount for example.
 fn is_above(outer: &Path, inner: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let place = |path: &Path| {
@@ -564,7 +567,7 @@ mod tests {
                 "{from} {to}"
             );
         }
-        // What is not there yet, and a link to a file, keep their last name.
+        // A missing file and a link to a file keep their last name.
         assert_eq!(roots("from", "above/new").1, "new/x");
         assert_eq!(roots("above/name", "to").0, "name/x");
         let working = std::env::current_dir().expect("a folder");

@@ -1,4 +1,5 @@
-//! What a running job tells: a progress line on a terminal, a line for each failure, JSON for programs.
+//! Output of a running job: a progress line on a terminal, a line for each failure, or JSON for
+//! programs.
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
 use std::{
@@ -19,7 +20,7 @@ use units::{BitRate, ByteCount};
 use super::calls::Call;
 use crate::output;
 
-/// How is told what is done.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
     /// A line of JSON for each file.
@@ -28,28 +29,28 @@ pub(super) enum Manner {
     Bar,
     /// Lines that show progress.
     Lines,
-    /// The result alone.
+    /// The result only.
     Result,
 }
 
-/// Hears what becomes of each file.
+/// Reporter of the results of files.
 pub(super) struct Told {
     manner: Manner,
-    /// When progress was told last.
+    /// Time of the last progress output.
     shown: Instant,
-    /// The destination, where there are several.
+    /// The destination, if there are several.
     to: Option<String>,
     bar: ProgressBar,
     progress: Arc<Progress>,
     begun: Instant,
-    /// How long files have moved, once none does.
+    /// Duration of the transfers, once no file moves any more.
     took: Option<Duration>,
     failed_calls: u64,
     purpose: Purpose,
     is_dry_run: bool,
-    /// Paths of the roots, in front of paths below them.
+    /// Source paths of the roots, which precede paths below them.
     roots: Vec<String>,
-    /// Those at the destination.
+    /// Destination paths of the roots.
     destinations: Vec<String>,
 }
 
@@ -107,7 +108,7 @@ enum Line<'a> {
 }
 
 impl Told {
-    /// `to` is the destination, where there are several.
+    /// Creates a reporter. `to` is the destination, if there are several.
     pub(super) fn new(
         manner: Manner,
         job: &Job,
@@ -196,7 +197,7 @@ impl Told {
         }
     }
 
-    /// Shows progress as an object.
+    /// Prints progress as an object.
     fn show_json(&mut self, tally: Tally) {
         self.shown = Instant::now();
         let line = Line::Progress {
@@ -207,11 +208,11 @@ impl Told {
             bytes_wanted: tally.bytes_wanted,
             elapsed_s: self.begun.elapsed().as_secs_f64(),
         };
-        // A reader that has gone away is no reason to stop copying.
+        // A closed output is no reason to stop copying.
         let _ = output::print(&output::json(&line));
     }
 
-    /// Shows progress as a line.
+    /// Prints progress as a line.
     fn show(&mut self, tally: Tally) {
         self.shown = Instant::now();
         let moved = ByteCount::new(self.progress.moved_bytes());
@@ -227,7 +228,7 @@ impl Told {
         );
     }
 
-    /// No file moves any more.
+    /// Records that all transfers have ended.
     pub(super) fn moved(&mut self) {
         self.took = Some(self.begun.elapsed());
     }
@@ -236,7 +237,7 @@ impl Told {
         self.failed_calls
     }
 
-    /// A path, and the destination where there are several.
+    /// Returns a path, with the destination if there are several.
     fn named(&self, path: &str) -> String {
         match &self.to {
             Some(to) => format!("{path} -> {to}"),
@@ -244,7 +245,7 @@ impl Told {
         }
     }
 
-    /// A command was called for a file, or will not be.
+    /// Reports a command that was called for a file, or will not be.
     pub(super) fn called(&mut self, call: &Call) {
         self.failed_calls += u64::from(call.failure.is_some());
         if self.manner == Manner::Json {
@@ -253,7 +254,7 @@ impl Told {
                 path: &call.path,
                 failure: call.failure.as_deref(),
             };
-            // A reader that has gone away is no reason to stop.
+            // A closed output is no reason to stop.
             let _ = output::print(&output::json(&line));
         } else if let Some(failure) = &call.failure {
             let path = self.named(&call.path);
@@ -266,9 +267,9 @@ impl Told {
         matches!(self.purpose, Purpose::Check { .. })
     }
 
-    /// A line of what was asked for.
+    /// Prints a line of the requested result.
     fn say(&self, line: &str) {
-        // A reader that has gone away is no reason to stop.
+        // A closed output is no reason to stop.
         let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
     }
 
@@ -342,7 +343,7 @@ impl Told {
         self.bar.suspend(|| output::print(&(text + "\n")))
     }
 
-    /// The path that a note is about, below the source or the destination that the user has named.
+    /// Returns the path of a note, below the source or the destination in the user's spelling.
     pub(super) fn path(&self, note: &Note) -> String {
         let is_theirs = matches!(
             note.result,
@@ -399,7 +400,7 @@ impl Told {
             proof,
             reason,
         };
-        // A reader that has gone away is no reason to stop copying.
+        // A closed output is no reason to stop copying.
         let _ = output::print(&output::json(&line));
     }
 }

@@ -1,4 +1,4 @@
-//! `longhaul peer invite`: a line by which another gateway becomes a peer.
+//! `longhaul peer invite`: makes a line by which another gateway becomes a peer.
 
 use std::{path::Path, time::Duration};
 
@@ -14,22 +14,22 @@ use crate::{exit, output};
 
 /// Print an invite, by which another gateway becomes a peer
 ///
-/// "longhaul setup near" on the other machine asks for the invite. It is a secret: whoever has it can become a
-/// peer. It is good once, and for a short while.
+/// "longhaul setup near" on the other machine asks for the invite. It is a secret, since any owner
+/// of it can become a peer. It works once, and for a short while.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul peer invite --endpoint 203.0.113.9:4810 --name oslo
   longhaul peer invite --name oslo --serves ftp.oslo.example 10.20.0.0/16")]
 pub(crate) struct Args {
-    /// Reach this gateway from outside at this address and UDP port [default: as in the last invite]
+    /// Reach this gateway from outside at this address and UDP port [default: the last invite's]
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<Endpoint>,
-    /// Call the other gateway by this name, in place of the one that it gives itself
+    /// Give the other gateway this name, in place of its own choice
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
-    /// Reach these servers through the other gateway: names, *.example.com, addresses or networks. Without it no
-    /// client of this gateway is led there
+    /// Reach these servers through the other gateway: names, *.example.com, addresses or networks.
+    /// Without it the peer serves no client of this gateway
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]
     serves: Vec<String>,
     /// Have the invite expire after this time
@@ -62,14 +62,14 @@ pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<(
     output::print(&format!("{invite}\n"))
 }
 
-/// What an invite is to say of the peer.
+/// Properties of the peer in an invite.
 pub(crate) struct Wanted {
     pub(crate) name: Option<String>,
     pub(crate) serves: Vec<String>,
     pub(crate) expires: Duration,
 }
 
-/// Makes an invite, and puts it into the register.
+/// Makes an invite, and stores it in the register.
 pub(crate) fn make(
     config: &Config,
     file: &Path,
@@ -93,7 +93,7 @@ pub(crate) fn make(
     Ok(invite)
 }
 
-/// Reads an endpoint that names its port, which `Endpoint` lets one leave out.
+/// Reads an endpoint with an explicit port, which `Endpoint` itself does not require.
 pub(crate) fn with_port(text: &str) -> Result<Endpoint, &'static str> {
     let expected = "expected an address or name with a port, such as 203.0.113.9:4810";
     Endpoint::with_port(text).ok_or(expected)
@@ -113,7 +113,7 @@ pub(crate) fn peer_name(text: &str) -> Result<String, &'static str> {
     may_be_name(text).then(|| text.to_owned()).ok_or(expected)
 }
 
-/// Reads the time for which an invite is good.
+/// Reads the time for which an invite is valid.
 pub(crate) fn life(text: &str) -> Result<Duration, String> {
     let life = units::parse_duration(text).map_err(|error| error.to_string())?;
     let is_sensible = LIFE_MIN <= life && life <= LIFE_MAX;
@@ -124,10 +124,10 @@ pub(crate) fn life(text: &str) -> Result<Duration, String> {
 
 const LIFE_MIN: Duration = Duration::from_secs(1);
 
-/// An invite is a secret that lies about.
+/// Longest validity, since an invite is a secret that may be found.
 const LIFE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A time for people.
+/// Formats a time for users.
 pub(crate) fn minutes(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds < 120 => format!("{seconds} s"),
@@ -135,5 +135,5 @@ pub(crate) fn minutes(time: Duration) -> String {
     }
 }
 
-/// Long enough to walk to the other machine.
+/// Default validity, long enough to walk to the other machine.
 pub(crate) const EXPIRES: &str = "30 min";

@@ -1,4 +1,4 @@
-//! `longhaul peer ls`.
+//! `longhaul peer ls`: shows peers and invites.
 
 use gatewayd::{
     config::{Config, Origin},
@@ -30,9 +30,9 @@ struct List {
 struct Peer {
     name: String,
     public_keys: Vec<String>,
-    /// Where it is reached; null: it comes by itself.
+    /// Endpoint of the peer. Null if the peer connects to this gateway.
     endpoint: Option<String>,
-    /// Servers that are reached through it; null: all.
+    /// Servers that are reached through the peer. Null for all.
     serves: Option<Vec<String>>,
     /// `configuration` or `register`.
     known_by: &'static str,
@@ -41,7 +41,7 @@ struct Peer {
 #[derive(Serialize)]
 struct Invite {
     name: String,
-    /// Seconds for which it is still good.
+    /// Seconds for which the invite is still valid.
     left_s: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `longhaul peer ls|add|rm|invite`: the gateways that may speak to this one.
+//! `longhaul peer ls|add|rm|invite`: administration of the gateways that may connect to this one.
 
 pub(crate) mod invite;
 mod list;
@@ -19,10 +19,10 @@ use net::target::Endpoint;
 use self::invite::{peer_name, served, with_port};
 use crate::{document::Document, exit, places, service};
 
-/// Show, add and remove the gateways that may speak to this one
+/// Show, add and remove the gateways that may connect to this one
 ///
-/// Peers are those of the configuration, those that came by an invite, and those that this command adds. A
-/// gateway that runs takes changes on at once.
+/// Peers originate from the configuration, from invites, and from this command. A running gateway
+/// applies changes at once.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,7 +48,7 @@ enum Action {
     Invite(invite::Args),
 }
 
-/// Let a gateway with this public key speak to this one
+/// Let a gateway with this public key connect to this one
 #[derive(clap::Args)]
 struct AddArgs {
     /// Name of the gateway
@@ -56,28 +56,29 @@ struct AddArgs {
     name: String,
     /// Public key, as "longhaul pubkey" prints it
     public_key: PublicKey,
-    /// Connect to the gateway at this address and UDP port; without it the gateway comes by itself
+    /// Connect to the gateway at this address and UDP port; without it the gateway connects to this
+    /// one
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<Endpoint>,
-    /// Reach these servers through the gateway: names, *.example.com, addresses or networks. Without it no client
-    /// of this gateway is led there
+    /// Reach these servers through the gateway: names, *.example.com, addresses or networks.
+    /// Without it the peer serves no client of this gateway
     #[arg(long, value_name = "PATTERN", num_args = 1.., value_parser = served)]
     serves: Vec<String>,
 }
 
-/// Let a gateway speak to this one no more
+/// Remove a gateway's permission to connect to this one
 ///
-/// A gateway that runs ends the peer's connections with all their sessions and transfers at once, also those of
-/// older processes that an upgrade has left. The invite by which the peer came is burned.
+/// A running gateway ends the peer's connections with all their sessions and transfers at once,
+/// also in older processes that an upgrade has left. The invite of the peer becomes invalid.
 #[derive(clap::Args)]
 struct RmArgs {
     /// Name of the gateway, as "longhaul peer ls" shows it
     #[arg(required_unless_present = "invites")]
     name: Option<String>,
-    /// Withdraw all invites: those that are open, and those that were used
+    /// Withdraw all invites, open and used
     #[arg(long, conflicts_with = "name")]
     invites: bool,
-    /// End what the peer has open at once. Without this flag it ends, too
+    /// End all connections of the peer at once, which also happens without this flag
     #[arg(long, conflicts_with = "invites")]
     now: bool,
 }
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let file = places::config(args.config.as_deref(), "longhaul peer [OPTIONS] <COMMAND>")?;
     let loaded = Config::load(&file);
     if let (Action::Rm(args), Err(_)) = (&args.action, &loaded) {
-        // What is wrong may be in the register, and may be what is to go.
+        // The mistake may be in the register, and even in the peer to be removed.
         let text = std::fs::read_to_string(&file)?;
         let alone = Config::parse_with(&text, &file, &Register::default());
         return remove(args, &alone.map_err(exit::wrong_use)?, &file);
@@ -139,7 +140,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         })?;
         return told(config, "No invite is good any more");
     };
-    // By its key a peer of the configuration may be in the register, too.
+    // The register may also contain a peer of the configuration, by its key.
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let mut peers = peers.filter(|(peer, _)| peer.origin == Origin::File);
     let of_file = peers.find(|(peer, _)| peer.name == *name);
@@ -163,7 +164,8 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Changes the register of this gateway, unless the configuration would be wrong with it: a gateway would not start by that.
+/// Changes the register of this gateway, unless the configuration would be invalid with it. A
+/// gateway could not start then.
 fn change<T>(
     config: &Config,
     file: &Path,
@@ -173,7 +175,7 @@ fn change<T>(
     change_for(config, (&text, file), change)
 }
 
-/// The same, for a configuration that is about to have this text.
+/// Changes the register for a configuration that is about to have this text.
 fn change_for<T>(
     config: &Config,
     (text, file): (&str, &Path),
@@ -191,7 +193,7 @@ fn change_for<T>(
     })
 }
 
-/// Has a gateway that runs take a change on, and says what has become of it.
+/// Makes a running gateway apply a change, and reports the result.
 fn told(config: &Config, done: &str) -> anyhow::Result<()> {
     match service::take_on(config)? {
         true => eprintln!("{done}; the gateway knows"),

@@ -20,7 +20,8 @@ use crate::exit::misuse;
 
 /// Measure the throughput of TCP transfers, each confirmed by the peer
 ///
-/// The peer is a `longhaul probe serve`. It returns the last bytes of each transfer, which are random.
+/// The peer is a `longhaul probe serve`. It returns the last bytes of each transfer, which are
+/// random.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

@@ -1,4 +1,4 @@
-//! `longhaul probe compare`: two ways side by side.
+//! `longhaul probe compare`: measures two routes side by side.
 
 use std::{fs, path::PathBuf};
 
@@ -68,7 +68,7 @@ struct Ways {
     /// Reach the server itself at this address
     #[arg(long, value_name = "HOST:PORT")]
     direct: String,
-    /// Reach the server through this front door of a gateway
+    /// Reach the server through this listener of a gateway
     #[arg(long, value_name = "HOST:PORT")]
     through: String,
     /// Write a page with tables and plots to this file

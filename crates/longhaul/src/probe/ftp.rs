@@ -1,4 +1,4 @@
-//! `longhaul probe ftp`.
+//! `longhaul probe ftp`: measures FTP sessions.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::exit::misuse;
 
 /// Measure FTP sessions with any server, and record the time of every event
 ///
-/// The built-in script is that of a study of middleboxes: 35 commands with four file transfers, passive and
-/// active, and two listings. Each session works in a folder of its own and removes the folder at its end.
-/// The probe stores files, retrieves them and compares the content.
+/// The built-in script originates from a study of middleboxes: 35 commands with four file
+/// transfers, passive and active, and two listings. Each session works in a folder of its own and
+/// removes the folder at its end. The probe stores files, retrieves them and compares the content.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// An FTP server, or a front door of a gateway: HOST or HOST:PORT
+    /// An FTP server, or a listener of a gateway: HOST or HOST:PORT
     server: String,
     #[command(flatten)]
     pub(super) session: SessionArgs,
@@ -33,16 +33,16 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// What sessions are.
+/// Options of the sessions.
 #[derive(clap::Args)]
 pub(super) struct SessionArgs {
     /// Send the commands of this file instead of the built-in script
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Use active data connections only, whatever the script says
+    /// Use active data connections only, regardless of the script
     #[arg(long, conflicts_with = "passive")]
     active: bool,
-    /// Use passive data connections only, whatever the script says
+    /// Use passive data connections only, regardless of the script
     #[arg(long)]
     passive: bool,
     /// Log in with this user name
@@ -95,7 +95,7 @@ is a name that no other session has, and {number} is the session's number. {{ st
 Exit codes: 0 all sessions were complete; 1 some were not; 2 wrong use or a wrong script.";
 
 impl SessionArgs {
-    /// The probe of one way, as the options say.
+    /// Creates the probe of one route, by the options.
     pub(super) fn probe(&self, server: &str, arrive: &Arrive) -> anyhow::Result<FtpProbe> {
         let mut probe = FtpProbe::new(resolve(server, Some(21))?);
         if let Some(path) = &self.script {
@@ -137,7 +137,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(summary.sessions_complete == summary.sessions))
 }
 
-/// The summary of one way.
+/// Returns the summary of one route.
 pub(super) fn text<'a>(
     summary: &Summary,
     sessions: impl Iterator<Item = &'a Session> + Clone,

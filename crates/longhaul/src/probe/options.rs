@@ -23,17 +23,17 @@ use crate::{
     output,
 };
 
-/// A `longhaul probe serve`.
+/// Options for a `longhaul probe serve`.
 #[derive(clap::Args)]
 pub(super) struct PeerArgs {
-    /// A `longhaul probe serve`, or a front door that leads to one: HOST or HOST:PORT
+    /// A `longhaul probe serve`, or a listener that leads to one: HOST or HOST:PORT
     peer: String,
     /// Connect to this port of the peer [default: 4811]
     #[arg(short, long, value_name = "PORT")]
     port: Option<u16>,
 }
 
-/// How long to send in one test, and which way.
+/// Duration and direction of a test.
 #[derive(clap::Args)]
 pub(super) struct SendArgs {
     /// Let the peer send
@@ -47,7 +47,7 @@ pub(super) struct SendArgs {
     pub(super) timeout: Duration,
 }
 
-/// What is moved.
+/// Content of the transfers.
 #[derive(clap::Args)]
 pub(super) struct Content {
     /// Move bytes like these: only random ones measure the path through gateways that compress
@@ -75,14 +75,15 @@ impl Content {
     }
 }
 
-/// How many, and when.
+/// Number and times of the tries.
 #[derive(clap::Args)]
 pub(super) struct Arrive {
     /// Try this many times
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) count: u64,
-    /// Start this many a second on average, at random times (Poisson) [default: one after the other]
-    // Once called --rate, which is a bit rate now.
+    /// Start this number a second on average, at random times (Poisson) [default: one after the
+    /// other]
+    // The earlier name --rate now stands for a bit rate.
     #[arg(long, alias = "rate", value_parser = parse_arrivals, value_name = "PER_SECOND")]
     pub(super) arrivals: Option<f64>,
     /// Let this many run at once at most [default: 1000 with --arrivals, otherwise 1]
@@ -93,7 +94,7 @@ pub(super) struct Arrive {
     pub(super) seed: u64,
 }
 
-/// Where results go.
+/// Destination of results.
 #[derive(clap::Args)]
 pub(super) struct Output {
     /// Print each record as a line of JSON instead of the summary
@@ -107,7 +108,7 @@ pub(super) struct Output {
     pub(super) plot: Option<PathBuf>,
 }
 
-/// Records on their way out, with progress on a terminal.
+/// Writer of records, with progress on a terminal.
 pub(super) struct Sink {
     file: Option<BufWriter<File>>,
     is_json: bool,
@@ -142,7 +143,7 @@ impl Arrive {
 }
 
 impl Output {
-    /// Opens what records go to.
+    /// Opens the destination of records.
     pub(super) fn sink(&self, count: u64) -> anyhow::Result<Sink> {
         let create = |path: &PathBuf| {
             let file = File::create(path).with_context(|| path.display().to_string());
@@ -161,7 +162,8 @@ impl Output {
         })
     }
 
-    /// Prints the summary, unless records were printed, with the first plot; all go to the file.
+    /// Prints the summary with the first plot, unless records were printed. All plots go to the
+    /// file.
     pub(super) fn conclude(&self, summary: &str, plots: &[Plot]) -> anyhow::Result<()> {
         if let Some(path) = &self.plot {
             write_svgs(path, plots)?;
@@ -187,7 +189,7 @@ fn write_svgs(path: &std::path::Path, plots: &[Plot]) -> anyhow::Result<()> {
 }
 
 impl Sink {
-    /// Keeps a record. That it cannot is told at the end, so that measuring goes on.
+    /// Writes a record. An error is reported at the end, so that the measurement continues.
     pub(super) fn add(&mut self, record: &impl serde::Serialize, is_good: bool) {
         let line = output::json(record);
         let written = match &mut self.file {
@@ -208,7 +210,7 @@ impl Sink {
         self.bar.inc(1);
     }
 
-    /// Shows how far a single long measurement is.
+    /// Shows the progress of a single long measurement.
     pub(super) fn say(&self, text: &str) {
         self.bar.set_message(format!(", {text}"));
     }
@@ -247,7 +249,7 @@ fn has_port(text: &str) -> bool {
     })
 }
 
-/// As [`parse_time`], and a bare number is in seconds, as for iperf3.
+/// Parses a time like [`parse_time`]. A bare number is in seconds, as for iperf3.
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<f64>() {
         Ok(_) => parse_time(&format!("{text} s")),
@@ -255,13 +257,13 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Arrivals a second.
+/// Parses arrivals per second.
 fn parse_arrivals(text: &str) -> Result<f64, String> {
     let expected = || format!("{text:?} is not a number of arrivals a second such as \"0.5\"");
     text.trim().parse().map_err(|_| expected())
 }
 
-/// The payload of a datagram, in bytes.
+/// Parses the payload of a datagram, in bytes.
 pub(super) fn parse_payload(text: &str) -> Result<u16, String> {
     let size: ByteCount = text.parse().map_err(|error| format!("{error}"))?;
     let bytes = u16::try_from(size.bytes()).ok();
@@ -269,7 +271,7 @@ pub(super) fn parse_payload(text: &str) -> Result<u16, String> {
     bytes.ok_or_else(|| format!("a datagram carries from 1 to {PAYLOAD_MAX_BYTES} bytes"))
 }
 
-/// A time above zero, for the command line.
+/// Parses a time above zero, for the command line.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = units::parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() {
@@ -281,10 +283,10 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// What IPv4 leaves of 65,535 bytes after its own header and that of UDP.
+/// Largest payload: 65,535 bytes without the headers of IPv4 and UDP.
 const PAYLOAD_MAX_BYTES: u16 = 65_507;
 
-/// The longest test or pause.
+/// Longest test or pause.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]

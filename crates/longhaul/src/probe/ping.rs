@@ -1,4 +1,4 @@
-//! `longhaul probe ping`.
+//! `longhaul probe ping`: measures round-trip time, jitter and loss.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use super::{
 
 /// Measure round-trip time, jitter and loss
 ///
-/// The probe sends UDP datagrams to a `longhaul probe serve`, or with --tcp connects to any open TCP port.
+/// The probe sends UDP datagrams to a `longhaul probe serve`, or with --tcp connects to any open
+/// TCP port.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

@@ -1,4 +1,4 @@
-//! `longhaul probe serve`.
+//! `longhaul probe serve`: the peer of measurements.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,9 +12,9 @@ use crate::output;
 
 /// Serve as the peer of bulk, transaction, ping, tcp and udp
 ///
-/// The peer listens for TCP and UDP at one port until a signal ends it. It sends UDP only to clients with
-/// an open TCP connection, so that nobody can turn its datagrams against others. Everybody who reaches the
-/// port can use the line: let a firewall protect the port.
+/// The peer listens for TCP and UDP at one port until a signal ends it. It sends UDP only to
+/// clients with an open TCP connection, so that attackers cannot direct its datagrams at others.
+/// Everyone with access to the port can use the line: let a firewall protect the port.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let peer = Peer::start(args.address()?)?;
     output::print(&format!("listening at {}\n", peer.address()))?;
-    // Until a signal ends the process.
+    // The loop lasts until a signal ends the process.
     loop {
         thread::park();
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bench_kit::stats;
 use probe::{Failure, FailureKind};
 
-/// Times in milliseconds: what is least, in the middle, and rare.
+/// Formats times in milliseconds: minimum, median, mean and rare values.
 pub(super) fn times(summary: Option<&stats::Summary>) -> String {
     let Some(s) = summary else {
         return "no times".to_owned();
@@ -21,10 +21,10 @@ pub(super) fn times(summary: Option<&stats::Summary>) -> String {
     )
 }
 
-/// `99.8 % (499 of 500)`.
+/// Formats a share as `99.8 % (499 of 500)`.
 pub(super) fn share(part: usize, whole: usize) -> String {
     let percent = part as f64 * 100.0 / whole.max(1) as f64;
-    // 99.996 % of many is not all of them.
+    // A share of 99.996 % must not be rounded to all.
     let percent = if part < whole {
         percent.min(99.99)
     } else {
@@ -33,7 +33,7 @@ pub(super) fn share(part: usize, whole: usize) -> String {
     format!("{percent:.2} % ({part} of {whole})")
 }
 
-/// A line for failures by kind, and the first words of each kind.
+/// Returns a line for failures by kind, and the first words of each kind.
 pub(super) fn failures<'a>(
     counts: &BTreeMap<FailureKind, usize>,
     all: impl Iterator<Item = &'a Failure> + Clone,

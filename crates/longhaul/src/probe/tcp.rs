@@ -1,4 +1,4 @@
-//! `longhaul probe tcp`.
+//! `longhaul probe tcp`: measures the goodput of bulk TCP.
 
 use bench_kit::plot::{Axis, Mark, Plot, Series};
 use probe::tcp::{self, Direction, Limit, Record, Stream, StreamEnd, Task, TcpProbe};
@@ -31,7 +31,8 @@ pub(super) struct Args {
         value_name = "NUMBER"
     )]
     streams: u16,
-    /// Set the socket buffers of both ends, which bound the window: '64 KiB' [default: the kernel adapts them]
+    /// Set the socket buffers of both ends, which limit the window: '64 KiB' [default: the kernel
+    /// adapts them]
     #[arg(short, long, value_name = "SIZE")]
     window: Option<ByteCount>,
     /// Set the congestion control of both ends by the kernel's name: cubic, bbr, reno
@@ -136,7 +137,7 @@ fn text(record: &Record) -> String {
     text
 }
 
-/// The window scales of a connection, and what they tell of the way.
+/// Returns the window scales of a connection, and their indications about the path.
 fn scales(stream: &Stream) -> String {
     let (client, peer) = stream.client_and_peer();
     let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());
@@ -163,7 +164,7 @@ fn scales(stream: &Stream) -> String {
     text
 }
 
-/// What became of `--window` where a system has a limit of its own.
+/// Returns a line about `--window` if a system has limited it.
 fn buffers(record: &Record) -> String {
     let Some(asked) = record.task.window_bytes else {
         return String::new();
@@ -177,7 +178,7 @@ fn buffers(record: &Record) -> String {
             ("receive", "rmem_max", least(|end| end.receive_buffer_bytes)),
             ("send", "wmem_max", least(|end| end.send_buffer_bytes)),
         ] {
-            // The kernel doubles what is asked for.
+            // The kernel doubles the requested size.
             if let Some(bytes) = bytes.filter(|bytes| bytes / 2 < asked) {
                 text += &format!(
                     "window: {who} {what} buffer is {} instead of {}: net.core.{limit}\n",
@@ -202,7 +203,7 @@ fn failures(record: &Record) -> Vec<String> {
 fn plot(record: &Record) -> Plot {
     let series = ways(record).into_iter().map(|(is_up, way)| {
         let intervals = record.intervals(is_up);
-        // The last one is a part.
+        // The last interval is incomplete.
         let whole = intervals.len().saturating_sub(1).max(1);
         let point =
             |(at, bytes): (usize, &ByteCount)| (at as f64 + 0.5, bytes.bytes() as f64 * 8.0 / 1e6);

@@ -1,4 +1,4 @@
-//! `longhaul probe transaction`.
+//! `longhaul probe transaction`: measures short requests and answers.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::exit::misuse;
 
 /// Measure short requests and answers, each over a TCP connection of its own
 ///
-/// The probe records the time until the connection is up, and the time until the answer is complete.
+/// The probe records the time until the connection is up, and the time until the answer is
+/// complete.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -31,7 +32,7 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// What is exchanged.
+/// Parameters of the exchange.
 #[derive(clap::Args)]
 pub(super) struct ExchangeArgs {
     /// Send this text to any server, with \r, \n, \t and \\, and read until the server hangs up
@@ -87,7 +88,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(summary.complete == summary.tried))
 }
 
-/// The summary of one way.
+/// Returns the summary of one route.
 pub(super) fn text<'a>(
     summary: &Summary,
     all: impl Iterator<Item = &'a Transaction> + Clone,

@@ -1,4 +1,4 @@
-//! `longhaul probe udp`.
+//! `longhaul probe udp`: measures datagrams at a rate.
 
 use std::time::Duration;
 
@@ -72,13 +72,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(is_good))
 }
 
-/// What was delivered, second by second.
+/// Plots the delivered bytes, second by second.
 fn plot(record: &Record) -> Plot {
     // A test may be shorter than an interval.
     let span = Duration::from_nanos(record.received.span_ns.max(1));
     let seconds = Received::INTERVAL.min(span).as_secs_f64();
     let intervals = &record.received.interval_bytes;
-    // The last one is a part.
+    // The last interval is incomplete.
     let whole = intervals.len().saturating_sub(1).max(1);
     let intervals = intervals.iter().take(whole).enumerate();
     let point = |(at, bytes): (usize, &u64)| {

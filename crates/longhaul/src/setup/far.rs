@@ -1,4 +1,4 @@
-//! `longhaul setup far`: the gateway beside the servers.
+//! `longhaul setup far`: sets up the gateway beside the servers.
 
 use std::time::Duration;
 
@@ -13,21 +13,23 @@ use crate::{
 
 /// Make this machine the gateway beside the FTP servers, and print an invite
 ///
-/// The command writes the configuration, makes a key, starts the service, and prints an invite: one line, for
-/// "longhaul setup near" on the other machine. The invite is a secret. It is good once, and for a short while.
+/// The command writes the configuration, makes a key, starts the service, and prints an invite: one
+/// line, for "longhaul setup near" on the other machine. The invite is a secret. It works once, and
+/// for a short while.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
   longhaul setup far --allow 10.20.0.0/24:21 --endpoint gw.example:4810 --dry-run")]
 pub(super) struct Args {
-    /// Let the other gateway reach this server: HOST:PORT, a network such as 10.20.0.0/24:21; can be repeated
+    /// Let the other gateway reach this server: HOST:PORT, or a network such as 10.20.0.0/24:21;
+    /// can be repeated
     #[arg(long, required = true, value_name = "SERVER", value_parser = allowed)]
     allow: Vec<String>,
     /// Reach this gateway from outside at this address and UDP port
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Endpoint,
-    /// Call the other gateway by this name, in place of the one that it gives itself
+    /// Give the other gateway this name, in place of its own choice
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     peer_name: Option<String>,
     /// Have the invite expire after this time
@@ -58,7 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         &args.endpoint,
         Wanted {
             name: args.peer_name.clone(),
-            // It is beside clients: no server is reached through it.
+            // The peer is beside clients, so no server is reached through it.
             serves: Vec::new(),
             expires: args.expires,
         },

@@ -14,9 +14,9 @@ use crate::{document::Document, exit, places};
 
 /// Make this machine a gateway
 ///
-/// First "longhaul setup far" on the machine beside the FTP servers: it prints an invite. Then "longhaul setup
-/// near" on the machine beside the clients: it asks for the invite. Both show what they write, keep what is in
-/// the files already, and start the service.
+/// First run "longhaul setup far" on the machine beside the FTP servers: it prints an invite. Then
+/// run "longhaul setup near" on the machine beside the clients: it asks for the invite. Both show
+/// their changes, keep the present content of the files, and start the service.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,19 +35,19 @@ enum Side {
     Near(near::Args),
 }
 
-/// What both sides have.
+/// Options of both commands.
 #[derive(clap::Args)]
 struct Places {
     /// Write the configuration to this file
     #[arg(long, default_value = places::CONFIG, value_name = "FILE")]
     config: PathBuf,
-    /// Keep the key, and what the gateway remembers, in this folder
+    /// Keep the key and the gateway's state in this folder
     #[arg(long, default_value = places::STATE, value_name = "FOLDER")]
     state: PathBuf,
     /// Do not start the service
     #[arg(long)]
     no_start: bool,
-    /// Show what would be written, and write nothing
+    /// Show the files to be written, and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 }
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl Places {
-    /// The configuration as it is, with a key file; a new one has the key in the state folder.
+    /// Opens the present configuration, and determines its key file. A new configuration has the
+    /// key in the state folder.
     fn open(&self, title: &str) -> anyhow::Result<(Document, PathBuf)> {
         let mut document = Document::open(&self.config, title)?;
         let usual = std::path::absolute(&self.state)?.join(KEY_NAME);
@@ -69,7 +70,7 @@ impl Places {
         Ok((document, folder.join(key_file)))
     }
 
-    /// Shows what will be written, once it is known to be right as far as that can be told without a key. Returns whether it is
+    /// Shows the changes, after a check as far as possible without a key. Returns whether they are
     /// to be written.
     fn show(&self, document: &Document, key_file: &Path) -> anyhow::Result<bool> {
         if key_file.exists() {
@@ -101,7 +102,7 @@ impl Places {
     }
 }
 
-/// The key, made if it is not there.
+/// Reads the key, or makes it if it does not exist.
 fn key(path: &Path) -> anyhow::Result<Identity> {
     match Identity::read(path) {
         Err(IdentityError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -116,7 +117,7 @@ fn key(path: &Path) -> anyhow::Result<Identity> {
         }
         read => {
             let identity = read?;
-            // A first run may have been ended before it gave it away.
+            // An earlier run may have ended before this step.
             places::give(path).with_context(|| format!("{}", path.display()))?;
             Ok(identity)
         }

@@ -1,4 +1,4 @@
-//! `longhaul setup near`: the gateway beside the clients.
+//! `longhaul setup near`: sets up the gateway beside the clients.
 
 use std::{
     env, fs,
@@ -24,9 +24,9 @@ use crate::{admin, document::Document, exit, peer::invite::peer_name, places, se
 
 /// Make this machine the gateway beside the clients
 ///
-/// The command asks for the invite that "longhaul setup far" has printed, for the FTP server, and for the address
-/// at which clients find the gateway. It makes a key, has the far gateway take the key among its peers, writes
-/// the configuration, and starts the service. Flags answer the questions in advance.
+/// The command asks for the invite that "longhaul setup far" has printed, for the FTP server, and
+/// for the address of the listener for clients. It makes a key, enrols the key at the far gateway,
+/// writes the configuration, and starts the service. Flags answer the questions in advance.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,10 +45,10 @@ pub(super) struct Args {
     /// Wait for clients at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Tell the far gateway this name of this one [default: the host's name]
+    /// Use this name of this gateway at the far one [default: the host's name]
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
-    /// Call the far gateway by this name
+    /// Give the far gateway this name
     #[arg(long, default_value = "far", value_name = "NAME", value_parser = peer_name)]
     peer_name: String,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let identity = key(&key_file)?;
-    // Before the invite is used up.
+    // The check precedes the enrolment, which uses the invite up.
     let planned = Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
     let mut peers = planned.relay.link.peers.iter();
     anyhow::ensure!(
@@ -139,7 +139,7 @@ fn add(
             ("public_key", far.as_str().into()),
             ("endpoint", invite.endpoint.as_str().into()),
         ];
-        // It gets the clients of its own listener alone, and never stands in for a peer that was there before.
+        // The peer serves only the clients of its own listener, and never replaces an earlier peer.
         if !names.is_empty() {
             peer.push(("serves", Array::new().into()));
         }
@@ -149,14 +149,14 @@ fn add(
     let mut door = vec![("listen", listen.to_string().into())];
     match target {
         Some(target) => door.push(("target", target.to_string().into())),
-        // Where clients name servers, the file says who may.
+        // If clients name servers, the file lists the permitted clients.
         None => door.push(("clients", Array::from_iter(PRIVATE).into())),
     }
     door.push(("via", via.into()));
     document.add_table("ftp", &door)
 }
 
-/// Whether the far gateway is reached by IPv6 alone.
+/// Whether the far gateway is reached only by IPv6.
 fn is_by_ipv6(endpoint: &str) -> bool {
     let addresses = endpoint.to_socket_addrs();
     let mut addresses = addresses.into_iter().flatten().peekable();
@@ -184,7 +184,8 @@ fn read_invite(args: &Args) -> anyhow::Result<Invite> {
     text.parse::<Invite>().map_err(exit::wrong_use)
 }
 
-/// Asks on the terminal until the answer makes sense; `None` for an empty answer, and where nobody can answer.
+/// Asks on the terminal until the answer is valid. `None` for an empty answer, and without a
+/// terminal.
 fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::Result<Option<T>> {
     if !io::stdin().is_terminal() {
         return Ok(None);
@@ -204,8 +205,8 @@ fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::
     }
 }
 
-/// Returns the port that clients use by themselves, or another one and the reason. `own` are the addresses of listeners that
-/// the configuration has already.
+/// Returns the port that clients use by default, or another one with the reason. `own` contains the
+/// addresses of listeners in the configuration.
 fn usual_listen(
     own: &[String],
     bind: impl FnOnce(SocketAddr) -> io::Result<()>,
@@ -261,7 +262,7 @@ fn enrol(invite: &Invite, public_key: PublicKey, name: &str) -> anyhow::Result<S
     Ok(name)
 }
 
-/// Waits until the link is up, and says so.
+/// Waits until the link is up, and prints that.
 #[allow(clippy::disallowed_methods, reason = "waits for another process")]
 fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow::Result<()> {
     let mut peers = config.relay.link.peers.iter();
@@ -293,7 +294,7 @@ fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow:
     )
 }
 
-/// Networks that nobody outside reaches (RFC 1918, RFC 4193), and this machine.
+/// Networks without access from outside (RFC 1918, RFC 4193), and this machine.
 const PRIVATE: [&str; 6] = [
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -303,7 +304,7 @@ const PRIVATE: [&str; 6] = [
     "fc00::/7",
 ];
 
-/// The port of FTP (RFC 959), and the one that is suggested where it is taken.
+/// Port of FTP (RFC 959). The second port is suggested if it is in use.
 const FTP_PORT: u16 = 21;
 const OTHER_PORT: u16 = 2121;
 
@@ -336,7 +337,7 @@ mod tests {
                 why.contains(cure) && why.contains("--listen 0.0.0.0:21"),
                 "{why}"
             );
-            // The listener is this gateway's own.
+            // The listener belongs to this gateway.
             let own = ["0.0.0.0:21".to_owned()];
             assert_eq!(usual_listen(&own, |_| Err(kind.into())), (ftp, None));
             let own = ["192.0.2.1:2121".to_owned(), "[::]:21".to_owned()];

@@ -1,4 +1,4 @@
-//! `longhaul store clear`.
+//! `longhaul store clear`: removes all chunks of stores.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::{
 
 /// Remove all chunks of stores
 ///
-/// What was in a store crosses the link again when it is moved the next time. A gateway that has the store open
-/// is asked to clear it, and goes on. The other gateway keeps its own store: chunks that only one of the two has
-/// are sent again.
+/// The next transfer of the same content then sends all of it over the link. A gateway that has the
+/// store open clears it on request, and continues. The other gateway keeps its own store: chunks
+/// that only one of the two has are sent again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -80,7 +80,7 @@ fn clear(settings: &Settings, config: &Config, name: &StoreName) -> anyhow::Resu
     }
 }
 
-/// Has the running gateway clear a store.
+/// Makes the running gateway clear a store.
 fn ask(config: &Config, store: &str) -> anyhow::Result<()> {
     let at = places::socket_of(config);
     let body = json!({ "store": store }).to_string();
@@ -102,7 +102,7 @@ fn judge(at: &AdminPlace, Answer { code, body }: &Answer) -> anyhow::Result<()> 
     }
 }
 
-/// A store of terabytes has some ten thousand files.
+/// Longest wait for the gateway. A store of terabytes has some ten thousand files.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `longhaul store ls`.
+//! `longhaul store ls`: lists the chunk stores.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,8 @@ use crate::output::Format;
 
 /// List the chunk stores
 ///
-/// The command reads the tables of the stores, also while a gateway has them open, and changes nothing.
+/// The command reads the tables of the stores, even while a gateway has them open, and changes
+/// nothing.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +29,7 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct List {
     folder: PathBuf,
-    /// Of each store.
+    /// Size limit of each store.
     size_max_bytes: ByteCount,
     stores: Vec<Store>,
 }
@@ -37,14 +38,14 @@ struct List {
 struct Store {
     store: String,
     peer: String,
-    /// Null: of no tenant.
+    /// Tenant. Null for a store without one.
     tenant: Option<String>,
     chunks: u64,
     /// Bytes of the chunks.
     content_bytes: ByteCount,
     disk_bytes: ByteCount,
     segments: u64,
-    /// A gateway has it open.
+    /// Whether a gateway has the store open.
     is_open: bool,
 }
 
@@ -63,7 +64,7 @@ fn look(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
     let is_open = store::is_in_use(&folder).map_err(|error| not_allowed(&folder, error))?;
     let listing = match store::list(&folder) {
         Ok(listing) => listing,
-        // Cleared, and not in use since.
+        // The store was cleared, and has not been used since.
         Err(ReadError::None { .. }) => Listing::default(),
         Err(ReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
         Err(error) => return Err(error.into()),

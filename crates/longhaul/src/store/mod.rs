@@ -18,9 +18,9 @@ use crate::{exit, places};
 
 /// Show, verify and clear the chunk stores of a gateway
 ///
-/// With [store] in its configuration a gateway keeps chunks of what has crossed the link, in a store for each
-/// peer and tenant. Whatever happens to a store costs time, never a byte: what is missing or damaged crosses the
-/// link again.
+/// With [store] in its configuration a gateway keeps chunks of the transferred content, in a store
+/// for each peer and tenant. Damage to a store costs time, never a byte: missing or damaged chunks
+/// cross the link again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,16 +62,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The stores that are there, in order.
+/// Returns the existing stores, in order.
 fn all(settings: &Settings) -> anyhow::Result<Vec<StoreName>> {
     match StoreName::all_in(&settings.folder) {
-        // The gateway makes it when it starts, and when data moves.
+        // The gateway makes the folder when it starts, and when data moves.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         found => found.map_err(|error| not_allowed(&settings.folder, error)),
     }
 }
 
-/// The stores that are there and have one of these names, or belong to a peer with one of them.
+/// Returns the existing stores with one of these names, or of a peer with one of them.
 fn chosen(settings: &Settings, wanted: &[String]) -> anyhow::Result<Vec<StoreName>> {
     let all = all(settings)?;
     let is = |store: &StoreName, name: &String| store.folder == *name || store.peer == *name;
@@ -94,7 +94,7 @@ fn chosen(settings: &Settings, wanted: &[String]) -> anyhow::Result<Vec<StoreNam
         .collect())
 }
 
-/// Why a store cannot be used, and what helps where this user may not.
+/// Returns the error for an unusable store, with a hint if this user lacks permission.
 fn not_allowed(path: &Path, error: std::io::Error) -> anyhow::Error {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied => {

@@ -1,4 +1,4 @@
-//! `longhaul store verify`.
+//! `longhaul store verify`: checks all chunks of stores.
 
 use std::{path::Path, process::ExitCode, time::Duration};
 
@@ -11,11 +11,11 @@ use units::ByteCount;
 use super::{all, chosen, not_allowed};
 use crate::output::{self, Format};
 
-/// Read all chunks of stores, and tell which are damaged
+/// Read all chunks of stores, and report the damaged ones
 ///
-/// The command compares each chunk with its name, also while a gateway has the store open, and changes nothing.
-/// Damage costs time, never a byte: a gateway does the same with each chunk that it takes, and has the damaged
-/// ones sent again.
+/// The command compares each chunk with its name, even while a gateway has the store open, and
+/// changes nothing. Damage costs time, never a byte: a gateway checks each chunk that it uses, and
+/// requests the damaged ones again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +25,8 @@ Examples:
 Exit codes: 0 nothing is damaged; 1 something is, or a store cannot be read; 2 wrong use or
 configuration.")]
 pub(super) struct Args {
-    /// Verify these stores: names of peers, or of stores as 'longhaul store ls' shows them [default: all]
+    /// Verify these stores: names of peers, or of stores as 'longhaul store ls' shows them
+    /// [default: all]
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
     #[command(flatten)]
@@ -41,13 +42,13 @@ struct Verified {
 struct Store {
     store: String,
     peer: String,
-    /// Null: of no tenant.
+    /// Tenant. Null for a store without one.
     tenant: Option<String>,
     chunks: u64,
     content_bytes: ByteCount,
     segments: u64,
     damaged_chunks: u64,
-    /// Files that are named as segments and cannot be read as such.
+    /// Files with names of segments that cannot be read as segments.
     damaged_segments: u64,
     /// The first thousand damaged chunks.
     damage: Vec<Damage>,
@@ -56,7 +57,7 @@ struct Store {
 #[derive(Serialize)]
 struct Damage {
     segment: String,
-    /// Where the chunk's record begins.
+    /// Offset of the chunk's record.
     offset_bytes: u64,
 }
 
@@ -90,7 +91,7 @@ fn verify(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
     bar.finish_and_clear();
     let found = match verified {
         Ok(found) => found,
-        // Cleared, and not in use since.
+        // The store was cleared, and has not been used since.
         Err(ReadError::None { .. }) => Verification::default(),
         Err(ReadError::Folder { folder, source }) => return Err(not_allowed(&folder, source)),
         Err(error) => return Err(error.into()),
@@ -162,7 +163,7 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Damaged chunks of a store that people are told one by one.
+/// Most damaged chunks of a store that are printed one by one.
 const TOLD_MAX: usize = 20;
 
 #[cfg(test)]

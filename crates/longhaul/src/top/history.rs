@@ -1,10 +1,10 @@
-//! The rates of peers over the last minutes.
+//! History of the peers' rates over the last minutes.
 
 use std::collections::{HashMap, VecDeque};
 
 use relay::status::Snapshot;
 
-/// The rate of each peer, both directions together, a sample for each look, the newest last.
+/// Rates of each peer, both directions together. Each observation adds a sample, the newest last.
 #[derive(Debug, Default)]
 pub(super) struct History(HashMap<String, VecDeque<u64>>);
 
@@ -21,7 +21,7 @@ impl History {
         }
     }
 
-    /// The last samples of a peer, at most so many.
+    /// Returns the last samples of a peer, at most `count`.
     pub(super) fn last(&self, peer: &str, count: usize) -> Vec<u64> {
         let rates = self.0.get(peer);
         let rates = rates.into_iter().flatten().copied();
@@ -30,5 +30,5 @@ impl History {
     }
 }
 
-/// Five minutes, wider than terminals are.
+/// Samples of five minutes, wider than terminals are.
 const SAMPLES_MAX: usize = 300;

@@ -1,4 +1,4 @@
-//! `longhaul top`: what a running gateway is doing, once a second.
+//! `longhaul top`: the present activity of a running gateway, once a second.
 
 mod history;
 mod screen;
@@ -18,10 +18,10 @@ use crate::{
     exit, places,
 };
 
-/// Show what a running gateway is doing, once a second
+/// Show the present activity of a running gateway, once a second
 ///
-/// Peers with their rate over the last minutes, transfers with what limits them, and the last transfers that have
-/// ended. Keys: up and down scroll, q ends.
+/// The screen shows peers with their rate over the last minutes, transfers with the limits of their
+/// rates, and the last transfers that have ended. Keys: up and down scroll, q ends.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "top needs a terminal; \"longhaul status\" prints the same once",
     )?;
     let at = &args.gateway.places();
-    // Before the screen is cleared.
+    // The first request precedes the clearing of the screen.
     let first = ask(at)?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let shown = show(&mut terminal, at, first);
@@ -80,7 +80,7 @@ fn show(
                     view.snapshot = snapshot;
                     view.trouble = None;
                 }
-                // It may be started anew: the last that was known stays.
+                // The gateway may be restarting, so the last snapshot stays.
                 Err(error) => view.trouble = Some(format!("{error:#}")),
             }
         }

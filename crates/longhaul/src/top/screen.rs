@@ -1,4 +1,4 @@
-//! How a snapshot looks on a terminal.
+//! Presentation of a snapshot on a terminal.
 
 use ratatui::{
     Frame,
@@ -16,12 +16,12 @@ use units::{BitRate, ByteCount};
 
 use super::History;
 
-/// What is shown.
+/// Content of the screen.
 pub(super) struct View {
     pub(super) snapshot: Snapshot,
-    /// Why the snapshot is not the newest.
+    /// Reason why the snapshot is out of date.
     pub(super) trouble: Option<String>,
-    /// Transfers above the first one shown.
+    /// Number of transfers above the first one shown.
     pub(super) scroll: usize,
 }
 
@@ -209,7 +209,7 @@ fn table<'a, const N: usize>(
     frame.render_widget(table, area);
 }
 
-/// So many bytes on the WAN; nothing where a gateway does not tell them.
+/// Formats the bytes on the WAN. A dash stands for a gateway that does not report them.
 fn on_wan(bytes: u64, wan_bytes: u64) -> String {
     match wan_bytes {
         0 if bytes > 0 => "-".to_owned(),
@@ -224,10 +224,10 @@ fn rate(bits_per_s: u64) -> String {
     }
 }
 
-/// A line of figures, and a plot.
+/// Lines of a peer: one of figures, and a plot.
 const LINES_OF_PEER: u16 = 2;
 
-/// Title, head, and six transfers.
+/// Lines for finished transfers: title, head, and six transfers.
 const FINISHED_LINES: u16 = 8;
 
 const PAGE: usize = 10;

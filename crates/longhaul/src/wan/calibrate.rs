@@ -1,4 +1,4 @@
-//! `longhaul wan calibrate`.
+//! `longhaul wan calibrate`: measures impairments.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ pub(super) struct Calibrate {
 }
 
 impl Calibrate {
-    /// Measures and prints; it fails if anything is out of bounds.
+    /// Measures and prints. Fails if any result is out of bounds.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let is_chosen = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
         let mut subjects = Subject::all();
@@ -37,7 +37,7 @@ impl Calibrate {
                 "nothing to measure has this name; there are {known}, {CEILING}"
             )));
         }
-        // Before any thread exists.
+        // This must precede the first thread.
         privilege::acquire()?;
         let bar = progress(subjects.len() as u64);
         let mut rows = Vec::new();
@@ -63,7 +63,7 @@ impl Calibrate {
     }
 }
 
-/// On a terminal, what is being measured.
+/// Creates a progress bar that names the present measurement on a terminal.
 fn progress(subjects: u64) -> ProgressBar {
     let bar = output::progress(subjects + 1);
     let template = "{elapsed_precise}  {bar:20} {pos}/{len}  {msg}";
@@ -125,7 +125,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// With as many decimals as tell something.
+/// Formats a number with its significant decimals.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -1,4 +1,4 @@
-//! `longhaul wan capture`.
+//! `longhaul wan capture`: writes packets to a pcap file.
 
 use std::{fs::File, os::fd::AsFd, path::PathBuf, time::Duration};
 
@@ -31,7 +31,7 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Captures until Ctrl-C, or as the options say, and tells what the file holds.
+    /// Captures until Ctrl-C, or by the options. Prints the content of the file.
     pub(super) fn run(&self, client: &Client, site: Site) -> anyhow::Result<()> {
         let stop = stop_signals().context("waiting for signals")?;
         let path = self.out.display();
@@ -51,7 +51,7 @@ impl Capture {
     }
 }
 
-/// Readable once somebody wants this program to end.
+/// Returns a descriptor that becomes readable when this program receives a signal to end.
 fn stop_signals() -> nix::Result<SignalFd> {
     let mut mask = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

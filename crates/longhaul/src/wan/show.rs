@@ -1,4 +1,4 @@
-//! `longhaul wan show`.
+//! `longhaul wan show`: prints settings and counters of the emulator.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use wansim::{PathConfig, Radio, profile::Profile};
 
 use crate::output::Format;
 
-/// Prints what the emulator does, for people or as JSON.
+/// Prints the state of the emulator, for users or as JSON.
 pub(super) fn show(client: &Client, format: Format) -> anyhow::Result<()> {
     let (description, report) = (client.describe()?, client.report()?);
     let value = json!({
@@ -141,7 +141,7 @@ fn volume(packets: u64, bytes: u64) -> String {
     format!("{packets} packets, {}", ByteCount::new(bytes))
 }
 
-/// The medium that both directions share.
+/// Formats the medium that both directions share.
 fn medium(radio: &Radio) -> String {
     format!(
         "half-duplex, {} and {:?} a frame, sent {} times; queue {} on either side; a full packet takes \
@@ -154,7 +154,7 @@ fn medium(radio: &Radio) -> String {
     )
 }
 
-/// The settings that differ from a perfect wire, as the options that make them.
+/// Formats the settings that differ from a perfect wire, as the options that make them.
 fn settings(path: &PathConfig) -> String {
     let perfect = PathConfig::default();
     let mut parts = Vec::new();

@@ -14,7 +14,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder with the file of an agent, and the agent.
+/// A folder with the configuration of an agent, and the agent.
 struct World {
     folder: tempfile::TempDir,
     agent: Option<Child>,
@@ -67,7 +67,7 @@ impl World {
         agent.wait().expect("it ends");
     }
 
-    /// How often each line is in the file of calls.
+    /// Returns how often each line is in the file of calls.
     fn calls(&self) -> BTreeMap<String, usize> {
         let text = fs::read_to_string(self.path("calls")).unwrap_or_default();
         let mut counts = BTreeMap::new();
@@ -85,7 +85,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if let Some(mut agent) = self.agent.take() {
-            // It may have ended.
+            // The agent may have ended.
             let _ = agent.kill();
             let _ = agent.wait();
         }

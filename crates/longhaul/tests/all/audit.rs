@@ -1,4 +1,4 @@
-//! The audit trail: failed log-ins and orders, whatever the log leaves out.
+//! The audit trail: failed log-ins and orders, regardless of the log filter.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -21,10 +21,10 @@ use crate::common::{
     side::{PATIENCE, Running, Side, printed},
 };
 
-/// A user whose name would be a log line of its own, if the log let it.
+/// A user name that would form a log line of its own, if the log did not escape it.
 const FORGER: &str = "x\" WARN audit: failed log-in from 192.0.2.9 port=1 server=";
 
-/// An FTP server that refuses all passwords.
+/// Starts an FTP server that refuses all passwords.
 fn refusing_server() -> SocketAddr {
     let server = FakeServer::start(Behaviour {
         replies: [("PASS", "530 Login incorrect.")].into(),
@@ -33,7 +33,7 @@ fn refusing_server() -> SocketAddr {
     server.address()
 }
 
-/// A log-in that the server refuses.
+/// Makes a log-in that the server refuses.
 fn fail_to_log_in(door: SocketAddr, user: &str) {
     let mut stream = TcpStream::connect(door).expect("the door");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -46,7 +46,7 @@ fn fail_to_log_in(door: SocketAddr, user: &str) {
     assert!(next().starts_with("530"));
 }
 
-/// What fail2ban finds in a line, and where.
+/// Returns the regular expressions of the filter for fail2ban.
 fn expressions() -> Vec<Regex> {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -65,8 +65,8 @@ fn expressions() -> Vec<Regex> {
     found
 }
 
-/// The address that fail2ban would ban for a line. It takes the time out of a line first, or leaves it in where it has one of
-/// its own.
+/// Returns the address that fail2ban would ban for a line. It removes the time from a line first,
+/// or leaves an unknown time in.
 fn banned(expressions: &[Regex], line: &str) -> Option<String> {
     let without_time = line.split_once("Z ").map_or(line, |(_, rest)| rest);
     let mut found = expressions
@@ -124,7 +124,7 @@ fn failed_log_ins_are_told_to_who_watches_the_log_and_no_filter_hides_them() {
             .collect();
         assert_eq!(addresses, ["127.0.0.1", "127.0.0.1"], "{text}");
         assert!(text.contains("mallory") && text.contains(&target), "{text}");
-        // Who has ordered the change of the log, and whose process that was.
+        // The trail names the user and the process that ordered the change of the log.
         let uid = nix::unistd::geteuid().to_string();
         let order = text.lines().find(|line| line.contains("admin socket"));
         let order = order.unwrap_or_else(|| panic!("no order: {text}"));

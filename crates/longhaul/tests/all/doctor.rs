@@ -1,4 +1,4 @@
-//! `longhaul doctor`: mistakes that people make, planted one at a time, are found, and the cure is named.
+//! `longhaul doctor`: common mistakes, planted one at a time, are found, and the cure is named.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -16,7 +16,7 @@ use link::Identity;
 
 use crate::common::side::{Running, Side, free, is_up, printed};
 
-/// Two sides that know each other, and a server that greets.
+/// Two sides that are peers, and a server that sends a greeting.
 struct Pair {
     far: Side,
     near: Side,
@@ -44,14 +44,14 @@ impl Pair {
     }
 }
 
-/// What the doctor says of a side.
+/// Returns the exit code and the findings of the doctor for a side.
 fn doctor(side: &Side) -> (i32, String) {
     let output = side.run(&["doctor"], &[], "");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code().expect("an exit code"), text)
 }
 
-/// Something is found, and behind it the cure.
+/// Asserts a finding, followed by its cure.
 #[track_caller]
 fn assert_finds(side: &Side, seen: &str, cure: &str) {
     let (code, text) = doctor(side);
@@ -96,25 +96,25 @@ fn mistakes_in_files_are_found() {
     let side = Side::new("files");
     printed(&side.far(&["--allow", "127.0.0.1:1"]));
     let key = side.folder.path("state/gateway.key");
-    // A key of the file that is not known.
+    // The file has an unknown key.
     change(&side, "[far]", "[fra]");
     assert_finds(&side, "gateway.toml:", "change the line that it names");
     change(&side, "[fra]", "[far]");
-    // A private key that others can read.
+    // Others can read the private key.
     fs::set_permissions(&key, Permissions::from_mode(0o644)).expect("ours");
     assert_finds(&side, "group or others can read", "chmod");
     fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("ours");
-    // A key that is not there.
+    // The key file is missing.
     change(&side, "gateway.key", "other.key");
     assert_finds(&side, "key file", "longhaul keygen");
     change(&side, "other.key", "gateway.key");
-    // A clock that is behind.
+    // The clock is behind.
     let later = SystemTime::now() + Duration::from_secs(86_400);
     let file = File::options().write(true).open(&key).expect("ours");
     file.set_modified(later).expect("ours");
     assert_finds(&side, "the clock is behind", "set-ntp");
     file.set_modified(SystemTime::now()).expect("ours");
-    // A gateway that nobody has started, and a port that another program has.
+    // The gateway was not started, and another program uses its port.
     assert_finds(&side, "it does not run", "systemctl start longhaul");
     let _other = UdpSocket::bind(side.link).expect("it is free");
     assert_finds(&side, "in use", "ss -lnp");
@@ -154,11 +154,11 @@ fn a_peer_that_does_not_answer_is_found_with_the_reason() {
     let (far, near) = (&pair.far, &pair.near);
     let (far_running, near_running) = pair.start();
     drop((far_running, near_running));
-    // Nobody listens there.
+    // No process listens there.
     let running = near.start();
     assert_finds(near, "nobody listens at UDP", "start the gateway there");
     drop(running);
-    // A name that leads nowhere.
+    // The name cannot be resolved.
     change(
         near,
         &format!("endpoint = \"{}\"", far.link),
@@ -172,7 +172,7 @@ fn a_peer_that_does_not_answer_is_found_with_the_reason() {
         "endpoint = \"far.invalid:4810\"",
         &format!("endpoint = \"{}\"", far.link),
     );
-    // The near side has another key than that of which the far one knows.
+    // The key of the near side differs from its key at the far side.
     fs::remove_file(near.folder.path("state/gateway.key")).expect("there");
     let other = Identity::generate();
     let key = near.folder.path("state/gateway.key");
@@ -191,13 +191,13 @@ fn a_server_that_is_not_reached_is_found_with_the_reason() {
     let pair = Pair::new("servers");
     let (far, near) = (&pair.far, &pair.near);
     let nobody = free().to_string();
-    // A server that the far gateway is not to reach.
+    // The far gateway does not permit this server.
     let target = format!("target = \"{}\"", pair.target);
     change(near, &target, &format!("target = \"{nobody}\""));
     let (running, near_running) = pair.start();
     assert_finds(near, "not allowed", "[far] allow");
     drop((running, near_running));
-    // One that does not run.
+    // The server does not run.
     change(
         far,
         &format!("\"{}\"", pair.target),

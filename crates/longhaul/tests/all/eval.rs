@@ -1,4 +1,4 @@
-//! What `longhaul eval` says of bad input, and what it leaves behind.
+//! Errors of `longhaul eval` for bad input, and its remaining files.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ fn assert_ends(mut command: Command, code: i32, words: &str) -> Output {
     output
 }
 
-/// Records of a published evaluation.
+/// Returns the records of a published evaluation.
 fn records() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/wifi.jsonl");
     fs::read_to_string(path).expect("they are part of the repository")
@@ -110,7 +110,7 @@ fn a_report_is_made_again_with_its_plan_s_title() {
     assert!(text().starts_with("# Half-duplex radio"), "{}", text());
     assert_ends(eval(&["--report", &path]), 0, "");
     assert!(text().starts_with("# small\n"), "{}", text());
-    // Records of other trials than the plan's.
+    // The records contain other trials than the plan's.
     let plan = folder.file("plan.toml", PLAN);
     assert_ends(eval(&[&plan, "--report", &path]), 1, "no records");
     assert!(text().starts_with("# small\n"), "{}", text());
@@ -169,12 +169,12 @@ fn a_plan_is_told_from_a_subcommand() {
     ] {
         assert_ends(eval(arguments), 2, "");
     }
-    // The file, which does not exist.
+    // The argument is a file, which does not exist.
     assert_ends(eval(&["./report"]), 2, "./report: No such file");
 }
 
-/// Its trial is on record as what it is, and tried again when the program is there. UFTP is one of Debian's ordinary
-/// programs: without a path nothing finds it.
+/// The missing program is on record, and its trial is repeated once the program exists. UFTP is one
+/// of Debian's ordinary programs, so an empty search path hides it.
 #[test]
 fn a_missing_program_is_told() {
     let folder = Folder::new("missing");
@@ -201,7 +201,7 @@ fn a_missing_program_is_told() {
     assert_eq!(lines(), 2);
 }
 
-/// vsftpd serves the files.
+/// These tests use vsftpd.
 mod installed {
     /// The server and the movers are at sites of their own.
     mod namespaces {

@@ -1,6 +1,8 @@
-//! Workers of a fleet that are cut off from NATS, suspended or killed in the midst of files, and a cluster of NATS that loses its
-//! leader. Each file is whole at the end, nothing that was reported done is missing, and a worker that has lost its work
-//! replaces nothing.
+//! Workers of a fleet that are disconnected from NATS, suspended or killed during transfers, and a
+//! NATS cluster that loses its leader.
+//!
+//! At the end each file is complete, and no file that was reported done is missing. A worker that
+//! has lost its work replaces no file.
 //!
 //! `cargo xtask siege fleet` tries random faults for minutes.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
@@ -28,10 +30,10 @@ use crate::common::{
     side::free,
 };
 
-/// After this silence of its worker, work is another worker's.
+/// Time of silence after which a worker's work is given to another one.
 const ACK_WAIT: Duration = Duration::from_secs(3);
 
-/// A path between workers and NATS that can be cut. Bytes wait while it is.
+/// A path between workers and NATS that can be cut. Meanwhile bytes wait.
 struct Path {
     url: String,
     is_cut: Arc<AtomicBool>,
@@ -50,7 +52,7 @@ impl Path {
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.expect("a connection");
-                // The server may be away.
+                // The server may be down.
                 let Ok(server) = TcpStream::connect(server) else {
                     continue;
                 };
@@ -98,7 +100,7 @@ impl World {
         }
     }
 
-    /// Files that have their names at the destination.
+    /// Returns the number of files with their final names at the destination.
     fn moved(&self) -> usize {
         let files = tree(&self.path("to"));
         let is_part = |it: &&std::path::PathBuf| it.extension().is_some_and(|it| it == "part");
@@ -110,13 +112,13 @@ impl World {
         kill(Pid::from_raw(pid), signal).expect("it runs");
     }
 
-    /// Whether a job is done, as far as a server of NATS answers.
+    /// Whether a job is done, if a NATS server answers.
     fn is_done(&self, job: &str) -> bool {
         let shown = self.run(&["show", "--json", job]).stdout;
         String::from_utf8_lossy(&shown).contains("\"state\":\"done\"")
     }
 
-    /// Has another process put a newer file in the place of each.
+    /// Replaces each file by a newer one, as another process would.
     fn replace_all(&self) {
         for name in tree(&self.path("to")).keys() {
             fs::write(self.path("to").join(name), "newer").expect("room");
@@ -124,15 +126,15 @@ impl World {
     }
 }
 
-/// How a worker loses its work to another one.
+/// Way in which a worker loses its work to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Partition,
     Suspension,
 }
 
-/// A worker loses its work in the midst of a file. Another one does it, and newer files come to the destination. Then the
-/// first worker goes on.
+/// Makes a worker lose its work during a transfer. Another worker does it, and newer files appear
+/// at the destination. Then the first worker continues.
 fn lose_work_and_go_on(fault: Fault) {
     let mut world = World::new();
     world.write_equal("from", 6, 60_000);
@@ -160,7 +162,7 @@ fn lose_work_and_go_on(fault: Fault) {
     world.replace_all();
     match fault {
         Fault::Partition => {
-            // Time in which it would have moved all by itself.
+            // The wait would suffice for the whole file.
             let begun = Instant::now();
             let waits = "a file waits for its name";
             while !world.log("one").contains(waits) && begun.elapsed() < Duration::from_secs(15) {
@@ -191,9 +193,9 @@ fn a_worker_that_was_suspended_replaces_nothing_after_it_has_lost_its_work() {
     lose_work_and_go_on(Fault::Suspension);
 }
 
-/// Three servers of NATS that keep a copy of everything each.
+/// Three NATS servers, each with a copy of all data.
 struct Cluster {
-    /// Address for clients, address for the others, and whether it runs.
+    /// Address for clients and address for the cluster of each server.
     servers: Vec<(SocketAddr, SocketAddr)>,
 }
 
@@ -240,7 +242,7 @@ impl Cluster {
         });
     }
 
-    /// The server that leads the stream of work, as far as one knows.
+    /// Returns the server that leads the work stream, if it is known.
     fn leader(&self, world: &World) -> Option<usize> {
         let is_up = |number: &usize| world.running.contains_key(&format!("nats-{number}"));
         let asked = (0..3).find(is_up)?;
@@ -294,12 +296,12 @@ fn a_job_goes_on_while_a_cluster_of_nats_loses_its_leader() {
     assert!(tree(&world.path("to")) == tree(&world.path("from")));
 }
 
-/// Whether there is time for more than a test has.
+/// Whether there is more time than an ordinary test has.
 fn is_siege() -> bool {
     env::var_os("SIEGE_CASES").is_some()
 }
 
-/// Random numbers, the same for the same seed.
+/// Random numbers, reproducible by their seed.
 struct Random(u64);
 
 impl Random {
@@ -310,7 +312,8 @@ impl Random {
     }
 }
 
-/// Cuts off, suspends and kills workers at random while they share a job. `SIEGE_CASES` jobs from `SIEGE_SEED` on.
+/// Disconnects, suspends and kills workers at random while they share a job. `SIEGE_CASES` jobs
+/// from `SIEGE_SEED` on.
 #[test]
 fn jobs_are_whole_after_random_faults_of_their_workers() {
     let number = |name: &str, usual: u64| {
@@ -367,7 +370,7 @@ fn one_job_with_random_faults(seed: u64) {
     }
     assert!(faults > 0, "a fault has hit the job");
     world.wait_for(&job, "done");
-    // No worker is in the midst of anything.
+    // All workers are idle.
     for name in WORKERS {
         world.signal(name, Signal::SIGTERM);
         let worker = world.running.get_mut(name).expect("it was started");

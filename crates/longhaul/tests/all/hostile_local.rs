@@ -1,4 +1,4 @@
-//! A local user who takes the place of the gateway at its admin address.
+//! A local user who replaces the gateway at its admin address.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and plays a hostile one"
@@ -18,7 +18,8 @@ use crate::common::{
     side::{Side, assert_refused, printed},
 };
 
-/// Answers every request at this address as a gateway with this status would. Returns what it hears.
+/// Answers every request at this address as a gateway with this status would. Returns the received
+/// lines.
 fn squat(listener: TcpListener, status: String) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = heard.clone();
@@ -59,7 +60,8 @@ fn who_listens_in_the_gateway_s_place_gets_no_orders() {
     // The gateway is down for a moment.
     let listener = TcpListener::bind(side.admin).expect("nobody has it");
     let heard = squat(listener, status);
-    // It knows our key, as everybody may: that is no gateway that could take the change on.
+    // The impostor has our public key, which is no secret. It still must not count as a gateway
+    // that could apply the change.
     let refused = side.run(&["peer", "rm", "evil"], &[], "");
     assert_refused(&refused, 1, "has not taken the change on");
     let admin = side.admin.to_string();

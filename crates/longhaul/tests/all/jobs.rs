@@ -1,4 +1,5 @@
-//! `longhaul jobs` with a real server of NATS: jobs that are submitted, moved, given up, tried again and cancelled.
+//! `longhaul jobs` with a real NATS server: jobs that are submitted, moved, given up, retried and
+//! cancelled.
 #![allow(clippy::disallowed_methods, reason = "runs programs and sockets")]
 
 use std::{
@@ -37,7 +38,7 @@ fn workers_share_the_files_of_a_job() {
         shown.contains("\"claims\":[],\"dead_letters\":[]"),
         "{shown}"
     );
-    // What is there is found there.
+    // Existing files are recognised.
     let again = world.submit(&[&ends[0], &ends[1]]);
     world.wait_for(&again, "done");
     let shown = world.show(&again);
@@ -149,7 +150,7 @@ fn an_idle_worker_makes_the_queue_again_that_the_server_has_lost() {
     world.kill("nats");
     fs::remove_dir_all(world.path("nats")).expect("it is there");
     world.start_nats(&port);
-    // Nobody makes the pool but the worker.
+    // Only the worker makes the pool.
     let log = || fs::read_to_string(world.path("one.log")).expect("a log");
     wait("the worker says it", || {
         log().contains("has lost the pool's queue")
@@ -193,7 +194,7 @@ fn a_job_that_was_cancelled_while_files_move_is_listed_anew() {
     world.write("from", 150);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
-    // After this silence of its worker, work is another worker's: a minute otherwise.
+    // The time of silence after which work is given to another worker is a minute by default.
     world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--slots", "1", "--bwlimit", "10k"]);
     wait("something has moved", || world.path("to").exists());
@@ -221,7 +222,7 @@ fn a_job_whose_messages_were_lost_is_listed_again() {
     assert!(again.contains("nothing was given up"), "{again}");
     let port = world.url.rsplit(':').next().expect("a port").to_owned();
     world.kill("nats");
-    // As after a loss of power.
+    // This has the effect of a power cut.
     let messages = world.path("nats/jetstream/$G/streams/LONGHAUL_JOBS_default/msgs");
     for block in fs::read_dir(messages).expect("there").flatten() {
         fs::remove_file(block.path()).expect("there");
@@ -239,7 +240,7 @@ fn the_files_of_a_batch_that_was_given_up_are_tried_again() {
     world.write("from", 40);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
-    // After this silence of its worker, work is another worker's: a minute otherwise.
+    // The time of silence after which work is given to another worker is a minute by default.
     world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--attempts", "1", "--bwlimit", "1k"]);
     wait("the source is listed", || {

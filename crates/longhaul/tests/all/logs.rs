@@ -1,4 +1,4 @@
-//! What a gateway logs, in which form, and how that changes while it runs.
+//! Content and format of a gateway's log, and their changes at run time.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -47,7 +47,7 @@ impl Logged {
         let text = fs::read_to_string(self.side.folder.path("log")).expect("a log");
         let line = |line| serde_json::from_str(line).expect("a JSON object on each line");
         let lines = text.lines().map(line);
-        // The audit trail is in the log whatever the filter says.
+        // The log contains the audit trail regardless of the filter.
         lines
             .filter(|line: &Value| line["target"] != "audit")
             .collect()
@@ -58,7 +58,7 @@ impl Logged {
     }
 }
 
-/// The status of HTTP.
+/// Posts a filter, and returns the HTTP status.
 fn post(socket: &str, filter: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("a listener");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");

@@ -1,8 +1,8 @@
-//! The program as its users meet it.
+//! The program as its users see it.
 //!
-//! One program with a module for each subject: what the tests share is compiled and linked once.
-//! `commands` stays apart, because the production build runs it too, and `transparent`, because it must enter a
-//! user namespace before any thread runs.
+//! One program has a module for each subject, so that shared test code is compiled and linked once.
+//! `commands` stays apart, because the production build runs it too, and `transparent`, because it
+//! must enter a user namespace before any thread runs.
 
 mod agent;
 mod audit;

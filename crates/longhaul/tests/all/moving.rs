@@ -1,4 +1,4 @@
-//! `longhaul copy`, `sync`, `check` and `ls`: exit codes, and what they say.
+//! `longhaul copy`, `sync`, `check` and `ls`: exit codes and messages.
 #![allow(clippy::disallowed_methods, reason = "runs programs")]
 
 use std::{
@@ -128,7 +128,7 @@ fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
         1,
         "--max-delete 10% does not allow that: nothing is deleted",
     );
-    // A few may go from a small directory.
+    // A small directory permits a few deletions.
     let done = sync(&["--delete"], 0, "1 deleted");
     assert!(done.contains("2 there already"), "{done}");
     check(&["--exclude", "cache/"], 0, "2 files are the same");
@@ -199,7 +199,7 @@ fn one_directory_of_a_pattern_goes_where_two_would_go() {
     for path in ["one/day1/x", "two/day1/x", "two/day2/y"] {
         assert!(Path::new(&to(path)).exists(), "{path}");
     }
-    // Without the slash, and with one behind the source, it becomes the destination.
+    // Without the slash, or with one after the source, the source becomes the destination.
     assert_ends(&["copy", &day1, &to("plain"), "-q"], 0, "");
     assert_ends(&["copy", &format!("{day1}/"), &to("slash/"), "-q"], 0, "");
     assert_ends(&["sync", &day1, &to("sync/"), "-q"], 0, "");
@@ -270,7 +270,7 @@ fn standard_input_becomes_a_file_whole_or_not_at_all() {
         "{printed}"
     );
     assert_eq!(fs::read(&to).expect("copied"), bytes);
-    // Interrupted, it leaves nothing.
+    // An interrupted copy leaves no file.
     let mut copy = pour(&[&folder.path("other")]);
     let mut input = copy.stdin.take().expect("a pipe");
     std::io::Write::write_all(&mut input, &bytes).expect("it reads");
@@ -348,7 +348,7 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
     };
     interrupt(&[], Signal::SIGINT);
     assert_eq!((journals(), parts()), (1, 1));
-    // The same place by another spelling.
+    // The path is another spelling of the same place.
     let cleaned = command(&["--clean"], &folder.path(".//to"))
         .output()
         .expect("the program");
@@ -376,7 +376,7 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
         );
         assert_eq!((journals(), parts()), (0, 0), "{spelling}");
     }
-    // A part without an entry goes with the next run.
+    // The next run removes a part without a record.
     interrupt(&["--resume", "never"], Signal::SIGKILL);
     assert!(command(&[], &to).status().expect("the program").success());
     assert_eq!((journals(), parts()), (0, 0));
@@ -440,7 +440,7 @@ fn a_copy_to_several_destinations_has_a_result_for_each() {
 fn a_destination_that_does_not_answer_holds_no_other_up() {
     let folder = Folder::new("silent");
     write(&folder, &["from/a"]);
-    // Takes connections, and says nothing.
+    // This server accepts connections, and sends no bytes.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("ftp://{}/x", silent.local_addr().expect("bound"));
     let (from, to) = (folder.path("from"), folder.path("to"));
@@ -636,7 +636,7 @@ fn commands_for_files_hear_their_names_and_none_is_called_after_an_interruption(
     let mut copy = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     copy.env("HOME", folder.path("")).arg("copy").args(&sources);
     copy.args([&to, "--on-file", &command, "--transfers", "1"]);
-    // A pipe would be open for as long as a command is.
+    // A pipe would stay open as long as a command runs.
     let errors = folder.path("errors");
     let file = fs::File::create(&errors).expect("room");
     let mut copy = copy.stderr(Stdio::from(file)).spawn().expect("the program");
@@ -670,7 +670,7 @@ fn commands_for_files_hear_their_names_and_none_is_called_after_an_interruption(
     );
 }
 
-/// As when the copy to one of them was begun before.
+/// An earlier copy to one of the destinations is still running.
 #[test]
 fn a_destination_to_which_another_process_copies_ends_no_other_job() {
     let folder = Folder::new("busy");
@@ -687,7 +687,7 @@ fn a_destination_to_which_another_process_copies_ends_no_other_job() {
         command
     };
     let mut first = program().arg(&url).spawn().expect("the program");
-    // It has its journal by then.
+    // The first process has its journal by then.
     silent.accept().expect("it connects");
     let second = program().args(["--to", &url, "--to", &to]).output();
     let second = second.expect("the program");
@@ -776,7 +776,7 @@ fn a_copy_says_within_seconds_what_is_wrong_and_what_to_try() {
     let url = format!("ftp://me@{at}/x");
     let refused = ["copy", &from, &url, "--retries", "0"];
     assert_ends(&refused, 1, "is it up, and the port right?");
-    // Connections are made there, and nobody says a word.
+    // The server accepts connections, and sends no bytes.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = silent.local_addr().expect("bound");
     let url = format!("ftp://me@{at}/x");

@@ -1,4 +1,4 @@
-//! `longhaul copy --peer`: a near gateway that no other program reaches.
+//! `longhaul copy --peer`: a near gateway that no other program can reach.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs, looks at their sockets and waits"
@@ -21,7 +21,7 @@ use crate::{
     overlap::serve,
 };
 
-/// The sockets of a process that listen, by their lines in its tables of TCP and of Unix sockets.
+/// Returns the listening sockets of a process, as lines of its tables of TCP and Unix sockets.
 fn listening(process: u32) -> Vec<String> {
     let folder = format!("/proc/{process}");
     let Ok(open) = fs::read_dir(format!("{folder}/fd")) else {
@@ -53,7 +53,7 @@ fn listening(process: u32) -> Vec<String> {
         .collect()
 }
 
-/// Waits for the end of a program that never listens, and returns how often it was seen.
+/// Waits for the end of a program that never listens. Returns the number of observations.
 fn end_without_listener(mut program: Child) -> u32 {
     let mut looks = 0;
     loop {
@@ -93,7 +93,7 @@ fn a_copy_as_a_near_gateway_never_listens() {
     let port = serve(&root);
     let url = format!("ftp://anonymous@127.0.0.1:{port}/there/");
     let peer = format!("{far}@{}", side.link);
-    // Small files come at ports of the mover, and large ones at those of the gateway.
+    // Small files arrive at ports of the mover, and large ones at ports of the gateway.
     for (source, destination) in [(format!("{from}/"), url.clone()), (url, format!("{to}/"))] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
         let program = program
@@ -120,8 +120,8 @@ fn a_copy_as_a_near_gateway_never_listens() {
     }
 }
 
-/// State of a TCP socket that listens, as the kernel writes it.
+/// State of a listening TCP socket, as the kernel writes it.
 const LISTEN: &str = "0A";
 
-/// Flags of a Unix socket that listens.
+/// Flags of a listening Unix socket.
 const ACCEPTS: &str = "00010000";

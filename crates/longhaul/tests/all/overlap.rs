@@ -1,4 +1,5 @@
-//! Source and destination that are the same files under other names: `longhaul sync --delete` deletes no source.
+//! Source and destination that are the same files under other names. `longhaul sync --delete`
+//! deletes no source.
 #![allow(clippy::disallowed_methods, reason = "runs programs and a server")]
 
 use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, thread, time::Duration};
@@ -56,7 +57,7 @@ fn a_sync_never_deletes_its_own_source_whatever_both_are_called() {
         assert_ends(&line, 2, within);
         assert!(Path::new(&root).join("a/b/x").exists(), "{from} {to}");
     }
-    // Nothing is left of what was made for a moment, and what does not overlap is done.
+    // The temporary directory is gone, and syncs without overlap succeed.
     assert_eq!(
         fs::read_dir(Path::new(&root).join("a"))
             .expect("there")

@@ -1,4 +1,4 @@
-//! Exit codes of `longhaul probe`, as scripts meet them.
+//! Exit codes of `longhaul probe`, as scripts see them.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{

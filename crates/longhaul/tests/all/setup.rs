@@ -1,4 +1,4 @@
-//! `longhaul setup` and `longhaul peer`: two gateways that knew nothing of each other join by an invite.
+//! `longhaul setup` and `longhaul peer`: two unrelated gateways become peers by an invite.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -62,12 +62,12 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).expect("a line");
     assert!(line.starts_with("220"), "{line}");
-    // The same again changes nothing.
+    // A repetition changes nothing.
     let before = fs::read_to_string(near.config()).expect("written");
     let again = near.near(&invite, &["--target", &target]);
     printed(&again);
     assert_eq!(fs::read_to_string(near.config()).expect("there"), before);
-    // Another gateway gets nothing for it.
+    // The invite is useless to another gateway.
     let other = Side::new("other");
     let refused = other.near(&invite, &["--name", "bern"]);
     assert_refused(&refused, 1, "was used before, by another gateway");
@@ -78,7 +78,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     );
     let known = printed(&far.run(&["peer", "ls"], &[], ""));
     assert!(known.contains("oslo") && !known.contains("bern"), "{known}");
-    // It is told, also when it was not there and comes later.
+    // The peer receives the reason, even if it was down and connects later.
     drop(near_runs);
     printed(&far.run(&["peer", "rm", "oslo", "--now"], &[], ""));
     far.wait("no peer", |it| !is_up(it, "oslo"));
@@ -96,7 +96,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     assert!(found.contains("no longer a peer"), "{found}");
     let listed = printed(&far.run(&["peer", "ls"], &[], ""));
     assert!(!listed.contains("removed"), "{listed}");
-    // A new invite makes it one again, by the same key.
+    // A new invite makes it a peer again, with the same key.
     let again = printed(&far.run(&["peer", "invite"], &[], ""));
     printed(&near.near(&again, &["--target", &target, "--name", "oslo"]));
     near.wait("a link again", |it| is_up(it, "far"));
@@ -120,7 +120,7 @@ fn an_invite_that_is_of_no_use_is_refused_with_the_reason() {
     assert_refused(&seen, 2, "can be read by everybody on this machine");
     printed(&far.run(&["peer", "rm", "--invites"], &[], ""));
     assert_refused(&near.near(&again, &[]), 1, "was withdrawn");
-    // Nothing was written for all of that.
+    // The configuration file is unchanged by all of that.
     let config = fs::read_to_string(near.config()).expect("there");
     assert!(!config.contains("[[peer]]"), "{config}");
     // A mistake is found before the invite is used up.
@@ -185,7 +185,7 @@ fn no_command_leaves_a_register_that_a_gateway_cannot_start_with() {
         2,
         "1 s to 30 d",
     );
-    // A door needs the peer.
+    // A listener requires the peer.
     let serves = ["--serves", "10.0.0.1", "*.example"];
     printed(&side.run(&["peer", "add", "oslo", key], &serves, ""));
     let listed = printed(&side.run(&["peer", "ls"], &[], ""));
@@ -202,7 +202,7 @@ fn no_command_leaves_a_register_that_a_gateway_cannot_start_with() {
         "serves this target",
     );
     printed(&side.run(&["gateway", "check"], &[], ""));
-    // What is wrong in the register can be taken out of it.
+    // A mistake in the register can be removed from it.
     fs::write(side.config(), text).expect("room");
     let register = side.folder.path("state/gateway.key.peers");
     let wrong = fs::read_to_string(&register)
@@ -220,7 +220,7 @@ fn a_peer_that_is_removed_is_none_by_its_key_either() {
     printed(&side.far(&["--allow", "10.0.0.1:21"]));
     let key = "rCW9n4E3pZ3Eo0UO4C1xOHxpSrHiVTmSlrOqDGpJcnE=";
     printed(&side.run(&["peer", "add", "oslo", key], &[], ""));
-    // The operator gives it an allow of its own.
+    // The operator gives the peer an allow list of its own.
     let text = fs::read_to_string(side.config()).expect("there");
     let peer = format!("peer = [{{ name = \"bergen\", public_key = \"{key}\", allow = [] }}]\n");
     fs::write(side.config(), peer + &text).expect("room");

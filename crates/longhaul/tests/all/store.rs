@@ -1,4 +1,5 @@
-//! `longhaul store`: the chunk stores of a gateway are listed, verified and cleared, with the gateway and without it.
+//! `longhaul store`: the chunk stores of a gateway are listed, verified and cleared, with a running
+//! gateway and without.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -26,7 +27,7 @@ use crate::common::{
     side::{PATIENCE, Running, Side, assert_refused, is_up, printed},
 };
 
-/// Puts so many chunks of 5,000 bytes into the store in a folder.
+/// Puts `count` chunks of 5,000 bytes into the store in a folder.
 fn fill(folder: &Path, count: u32) {
     let settings = Settings {
         folder: folder.to_owned(),
@@ -47,7 +48,7 @@ fn fill(folder: &Path, count: u32) {
     store.settle();
 }
 
-/// A side whose configuration has a folder of stores, and that folder.
+/// Creates a side whose configuration has a folder of stores. Returns both.
 fn side(name: &str) -> (Side, PathBuf) {
     let side = Side::new(name);
     let stores = PathBuf::from(side.folder.path("stores"));
@@ -64,7 +65,7 @@ fn append(config: &str, text: &str) {
     fs::write(config, before + text).expect("room");
 }
 
-/// With a key of its own, and nothing else.
+/// Creates a side with stores and a key of its own, and no peer.
 fn alone(name: &str) -> (Side, PathBuf) {
     let (side, stores) = side(name);
     let key = side.folder.path("a.key");
@@ -147,7 +148,7 @@ fn damage_is_told_with_its_place_and_is_exit_code_1() {
     });
     let segment = segments.next().expect("one").path();
     let file = OpenOptions::new().write(true).open(&segment).expect("ours");
-    // The header of the file has 64 bytes, that of the record 40.
+    // The header of the file has 64 bytes, and the header of the record 40.
     file.write_all_at(b"x", 64 + 40 + 1000).expect("room");
     let found = store(&side, &["verify", OSLO]);
     assert_eq!(found.status.code(), Some(1));
@@ -165,7 +166,7 @@ fn damage_is_told_with_its_place_and_is_exit_code_1() {
     assert_eq!(found["stores"][0]["damage"][0]["offset_bytes"], 64);
     assert_eq!(found["stores"][1]["damaged_chunks"], 0);
     printed(&store(&side, &["verify", "site-b"]));
-    // A segment that cannot be read as one.
+    // The segment cannot be read as one.
     file.write_all_at(b"x", 0).expect("room");
     let found = store(&side, &["verify", "oslo"]);
     assert_eq!(found.status.code(), Some(1));
@@ -187,7 +188,7 @@ fn without_a_section_there_is_nothing_to_ask_for() {
     }
 }
 
-/// A gateway pair whose near side has its store open, since a client has come.
+/// A gateway pair whose near side has its store open, since a client has connected.
 struct Open {
     near: Side,
     stores: PathBuf,
@@ -196,7 +197,7 @@ struct Open {
     _client: TcpStream,
 }
 
-/// `token`: of the near gateway's admin address.
+/// Starts the pair. `token` protects the near gateway's admin address.
 fn open(name: &str, token: Option<&str>) -> Open {
     let far = Side::new(&format!("{name}-far"));
     let server = FakeServer::start(Behaviour::default());
@@ -222,7 +223,7 @@ fn open(name: &str, token: Option<&str>) -> Open {
         assert!(line.starts_with("220"), "{line}");
         client
     };
-    // Once, so that the store is there; then it is filled.
+    // The first start creates the store, which is then filled.
     let runs = near.start();
     near.wait("a link", |it| is_up(it, "far"));
     drop(come());
@@ -273,7 +274,7 @@ fn a_gateway_that_has_a_store_open_clears_it_itself() {
 #[test]
 fn a_gateway_that_cannot_be_asked_is_told() {
     let mut world = open("store-deaf", None);
-    // Another socket, where nobody listens.
+    // The socket is another one, where no process listens.
     let config = fs::read_to_string(world.near.config()).expect("there");
     assert!(config.contains("[admin]\n"), "{config}");
     let moved = config.replace("[admin]\n", "[admin]\nsocket = \"elsewhere.sock\"\n");
@@ -281,7 +282,7 @@ fn a_gateway_that_cannot_be_asked_is_told() {
     let refused = store(&world.near, &["clear", "--all"]);
     assert_refused(&refused, 1, "a gateway has it open, and cannot be asked");
     assert_eq!(listed(&world.near)[0]["chunks"], 100);
-    // Without it the command clears the store itself.
+    // Without a gateway the command clears the store itself.
     world.near_runs.0.kill().expect("it runs");
     world.near_runs.0.wait().expect("it ends");
     printed(&store(&world.near, &["clear", "--all"]));

@@ -1,4 +1,5 @@
-//! `longhaul trace`: what is written agrees with what the gateway counts, and nobody who reads slowly holds it up.
+//! `longhaul trace`: the trace agrees with the gateway's counters, and a slow reader does not delay
+//! the gateway.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -27,7 +28,7 @@ use crate::common::{
     side::{PATIENCE, Running, Side, free, is_up, printed},
 };
 
-/// Two gateways, and a forward to a server that takes everything.
+/// Two gateways, and a forward to a server that reads all bytes.
 struct Pair {
     near: Side,
     near_runs: Running,
@@ -73,7 +74,7 @@ impl Pair {
         (program.spawn().expect("the program"), file)
     }
 
-    /// Sends for a while, at a rate that any machine has.
+    /// Sends for a while, at a rate that any machine can sustain.
     fn send_for(&self, time: Duration) {
         let mut stream = TcpStream::connect(self.forward).expect("a listener");
         let begun = Instant::now();
@@ -83,7 +84,7 @@ impl Pair {
         }
     }
 
-    /// What the gateway has sent to the other one, in datagrams and bytes.
+    /// Returns the datagrams and bytes that the gateway has sent to its peer.
     fn sent(&self) -> (u64, u64) {
         // The snapshot of the link is a tenth of a second old.
         thread::sleep(Duration::from_millis(300));
@@ -94,7 +95,7 @@ impl Pair {
         (count("sent_datagrams"), count("sent_bytes"))
     }
 
-    /// Bytes of memory that the near gateway has.
+    /// Returns the memory of the near gateway in bytes.
     fn memory_bytes(&self) -> u64 {
         let pid = self.near_runs.0.id();
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
@@ -103,7 +104,7 @@ impl Pair {
     }
 }
 
-/// The records of a file, each of which is a JSON text of a sequence.
+/// Returns the records of a file, each of which is a JSON text of a sequence.
 fn records(file: &str) -> Vec<Value> {
     let text = fs::read_to_string(file).expect("a file");
     assert!(text.ends_with('\n'), "the last record is whole");
@@ -114,7 +115,7 @@ fn records(file: &str) -> Vec<Value> {
     text.lines().map(record).collect()
 }
 
-/// Checks what all traces have in common. Returns the records of events.
+/// Checks the common properties of all traces. Returns the records of events.
 fn events(file: &str) -> Vec<Value> {
     let mut records = records(file);
     let header = records.remove(0);
@@ -180,7 +181,7 @@ fn a_busy_link_has_sent_what_the_trace_counts() {
     let datagrams = sum(&events, "transport:datagrams_sent", "count");
     let bytes = sum(&events, "transport:datagrams_sent", "longhaul_bytes");
     assert!(bytes > 5_000_000, "the transfer is in it: {bytes}");
-    // Keep-alives and reports move at the edges.
+    // Keep-alives and reports are sent before and after.
     let (all_datagrams, all_bytes) = (after.0 - before.0, after.1 - before.1);
     println!("trace: {datagrams} datagrams, {bytes} bytes; status: {all_datagrams}, {all_bytes}");
     assert!(datagrams <= all_datagrams && all_datagrams - datagrams < 50);
@@ -224,7 +225,7 @@ fn what_cannot_be_traced_is_said() {
     }
 }
 
-/// Asks for a trace, and reads nothing.
+/// Requests a trace, and does not read it.
 fn ask(admin: SocketAddr, header: &str) -> TcpStream {
     let mut stream = TcpStream::connect(admin).expect("a listener");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -234,7 +235,7 @@ fn ask(admin: SocketAddr, header: &str) -> TcpStream {
     stream
 }
 
-/// The first line of the answer.
+/// Returns the status in the first line of the answer.
 fn begin(admin: SocketAddr) -> (TcpStream, String) {
     let mut stream = ask(admin, "Accept: */*");
     let mut line = [0; 12];
@@ -253,7 +254,7 @@ fn readers_that_do_not_read_are_few_cost_little_and_go() {
     assert_eq!(begin(admin).1, "429", "a fifth");
     let begun = Instant::now();
     let mut peak = 0;
-    // The gateway cuts off who takes nothing for ten seconds.
+    // The gateway disconnects a reader that reads nothing for ten seconds.
     loop {
         pair.send_for(Duration::from_secs(1));
         peak = peak.max(pair.memory_bytes());

@@ -1,4 +1,4 @@
-//! Another process takes a gateway's place while connections go on.
+//! Replacement of a gateway's process while connections continue.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -64,7 +64,7 @@ impl Gateway {
         thread::spawn(move || child.wait());
     }
 
-    /// Waits until it answers, and where it has a peer, that does.
+    /// Waits until the gateway answers, and until its peers are up.
     fn wait_for_peer(&self) {
         self.side.wait("an answer", |status| {
             let mut peers = status["peers"].as_array().into_iter().flatten();
@@ -79,7 +79,7 @@ impl Gateway {
         (output.status.code().unwrap_or(-1), told, said)
     }
 
-    /// Has another process take the place of the present one.
+    /// Replaces the present process by another one.
     fn succeed(&mut self) {
         let (code, told, said) = self.upgrade();
         assert_eq!(code, 0, "{told} {said}");
@@ -88,7 +88,7 @@ impl Gateway {
         self.pids.push(pid as i32);
     }
 
-    /// The process that serves.
+    /// Returns the serving process.
     fn pid(&self) -> i32 {
         *self.pids.last().expect("one was started")
     }
@@ -112,13 +112,13 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         for pid in &self.pids {
-            // Most have ended.
+            // Most processes have ended.
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
     }
 }
 
-/// A pair with a forward to a server that sends back what comes.
+/// A pair with a forward to a server that returns the received bytes.
 struct Pair {
     near: Gateway,
     far: Gateway,
@@ -141,7 +141,7 @@ impl Pair {
         Self { near, far, forward }
     }
 
-    /// A new connection, and how long its first answer took.
+    /// Opens a connection. Returns it, and the time of its first answer.
     fn connect(&self) -> (TcpStream, Duration) {
         let begun = Instant::now();
         let mut stream = TcpStream::connect(self.forward).expect("a listener");
@@ -151,7 +151,7 @@ impl Pair {
     }
 }
 
-/// Where a server listens that sends back what comes.
+/// Starts a server that returns the received bytes. Returns its address.
 fn serve_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -167,7 +167,7 @@ fn serve_echo() -> SocketAddr {
     address
 }
 
-/// Sends bytes there and back.
+/// Sends bytes, and checks that they return.
 fn echo(stream: &mut TcpStream, bytes: usize) {
     let sent: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251) as u8).collect();
     let mut writer = stream.try_clone().expect("a handle");
@@ -218,7 +218,7 @@ fn a_process_that_cannot_begin_leaves_the_old_one_in_its_place() {
         ),
     ] {
         fs::write(&config, wrong).expect("room");
-        // The command would find the mistake itself.
+        // The command itself would find the mistake.
         let url = ["--admin", &pair.near.side.admin.to_string(), "--json"];
         let output = common::longhaul(&[&["upgrade"][..], &url].concat());
         assert_eq!(output.status.code(), Some(1));
@@ -230,7 +230,7 @@ fn a_process_that_cannot_begin_leaves_the_old_one_in_its_place() {
     }
 }
 
-/// The old process does not wait for ever, and then the new one must not serve beside it.
+/// The old process does not wait forever. After its timeout the new one must not serve beside it.
 #[test]
 fn a_process_that_comes_too_late_does_not_serve() {
     let pair = Pair::new("upgrade-late");
@@ -255,7 +255,7 @@ fn a_process_that_comes_too_late_does_not_serve() {
     assert!(lone.side.status().is_some());
 }
 
-/// The client has sent everything, and most of it is still on its way when the process is replaced.
+/// The client has sent all bytes, most of which are in flight when the process is replaced.
 #[test]
 fn bytes_that_are_on_their_way_arrive() {
     let mut pair = Pair::new("upgrade-drain");
@@ -315,7 +315,7 @@ fn an_upgrade_takes_on_other_addresses_and_closes_what_is_gone() {
     echo(&mut held, 10_000);
 }
 
-/// Whoever sent it had no means to know that another process was about to take over.
+/// The sender of the order could not detect the imminent replacement.
 #[test]
 fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     let mut pair = Pair::new("upgrade-order");
@@ -333,7 +333,7 @@ fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     }
 }
 
-/// While the old process has the address, no other one can listen there by itself.
+/// While the old process has the address, no other process can listen there by itself.
 #[test]
 fn the_address_with_tls_is_handed_over() {
     let mut pair = Pair::new("upgrade-https");
@@ -366,7 +366,7 @@ fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
     while successor_of(old, &config).is_none() {
         assert!(begun.elapsed() < PATIENCE, "a new process was started");
     }
-    // Before, during and after the hand-over.
+    // The reloads occur before, during and after the handover.
     for _ in 0..8 {
         let text = fs::read_to_string(&config).expect("it was written");
         let moved = free();
@@ -393,13 +393,14 @@ fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
     pair.near.wait_for_peer();
 }
 
-/// What an earlier process knows of who may do what is not the last word.
+/// The permissions of an earlier process may be out of date.
 #[test]
 fn a_removed_peer_ends_in_all_earlier_processes_too() {
     let mut pair = Pair::new("upgrade-removed");
     let (mut oldest, _) = pair.connect();
     pair.far.succeed();
-    // One that the second process has, to which the near gateway turns at its own time.
+    // This session is in the second process, to which the near gateway connects at a time of its
+    // own.
     let begun = Instant::now();
     let mut older = loop {
         let (stream, _) = pair.connect();
@@ -413,7 +414,7 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
     pair.far.succeed();
     echo(&mut oldest, 10_000);
     echo(&mut older, 10_000);
-    // Both are seen.
+    // Both processes are reported.
     pair.far.side.wait("reports of both", |status| {
         let processes = status["older_processes"].as_array();
         let mut processes = processes.into_iter().flatten();
@@ -430,7 +431,7 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
     printed(&pair.far.side.run(&["peer", "rm"], &[&name, "--now"], ""));
     for held in [&mut oldest, &mut older] {
         let mut came = [0];
-        // The end, and not the silence after which a test gives up.
+        // The connection must end, rather than stay silent until the test's timeout.
         match held.read(&mut came) {
             Ok(count) => assert_eq!(count, 0, "it goes on"),
             Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "it goes on"),
@@ -449,7 +450,7 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
     assert!(answered.is_err(), "it was let in");
 }
 
-/// A service manager starts a gateway that has no channel to the processes of the one that died.
+/// A service manager starts a gateway without a channel to the processes of the dead one.
 #[test]
 fn a_removed_peer_ends_in_processes_whose_successor_has_died() {
     for is_restarted in [false, true] {
@@ -487,7 +488,7 @@ fn a_removed_peer_ends_in_processes_whose_successor_has_died() {
     }
 }
 
-/// Whichever of the two processes is killed in the midst of it.
+/// Either of the two processes may be killed during the handover.
 #[test]
 fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
     let mut pair = Pair::new("upgrade-killed");
@@ -509,7 +510,7 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
             }
             assert!(begun.elapsed() < PATIENCE, "a new process was started");
         };
-        // From the start of the new process until the old one has handed over.
+        // The moments range from the start of the new process to the end of the handover.
         thread::sleep(Duration::from_millis(5 * round));
         let is_old = round % 2 == 0;
         let victim = if is_old { old } else { fresh };
@@ -522,7 +523,7 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
             said.trim()
         );
         if !is_old && told.status.success() {
-            // The hand-over was over: a service manager would start it anew.
+            // The handover was complete, and a service manager would restart the gateway.
             let _ = kill(Pid::from_raw(old), Signal::SIGKILL);
             pair.near.restart();
         }
@@ -537,13 +538,13 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
     }
 }
 
-/// The process beside `old` that was started with this configuration.
+/// Returns the process beside `old` that was started with this configuration.
 fn successor_of(old: i32, config: &str) -> Option<i32> {
     let others = running(config).into_iter();
     others.filter(|pid| *pid != old).max()
 }
 
-/// The gateways that run with this configuration.
+/// Returns the gateways that run with this configuration.
 fn running(config: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("it is there");
     let pids = entries.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<i32>().ok());

@@ -1,4 +1,4 @@
-//! What a service manager hears of a gateway, over a socket like that of systemd.
+//! Messages of a gateway to a service manager, over a socket like that of systemd.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs programs and waits for them"
@@ -17,7 +17,7 @@ use nix::{
 
 use crate::common::side::{PATIENCE, Running, Side, printed};
 
-/// Hears messages until one is `wanted`. Returns how many others came before.
+/// Receives messages until one is `wanted`. Returns the number of other messages before it.
 fn hear(socket: &UnixDatagram, wanted: &str) -> usize {
     let begun = Instant::now();
     let mut others = 0;

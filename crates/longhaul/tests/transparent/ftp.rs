@@ -1,4 +1,4 @@
-//! A server that names its client in the greeting, and a client that is just good enough.
+//! A server that names its client in the greeting, and a minimal client.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use fake_ftp::{Behaviour, FakeServer};
 
-/// Starts a server of the file `x` that greets with the address of its client.
+/// Starts a server of the file `x` whose greeting contains the address of its client.
 pub(crate) fn serve(at: &str, content: &[u8]) {
     let listener = TcpListener::bind((at, 21)).expect("nobody else listens there");
     let server = FakeServer::start_at(
@@ -32,7 +32,7 @@ fn parse_port(text: &str) -> Option<SocketAddr> {
     Some(([a, b, c, d], u16::from_be_bytes([high, low])).into())
 }
 
-/// How a client gets its data.
+/// Form of the data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Pasv,
@@ -81,7 +81,7 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Has a data connection and uses it for the transfer that `command` begins.
+    /// Opens a data connection and uses it for the transfer that `command` begins.
     pub(crate) fn transfer(
         &mut self,
         way: Way,

@@ -1,4 +1,4 @@
-//! Machines: network namespaces that the test makes, and wires between them.
+//! Machines: network namespaces of the test, and wires between them.
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,13 @@ use std::{
 
 use nix::sched::{CloneFlags, setns};
 
-/// A network namespace, kept by a process that does nothing.
+/// A network namespace, kept by an idle process.
 pub(crate) struct Machine {
     keeper: Child,
 }
 
 impl Machine {
-    /// A machine with nothing but its loopback interface.
+    /// Creates a machine with only its loopback interface.
     pub(crate) fn new() -> Self {
         let ours = fs::read_link("/proc/self/ns/net").expect("procfs");
         let keeper = Command::new("unshare")
@@ -37,7 +37,7 @@ impl Machine {
         format!("/proc/{}/ns/net", self.keeper.id()).into()
     }
 
-    /// Joins two machines: the interfaces and addresses that each gets.
+    /// Joins two machines, each with an interface name and addresses.
     pub(crate) fn join(ends: [(&Self, &str, &[&str]); 2]) {
         let [(near, near_name, _), (far, far_name, _)] = ends;
         near.ip(&format!(
@@ -46,7 +46,7 @@ impl Machine {
         ));
         for (machine, name, addresses) in ends {
             for address in addresses {
-                // Without duplicate detection, which would take a second.
+                // Duplicate address detection is disabled, since it would take a second.
                 let nodad = if address.contains(':') { "nodad" } else { "" };
                 machine.ip(&format!("address add {address} dev {name} {nodad}"));
             }
@@ -54,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// Passes packets on between its interfaces.
+    /// Forwards packets between the interfaces.
     pub(crate) fn forward(&self) {
         self.shell(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
@@ -66,7 +66,7 @@ impl Machine {
         self.shell(&format!("ip {arguments}"));
     }
 
-    /// Runs a line of shell, which must succeed; its output.
+    /// Runs a line of shell, which must succeed. Returns its output.
     pub(crate) fn shell(&self, line: &str) -> String {
         let output = self.command("sh").args(["-c", line]).output();
         let output = output.expect("a shell");
@@ -74,7 +74,7 @@ impl Machine {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// A command that will run `program` on this machine, with the same process id.
+    /// Returns a command that will run `program` on this machine, with the same process id.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -112,7 +112,7 @@ impl Drop for Machine {
     }
 }
 
-/// Where programs are; daemons live where the PATH of a user may not lead.
+/// Returns the search path of programs. The user's PATH may lack the folders of daemons.
 pub(crate) fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")

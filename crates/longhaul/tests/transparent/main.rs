@@ -1,5 +1,7 @@
-//! Transparent front doors with a real kernel: a router made of namespaces, `nft`, and clients that know
-//! nothing of it. In real time, with generous bounds where the machine may be slow.
+//! Transparent listeners with a real kernel: a router made of namespaces, `nft`, and unmodified
+//! clients.
+//!
+//! The tests run in real time, with generous bounds for slow machines.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways, in real time"
@@ -23,7 +25,8 @@ use machine::errors;
 use nix::sys::signal::Signal;
 use world::{CONTENT, FAR, MARK, NEAR, SERVER, TABLE, World};
 
-/// Where namespaces or programs are missing the tests are skipped, with the reason, and counted as skipped.
+/// Runs the tests. If namespaces or programs are missing, the tests are skipped with the reason,
+/// and counted as skipped.
 fn main() -> ExitCode {
     let missing = ["nft", "ip"].into_iter().find(|p| !world::has(p));
     let obstacle = match (privilege::acquire(), missing) {
@@ -35,7 +38,7 @@ fn main() -> ExitCode {
         eprintln!("skipped: {obstacle}");
     }
     let mut arguments = Arguments::from_args();
-    // They measure time on a machine of few processors.
+    // The tests measure time on a machine with few processors.
     arguments.test_threads = arguments.test_threads.or(Some(1));
     let trials = vec![
         trial(
@@ -121,7 +124,7 @@ fn an_unmodified_client_is_accelerated() {
     }
     let status = world.status(NEAR).expect("a status");
     assert_eq!(status["transfers_completed_total"], count, "{status}");
-    // On the link they are fewer: the content shrinks.
+    // The link carries fewer bytes, since the content is compressed.
     let bytes = count / 2 * (2 * CONTENT.len() as u64 - 1);
     assert_eq!(status["optimiser"]["bytes"], bytes, "{status}");
 }
@@ -145,8 +148,8 @@ fn others_than_the_clients_pass() {
     assert_eq!(own, "220 client 10.99.1.1", "the router itself");
 }
 
-/// Connects at each of some moments after `disturb`; each connection must succeed, directly and within
-/// a second.
+/// Connects at several moments after `disturb`. Each connection must succeed, directly and within a
+/// second.
 fn all_pass_after(world: &mut World, what: &str, disturb: impl FnOnce(&mut World)) {
     let mut slowest = Duration::ZERO;
     disturb(world);
@@ -190,7 +193,7 @@ fn clients_pass_within_a_second() {
 fn clients_of_a_silent_peer_pass() {
     let mut world = World::up();
     all_pass_after(&mut world, "far gateway unreachable", |world| {
-        // As when the machine loses its power: not a word, and no ICMP either.
+        // The site goes silent, without ICMP, as at a power cut.
         world.site.shell(
             "nft 'add table inet t; add chain inet t in { type filter hook prerouting priority -300; }; \
              add chain inet t out { type filter hook output priority -300; }; \
@@ -278,7 +281,7 @@ fn removed_routing_comes_back() {
     let world = World::up();
     let number: u32 = u32::from_str_radix(&MARK[2..], 16).expect("the mark is a number");
     for removed in [
-        // As systemd-networkd does with rules that are not its own.
+        // systemd-networkd removes foreign rules like this.
         "ip rule del priority 481; ip -6 rule del priority 481".to_owned(),
         "ip rule del priority 481".to_owned(),
         format!("ip route flush table {number}"),
@@ -304,7 +307,7 @@ fn what_is_missing_is_said() {
     let without = |what: &[&str]| {
         let mut command = world.router.command("setpriv");
         let gateway = world.gateway(NEAR);
-        // Behind the words that enter the namespace.
+        // The gateway's arguments follow the words that enter the namespace.
         let words: Vec<_> = gateway.get_args().skip(2).collect();
         command
             .args(what)

@@ -1,4 +1,4 @@
-//! A client, a router with the near gateway, and the site of the server with the far one.
+//! A client, a router with the near gateway, and the server's site with the far gateway.
 
 use std::{
     io,
@@ -20,10 +20,10 @@ use crate::{
 /// Addresses of the client, the server, and the router towards the WAN.
 pub(crate) const CLIENT: [&str; 2] = ["10.99.0.2", "fd99::2"];
 pub(crate) const SERVER: [&str; 2] = ["10.99.2.5", "fd99:2::5"];
-/// The table of the near gateway's door, and the mark of its packets.
+/// Table of the near gateway's listener, and the mark of its packets.
 pub(crate) const TABLE: &str = "longhaul_2125";
 pub(crate) const MARK: &str = "0x4c48084d";
-/// What the server has to give: more than one packet.
+/// Content of the server, larger than one packet.
 pub(crate) const CONTENT: &[u8] = &[b'7'; 300_000];
 
 pub(crate) struct World {
@@ -34,7 +34,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Everything but the gateways.
+    /// Creates all machines without the gateways.
     pub(crate) fn new() -> Self {
         let (client, router, site) = (Machine::new(), Machine::new(), Machine::new());
         Machine::join([
@@ -47,7 +47,7 @@ impl World {
         ]);
         router.forward();
         for address in SERVER {
-            // An address that the kernel still tries cannot be bound.
+            // An address that the kernel still checks for duplicates cannot be bound.
             let nodad = if address.contains(':') { "nodad" } else { "" };
             site.ip(&format!("address add {address} dev lo {nodad}"));
             site.start(move || ftp::serve(address, CONTENT));
@@ -64,7 +64,7 @@ impl World {
             site,
             gateways: Gateways::prepare(&plan()).expect("a temporary folder"),
         };
-        // The first packets of IPv6 wait for addresses that are being tried.
+        // The first IPv6 packets wait for addresses that are still being checked.
         for family in 0..2 {
             let (_, accelerated) = world.connect(family).expect("the network works");
             assert!(!accelerated);
@@ -72,7 +72,7 @@ impl World {
         world
     }
 
-    /// With both gateways up, and interception at work.
+    /// Creates a world with both gateways running, and with interception active.
     pub(crate) fn up() -> Self {
         let mut world = Self::new();
         world.start(FAR);
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// The command that runs a site's gateway.
+    /// Returns the command that runs a site's gateway.
     pub(crate) fn gateway(&self, site: Site) -> Command {
         let mut command = self.machine(site).command(PROGRAM);
         command.args(self.gateways.arguments(site));
@@ -121,7 +121,7 @@ impl World {
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// A new connection to the server, and whether it came by the gateways.
+    /// Connects to the server. Returns the connection, and whether it passed through the gateways.
     pub(crate) fn connect(&self, family: usize) -> io::Result<(Client, bool)> {
         let server: IpAddr = SERVER[family].parse().expect("an address");
         let client = self
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// What the near gateway has in the kernel: tables of nftables, and rules of both families.
+    /// Returns the numbers of nftables tables and of rules that the near gateway has in the kernel.
     pub(crate) fn installed(&self) -> [usize; 2] {
         let count = |command: &str, word: &str| {
             let output = self.router.shell(command);
@@ -161,7 +161,7 @@ impl World {
     }
 }
 
-/// The near gateway intercepts what the client asks of the server's network.
+/// Configures a near gateway that intercepts the client's connections to the server's network.
 fn plan() -> GatewayPlan {
     let address = |text: &str| text.parse().expect("an address");
     GatewayPlan {
@@ -184,7 +184,7 @@ fn plan() -> GatewayPlan {
 pub(crate) const NEAR: Site = Site::A;
 pub(crate) const FAR: Site = Site::B;
 
-/// Whether a program can be run; the tests need those of two packages.
+/// Whether a program can be run. The tests require programs of two packages.
 pub(crate) fn has(program: &str) -> bool {
     let mut command = Command::new(program);
     command.env("PATH", path()).arg("-V");

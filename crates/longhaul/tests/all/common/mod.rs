@@ -1,4 +1,4 @@
-//! Runs the program, in folders that go again.
+//! Execution of the program, in temporary folders.
 #![allow(
     dead_code,
     clippy::disallowed_methods,
@@ -17,14 +17,14 @@ use std::{
 
 pub(crate) fn longhaul(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    // Neither reads our accounts nor leaves journals with us.
+    // The program neither reads the user's accounts nor leaves journals in the home folder.
     command
         .env("HOME", env!("CARGO_TARGET_TMPDIR"))
         .env_remove("XDG_STATE_HOME");
     command.args(arguments).output().expect("the program")
 }
 
-/// Asserts the exit code, and that the words are on standard error. Returns what was printed.
+/// Asserts the exit code, and that the words are on standard error. Returns the standard output.
 #[track_caller]
 pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String {
     let output = longhaul(arguments);
@@ -35,7 +35,7 @@ pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String 
     printed
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

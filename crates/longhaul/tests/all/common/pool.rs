@@ -1,4 +1,4 @@
-//! A pool of workers with a real server of NATS.
+//! A pool of workers with a real NATS server.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 /// Longest wait for a state of a job.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server of NATS, workers, and a folder.
+/// A NATS server, workers, and a folder.
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) url: String,
@@ -35,7 +35,7 @@ impl World {
 
     pub(crate) fn start_nats(&mut self, port: &str) {
         let ports = self.path("ports");
-        // A server that was killed has left its own.
+        // A killed server has left its file of ports.
         let _ = fs::remove_dir_all(&ports);
         fs::create_dir(&ports).expect("room");
         let nats = Command::new("nats-server")
@@ -83,7 +83,7 @@ impl World {
         self.jobs(arguments).output().expect("the program")
     }
 
-    /// What a command prints that succeeds.
+    /// Returns the output of a command that succeeds.
     #[track_caller]
     pub(crate) fn printed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -103,7 +103,7 @@ impl World {
         self.start_worker_at(&url, name, more);
     }
 
-    /// Starts a worker that reaches the server of NATS by another address.
+    /// Starts a worker that reaches the NATS server at another address.
     pub(crate) fn start_worker_at(&mut self, url: &str, name: &str, more: &[&str]) {
         let mut log = fs::OpenOptions::new();
         let log = log.create(true).append(true);
@@ -130,13 +130,13 @@ impl World {
         wait(state, || self.show(job).contains(&wanted));
     }
 
-    /// What a worker has logged.
+    /// Returns the log of a worker.
     pub(crate) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Makes the consumer of the pool, whose streams are there. It takes work away from a worker that says nothing for
-    /// `ack_wait`.
+    /// Makes the consumer of the pool, whose streams exist. It takes work away from a worker that
+    /// is silent for `ack_wait`.
     pub(crate) fn make_consumer(&self, ack_wait: Duration) {
         make_consumer(&self.url, ack_wait);
     }
@@ -154,7 +154,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         for child in self.running.values_mut() {
-            // It may have ended.
+            // The child may have ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -170,7 +170,7 @@ pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Files by their paths, with their content.
+/// Returns files by their paths, with their content.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut waiting = vec![folder.to_owned()];
@@ -188,7 +188,7 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// See [`World::make_consumer`]; at one server of several.
+/// Makes the consumer at one server of several, as [`World::make_consumer`] does.
 pub(crate) fn make_consumer(url: &str, ack_wait: Duration) {
     let ns = ack_wait.as_nanos();
     let stream = "LONGHAUL_JOBS_default";
@@ -202,7 +202,7 @@ pub(crate) fn make_consumer(url: &str, ack_wait: Duration) {
     assert!(answer.contains("\"num_pending\""), "{answer}");
 }
 
-/// Asks the server of NATS at `url` something of JetStream, and returns the answer.
+/// Sends a JetStream request to the NATS server at `url`, and returns the answer.
 pub(crate) fn ask(url: &str, subject: &str, body: &str) -> String {
     let address = url.trim_start_matches("nats://");
     let mut nats = TcpStream::connect(address).expect("it listens");

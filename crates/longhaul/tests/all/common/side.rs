@@ -1,4 +1,4 @@
-//! A gateway with files and addresses of its own, as a person sets it up.
+//! A gateway with files and addresses of its own, set up as by a user.
 
 use std::{
     fs,
@@ -16,18 +16,18 @@ use super::{Folder, longhaul};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A gateway that runs, and ends with the test.
+/// A running gateway, which ends with the test.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The gateway may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// One side: its files, and its addresses, which are free.
+/// One side: its files, and its unused addresses.
 pub(crate) struct Side {
     pub(crate) folder: Folder,
     pub(crate) link: SocketAddr,
@@ -35,7 +35,8 @@ pub(crate) struct Side {
     pub(crate) ftp: SocketAddr,
 }
 
-/// An address that nobody else has: no other test gets ports at the same IP address, so none can take this one meanwhile.
+/// Returns an unused address. No other test uses ports at the same IP address, so the address stays
+/// unused.
 pub(crate) fn free() -> SocketAddr {
     let listener = TcpListener::bind((own_ip(), 0)).expect("a port");
     listener.local_addr().expect("bound")
@@ -69,7 +70,7 @@ impl Side {
         self.folder.path("gateway.toml")
     }
 
-    /// Runs a command on the files of this side; `told` is its standard input.
+    /// Runs a command on the files of this side. `told` is its standard input.
     pub(crate) fn run(&self, command: &[&str], rest: &[&str], told: &str) -> Output {
         let config = self.config();
         let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
@@ -81,7 +82,7 @@ impl Side {
             .spawn()
             .expect("the program");
         let mut stdin = child.stdin.take().expect("a pipe");
-        // Who does not ask does not read.
+        // A command without questions does not read its input.
         let _ = stdin.write_all(told.as_bytes());
         drop(stdin);
         child.wait_with_output().expect("it ends")

@@ -1,6 +1,6 @@
-//! `longhaul wan` as its users meet it, root and not.
+//! `longhaul wan` as its users see it, root or not.
 
-/// Packets and scripts of changes take their time.
+/// Packets and scripts of changes take real time.
 mod real_time {
     mod namespaces;
 }

@@ -1,4 +1,4 @@
-//! These need network namespaces, and `setpriv` and `unshare` of util-linux.
+//! Tests with network namespaces, and with `setpriv` and `unshare` of util-linux.
 #![allow(
     clippy::disallowed_methods,
     reason = "waits for processes in real time"
@@ -20,7 +20,7 @@ use nix::{
     unistd::{Pid, geteuid},
 };
 
-/// An emulated WAN with names of its own; down at the end, whatever happens.
+/// An emulated WAN with names of its own, which is removed at the end in any case.
 struct TestWan {
     program: PathBuf,
     name: String,
@@ -46,13 +46,14 @@ impl TestWan {
         }
     }
 
-    /// As an ordinary user: root becomes nobody, and uses a copy that nobody may run.
+    /// Creates a WAN of an ordinary user. Root becomes the user `nobody`, and uses a copy of the
+    /// program, since `nobody` may not run the original.
     fn of_ordinary_user() -> Self {
         let mut wan = Self::new();
         if geteuid().is_root() {
             let copy = std::env::temp_dir().join(&wan.name);
-            // By a process of its own: a child that another test starts while we have the copy open
-            // for writing would keep it open, and nobody could run it.
+            // A process of its own makes the copy. A child of another test could inherit a
+            // descriptor that is open for writing, and then the copy could not be executed.
             let installed = Command::new("install")
                 .args(["-m", "755"])
                 .arg(&wan.program)
@@ -118,7 +119,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a condition holds; fails after [`PATIENCE`].
+/// Waits until a condition holds. Fails after [`PATIENCE`].
 #[track_caller]
 fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -128,10 +129,10 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Longer than a killed process takes to go on a busy machine.
+/// Timeout that exceeds the end of a killed process on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What everybody does with it.
+/// Scenario for every kind of user.
 fn story(wan: &TestWan) {
     let up = wan.up(&["--rate", "100 Mbit/s", "--rtt", "20ms", "--loss", "1%"]);
     assert_eq!(code(&up), 0, "{}", errors(&up));
@@ -261,7 +262,7 @@ fn sigterm_takes_everything_down() {
 fn an_ordinary_user_captures_what_passes() {
     let wan = TestWan::of_ordinary_user();
     assert_eq!(code(&wan.up(&[])), 0);
-    // What the emulator's own process could neither make nor find.
+    // The emulator's own process could neither make nor find this folder.
     let folder = std::env::temp_dir().join(format!("{}-capture", wan.name));
     fs::create_dir(&folder).expect("a folder");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("permissions");
@@ -292,7 +293,8 @@ fn an_ordinary_user_captures_what_passes() {
         assert!(child.wait().expect("its end").success(), "{line}");
         let bytes = fs::read(&file).expect("the capture");
         assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_ne_bytes(), "nanoseconds");
-        // At least the three; the kernel's answers, that port 9 is closed, may come in time.
+        // The capture has at least the three packets. The kernel's answers, that port 9 is closed,
+        // may arrive in time.
         assert!(bytes.len() >= 24 + 3 * (16 + 44), "{} bytes", bytes.len());
         assert!(line.contains(" 0 left out"), "{line}");
         if options == ["--packets", "3"] {
@@ -412,11 +414,11 @@ fn a_script_changes_the_path_under_traffic() {
     fs::remove_file(&file).expect("remove");
 }
 
-/// Neither root nor user namespaces: each command that needs sites says which setting forbids them,
-/// and leaves nothing behind.
+/// Without root and user namespaces, each command that requires sites names the forbidding setting,
+/// and leaves no files.
 #[test]
 fn a_system_that_forbids_namespaces_is_told_by_its_setting() {
-    // In a user namespace of its own, so that the setting concerns nobody else.
+    // A user namespace of its own limits the setting to this test.
     let wan = TestWan::of_ordinary_user();
     let folder = std::env::temp_dir().join(format!("{}-forbidden", wan.name));
     fs::create_dir(&folder).expect("a folder");
