@@ -1,6 +1,7 @@
-//! A pair of gateways whose dashboard tests fill with made-up transfers: `dashboard FOLDER [ADMIN]` makes keys in the folder, and
-//! prints the admin address of the near one, and on a second line that with TLS, if there is one. ADMIN are the keys of its section
-//! `[admin]`. It ends with its standard input.
+//! A pair of gateways whose dashboard tests fill with synthetic transfers. `dashboard FOLDER
+//! [ADMIN]` creates keys in the folder. It prints the admin address of the near gateway. If there
+//! is an address with TLS, a second line contains it. ADMIN contains the keys of its section
+//! `[admin]`. The program ends with its standard input.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the program around the gateways"
@@ -41,7 +42,8 @@ fn main() {
     std::process::exit(0);
 }
 
-/// Starts a gateway; returns where its link and its admin interface listen, and the latter with TLS.
+/// Starts a gateway. Returns the addresses of its link, of its admin interface, and of the admin
+/// interface with TLS.
 fn start(
     folder: &Path,
     key_file: &str,

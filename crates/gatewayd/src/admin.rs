@@ -1,14 +1,15 @@
-//! The admin interface over HTTP: `/status.json` and `/metrics`, both from one [`Snapshot`]; `/healthz` and `/readyz`, for programs
-//! that watch; `GET /trace` for programs on this machine; and the dashboard for people. Names of users, files and clients are for
-//! those who have shown a token. The address with TLS has what can be looked at and the dashboard, both for those alone whom the
-//! dashboard lets in.
+//! The admin interface over HTTP. `/status.json` and `/metrics` both use one [`Snapshot`].
+//! `/healthz` and `/readyz` serve monitoring programs, `GET /trace` serves programs on this
+//! machine, and the dashboard serves people. Only clients that have shown a token see the names of
+//! users, files and clients. The address with TLS offers all views and the dashboard, both only to
+//! clients that the dashboard admits.
 //!
-//! Orders, `POST /reload`, `POST /upgrade` and `POST /log`, are taken at the admin socket alone, whose processes `local` judges. It has
-//! everything else, too.
+//! Only the admin socket accepts the orders `POST /reload`, `POST /upgrade` and `POST /log`.
+//! `local` checks its processes. The socket offers everything else, too.
 //!
-//! Only requests for this gateway's own names are answered: a page in somebody's browser can lead a name of its own to
-//! this address, but the browser then says that name in `Host` (DNS rebinding). How many connections there are, and how
-//! long each may be silent, is bounded by `bounded`.
+//! The gateway answers only requests for its own host names. A page in a browser can point a host
+//! name of its own to this address (DNS rebinding). The browser then sends that name in `Host`.
+//! `bounded` limits the number of connections, and the time for which each may be idle.
 
 mod https;
 mod qlog;
@@ -43,22 +44,22 @@ use relay::{limits::Refusal, status::Snapshot};
 /// The running gateway, with its present settings.
 type Current = watch::Receiver<Arc<Running>>;
 
-/// By what programs on this machine change the gateway.
+/// Channels by which programs on this machine change the gateway.
 pub(crate) struct Orders {
     pub(crate) reloads: mpsc::Sender<reload::Request>,
-    /// Another process is asked for.
+    /// Requests for an upgrade.
     pub(crate) upgrades: mpsc::Sender<upgrade::Request>,
     pub(crate) set_log: Option<SetLog>,
 }
 
-/// Where the admin interface is.
+/// Listeners of the admin interface.
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
     pub(crate) https: Option<Https>,
     pub(crate) socket: Option<UnixListener>,
 }
 
-/// What the pages that show something are made of.
+/// Data of the pages that show the state.
 #[derive(Clone)]
 struct Views {
     current: Current,
@@ -71,7 +72,7 @@ impl FromRef<Views> for Current {
     }
 }
 
-/// Serves at all listeners until the task is dropped.
+/// Serves all listeners until the task is dropped.
 pub(crate) async fn serve(
     listeners: Listeners,
     current: Current,
@@ -189,7 +190,7 @@ async fn upgrade(
     Ok((code, Json(outcome)))
 }
 
-/// The body is a filter of log messages.
+/// Sets the filter of log messages, which is the body.
 async fn log(
     State(set_log): State<Option<SetLog>>,
     ConnectInfo(from): ConnectInfo<Client>,
@@ -206,7 +207,7 @@ async fn log(
     }
 }
 
-/// Orders are for the admin socket.
+/// Refuses an order outside of the admin socket.
 async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String) {
     let text = format!(
         "orders are taken at the admin socket alone, {socket}: longhaul reload, upgrade or log with --config FILE\n"
@@ -215,9 +216,10 @@ async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String)
 }
 
 /// # Errors
-/// Unless a program on this machine asks.
+/// The request does not come from a program on this machine.
 fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-    // A browser names the page that asks, or says what it fetches for; no page has to.
+    // A browser names the requesting page, or the purpose of the request. Pages have no need for
+    // this.
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     let is_here = from.is_local() && from.address.ip().to_canonical().is_loopback();
     if !is_here || is_browser {
@@ -226,7 +228,7 @@ fn check_program(from: &Client, headers: &HeaderMap) -> Result<(), (StatusCode, 
     Ok(())
 }
 
-/// Has the gateway do something, and waits for what has become of it.
+/// Sends an order to the gateway, and waits for the outcome.
 async fn ask<R, T>(
     orders: &mpsc::Sender<R>,
     request: R,
@@ -237,7 +239,7 @@ async fn ask<R, T>(
     answered.await.map_err(|_| gone)
 }
 
-/// Why an order is not carried out. With another process, it is for that one.
+/// Reason for a refused order. During an upgrade, the new process accepts it.
 const GONE: &str = "another process takes over, or the gateway shuts down: ask again\n";
 
 fn code_of(error: Option<&str>) -> StatusCode {
@@ -259,7 +261,7 @@ async fn status(
     Json(snapshot)
 }
 
-/// Whether the gateway works: its tasks, or there would be no answer, and the link's thread.
+/// Whether the gateway works: its tasks, which answer this request, and the link's thread.
 async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
     let link = current.borrow().relay.link().clone();
     match link.works(HEALTH_PATIENCE).await {
@@ -271,7 +273,8 @@ async fn health(State(current): State<Current>) -> (StatusCode, &'static str) {
     }
 }
 
-/// Whether clients get on: the gateway works, and does not end; and a peer answers, where there are front doors.
+/// Whether clients can work: the gateway works, and is not ending. If it has listeners, at least
+/// one peer answers.
 async fn readiness(State(current): State<Current>) -> (StatusCode, &'static str) {
     let running = current.borrow().clone();
     let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
@@ -294,8 +297,8 @@ async fn metrics(State(current): State<Current>) -> impl IntoResponse {
     as_metrics(current.borrow().snapshot().to_metrics())
 }
 
-/// A thread that works answers within milliseconds.
+/// Timeout of the health check. A working thread answers within milliseconds.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A filter of log messages has a few words.
+/// Longest filter of log messages, which usually has a few words.
 const FILTER_MAX_BYTES: usize = 4096;

@@ -1,8 +1,10 @@
-//! The admin socket: a Unix socket of mode 0600 by which a gateway takes orders, and by which commands ask it.
+//! The admin socket: a Unix socket of mode 0600. Commands use it to query the gateway, and to send
+//! orders.
 //!
-//! The kernel tells each side which user the other one is. The gateway takes orders of root and of its own user; a command
-//! speaks to root, to its own user, to that of the service, and to the owner of the gateway's key. So nobody else can give orders, and nobody
-//! else gets them.
+//! The kernel reports to each end the user of the other end. The gateway accepts orders of root and
+//! of its own user. A command connects only to gateways of root, of its own user, of the service's
+//! user, and of the owner of the gateway's key. Other users thus can neither send orders nor
+//! receive them.
 #![allow(
     clippy::disallowed_methods,
     reason = "makes and reaches a socket of the file system"
@@ -31,8 +33,8 @@ use nix::{
 };
 use pages::process_behind;
 
-/// Where the gateway of a configuration file has its admin socket, as far as the text of the file says so. The file may be
-/// wrong otherwise.
+/// Returns the path of the admin socket of the gateway with this configuration file, as far as the
+/// file names it. The rest of the file may be wrong.
 pub fn path_of_text(text: &str, file: &Path) -> Option<PathBuf> {
     let table: toml::Table = toml::from_str(text).ok()?;
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -44,8 +46,8 @@ pub fn path_of_text(text: &str, file: &Path) -> Option<PathBuf> {
     named.or_else(|| Some(usual_path(&text_at("identity", "key_file")?, file)))
 }
 
-/// Where the gateway of a configuration file has its admin socket unless the file names one: the service's in `/run`, that of
-/// any other gateway beside its key.
+/// Returns the default path of the admin socket. The service's socket is in `/run`; the socket of
+/// any other gateway is beside its key.
 pub(crate) fn usual_path(key_file: &Path, file: &Path) -> PathBuf {
     match file == Path::new(SERVICE_FILE) {
         true => PathBuf::from(SERVICE_SOCKET),
@@ -53,16 +55,16 @@ pub(crate) fn usual_path(key_file: &Path, file: &Path) -> PathBuf {
     }
 }
 
-/// Binds the socket, in place of one that a killed process has left.
+/// Binds the socket. Replaces a socket that a killed process has left.
 ///
 /// # Errors
-/// That of the file system; `AddrInUse` if a program listens there.
+/// The error of the file system. `AddrInUse` if a program listens there.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent()
         && path == Path::new(SERVICE_SOCKET)
         && !folder.exists()
     {
-        // systemd makes it; otherwise root does.
+        // systemd creates the folder. Otherwise root does.
         DirBuilder::new().mode(0o755).create(folder)?;
     }
     match fs::symlink_metadata(path) {
@@ -81,15 +83,15 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
         Err(error) => return Err(error),
     }
     let listener = with_short(path, |short| UnixListener::bind(short))?;
-    // Whoever connects before that is refused by his user all the same.
+    // A client that connects earlier is checked by its user nevertheless.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// Connects to the gateway at `path` as a command: `key_file` is that of the gateway, if it is known.
+/// Connects to the gateway at `path`, as a command does. `key_file` is the gateway's key, if known.
 ///
 /// # Errors
-/// That of the system; `PermissionDenied` if the program that listens there belongs to another user.
+/// The error of the system. `PermissionDenied` if the listening program belongs to another user.
 pub fn connect(path: &Path, key_file: Option<&Path>) -> io::Result<UnixStream> {
     let stream = connect_to(path)?;
     let process = process_behind(&stream)?;
@@ -113,7 +115,8 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     with_short(path, |short| UnixStream::connect(short))
 }
 
-/// Calls `act` with the path, or where that is too long for a socket's address with one by an open folder.
+/// Calls `act` with the path. A path that is too long for a socket address is replaced by one
+/// through an open folder.
 fn with_short<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     if path.as_os_str().as_bytes().len() <= ADDRESS_BYTES_MAX {
         return act(path);
@@ -129,16 +132,16 @@ fn with_short<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> io::Resul
         .join(name))
 }
 
-/// The user that the service runs as.
+/// User of the service.
 const SERVICE_USER: &str = "longhaul";
 
-/// The configuration of the service.
+/// Configuration of the service.
 const SERVICE_FILE: &str = "/etc/longhaul/gateway.toml";
 
-/// The socket of the service.
+/// Socket of the service.
 const SERVICE_SOCKET: &str = "/run/longhaul/admin.sock";
 
-/// An address of a Unix socket has 108 bytes, a zero included.
+/// Longest address of a Unix socket: 108 bytes with the terminating zero.
 const ADDRESS_BYTES_MAX: usize = 107;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The audit trail: changes, and the principals that ordered them. Its events have the target [`AUDIT`], which no filter of the
-//! log leaves out. Failed log-ins are logged by the relay.
+//! The audit trail: changes, and the principals that ordered them. Its events have the target
+//! [`AUDIT`], which no log filter omits. The relay logs failed log-ins.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub(crate) enum Principal<'a> {
 }
 
 impl<'a> Principal<'a> {
-    /// A client that may change something.
+    /// Returns the principal of a client that may change settings.
     pub(crate) fn of(client: &'a Client) -> Self {
         match (client.process, client.certificates.first()) {
             (Some(process), _) => Principal::Process(process),
@@ -31,7 +31,7 @@ impl<'a> Principal<'a> {
     }
 }
 
-/// A principal had something changed, or ordered something.
+/// Logs a change, or an order, of a principal.
 pub(crate) fn changed(principal: &Principal<'_>, change: &'static str, detail: &str) {
     match principal {
         Principal::Process(Process { pid, uid }) => {
@@ -48,7 +48,7 @@ pub(crate) fn changed(principal: &Principal<'_>, change: &'static str, detail: &
     }
 }
 
-/// A signal has the configuration read again: root or the gateway's own user has sent it.
+/// Logs a signal. Root or the gateway's own user has sent it.
 pub(crate) fn signalled(change: &'static str, detail: &str) {
     info!(target: AUDIT, by = "signal", change, detail, "changed");
 }

@@ -1,4 +1,4 @@
-//! The sockets of a gateway, bound before anything else happens.
+//! The sockets of a gateway, bound before any other step.
 #![allow(clippy::disallowed_methods, reason = "owns the sockets of the daemon")]
 
 use std::{
@@ -22,23 +22,23 @@ use crate::{
 pub struct Bound {
     /// The link's socket.
     pub link: UdpSocket,
-    /// One for each `[[ftp]]`, in order.
+    /// One listener for each `[[ftp]]`, in order.
     pub ftp: Vec<TcpListener>,
-    /// One for each door of TLS that passes through, in order: for control and for data connections.
+    /// Listeners of each pass-through listener, in order: for control and for data connections.
     pub pass_through: Vec<(TcpListener, Vec<TcpListener>)>,
-    /// One for each `[[forward]]`, in order.
+    /// One listener for each `[[forward]]`, in order.
     pub forwards: Vec<TcpListener>,
-    /// The admin address; `None` if it is taken and was not asked for.
+    /// The admin address. `None` if it is in use, and not configured explicitly.
     pub admin: Option<TcpListener>,
-    /// Where orders are taken; `None` if it cannot be bound and was not asked for.
+    /// The socket for orders. `None` if it cannot be bound, and is not configured explicitly.
     pub admin_socket: Option<UnixListener>,
     /// The address of `[admin.https]`, if there is one.
     pub admin_https: Option<TcpListener>,
-    /// The process whose place this one takes, and whose sockets these are.
+    /// The process that this one replaces, and that has passed on these sockets.
     pub predecessor: Option<Predecessor>,
 }
 
-/// A socket could not be bound.
+/// Error: a socket could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {what} {address}")]
 pub struct BindError {
@@ -67,7 +67,7 @@ impl Bound {
         Self::take(config, None)
     }
 
-    /// Takes the sockets that `predecessor` has, and binds the others.
+    /// Takes the sockets of `predecessor`, and binds the others.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
@@ -152,7 +152,7 @@ impl Bound {
 
 const TRANSPARENT: &str = "[[ftp]] address (transparent, which needs CAP_NET_ADMIN)";
 
-/// Binds the control port of a front door.
+/// Binds the control port of a listener.
 fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, BindError> {
     if !is_transparent {
         return bind_tcp("[[ftp]] address", address);
@@ -161,7 +161,7 @@ fn bind_door(address: SocketAddr, is_transparent: bool) -> Result<TcpListener, B
     bound.map_err(|source| BindError::new(TRANSPARENT, address, source))
 }
 
-/// Takes the admin socket over, or binds it.
+/// Takes over the admin socket, or binds it.
 fn bind_admin_socket(
     config: &Config,
     predecessor: &mut Option<Predecessor>,
@@ -189,7 +189,8 @@ fn in_full(error: &BindError) -> String {
     format!("{error}: {}", error.source)
 }
 
-/// The socket, if it is bound to `address`. Connections of the old process cannot move to another one.
+/// Returns the socket if it is bound to `address`. Connections of the old process cannot move to
+/// another socket.
 fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
     let bound = socket.local_addr()?;
     let is_same = bound.ip() == address.ip() && [0, bound.port()].contains(&address.port());

@@ -46,7 +46,7 @@ use relay::{
     transfer_log::{self, TransferLog},
 };
 
-/// A gateway could not run.
+/// Error: a gateway could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -59,10 +59,10 @@ pub enum RunError {
     /// Connections to servers cannot be intercepted.
     #[error("no interception")]
     Intercept(#[from] InterceptError),
-    /// The front doors cannot be opened.
+    /// The listeners cannot be opened.
     #[error(transparent)]
     Doors(#[from] DoorError),
-    /// The dashboard cannot have TLS.
+    /// The dashboard cannot use TLS.
     #[error("[admin.https] has no TLS")]
     Https(#[from] CertError),
     /// The transfer log cannot be written.
@@ -73,38 +73,39 @@ pub enum RunError {
     Socket(#[from] io::Error),
 }
 
-/// The connections that a shutdown cut short.
+/// Connections that a shutdown has cut.
 #[derive(Debug, Default)]
 pub struct CutShort {
-    /// Transfers and forwards that were still under way.
+    /// Transfers and forwards that were still open.
     pub transfers: Vec<TransferStatus>,
     /// Streams of the link that had not ended.
     pub streams: usize,
 }
 
-/// What a service manager hears of a gateway.
+/// Channel to a service manager.
 pub struct Watch {
-    /// How long it waits for [`State::Working`] before it takes the gateway for hung; `None`: it does not.
+    /// Time within which the service manager expects [`State::Working`]. `None` without such a
+    /// check.
     pub patience: Option<Duration>,
-    /// Tells it.
+    /// Reports a state to it.
     pub tell: Box<dyn Fn(State) + Send + Sync>,
 }
 
-/// How a gateway is.
+/// State of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It serves.
     Up,
-    /// Its tasks and its link have just been seen to work.
+    /// Its tasks and its link have just been checked, and work.
     Working,
-    /// It lets what is open end.
+    /// It waits for open sessions to end.
     Ending,
-    /// The process with this number has taken its place.
+    /// The process with this number has replaced it.
     Succeeded(u32),
 }
 
 impl Watch {
-    /// Nobody watches.
+    /// Creates a channel without a service manager.
     pub fn none() -> Self {
         Self {
             patience: None,
@@ -121,9 +122,11 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Runs a gateway until `shutdown` resolves; then stops accepting, lets what is open end within the
-/// configuration's `drain_max`, and says what it cut short. Meanwhile it takes on what `reloads` bring, and tells `watch` how it
-/// is. When another process has taken its place, it ends as its last session does.
+/// Runs a gateway until `shutdown` resolves.
+///
+/// It then stops accepting, lets sessions end within the configuration's `drain_max`, and returns
+/// the connections that it has cut. Meanwhile it applies the reloads of `reloads`, and reports its
+/// state to `watch`. After an upgrade it ends with its last session.
 ///
 /// # Errors
 /// [`RunError`] if the gateway cannot start, or its link ends before `shutdown`.
@@ -241,7 +244,7 @@ pub async fn run(
         tokio::select! {
             () = &mut shutdown => None,
             succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &watch) => Some(succeeded),
-            // It serves as long as the link hands over streams.
+            // It serves as long as the link accepts streams.
             _ = accepting.join_next() => {
                 drop(reloader);
                 sessions.cut_short(CUT_PATIENCE).await;
@@ -249,14 +252,14 @@ pub async fn run(
             }
         }
     };
-    // Who asks for something now is told at once that nobody answers. What a reload was asked for meanwhile is not lost.
+    // From here on, requests fail immediately. A reload that was requested meanwhile is not lost.
     let is_asked = asked.try_recv().is_ok();
     drop((asked, upgrades_asked, sockets));
     let mut socket_left = None;
     let mut drain = Some(reloader.config().drain_max);
     if let Some((mut successor, asker)) = succeeded {
         interception.leave(&successor.tables);
-        // What a service manager hears from now on comes from the other process.
+        // From now on the other process reports to the service manager.
         for task in admin.into_iter().chain(show_life).chain([follow_older]) {
             task.abort();
         }
@@ -279,7 +282,7 @@ pub async fn run(
             "another process has taken this one's place"
         );
         if let Some(asker) = asker {
-            // Whoever asked may be gone.
+            // The client of the order may have disconnected.
             let _ = asker.send(upgrade::Outcome {
                 pid: Some(successor.pid()),
                 version: successor.version.clone(),
@@ -296,7 +299,8 @@ pub async fn run(
             tokio::task::block_in_place(|| stores.retire());
         }
         let drained = async {
-            // Peers that have not heard of the other process yet may still ask this one, and so may its operator.
+            // Peers without knowledge of the other process may still use this one, and so may its
+            // operator.
             let _ = timeout(RETIRE_PATIENCE, async {
                 loop {
                     reloader.order().await;
@@ -307,7 +311,7 @@ pub async fn run(
             relay.retire();
             sessions.close();
             sessions.ended().await;
-            // What sessions have left to the link is still on its way.
+            // Bytes of ended sessions are still in flight on the link.
             link.shutdown(FOR_EVER).await;
         };
         tokio::select! {
@@ -331,25 +335,26 @@ pub async fn run(
     }
     drop(interception);
     registry.transfer_log().flush(CUT_PATIENCE).await;
-    // A disk that does not write what is remembered holds nobody up.
+    // A slow disk must not delay the end.
     let closed = timeout(CLOSE_PATIENCE, link.shutdown(drain.min(CUT_PATIENCE))).await;
     cut_short.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     if let Some(path) = socket_left {
-        // Nobody listens there any more.
+        // No process listens there any more.
         let _ = std::fs::remove_file(path);
     }
     Ok(cut_short)
 }
 
-/// What is asked of a running gateway.
+/// Orders for a running gateway.
 struct Orders<'a> {
     reloads: &'a mut mpsc::Receiver<reload::Request>,
     upgrades: &'a mut mpsc::Receiver<upgrade::Request>,
 }
 
-/// Carries out orders until another process has taken this one's place. Returns it, and who asked for it.
+/// Carries out orders until another process has replaced this one. Returns that process, and the
+/// sender of its order.
 async fn serve(
     reloader: &mut Reloader,
     orders: Orders<'_>,
@@ -418,7 +423,7 @@ async fn serve(
                 warn!(%error, "no other process has taken this one's place");
                 let sessions = running.relay.registry().sessions_open();
                 if let Some(asker) = asker {
-                    // Whoever asked may be gone.
+                    // The client of the order may have disconnected.
                     let _ = asker.send(upgrade::Outcome::failed(&error, sessions));
                 }
             }
@@ -426,7 +431,7 @@ async fn serve(
     }
 }
 
-/// The sockets that another process gets besides the front doors.
+/// Sockets that another process gets besides the listeners.
 struct Sockets {
     link: UdpSocket,
     admin: Option<TcpListener>,
@@ -461,14 +466,14 @@ fn peers_up(link: &Link) -> Vec<String> {
     peers.filter(is_up).map(|peer| peer.name).collect()
 }
 
-/// The numbers of these peers.
+/// Returns the numbers of these peers.
 fn peers_named(config: &Config, names: &[String]) -> Vec<usize> {
     let peers = config.relay.peers.iter().enumerate();
     let named = peers.filter(|(_, peer)| names.contains(&peer.name));
     named.map(|(number, _)| number).collect()
 }
 
-/// Waits until the link is connected to those of the peers `names` that it connects to by itself.
+/// Waits until the link has connected to the named peers that have an endpoint.
 async fn connect(link: &Link, config: &Config, names: &[String]) {
     let configured = config.relay.link.peers.iter();
     let wanted = configured.filter(|it| it.endpoint.is_some() && names.contains(&it.name));
@@ -487,7 +492,7 @@ async fn connect(link: &Link, config: &Config, names: &[String]) {
     }
 }
 
-/// Resolves when the time is over, if it ever is.
+/// Resolves after the time, if there is one.
 async fn at_last(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
@@ -505,9 +510,9 @@ fn tokio_unix_listener(listener: UnixListener) -> io::Result<tokio::net::UnixLis
     tokio::net::UnixListener::from_std(listener)
 }
 
-/// Says that the gateway works, as long as it does.
+/// Reports that the gateway works, as long as it does.
 async fn show_life(link: Link, watch: Arc<Watch>, patience: Duration) {
-    // Twice in that time, so that one that comes late does no harm.
+    // Two reports in that time, so that a late one does no harm.
     let mut times = interval(patience / 2);
     loop {
         times.tick().await;
@@ -519,7 +524,7 @@ async fn show_life(link: Link, watch: Arc<Watch>, patience: Duration) {
     }
 }
 
-/// What this process tells of itself once another one has taken its place.
+/// Returns a function that reports the state of this process after its replacement.
 fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     let since_unix_s = time::unix_s(SystemTime::now());
     move || OlderProcess {
@@ -531,7 +536,7 @@ fn older_report(registry: Arc<Registry>) -> impl Fn() -> OlderProcess {
     }
 }
 
-/// Has peers that were removed hear it when they come.
+/// Informs removed peers of their removal when they connect.
 async fn dismiss(current: watch::Receiver<Arc<Running>>) {
     let mut ticks = interval(DISMISS_EVERY);
     loop {
@@ -559,7 +564,8 @@ async fn dismiss(current: watch::Receiver<Arc<Running>>) {
     }
 }
 
-/// Numbers of sessions go on rising across restarts, so that none meets an old one's leftovers.
+/// Returns the first session number. Numbers increase across restarts, so that no session meets
+/// remains of an old one.
 fn first_session() -> u64 {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -567,15 +573,15 @@ fn first_session() -> u64 {
     now.as_millis() as u64 * 1_000
 }
 
-/// A removed peer has a connection for no longer than that.
+/// Longest time for which a removed peer stays connected.
 const DISMISS_EVERY: Duration = Duration::from_millis(500);
-/// Time for cut sessions to inform their clients, and for streams of the link to end.
+/// Time for aborted sessions to inform their clients, and for streams of the link to end.
 const CUT_PATIENCE: Duration = Duration::from_secs(2);
-/// Time for peers to connect to the process that has taken this one's place: an announcement and a handshake on a slow path.
+/// Time for peers to connect to the new process: an announcement and a handshake on a slow path.
 const RETIRE_PATIENCE: Duration = Duration::from_secs(5);
-/// As long as streams take.
+/// Unlimited time for streams.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Time for the link of a new process to connect before clients come.
+/// Time for the link of a new process to connect before it accepts clients.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);
 /// Time for the link to close.

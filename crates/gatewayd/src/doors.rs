@@ -1,7 +1,7 @@
-//! The front doors of a running gateway: their listeners, and the tasks that accept clients.
+//! The listeners of a running gateway, and the tasks that accept clients.
 //!
-//! At a reload listeners whose address stays are kept, so that no client finds a closed port, and all
-//! doors get new tasks. Sessions have tasks of their own and go on.
+//! A reload keeps sockets whose address stays the same, so that no client finds a closed port. All
+//! listeners get new tasks. Sessions have their own tasks, and continue.
 
 use std::{
     collections::HashMap,
@@ -23,39 +23,39 @@ use crate::{
 use net::tls::{self, Acceptor, AcceptorError};
 use relay::near::{self, FtpFrontDoor, PassThroughDoor};
 
-/// The TLS acceptor of a door; `None`: it has no TLS.
+/// The TLS acceptor of a listener. `None` without TLS.
 type DoorAcceptor = Option<Arc<Acceptor>>;
 
-/// All front doors.
+/// All listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     parts: Parts,
     pass_through: Vec<Arc<PassThroughDoor>>,
     accepting: JoinSet<()>,
-    /// Data ports of removed doors whose clients go on.
+    /// Data ports of removed listeners whose clients are still connected.
     leaving: JoinSet<()>,
 }
 
-/// What the doors of a configuration need, before they are in use.
+/// Parts of the listeners of a configuration, before they are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     listeners: HashMap<Place, Arc<TcpListener>>,
-    /// In the order of the configuration's doors, with their settings.
+    /// TLS acceptors in the order of the configuration's listeners, with their settings.
     acceptors: Vec<(DoorTls, tls::Rules, DoorAcceptor)>,
 }
 
-/// The doors cannot be opened.
+/// Error: the listeners cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoorError {
-    /// An address is not free.
+    /// An address is in use.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The certificate of a front door cannot be used.
+    /// The certificate of a listener cannot be used.
     #[error("the front door on {listen} has no TLS: {source}")]
     Certificate {
         listen: SocketAddr,
-        /// The mistake in its certificate, or in those of its clients.
+        /// The mistake in its certificate, or in the roots of client certificates.
         source: AcceptorError,
     },
     /// A bound socket could not be used.
@@ -64,7 +64,7 @@ pub enum DoorError {
 }
 
 impl Parts {
-    /// From sockets that are bound already.
+    /// Creates the listeners from bound sockets.
     pub(crate) fn new(config: &Config, bound: &mut Bound) -> Result<Self, DoorError> {
         let places = Places::of(config);
         let mut listeners = HashMap::new();
@@ -95,7 +95,7 @@ impl Parts {
         })
     }
 
-    /// The listeners, each with the name by which another process of this configuration asks for it.
+    /// Returns the sockets. Another process of this configuration requests each by its name.
     pub(crate) fn named(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let listeners = self.listeners.iter();
         listeners
@@ -103,7 +103,7 @@ impl Parts {
             .collect()
     }
 
-    /// Where the doors listen.
+    /// Returns the addresses of the listeners.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let listeners = self.listeners.values();
         listeners.filter_map(|listener| listener.local_addr().ok())
@@ -116,10 +116,10 @@ impl Parts {
 }
 
 impl Doors {
-    /// What the doors of `config` need: of the present doors what stays, and the rest anew.
+    /// Prepares the listeners of `config`. Unchanged sockets stay, and the others are created.
     ///
     /// # Errors
-    /// [`DoorError`]; the present doors are as they were.
+    /// [`DoorError`]. The present listeners are unchanged.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Parts, DoorError> {
         let places = Places::of(config);
         let ftp = places.ftp.iter().map(|place| ("[[ftp]] address", *place));
@@ -143,7 +143,7 @@ impl Doors {
         })
     }
 
-    /// Opens the doors of the present configuration, and closes those that it does not have.
+    /// Opens the listeners of the present configuration, and closes all others.
     pub(crate) async fn open(&mut self, parts: Parts, running: &Running) {
         let (config, relay) = (&running.config, &running.relay);
         let places = Places::of(config);
@@ -193,12 +193,12 @@ impl Doors {
         self.parts = parts;
     }
 
-    /// The listeners, by name.
+    /// Returns the sockets, by name.
     pub(crate) fn named(&self) -> Vec<(String, BorrowedFd<'_>)> {
         self.parts.named()
     }
 
-    /// Clients whose TLS passes through.
+    /// Returns the clients of pass-through listeners.
     pub(crate) fn pass_through_clients(&self) -> Vec<PassThroughClients> {
         let doors = self.pass_through.iter();
         doors
@@ -209,7 +209,8 @@ impl Doors {
             .collect()
     }
 
-    /// Lets the clients of an older process have data connections here, as long as their control connections there last.
+    /// Permits data connections of an older process's clients, as long as their control connections
+    /// there last.
     pub(crate) fn inherit(&self, all: &[PassThroughClients]) {
         for door in &self.pass_through {
             let listen = door.config().listen;
@@ -218,23 +219,23 @@ impl Doors {
         }
     }
 
-    /// Stops accepting; another process accepts.
+    /// Stops accepting, since another process accepts.
     pub(crate) async fn leave_to_successor(&mut self) {
         for door in &self.pass_through {
             door.leave_data();
         }
-        // The other process alone says how long they are open.
+        // Only the other process decides when they close.
         self.close().await;
     }
 
-    /// Stops accepting, and listening: a client that nobody will greet is refused by the kernel.
+    /// Stops accepting and listening. The kernel then refuses clients.
     pub(crate) async fn close(&mut self) {
         self.accepting.shutdown().await;
         self.leaving.shutdown().await;
         self.parts = Parts::default();
     }
 
-    /// Goes on listening on the data ports of `door` that no door of `parts` has, for its clients.
+    /// Keeps listening on the data ports of `door` that are not part of `parts`, for its clients.
     fn leave(&mut self, door: &Arc<PassThroughDoor>, parts: &Parts) {
         while self.leaving.try_join_next().is_some() {}
         let ports = data_places(door.config()).filter(|place| !parts.listeners.contains_key(place));
@@ -251,8 +252,8 @@ fn listening(parts: &Parts, place: &Place) -> SocketAddr {
     at.unwrap_or(place.address)
 }
 
-/// The TLS acceptor of each FTP front door. One of `present` with the same settings is used further, so
-/// that clients can resume their sessions, and reads its certificate again.
+/// Returns the TLS acceptor of each FTP listener. An acceptor of `present` with the same settings
+/// is kept, so that clients can resume their sessions. It reads its certificate again.
 fn acceptors(
     config: &Config,
     present: &[(DoorTls, tls::Rules, DoorAcceptor)],

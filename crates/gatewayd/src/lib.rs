@@ -2,7 +2,7 @@
 //! own servers.
 //!
 //! [`daemon::run`] is a function of its inputs: a checked [`config::Config`], bound sockets and a
-//! shutdown future. FTP itself is in the `ftp` crate, the WAN in the `link` crate; this crate
+//! shutdown future. FTP itself is in the `ftp` crate, the WAN in the `link` crate. This crate
 //! connects both to TCP sockets.
 
 pub mod admin;
@@ -21,5 +21,5 @@ pub mod reload;
 mod running;
 pub mod upgrade;
 
-/// Of this program.
+/// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

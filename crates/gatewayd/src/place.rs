@@ -1,19 +1,19 @@
-//! The places where front doors listen, by which their listeners are told apart: from one configuration to the next, and from one
-//! process to the next.
+//! Identifiers of listeners. They match the listeners of successive configurations, and of
+//! successive processes.
 
 use std::{collections::HashMap, fmt, net::SocketAddr};
 
 use crate::config::Config;
 
-/// Tells listeners apart.
+/// Identifier of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
-    /// For addresses whose port the system chooses: the kind of door, and which of them it is.
+    /// Kind and index of the listener, if the system chooses the port of its address.
     chosen: Option<(&'static str, usize)>,
 }
 
-/// The places of a configuration, in the order of the file.
+/// The identifiers of a configuration, in the order of the file.
 pub(crate) struct Places {
     pub(crate) ftp: Vec<Place>,
     pub(crate) pass_through: Vec<(Place, Vec<Place>)>,

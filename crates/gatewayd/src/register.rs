@@ -1,7 +1,8 @@
-//! The register: a file beside the key, with the peers that came by an invite and the invites that are open.
+//! The register: a file beside the key, with the enrolled peers and the open invites.
 //!
-//! The configuration belongs to the operator, and a gateway cannot write it. The register belongs to the gateway. It gives a
-//! peer nothing but its place: what peers may reach is in the configuration.
+//! The configuration belongs to the operator, and a gateway cannot write it. The register belongs
+//! to the gateway. It only adds peers: the configuration determines the servers that peers may
+//! reach.
 #![allow(clippy::disallowed_methods, reason = "waits for its lock")]
 
 use std::{
@@ -17,25 +18,25 @@ use link::PublicKey;
 use nix::{libc::O_NOFOLLOW, unistd::geteuid};
 use serde::{Deserialize, Serialize};
 
-/// What the file says.
+/// Content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
-    /// Where others reach this gateway, as the last invite said.
+    /// Endpoint of this gateway in the last invite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Peers beside those of the configuration.
+    /// Peers in addition to the configured ones.
     #[serde(default, rename = "peer", skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Enrolled>,
-    /// Invites that are open, and those that were until lately.
+    /// Open invites, and invites that ended recently.
     #[serde(default, rename = "invite", skip_serializing_if = "Vec::is_empty")]
     pub invites: Vec<OpenInvite>,
-    /// Peers that were removed lately: they hear so when they come.
+    /// Peers that were removed recently. They are informed when they connect.
     #[serde(default, rename = "dismissed", skip_serializing_if = "Vec::is_empty")]
     pub dismissed: Vec<DismissedPeer>,
 }
 
-/// A peer that was removed.
+/// A removed peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DismissedPeer {
@@ -45,21 +46,21 @@ pub struct DismissedPeer {
     pub since_unix_s: u64,
 }
 
-/// A peer.
+/// An enrolled peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Enrolled {
     pub name: String,
     #[serde(with = "text")]
     pub public_key: PublicKey,
-    /// Where it is reached; `None`: it comes by itself.
+    /// Endpoint of the peer. `None` if the peer connects to this gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Servers that are reached through the peer, as `serves` of the configuration lists them. A peer of the register
-    /// serves nothing else.
+    /// Servers that are reached through the peer, in the form of `serves` in the configuration. A
+    /// peer of the register serves no other servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
-    /// Unix time at which it became one, in seconds.
+    /// Unix time of its enrolment, in seconds.
     pub since_unix_s: u64,
 }
 
@@ -67,36 +68,36 @@ pub struct Enrolled {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenInvite {
-    /// The name that the peer shall have; `None`: the one that it gives itself.
+    /// Name of the future peer. `None` for the name that it suggests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Servers that are reached through the peer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
-    /// The public key of the token.
+    /// Public key of the token.
     #[serde(with = "text")]
     pub public_key: PublicKey,
-    /// Unix time from which it is of no more use, in seconds.
+    /// Unix time of its expiry, in seconds.
     pub expires_unix_s: u64,
-    /// Who has used it.
+    /// Key of the gateway that has used it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "optional_text"
     )]
     pub used_by: Option<PublicKey>,
-    /// The operator takes it back.
+    /// Whether the operator has withdrawn it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub withdrawn: bool,
 }
 
-/// A gateway does not become a peer.
+/// Reason for which a gateway does not become a peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another gateway has used the invite.
     #[error("the invite was used before, by another gateway: ask for a new one")]
     Used,
-    /// It came too late.
+    /// The invite has expired.
     #[error("the invite has expired: ask for a new one")]
     Expired,
     /// The gateway that used it has been removed from the peers.
@@ -104,47 +105,47 @@ pub enum Refusal {
         "this gateway became a peer by this invite, and was removed since: ask for a new invite"
     )]
     Dismissed,
-    /// There is no such invite.
+    /// The invite was withdrawn.
     #[error("the invite was withdrawn: ask for a new one")]
     Withdrawn,
-    /// It came with the key of the far gateway.
+    /// The gateway presented the key of the far gateway.
     #[error("this is the far gateway's own key: each gateway needs a key of its own")]
     OwnKey,
 }
 
-/// No invite can be added.
+/// Error: no further invite can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{INVITES_MAX} invites are open; \"longhaul peer rm --invites\" withdraws them")]
 pub struct TooManyInvites;
 
-/// The file cannot be used.
+/// Error: the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The file system said no.
+    /// The file system reported an error.
     #[error("{path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the file system said.
+        /// The error of the file system.
         source: io::Error,
     },
-    /// It says something else.
+    /// The content is wrong.
     #[error("{path}: {message}")]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// The mistake, with line and column.
         message: String,
     },
 }
 
-/// The text of a register cannot be read.
+/// Error: the text of a register cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RegisterTextError(String);
 
-/// A change that is not made.
+/// Reason for which a change was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwanted<E> {
     /// The file cannot be used.
@@ -156,15 +157,15 @@ pub enum Unwanted<E> {
 }
 
 impl Register {
-    /// The register of the gateway with this key.
+    /// Returns the path of the register of the gateway with this key.
     pub fn path(key_file: &Path) -> PathBuf {
         key_file.with_added_extension("peers")
     }
 
-    /// Reads a register. One that is not there is empty.
+    /// Reads a register. A missing file is an empty register.
     ///
     /// # Errors
-    /// [`RegisterError`] if it is there and cannot be used.
+    /// [`RegisterError`] if the file exists, and cannot be used.
     pub fn read(path: &Path) -> Result<Self, RegisterError> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -180,7 +181,7 @@ impl Register {
     /// Reads the text of a register.
     ///
     /// # Errors
-    /// [`RegisterTextError`] with line and column of what is wrong.
+    /// [`RegisterTextError`] with line and column of the mistake.
     pub fn parse(text: &str) -> Result<Self, RegisterTextError> {
         let parsed = toml::from_str::<Self>(text)
             .map_err(|error| RegisterTextError(error.to_string().trim_end().replace('`', "\"")))?;
@@ -195,13 +196,14 @@ impl Register {
     /// Returns the text that [`parse`](Self::parse) reads back.
     ///
     /// # Errors
-    /// If a time is later than TOML can say.
+    /// If a time is later than TOML can express.
     pub fn print(&self) -> io::Result<String> {
         toml::to_string(self).map_err(io::Error::other)
     }
 
-    /// Keys of removed peers, with the times of their removal in Unix seconds, from the text of a register that another
-    /// version may have written. Entries that cannot be read are left out.
+    /// Returns the keys of removed peers, with the times of their removal in Unix seconds.
+    ///
+    /// Another version may have written the text of the register. Unreadable entries are skipped.
     pub fn removals(text: &str) -> Vec<(PublicKey, u64)> {
         let table: toml::Table = toml::from_str(text).unwrap_or_default();
         let entries = table.get("dismissed").and_then(toml::Value::as_array);
@@ -213,11 +215,11 @@ impl Register {
         removals.collect()
     }
 
-    /// Changes a register as a whole or not at all, after anybody else who is about to. Invites that ended more than a day
-    /// ago are forgotten.
+    /// Changes a register completely or not at all. Waits for other changes in progress. Invites
+    /// that ended more than a day ago are dropped.
     ///
     /// # Errors
-    /// [`Unwanted`] with what `change` says, or if the file cannot be used.
+    /// [`Unwanted`] with the error of `change`, or if the file cannot be used.
     pub fn change<T, E>(
         path: &Path,
         now_unix_s: u64,
@@ -242,12 +244,15 @@ impl Register {
         Ok(done)
     }
 
-    /// Takes a gateway among the peers that knocks with the key `invited`. Returns its name, and whether it is a new peer: one
-    /// that has not heard that it is one may ask again, as long as it is one. `of_file` are the names of the configuration's peers, and the one
-    /// among them, if any, that has the gateway's key already.
+    /// Adds the gateway that connects with the key `invited` to the peers. Returns its name, and
+    /// whether it is a new peer.
+    ///
+    /// A gateway that has not received its reply may ask again while it is a peer. `of_file` are
+    /// the names of the configured peers, and the name of the configured peer with the gateway's
+    /// key, if any.
     ///
     /// # Errors
-    /// [`Refusal`] if the invite is of no use.
+    /// [`Refusal`] if the invite is not valid.
     pub fn enrol(
         &mut self,
         invited: PublicKey,
@@ -288,8 +293,8 @@ impl Register {
         Ok((name, true))
     }
 
-    /// Removes the peers that have this name or one of these keys, and burns the invites that they have used. Returns
-    /// whether there was one.
+    /// Removes the peers with this name or one of these keys, and invalidates their invites.
+    /// Returns whether a peer was removed.
     pub fn dismiss(&mut self, name: &str, keys: &[PublicKey], now_unix_s: u64) -> bool {
         let goes = |it: &Enrolled| it.name == name || keys.contains(&it.public_key);
         let removed = self.peers.extract_if(.., |it| goes(it));
@@ -310,7 +315,7 @@ impl Register {
         !removed.is_empty()
     }
 
-    /// Withdraws all invites: those that are open, and for repeated use those that were used.
+    /// Withdraws all invites: open ones, and used ones for repeated use.
     pub fn withdraw_invites(&mut self) {
         for invite in &mut self.invites {
             invite.withdrawn = true;
@@ -344,7 +349,7 @@ impl Register {
     fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
         let body = self.print()?;
         let new = path.with_added_extension("new");
-        // Left by one who was killed here.
+        // A process that was killed here may have left it.
         let _ = fs::remove_file(&new);
         let mut options = OpenOptions::new();
         let mut file = options
@@ -362,7 +367,7 @@ impl Register {
 }
 
 impl OpenInvite {
-    /// What the peer will be called, for people.
+    /// Returns the name of the future peer, for people.
     pub fn peer_name(&self) -> String {
         match &self.name {
             Some(name) => name.clone(),
@@ -377,18 +382,18 @@ impl OpenInvite {
     }
 }
 
-/// Gives a file beside the register at `path` to the owner of the key: operators' commands write it, too, and the
-/// gateway must be able to read it.
+/// Gives a file beside the register at `path` to the owner of the key. Commands of operators write
+/// the file, too, and the gateway must be able to read it.
 fn give_to_owner_of_key(file: &File, path: &Path) -> io::Result<()> {
     if let (true, Ok(key)) = (geteuid().is_root(), fs::metadata(path.with_extension(""))) {
-        // By its descriptor: the path is in a folder where another user may have put something else by now.
+        // The change uses the descriptor: another user may have replaced the file at the path.
         fchown(file, Some(key.uid()), Some(key.gid()))?;
     }
     Ok(())
 }
 
-/// Keeps other programs from changing the register at `path` meanwhile. The lock is on a file that nobody else can
-/// open: any user who can open a file can lock it.
+/// Prevents other programs from changing the register at `path`. The lock is on a file that other
+/// users cannot open: any user who can open a file can lock it.
 fn lock(path: &Path) -> io::Result<File> {
     let path = &path.with_added_extension("lock");
     let mut options = OpenOptions::new();
@@ -414,7 +419,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::TimedOut, message))
 }
 
-/// A change takes milliseconds.
+/// Attempts to lock. A change takes milliseconds.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -429,7 +434,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Keys as text.
+/// Serialisation of keys as text.
 mod text {
     use link::PublicKey;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -444,7 +449,7 @@ mod text {
     }
 }
 
-/// The same of keys that may be missing.
+/// Serialisation of optional keys as text.
 mod optional_text {
     use link::PublicKey;
     use serde::{Deserializer, Serializer};
@@ -466,14 +471,15 @@ mod optional_text {
     }
 }
 
-/// Removed peers that are remembered, and for how long.
+/// Most removed peers that are stored, and their lifetime.
 const DISMISSED_MAX: usize = 64;
 const DISMISSED_S: u64 = 90 * 24 * 3600;
 
-/// Invites that are open at a time.
+/// Most invites that are open at a time.
 pub const INVITES_MAX: usize = 8;
 
-/// How long an invite that has ended is known, so that who comes with it is told why it is of no use.
+/// Lifetime of an ended invite. A gateway that presents it meanwhile gets the reason for the
+/// refusal.
 const REMEMBERED_S: u64 = 24 * 3600;
 
 const HEAD: &str = "\
@@ -525,7 +531,7 @@ mod tests {
         assert_eq!(unknown, Err(Refusal::Withdrawn));
         let first = register.enrol(key(1), (key(2), "a"), nobody, NOW);
         assert_eq!(first, Ok(("a".to_owned(), true)));
-        // The answer was lost, and the time is over.
+        // The reply was lost, and the invite has expired meanwhile.
         let again = register.enrol(key(1), (key(2), "a"), nobody, NOW + 100);
         assert_eq!(again, Ok(("a".to_owned(), false)));
         let other = register.enrol(key(1), (key(3), "b"), nobody, NOW);
@@ -533,7 +539,7 @@ mod tests {
         assert_eq!(register.peers.len(), 1);
         register.withdraw(key(2));
         assert_eq!(register, self::register(None));
-        // One that is a peer already uses the invite up all the same.
+        // A gateway that is a peer already uses the invite up, too.
         let known = register.enrol(key(1), (key(2), "a"), (&[], Some("oslo")), NOW);
         assert_eq!(known, Ok(("oslo".to_owned(), false)));
         assert_eq!(
@@ -584,7 +590,7 @@ mod tests {
         assert!(!register.dismiss("a", &[], NOW), "it is gone");
         let again = register.enrol(key(1), (key(2), "a"), nobody, NOW);
         assert_eq!(again, Err(Refusal::Dismissed));
-        // Its key is added again: the burned invite stays burned.
+        // Its key is added again, but the invalid invite stays invalid.
         let known = register.enrol(key(1), (key(2), "a"), (&[], Some("a")), NOW);
         assert_eq!(known, Err(Refusal::Withdrawn));
     }

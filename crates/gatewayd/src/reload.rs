@@ -1,8 +1,8 @@
-//! Reloading: a running gateway reads its configuration again and takes on what can change, all of it or
-//! nothing. What takes a restart is said by name.
+//! Reloading: a running gateway reads its configuration again, and applies all permitted changes,
+//! or none of them. It reports by name the changes that need a restart.
 //!
-//! Sessions keep the settings that they began with, new ones have the new ones. How the settings of one
-//! configuration become those of another is in `plan`.
+//! Sessions keep the settings that they started with, and new sessions get the new settings. `plan`
+//! compares two configurations.
 
 mod plan;
 
@@ -31,24 +31,25 @@ use relay::{
 /// Reads the configuration again.
 pub type Load = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
-/// Has the process log what a filter lets through until the next reload, or says what is wrong with the filter.
+/// Sets the log filter of the process until the next reload. Returns the mistake in a wrong filter.
 pub type SetLog = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// What a gateway hears of changes of its configuration, and tells of them.
+/// Channels by which a gateway receives and reports changes of its configuration.
 pub struct Reloads {
     /// Orders to read the configuration again, without an answer.
     pub orders: mpsc::Receiver<()>,
     pub load: Load,
-    /// Hears of each configuration that was taken on.
+    /// Receives each configuration that was applied.
     pub taken: Box<dyn Fn(&Config) + Send + Sync>,
-    /// Changes what is logged; `None`: nobody may.
+    /// Changes the log filter. `None` if changes are not permitted.
     pub set_log: Option<SetLog>,
-    /// What is started to take this process's place; `None`: nothing can.
+    /// Program that replaces this process at an upgrade. `None` if no program can.
     pub program: Option<Program>,
 }
 
 impl Reloads {
-    /// Those of a gateway that keeps its configuration. It runs as long as the sender is kept.
+    /// Creates the channels of a gateway that keeps its configuration. The gateway runs until the
+    /// sender is dropped.
     pub fn never(config: &Config) -> (Self, mpsc::Sender<()>) {
         let (orders, ordered) = mpsc::channel(1);
         let same = config.clone();
@@ -63,44 +64,44 @@ impl Reloads {
     }
 }
 
-/// An order with an answer.
+/// An order with an outcome.
 #[derive(Debug)]
 pub(crate) struct Request {
     cause: Cause,
     answer: oneshot::Sender<Outcome>,
 }
 
-/// Why the configuration is read again.
+/// Reason for reading the configuration again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// An operator orders it.
+    /// An order of an operator.
     Order,
-    /// The register has changed: what was set by hand for the moment stays.
+    /// A change of the register. Limits that were set by hand stay.
     Enrolment,
 }
 
 impl Request {
-    /// An order, and where its answer comes.
+    /// Creates an order, and the receiver of its outcome.
     pub(crate) fn new(cause: Cause) -> (Self, oneshot::Receiver<Outcome>) {
         let (answer, answered) = oneshot::channel();
         (Self { cause, answer }, answered)
     }
 }
 
-/// What has become of a reload.
+/// Outcome of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The changes that were taken on, each by name.
+    /// Names of the changes that were applied.
     pub taken: Vec<String>,
-    /// The changes that take a restart, each by name.
+    /// Names of the changes that need a restart.
     pub needs_restart: Vec<String>,
-    /// Why nothing was taken on.
+    /// Reason for which no change was applied.
     pub error: Option<String>,
-    /// The configuration is wrong by itself, and would be at a start.
+    /// Whether the configuration itself is wrong, and would prevent a start, too.
     pub is_wrong: bool,
 }
 
-/// Why nothing was taken on.
+/// Reason for which no change was applied.
 #[derive(Debug, thiserror::Error)]
 enum ReloadError {
     #[error(transparent)]
@@ -116,10 +117,10 @@ enum ReloadError {
 /// The part of a running gateway that changes at a reload.
 pub(crate) struct Reloader {
     current: watch::Sender<Arc<Running>>,
-    /// The same for the far gateway's part.
+    /// The present relay, for the far gateway's part.
     relay: watch::Sender<Relay>,
     doors: Doors,
-    /// Where the admin interface listens.
+    /// Addresses of the admin interface.
     at_admin: Vec<SocketAddr>,
     /// The link's peers, by their numbers.
     known: Vec<Known>,
@@ -145,8 +146,8 @@ impl Reloader {
         }
     }
 
-    /// Carries out the orders that come, and those that are `asked` for, until the program's file is found to be another one at
-    /// an order: then an upgrade is due.
+    /// Carries out orders, and requests of `asked`. Returns at an order if the program's file has
+    /// been replaced: an upgrade is then due.
     pub(crate) async fn serve(&mut self, asked: &mut mpsc::Receiver<Request>) {
         loop {
             tokio::select! {
@@ -159,7 +160,7 @@ impl Reloader {
                 }
                 Some(request) = asked.recv() => {
                     let outcome = self.reload(request.cause).await;
-                    // Whoever asked may be gone.
+                    // The client of the request may have disconnected.
                     let _ = request.answer.send(outcome);
                 }
                 else => std::future::pending().await,
@@ -167,14 +168,14 @@ impl Reloader {
         }
     }
 
-    /// Waits for an order that this process does not carry out: another one has taken its place.
+    /// Waits for an order that this process does not carry out, since another one has replaced it.
     pub(crate) async fn order(&mut self) {
         if self.reloads.orders.recv().await.is_none() {
             std::future::pending().await
         }
     }
 
-    /// The present configuration.
+    /// Returns the present configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.current.borrow().config.clone()
     }
@@ -191,12 +192,12 @@ impl Reloader {
         self.current.borrow().clone()
     }
 
-    /// Closes the front doors.
+    /// Closes the listeners.
     pub(crate) async fn close(&mut self) {
         self.doors.close().await;
     }
 
-    /// The link and its peers, once another process has taken this one's place.
+    /// Returns the link and its peers, after another process has replaced this one.
     pub(crate) fn remaining_peers(&self) -> RemainingPeers {
         RemainingPeers {
             link: self.current.borrow().relay.link().clone(),
@@ -205,7 +206,7 @@ impl Reloader {
         }
     }
 
-    /// The files by which this process finds removed peers if the other one dies.
+    /// Returns the files by which this process finds removed peers if the other process dies.
     pub(crate) fn peer_files(&self) -> PeerFiles {
         let register = Register::path(&self.config().key_file);
         PeerFiles::new(self.reloads.load.clone(), register)
@@ -246,7 +247,7 @@ impl Reloader {
         } = plan::plan(&before.config, fresh, &self.known)?;
         let log = Opened::open(config.transfer_log.as_ref())?;
         let parts = self.doors.prepare(&config)?;
-        // From here on nothing fails.
+        // The following steps cannot fail.
         let names = known.iter().map(|known| known.link.name.clone());
         let peers = known.iter().map(|known| known.link.clone());
         let relay = &before.relay;
@@ -273,7 +274,8 @@ impl Reloader {
     }
 }
 
-/// The peers of a process whose place another one has taken. None comes any more, and those that are removed go.
+/// The peers of a process that another one has replaced. No peers are added any more, and removed
+/// ones leave.
 pub(crate) struct RemainingPeers {
     link: Link,
     rate_max: Option<BitRate>,
@@ -281,7 +283,7 @@ pub(crate) struct RemainingPeers {
 }
 
 impl RemainingPeers {
-    /// Dismisses all peers and keys that may not stay, with all that they have open.
+    /// Dismisses all peers and keys that may not stay, with all their streams.
     pub(crate) fn keep(&mut self, may_stay: &dyn Fn(&PublicKey) -> bool) {
         let mut dismissed = Vec::new();
         for known in &mut self.known {
@@ -300,7 +302,7 @@ impl RemainingPeers {
 }
 
 impl Outcome {
-    /// What has become of it, in a line.
+    /// Returns the outcome in one line.
     pub(crate) fn summary(&self) -> String {
         match &self.error {
             Some(error) => format!("nothing taken on: {error}"),

@@ -1,4 +1,5 @@
-//! A running gateway with its present configuration, as the daemon sees it. A reload makes another one.
+//! A running gateway with its present configuration, as the daemon sees it. A reload creates
+//! another value.
 
 use std::sync::Arc;
 
@@ -12,16 +13,16 @@ use relay::{
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) config: Arc<Config>,
-    /// What sessions use.
+    /// The part that sessions use.
     pub(crate) relay: Relay,
-    /// Count of reloads by operators. A limit that was set by hand holds until the next one.
+    /// Number of reloads by operators. A limit that was set by hand holds until the next one.
     pub(crate) reloads_ordered: u64,
-    /// Processes whose place this one has taken.
+    /// Processes that this one has replaced.
     pub(crate) older: Arc<OlderProcesses>,
 }
 
 impl Running {
-    /// State of the gateway, for all views.
+    /// Returns the state of the gateway, for all views.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let link = self.relay.link().snapshot();
         Snapshot {

@@ -56,9 +56,9 @@ pub struct Modified {
 /// The unit of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precision {
-    /// A minute, in an unknown time zone.
+    /// A second.
     Second,
-    /// A minute, in a zone that is not known.
+    /// A minute, in an unknown time zone.
     Minute,
     /// A day, in an unknown time zone.
     Day,

@@ -391,7 +391,7 @@ impl World {
     }
 }
 
-/// Checks the ends: each observed end was written by the other side, after the same number of
+/// Checks the ends: each observed end was written by the opposite end, after the same number of
 /// bytes.
 fn check_ends(id: u32, conn: &Conn, complaint: &mut Option<String>) -> bool {
     let (client, server) = (&conn.client, &conn.server);

@@ -22,20 +22,21 @@ pub(crate) struct Https {
 
 impl Https {
     /// # Errors
-    /// [`CertError`] if there is no usable certificate.
+    /// [`CertError`] without a usable certificate.
     pub(crate) fn new(listener: TcpListener, config: &AdminHttps) -> Result<Self, CertError> {
         let acceptor = HttpsAcceptor::new(config.certificate.clone())?;
         Ok(Self { listener, acceptor })
     }
 
-    /// Its listener, and what takes the handshakes there, by the settings that are in force then.
+    /// Returns the listener, and the handshakes with its clients, which follow the present
+    /// settings.
     pub(super) fn split(self, current: Current) -> (TcpListener, Arc<dyn Handshakes>) {
         let Self { listener, acceptor } = self;
         (listener, Arc::new(ByConfiguration { acceptor, current }))
     }
 }
 
-/// Takes handshakes by the configuration that is in force then.
+/// Handshakes that follow the present configuration.
 struct ByConfiguration {
     acceptor: HttpsAcceptor,
     current: Current,

@@ -1,8 +1,9 @@
-//! What a link did, as text: qlog 0.3, in JSON text sequences.
+//! The trace of a link as text: qlog 0.3, in JSON text sequences.
 //!
-//! Sources: draft-ietf-quic-qlog-main-schema-02 (the records and their header) and draft-ietf-quic-qlog-quic-events-01
-//! (names and fields of events that QUIC has, too); RFC 7464 (the framing). What QUIC has not is in the namespace `longhaul`;
-//! so are further fields of QUIC's events, by the prefix `longhaul_`.
+//! Sources: draft-ietf-quic-qlog-main-schema-02 (the records and their header),
+//! draft-ietf-quic-qlog-quic-events-01 (names and fields of events that exist in QUIC), and RFC
+//! 7464 (the framing). Events that do not exist in QUIC are in the namespace `longhaul`. Further
+//! fields of QUIC's events have the prefix `longhaul_`.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +15,7 @@ use crate::VERSION;
 /// The media type of the records.
 pub(super) const CONTENT_TYPE: &str = "application/qlog+json-seq";
 
-/// The first record. Times of all others count from `begun`.
+/// Returns the first record. Times of all others count from `begun`.
 pub(super) fn header(peer: &str, begun: SystemTime) -> String {
     let begun = begun.duration_since(SystemTime::UNIX_EPOCH);
     record(&json!({
@@ -33,7 +34,7 @@ pub(super) fn header(peer: &str, begun: SystemTime) -> String {
     }))
 }
 
-/// The records of an event.
+/// Returns the records of an event.
 pub(super) fn records(event: &TraceEvent) -> String {
     let one = |name: &str, data: Value| record(&object(event, name, data));
     match &event.what {
@@ -59,7 +60,7 @@ pub(super) fn records(event: &TraceEvent) -> String {
     }
 }
 
-/// Names and data of the records of a sample; what counted nothing has none.
+/// Returns the names and data of a sample's records. Counts of zero have no record.
 fn of_sample(sample: &Sample) -> Vec<(&'static str, Value)> {
     let counts = &sample.counts;
     let mut metrics = json!({
@@ -104,7 +105,7 @@ fn of_sample(sample: &Sample) -> Vec<(&'static str, Value)> {
     if counts.payload_again > 0 {
         let data = json!({
             "bytes": counts.payload_again,
-            // Before anything told of a loss.
+            // Payload that was repeated before any report of a loss.
             "in_advance_bytes": counts.payload_repeated,
         });
         records.push(("longhaul:payload_repeated", data));
@@ -127,7 +128,7 @@ fn change(old: Option<&str>, new: &str) -> Value {
     }
 }
 
-/// The names are those of QUIC.
+/// Returns the state's name in QUIC.
 fn state(state: ConnectionState) -> &'static str {
     match state {
         ConnectionState::Established => "handshake_complete",
@@ -137,12 +138,12 @@ fn state(state: ConnectionState) -> &'static str {
     }
 }
 
-/// Milliseconds, as qlog has times.
+/// Returns milliseconds, the unit of times in qlog.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-/// A JSON text of a sequence (RFC 7464 section 2.2).
+/// Returns a JSON text of a sequence (RFC 7464 section 2.2).
 fn record(object: &Value) -> String {
     format!("\u{1e}{object}\n")
 }

@@ -1,4 +1,4 @@
-//! `GET /trace?peer=NAME`: what the link to a peer does, as qlog, until whoever asks has had enough.
+//! `GET /trace?peer=NAME`: the events of the link to a peer, as qlog, until the client disconnects.
 
 use axum::{
     body::Body,
@@ -62,7 +62,8 @@ fn refused(error: TraceError) -> (StatusCode, String) {
     (code, format!("{error}\n"))
 }
 
-/// The records, as they come. The reader's pace is that of this body, so what waits is in the link's queue, which has a bound.
+/// Returns the records as they arrive. Backpressure of the reader leaves waiting events in the
+/// link's queue, which has a bound.
 fn body(first: String, trace: Trace) -> Body {
     let events: Vec<TraceEvent> = Vec::with_capacity(EVENTS_AT_ONCE);
     let begun = (Some(first), trace, events);
@@ -82,5 +83,5 @@ fn body(first: String, trace: Trace) -> Body {
     Body::from_stream(records)
 }
 
-/// Events that become text at once, some 600 bytes each.
+/// Events that become text at once, about 600 bytes each.
 const EVENTS_AT_ONCE: usize = 32;

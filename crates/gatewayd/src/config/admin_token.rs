@@ -1,15 +1,16 @@
-//! What shows that somebody may use the dashboard.
+//! The token that permits use of the dashboard.
 
 use std::fmt;
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 
-/// A token of 128 bits or more, of which only a hash is kept.
+/// A token of at least 128 bits. Only its hash is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdminToken([u8; 32]);
 
 impl AdminToken {
-    /// Takes a text that is long enough for a token: 32 hexadecimal digits, or 22 characters otherwise.
+    /// Creates a token from a text of sufficient length: 32 hexadecimal digits, or 22 other
+    /// characters.
     pub fn new(text: &str) -> Option<Self> {
         let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let least = if is_hexadecimal { HEX_MIN } else { TEXT_MIN };
@@ -17,12 +18,12 @@ impl AdminToken {
         (is_one && (least..=TEXT_MAX).contains(&text.len())).then(|| Self(hash(text)))
     }
 
-    /// Whether this text is the token. The time that it takes does not tell how much of it is right.
+    /// Whether this text is the token. The duration of the check does not reveal the matching part.
     pub(crate) fn is(&self, text: &str) -> bool {
         verify_slices_are_equal(&self.0, &hash(text)).is_ok()
     }
 
-    /// What stands for the token in other secrets.
+    /// Returns the hash, which represents the token in other secrets.
     pub(crate) fn hash(&self) -> &[u8; 32] {
         &self.0
     }
@@ -39,10 +40,10 @@ fn hash(text: &str) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// A digit has 4 bits.
+/// Fewest hexadecimal digits, of 4 bits each.
 const HEX_MIN: usize = 32;
 
-/// A character of base64 has 6 bits.
+/// Fewest other characters, of 6 bits each as in base64.
 const TEXT_MIN: usize = 22;
 
 pub(super) const TEXT_MAX: usize = 512;

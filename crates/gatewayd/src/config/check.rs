@@ -25,7 +25,7 @@ use crate::{admin_socket, register::Register};
 use net::target::{AllowEntry, AllowList, Endpoint};
 use relay::settings::{IDLE_TIMEOUT, MEMORY_MAX, MEMORY_PER_PEER_MIB, memory_least};
 
-/// Checks a file, with a register in place of the one beside its key if there is one.
+/// Checks a file. `register` replaces the register beside its key, if it is given.
 pub(super) fn check(
     mut file: File,
     path: &Path,
@@ -135,7 +135,7 @@ pub(super) fn check(
     Ok(config)
 }
 
-/// The peers of the register, and those who come with an invite.
+/// Returns the peers of the register, and the guests that present an invite.
 fn registered(
     file: &File,
     key_file: &Path,
@@ -157,7 +157,7 @@ fn registered(
     peers.map_err(|message| wrong(format!("{}: {message}", path.display())))
 }
 
-/// An error with its causes.
+/// Returns an error with its causes.
 fn in_full(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -333,7 +333,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     })
 }
 
-/// Servers that clients may name, at a door where they do.
+/// Returns the servers that clients may name, for a listener without a target.
 fn allow(
     list: Option<&Spanned<Vec<AllowEntry>>>,
     has_target: bool,
@@ -405,17 +405,18 @@ fn listen_once(
     Ok(())
 }
 
-/// The link's UDP port unless the file names one.
+/// Default address of the link's UDP socket.
 const LINK_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 4810);
 
 /// Default admin address, which `longhaul status` also assumes.
 pub(super) const ADMIN_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 
-/// Slower, and a full packet takes longer than the link waits for answers.
+/// Least rate limit. At a lower one a full packet takes longer than the link waits for answers.
 pub(crate) const RATE_MAX_MIN: BitRate = BitRate::kbit(64);
 
-/// Shorter, and a few lost packets at a long round trip end the connection.
+/// Shortest idle timeout. With a shorter one a few lost packets at a long round trip end the
+/// connection.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Default time for draining at a shutdown, within systemd's 90 s.

@@ -28,13 +28,13 @@ pub(super) fn hosts(section: Option<&AdminSection>) -> Result<Vec<Host>, Problem
     hosts.iter().map(host).collect()
 }
 
-/// Where the token is, if there is to be one.
+/// Returns the path of the token, if it is configured.
 pub(super) fn token_file(section: Option<&AdminSection>, folder: &Path) -> Option<PathBuf> {
     let named = section?.token_file.as_ref()?;
     Some(folder.join(named.get_ref()))
 }
 
-/// The token, if there is to be one.
+/// Reads the token, if it is configured.
 pub(super) fn token(
     section: Option<&AdminSection>,
     folder: &Path,
@@ -60,7 +60,8 @@ pub(super) fn token(
     })
 }
 
-/// The dashboard for browsers on other machines, if there is to be one, beside the admin address `plain`.
+/// Returns the dashboard's address for browsers on other machines, if it is configured. `plain` is
+/// the admin address.
 pub(super) fn https(
     section: Option<&AdminSection>,
     plain: SocketAddr,

@@ -38,7 +38,7 @@ impl Folder {
         Self(path)
     }
 
-    /// With these keys of `[admin]`, and these of `[admin.https]`.
+    /// Parses a configuration with these keys of `[admin]`, and these of `[admin.https]`.
     fn parse(&self, admin: &str, https: &str) -> Result<Config, String> {
         let text = format!(
             "[identity]\nkey_file = \"a.key\"\n[admin]\nlisten = \"127.0.0.1:9810\"\n{admin}\n[admin.https]\n{https}"
@@ -132,7 +132,7 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
             true => "",
             false => LISTEN,
         };
-        // Behind, so that the lines above are the same.
+        // The key follows at the end, so that the earlier lines do not move.
         let error = folder.parse(admin, &format!("{https}{listen}"));
         let error = error.expect_err(https);
         assert!(error.contains(expected), "{https}: {error}");

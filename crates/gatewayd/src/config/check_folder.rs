@@ -1,4 +1,4 @@
-//! Checks of a folder in which the gateway keeps files, and of how much it may keep.
+//! Checks of a folder in which the gateway stores files, and of its greatest size.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,13 @@ use units::ByteCount;
 
 use super::problem::{Problem, problem};
 
-/// The folder. Whether it can be used shows while the gateway runs: a disk that is missing must not keep it from its start.
+/// Returns the folder. Its use is checked while the gateway runs: a missing disk must not prevent
+/// the start.
 pub(super) fn folder(name: &Spanned<PathBuf>, base: &Path) -> PathBuf {
     base.join(name.get_ref())
 }
 
-/// Most bytes in it.
+/// Returns the most bytes in the folder.
 pub(super) fn size_max(size: Option<&Spanned<ByteCount>>) -> Result<ByteCount, Problem> {
     match size {
         Some(size) if *size.get_ref() < SIZE_LEAST => {
@@ -23,7 +24,7 @@ pub(super) fn size_max(size: Option<&Spanned<ByteCount>>) -> Result<ByteCount, P
     }
 }
 
-/// Less would hold no part of a file that is worth the trouble.
+/// Least size. A smaller folder would hold no useful part of a file.
 const SIZE_LEAST: ByteCount = ByteCount::mebibytes(64);
 
 const SIZE_DEFAULT: ByteCount = ByteCount::gibibytes(8);

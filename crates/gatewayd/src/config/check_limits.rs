@@ -1,5 +1,5 @@
-//! Checks of `[limits]`: what clients may take all together must fit the streams that a peer lets this gateway have, and
-//! that follows from `memory_max`.
+//! Checks of `[limits]`. The sum of all clients' limits must not exceed the streams that a peer
+//! permits. `memory_max` determines the number of these streams.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -15,12 +15,12 @@ use super::{
 };
 use relay::limits::Limits;
 
-/// A key that takes streams, what it says, and what it is by default.
+/// A key that limits streams, its value in the file, and its default.
 struct Key<'a> {
     name: &'static str,
     set: Option<&'a Spanned<NonZeroUsize>>,
     default: usize,
-    /// There is something that needs one at least.
+    /// Whether the configuration needs at least one such stream.
     is_used: bool,
 }
 
@@ -30,7 +30,7 @@ impl Key<'_> {
     }
 }
 
-/// The limits of a gateway whose links share `memory_max`.
+/// Returns the limits of a gateway whose links share `memory_max`.
 pub(super) fn limits(
     section: LimitsSection,
     memory_max: ByteCount,
@@ -82,7 +82,7 @@ pub(super) fn limits(
     })
 }
 
-/// What each key is: as set, or its part of what the others leave.
+/// Returns the value of each key: as set, or its share of the streams that the other keys leave.
 fn divided(
     keys: &[Key<'_>; 3],
     memory_max: ByteCount,
@@ -141,7 +141,8 @@ fn divided(
     }))
 }
 
-/// The least memory, in whole MiB, that gives each of `peers` so many streams; `None` if no memory does.
+/// Returns the least memory, in whole MiB, that gives each of `peers` this number of streams.
+/// `None` if no memory does.
 fn memory_for(streams: usize, peers: usize) -> Option<ByteCount> {
     let fits = |mib| link::streams_at_once(ByteCount::mebibytes(mib), peers) >= streams;
     let (mut least, mut most) = (1, 1 << 30);
@@ -158,5 +159,5 @@ fn memory_for(streams: usize, peers: usize) -> Option<ByteCount> {
     Some(ByteCount::mebibytes(most))
 }
 
-/// Shorter, and a command over a long path is not answered in time.
+/// Shortest timeout. With a shorter one a command over a long path gets no reply in time.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);

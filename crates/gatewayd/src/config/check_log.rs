@@ -1,4 +1,4 @@
-//! Checks of what is logged where.
+//! Checks of `[log]`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use relay::transfer_log::{Format, Settings};
 
-/// The transfer log, if the section asks for one.
+/// Returns the transfer log, if the section names one.
 pub(super) fn transfer_log(
     section: &LogSection,
     folder: &Path,
@@ -36,7 +36,7 @@ pub(super) fn transfer_log(
     }
 }
 
-/// The level, if the section has one.
+/// Returns the level, if the section names one.
 pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     let Some(name) = &section.level else {
         return Ok(None);
@@ -57,7 +57,7 @@ pub(super) fn level(section: &LogSection) -> Result<Option<LogLevel>, Problem> {
     })
 }
 
-/// The form of log messages, if the section has one.
+/// Returns the form of log messages, if the section names one.
 pub(super) fn format(section: &LogSection) -> Result<Option<LogFormat>, Problem> {
     let Some(name) = &section.format else {
         return Ok(None);

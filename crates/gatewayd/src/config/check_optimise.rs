@@ -1,4 +1,4 @@
-//! Checks of what may become of bytes on the link.
+//! Checks of compression and deduplication on the link.
 
 use std::path::Path;
 
@@ -12,17 +12,17 @@ use super::{
 };
 use relay::optimise::Settings;
 
-/// What may become of the data at an FTP front door.
+/// Permitted coding of the data at an FTP listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Optimised {
     pub(super) compresses: bool,
-    /// Of uploads.
+    /// Whether uploads are deduplicated.
     pub(super) deduplicates: bool,
-    /// Of downloads.
+    /// Whether downloads are deduplicated.
     pub(super) caches: bool,
 }
 
-/// Whether it is to be done; `None` if the file does not say.
+/// Whether the value is "auto". `None` without a value.
 pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Problem> {
     let Some(text) = text else { return Ok(None) };
     match text.get_ref().as_str() {
@@ -35,10 +35,10 @@ pub(super) fn is_auto(text: Option<&Spanned<String>>) -> Result<Option<bool>, Pr
     }
 }
 
-/// What may become of data at an FTP front door.
+/// Returns the permitted coding of the data at an FTP listener.
 ///
-/// Who uses TLS wants nobody on the way to learn anything of the data, and how many bytes cross the link says something of
-/// them. So with TLS the operator must say it.
+/// Users of TLS want to hide their data from everyone on the path. The number of bytes on the link
+/// reveals some of their content. With TLS the operator must therefore permit coding explicitly.
 pub(super) fn door(
     section: &FtpSection,
     has_tls: bool,
@@ -78,7 +78,7 @@ pub(super) fn door(
     })
 }
 
-/// What is wrong with a key at a door with TLS.
+/// Returns the error about a key at a listener with TLS.
 fn needs_word(key: &str) -> String {
     format!(
         "at a door with tls, {key} needs optimise_tls = true: how many bytes cross the link tells something of the data to \
@@ -86,7 +86,7 @@ fn needs_word(key: &str) -> String {
     )
 }
 
-/// The tenants of a peer.
+/// Returns the tenants of a peer.
 pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem> {
     let mut tenants: Vec<String> = Vec::new();
     for name in names {
@@ -102,7 +102,7 @@ pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem>
     Ok(tenants)
 }
 
-/// The tenant of a door: one of a peer that the door leads to.
+/// Returns the tenant of a listener. A peer that the listener leads to must have this tenant.
 pub(super) fn tenant(
     name: Option<&Spanned<String>>,
     via: Option<usize>,
@@ -121,7 +121,7 @@ pub(super) fn tenant(
     }
 }
 
-/// Where chunks are kept, if there is a section.
+/// Returns the chunk store, if there is a section.
 pub(super) fn store(
     section: Option<&StoreSection>,
     folder: &Path,

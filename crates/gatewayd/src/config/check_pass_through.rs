@@ -1,5 +1,5 @@
-//! Checks of a front door with `tls = { mode = "pass-through" }`: the keys that it needs, and the
-//! keys that it cannot honour because it does not read the control connection.
+//! Checks of a listener with `tls = { mode = "pass-through" }`. It needs certain keys. Other keys
+//! have no effect, since it does not read the control connection.
 
 use std::{collections::HashSet, net::SocketAddr};
 
@@ -12,13 +12,13 @@ use super::{
     problem::{Problem, problem},
 };
 
-/// Whether the section asks for pass-through.
+/// Whether the section configures pass-through.
 pub(super) fn is_asked(section: &FtpSection) -> bool {
     let mode = section.tls.as_ref().map(|tls| tls.mode.get_ref().as_str());
     mode == Some("pass-through")
 }
 
-/// Checks a section of which [`is_asked`] holds.
+/// Checks a section with pass-through.
 pub(super) fn door(
     section: FtpSection,
     config: &Config,
@@ -65,7 +65,7 @@ pub(super) fn door(
     })
 }
 
-/// What would take reading or writing on the control connection.
+/// Refuses keys that need to read or write the control connection.
 fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     fn refuse<T>(value: Option<&Spanned<T>>, message: &str) -> Result<(), Problem> {
         value.map_or(Ok(()), |value| Err(problem(value, message)))
@@ -118,5 +118,5 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     )
 }
 
-/// Most data ports of a pass-through door: each is a listening socket.
+/// Most data ports of a pass-through listener. Each port is a listening socket.
 const DATA_PORTS_MAX: usize = 1024;

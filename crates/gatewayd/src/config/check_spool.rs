@@ -1,11 +1,11 @@
-//! Checks of where files wait that several servers are to have.
+//! Checks of `[spool]`: the place of files that several servers receive.
 
 use std::path::Path;
 
 use super::{check_folder, file::SpoolSection, problem::Problem};
 use relay::spool::Settings;
 
-/// The spool, if there is a section.
+/// Returns the spool, if there is a section.
 pub(super) fn spool(
     section: Option<&SpoolSection>,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! Checks of the TLS keys of an `[[ftp]]` section: certificates that can be read, and keys without
+//! Checks of the TLS keys of an `[[ftp]]` section: readable certificates, and keys without
 //! contradictions.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use net::tls::{
     self, CertError, CertSource, ENCODED_MAX, Fingerprint, Mode, Rules, ServerTls, Verify, Version,
 };
 
-/// TLS with clients.
+/// Returns the TLS with clients.
 pub(super) fn door(
     section: &FtpSection,
     folder: &Path,
@@ -38,7 +38,7 @@ pub(super) fn door(
     }
 }
 
-/// Reads what is asked of the clients' TLS.
+/// Reads the requirements for the clients' TLS.
 pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Problem> {
     let default = Rules::default();
     let Some(tls) = &section.tls else {
@@ -68,7 +68,7 @@ pub(super) fn rules(section: &FtpSection, folder: &Path) -> Result<Rules, Proble
     })
 }
 
-/// Reads the certificates by which those of clients are verified.
+/// Reads the roots of client certificates.
 pub(super) fn client_roots(
     file: &Spanned<PathBuf>,
     folder: &Path,
@@ -77,7 +77,7 @@ pub(super) fn client_roots(
     roots.map_err(|error| file_problem(file, &error))
 }
 
-/// Reads the settings of TLS towards the server.
+/// Reads the settings of TLS with the server.
 pub(super) fn server(section: &FtpSection, folder: &Path) -> Result<Option<ServerTls>, Problem> {
     let Some(tls) = &section.server_tls else {
         return Ok(None);
@@ -105,11 +105,12 @@ fn of_door(tls: &TlsSection) -> Certificate<'_> {
     }
 }
 
-/// The certificate of a section, as its keys name it.
+/// Keys of a section that name a certificate.
 pub(super) struct Certificate<'a> {
     pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
     pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
-    /// The name, beside the identity `key_file`, of the one that the gateway makes if there is none.
+    /// Name of the certificate that the gateway creates beside the identity `key_file`, if none is
+    /// configured.
     pub(super) kept_as: &'static str,
 }
 
@@ -134,7 +135,7 @@ impl Certificate<'_> {
                         CertError::NotAKey { .. }
                         | CertError::Exposed { .. }
                         | CertError::Mismatch { .. } => true,
-                        // One file may hold both.
+                        // One file may contain both.
                         other => other.path() != source.cert_file,
                     };
                     file_problem(if of_key { key } else { cert }, &error)
@@ -147,7 +148,7 @@ impl Certificate<'_> {
     }
 }
 
-/// Refuses keys that mean nothing where the gateway has no TLS with clients.
+/// Refuses keys without effect if the gateway has no TLS with clients.
 pub(super) fn no_tls_keys(tls: &TlsSection) -> Result<(), Problem> {
     fn refuse<T>(value: Option<&Spanned<T>>, what: &str) -> Result<(), Problem> {
         value.map_or(Ok(()), |value| {

@@ -5,7 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use super::*;
 use crate::config::{file::File, place};
 
-/// A folder with a certificate, its key, and what is neither; unique to the test.
+/// A folder with a certificate, its key, and a file that is neither. Unique to the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -37,7 +37,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Both values of an `[[ftp]]` section with a target and `rest`.
+    /// Reads both values of an `[[ftp]]` section with a target and `rest`.
     fn read(&self, rest: &str) -> Result<(DoorTls, Option<ServerTls>), (usize, usize, String)> {
         let text = format!("{HEAD}target = \"10.0.0.1\"\n{rest}\n");
         self.read_text(&text)
@@ -74,7 +74,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 const HEAD: &str = "[identity]\nkey_file = \"site-a.key\"\n[[ftp]]\nlisten = \"127.0.0.1:2121\"\n";
 
-/// Line of the first key behind [`HEAD`] and the target.
+/// Line of the first key after [`HEAD`] and the target.
 const LINE: usize = 6;
 
 #[test]

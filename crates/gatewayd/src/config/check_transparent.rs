@@ -1,5 +1,4 @@
-//! Checks of a transparent front door: keys that contradict it, and whether any server can be
-//! intercepted.
+//! Checks of a transparent listener: contradicting keys, and servers that can be intercepted.
 
 use toml::Spanned;
 
@@ -12,7 +11,7 @@ use ftp::logon::FTP_PORT;
 
 use super::Intercepted;
 
-/// Whether the door is a transparent one.
+/// Whether the listener is transparent.
 pub(super) fn door(
     section: &FtpSection,
     via: Option<usize>,
@@ -47,7 +46,7 @@ pub(super) fn door(
     Ok(true)
 }
 
-/// The server's own address is the one that clients know.
+/// Refuses keys that contradict a transparent listener. Clients know only the server's own address.
 fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     fn refuse<T>(value: Option<&Spanned<T>>, message: &str) -> Result<(), Problem> {
         value.map_or(Ok(()), |value| Err(problem(value, message)))

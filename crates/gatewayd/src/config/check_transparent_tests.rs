@@ -1,7 +1,7 @@
 use super::super::{Config, ConfigError};
 use link::Identity;
 
-/// Reads a file of two peers; `serves` are those of the first, the second serves everything.
+/// Reads a file with two peers. `serves` belongs to the first; the second serves all servers.
 fn parse(name: &str, serves: &str, door: &str) -> Result<Config, ConfigError> {
     let folder = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! Keys that several kinds of front doors share.
+//! Keys that several kinds of listeners share.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use net::target::Endpoint;
 
-/// The index of the peer that `via` names.
+/// Returns the index of the peer that `via` names.
 pub(super) fn via(
     via: Option<&Spanned<String>>,
     config: &Config,
@@ -37,7 +37,7 @@ pub(super) fn via(
     }
 }
 
-/// Refuses a target that no peer serves, or not the one that `via` names.
+/// Refuses a target that no peer serves, or that the peer of `via` does not serve.
 pub(super) fn served(
     target: &Spanned<Endpoint>,
     via: Option<usize>,

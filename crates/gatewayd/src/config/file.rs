@@ -1,8 +1,8 @@
-//! The configuration file as written: keys and the shapes of their values. Nothing is checked
-//! across keys here.
+//! The configuration file as written: keys, and the shapes of their values. This module makes no
+//! checks across keys.
 //!
-//! The keys are a contract; `docs/configuration.md` lists them. A value that can be judged only
-//! with another value carries its position in the file.
+//! The keys are a contract; `docs/configuration.md` lists them. A value whose check needs another
+//! value carries its position in the file.
 
 use std::{
     net::SocketAddr,
@@ -203,7 +203,7 @@ pub(super) struct HttpsSection {
     pub(super) client_ca: Option<Spanned<PathBuf>>,
 }
 
-/// A duration above zero, with its place in the file.
+/// Reads a duration above zero, with its position in the file.
 fn duration<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Spanned<Duration>>, D::Error> {

@@ -1,4 +1,4 @@
-//! The servers whose connections a transparent front door intercepts, and the peers that reach each
+//! The servers whose connections a transparent listener intercepts, and the peers that reach each
 //! of them.
 //!
 //! Packets carry addresses, so only the addresses and networks of `serves` count. The most specific
@@ -14,17 +14,17 @@ use std::{
 use super::Peer;
 use net::target::{Network, ServesPattern};
 
-/// The servers that a transparent front door stands in for.
+/// The servers whose connections a transparent listener intercepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Intercepted {
-    /// Each network with its peers, by index and in file order; the longest prefixes of a family
+    /// Each network with its peers, by index and in file order. Longer prefixes of a family come
     /// first.
     networks: Vec<(Network, Vec<usize>)>,
 }
 
 impl Intercepted {
-    /// What a door that listens at `listen` takes of what `peers` serve, or of what the one named by `via`
-    /// serves. A family in which it cannot be reached, or has no clients, is left out.
+    /// Returns the servers for a transparent listener at `listen`. All `peers`, or only the peer
+    /// `via`, serve them. An address family without a listener or without clients is omitted.
     pub(crate) fn new(
         peers: &[Peer],
         via: Option<usize>,
@@ -64,14 +64,14 @@ impl Intercepted {
         self.networks.is_empty()
     }
 
-    /// Each network with its peers; one that lies in another comes before it.
+    /// Returns each network with its peers. A network within another one precedes it.
     pub(crate) fn networks(&self) -> impl Iterator<Item = (&Network, &[usize])> {
         self.networks
             .iter()
             .map(|(network, peers)| (network, peers.as_slice()))
     }
 
-    /// The peers of all intercepted servers.
+    /// Returns the peers of all intercepted servers.
     pub(crate) fn peers(&self) -> BTreeSet<usize> {
         self.networks
             .iter()

@@ -1,6 +1,7 @@
 //! The configuration: read once, checked once, and valid from then on.
 //!
-//! Every error names the file, the line, the column and the expected form. A key that is not known is such an error.
+//! Every error names the file, the line, the column and the expected form. An unknown key is such
+//! an error.
 
 mod admin_token;
 mod check;
@@ -46,45 +47,46 @@ pub struct Config {
     pub link_listen: SocketAddr,
     /// Peers, the link to them, and limits.
     pub relay: Settings,
-    /// Time for transfers under way to end at a shutdown.
+    /// Time for open transfers to end at a shutdown.
     pub drain_max: Duration,
-    /// Time for them to end once another process has taken this one's place; `None`: as long as they take.
+    /// The same time after an upgrade. `None` for unlimited time.
     pub upgrade_drain_max: Option<Duration>,
-    /// FTP front doors.
+    /// FTP listeners.
     pub ftp: Vec<FtpDoor>,
-    /// FTP front doors through which clients and servers have TLS with each other.
+    /// FTP listeners that pass TLS between client and server through.
     pub pass_through: Vec<PassThrough>,
-    /// Front doors for any other TCP service.
+    /// Listeners for any other TCP service.
     pub forwards: Vec<Forward>,
-    /// Where files wait that several servers are to have, if this gateway is to keep some.
+    /// Folder for files that several servers receive, if configured.
     pub spool: Option<spool::Settings>,
-    /// Where chunks are kept that have crossed the link, if this gateway is to keep them.
+    /// Folder for chunks that have crossed the link, if configured.
     pub store: Option<optimise::Settings>,
-    /// The transfer log, if there is to be one.
+    /// The transfer log, if configured.
     pub transfer_log: Option<transfer_log::Settings>,
-    /// What is logged, unless the command line or the environment says so.
+    /// Log level. The command line and the environment override it.
     pub log_level: Option<LogLevel>,
-    /// The form of the log, unless the command line says so.
+    /// Form of the log. The command line overrides it.
     pub log_format: Option<LogFormat>,
     /// Address of the admin interface.
     pub admin_listen: SocketAddr,
-    /// Further names under which the admin interface is asked.
+    /// Further host names of the admin interface.
     pub admin_hosts: Vec<Host>,
-    /// Who has this token may use the dashboard; `None`: whoever reaches a loopback address may look, and sees no names.
+    /// Token that permits use of the dashboard. With `None`, clients of a loopback address may read
+    /// it, and see no names.
     pub admin_token: Option<AdminToken>,
     /// The file with this token.
     pub admin_token_file: Option<PathBuf>,
-    /// The file names the admin address, so its port being taken is an error.
+    /// Whether the file names the admin address. A port in use is then an error.
     pub admin_explicit: bool,
-    /// Where the gateway takes orders.
+    /// Path of the socket that accepts orders.
     pub admin_socket: PathBuf,
-    /// The file names the admin socket, so a failure to bind it is an error.
+    /// Whether the file names the admin socket. A failure to bind it is then an error.
     pub admin_socket_explicit: bool,
-    /// The dashboard over TLS, if there is to be one.
+    /// The dashboard over TLS, if configured.
     pub admin_https: Option<AdminHttps>,
 }
 
-/// How much is logged.
+/// Level of logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     Error,
@@ -94,7 +96,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// As text.
+    /// Returns the level as text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -121,17 +123,18 @@ pub enum LogFormat {
 pub struct AdminHttps {
     /// Its address.
     pub listen: SocketAddr,
-    /// By what browsers know it.
+    /// Certificate of the dashboard for browsers.
     pub certificate: CertSource,
-    /// Who has a certificate that one of these signed needs no token. None of them: nobody is asked for one.
+    /// Roots of client certificates. A client with such a certificate needs no token. If empty, no
+    /// client certificate is requested.
     pub client_ca: Vec<CertificateDer<'static>>,
 }
 
-/// A mistake in a configuration file and its position.
+/// A mistake in a configuration file, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     file: PathBuf,
-    /// Line and column, both from 1; `None` when the file could not be read.
+    /// Line and column, both from 1. `None` if the file could not be read.
     at: Option<(usize, usize)>,
     message: String,
 }
@@ -158,7 +161,7 @@ impl Config {
         Self::parse_beside(text, path, None)
     }
 
-    /// The same, with this register in place of the one beside the key.
+    /// Checks the text with this register in place of the one beside the key.
     ///
     /// # Errors
     /// [`ConfigError`] with the first mistake.
@@ -181,7 +184,8 @@ impl Config {
         check::check(file, path, register).map_err(|p| problem(Some(p.span), p.message))
     }
 
-    /// By what people's certificates are judged at the dashboard. None: nobody is asked for one.
+    /// Returns the roots of client certificates at the dashboard. If empty, no certificate is
+    /// requested.
     pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
         let https = self.admin_https.as_ref();
         https.map_or(&[], |https| &https.client_ca)
@@ -189,7 +193,7 @@ impl Config {
 }
 
 impl Config {
-    /// The servers that a transparent front door intercepts.
+    /// Returns the servers that a transparent listener intercepts.
     pub(crate) fn intercepted(&self, door: &FtpDoor) -> Intercepted {
         let clients = door.clients.as_deref().unwrap_or_default();
         Intercepted::new(&self.relay.peers, door.via, door.listen, clients)
@@ -288,7 +292,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Line and column of a byte offset, both from 1; columns count characters.
+/// Returns line and column of a byte offset, both from 1. Columns count characters.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

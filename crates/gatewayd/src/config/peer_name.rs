@@ -1,4 +1,4 @@
-//! What peers may be called.
+//! Permitted names of peers.
 
 /// Whether a peer may have this name.
 pub fn may_be_name(name: &str) -> bool {
@@ -6,8 +6,9 @@ pub fn may_be_name(name: &str) -> bool {
     is_text && name.len() <= PEER_NAME_MAX && !name.starts_with(GUEST)
 }
 
-/// How the name begins of one that has come with an invite and is no peer yet. That of a peer does not.
+/// Start of the name of a guest: a gateway with an invite that is not a peer yet. Names of peers
+/// never start like this.
 pub(super) const GUEST: &str = "(invite";
 
-/// Longest name of a peer; it is repeated in replies and metrics.
+/// Longest name of a peer, since replies and metrics repeat it.
 pub(super) const PEER_NAME_MAX: usize = 64;

@@ -1,10 +1,10 @@
-//! A mistake in a configuration file and its position.
+//! A mistake in a configuration file, and its position.
 
 use std::ops::Range;
 
 use toml::Spanned;
 
-/// Something wrong, and the bytes of the file that say it.
+/// A mistake, and the bytes of the file that contain it.
 pub(super) struct Problem {
     pub(super) span: Range<usize>,
     pub(super) message: String,

@@ -1,4 +1,4 @@
-//! The peers of the register, and those who come with an invite.
+//! The peers of the register, and the guests that present an invite.
 
 use std::collections::HashSet;
 
@@ -12,11 +12,13 @@ use super::{
 use crate::register::{Enrolled, Register};
 use net::target::{AllowEntry, AllowList, Endpoint, ServesPattern};
 
-/// The peers that the register adds to those of the file, whose names and keys are given. The numbers of the
-/// peers are still to be given.
+/// Returns the peers that the register adds to the peers of the file.
+///
+/// `names` and `keys` belong to the peers of the file. The caller assigns the numbers of the peers
+/// later.
 ///
 /// # Errors
-/// What is wrong with the register.
+/// The mistake in the register.
 pub(super) fn peers(
     register: &Register,
     allow: &[AllowEntry],
@@ -26,7 +28,7 @@ pub(super) fn peers(
     let (mut names, mut keys) = (names.clone(), keys.clone());
     let mut peers = Vec::new();
     for enrolled in &register.peers {
-        // The operator has put it into the file since then.
+        // The operator has added it to the file in the meantime.
         if keys.contains(&enrolled.public_key) {
             continue;
         }
@@ -84,7 +86,7 @@ fn peer(
     (peer, of_link)
 }
 
-/// Serves nobody, and may reach nothing.
+/// Creates a guest, which serves no servers, and may not reach any.
 fn guest(public_key: PublicKey, kind: &str, origin: Origin) -> (Peer, PeerConfig) {
     let name = format!("{kind} {})", &public_key.to_string()[..8]);
     let peer = Peer {
@@ -107,10 +109,10 @@ fn guest(public_key: PublicKey, kind: &str, origin: Origin) -> (Peer, PeerConfig
     (peer, of_link)
 }
 
-/// Beginning of the name of one that was removed. No peer can have it.
+/// Start of the name of a removed peer. No peer can have such a name.
 const DISMISSED: &str = "(removed";
 
-/// An invite is a few hundred bytes.
+/// Rate limit of guests. An invite has a few hundred bytes.
 const RATE_MAX: BitRate = BitRate::mbit(1);
 
 #[cfg(test)]
@@ -135,7 +137,8 @@ mod tests {
         Identity::from_seed([seed; 32]).public_key()
     }
 
-    /// A configuration with this `serves` of its peer "hq", beside the peer "partner" of the register.
+    /// Creates a configuration with this `serves` of its peer "hq", and with the peer "partner" of
+    /// the register.
     fn config(name: &str, of_file: &str, of_register: &[&str]) -> Result<Config, String> {
         let path = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("room");

@@ -20,7 +20,7 @@ impl Folder {
         Config::parse(text, &self.0.join("a.toml"))
     }
 
-    /// Line, column and message of what is wrong with `text`.
+    /// Returns line, column and message of the mistake in `text`.
     fn error(&self, text: &str) -> (usize, usize, String) {
         let error = self.parse(text).expect_err("the configuration is wrong");
         let (line, column) = error.at.expect("it was read");
@@ -333,7 +333,7 @@ fn what_clients_may_take_fits_the_streams_of_a_peer() {
         assert!(sum(&default) + 3 > streams, "{memory}: {default:?}");
         assert!(default.forwards_max <= streams / 8);
         assert!(default.sessions_per_client_max <= default.sessions_max);
-        // What is set takes from what is not.
+        // Explicit limits reduce the limits that are not set.
         let most = streams - 1;
         let set = limits(&format!("sessions_max = {}\n", most - 1));
         assert_eq!(
@@ -342,7 +342,7 @@ fn what_clients_may_take_fits_the_streams_of_a_peer() {
             "{memory}"
         );
     }
-    // Those of two peers share the memory.
+    // The streams of two peers share the memory.
     let key = Identity::generate().public_key();
     let second = format!("[[peer]]\nname = \"site-c\"\npublic_key = \"{key}\"\n");
     let two = folder

@@ -1,10 +1,13 @@
-//! Who may look at the dashboard, and who may change something by it.
+//! Access to the dashboard: permission to read, and permission to make changes.
 //!
-//! At a loopback address everybody may look, and sees no names of users, files and clients. Only who has the token sees those and may
-//! change something, and at any other address, over TLS, or behind a proxy, only who has it may look. By the admin socket a process may
-//! do everything. Over TLS a certificate does all that a token does, and is judged at each request. A
-//! program shows the token itself, a browser a cookie that it got for the token. The cookie holds a time and an
-//! authentication code, so this side keeps nothing for each.
+//! At a loopback address every client may read, and sees no names of users, files and clients. Only
+//! a client with the token sees these names, and may make changes. At any other address, over TLS,
+//! or behind a proxy, reading needs the token, too. A process at the admin socket may do
+//! everything.
+//!
+//! Over TLS a certificate gives the same rights as the token, and is checked at each request. A
+//! program shows the token itself. A browser shows a cookie that it got for the token. The cookie
+//! contains a time and an authentication code, so the gateway stores no sessions.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,20 +20,20 @@ use crate::config::{AdminToken, Config};
 use net::tls;
 use pages::Client;
 
-/// What somebody wants to do.
+/// Permission that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// To see what the gateway does.
+    /// Permission to read the state of the gateway.
     Look,
-    /// To change what it does now.
+    /// Permission to change its present behaviour.
     Change,
-    /// To get a secret.
+    /// Permission to receive a secret.
     Invite,
 }
 
-/// How the dashboard is guarded.
+/// Access control of the dashboard.
 pub(super) struct Access {
-    /// Another one at each start.
+    /// Key of the cookies, another one after each start.
     key: hmac::Key,
 }
 
@@ -73,7 +76,7 @@ impl Access {
             })
     }
 
-    /// A cookie for who has shown the token.
+    /// Returns a cookie for a client that has shown the token.
     pub(super) fn cookie(&self, token: &AdminToken, client: &Client) -> String {
         let until_unix_s = unix_s() + SESSION.as_secs();
         let tag = hmac::sign(&self.key, &signed(until_unix_s, token, client));
@@ -95,7 +98,7 @@ impl Access {
 }
 
 impl Dashboard {
-    /// Whether the client that sent these headers may do so.
+    /// Whether the client with these headers has this permission.
     pub(super) fn allows(
         &self,
         wanted: Wanted,
@@ -110,19 +113,19 @@ impl Dashboard {
         self.access.allows(wanted, client, headers, token)
     }
 
-    /// Whether the client that sent these headers sees the names of users, files and clients.
+    /// Whether the client with these headers sees the names of users, files and clients.
     pub(crate) fn shows_names(&self, client: &Client, headers: &HeaderMap) -> bool {
         self.allows(Wanted::Change, client, headers).is_ok()
     }
 }
 
-/// Whether a client has shown a certificate that is good by `config`, and still is.
+/// Whether a client's certificate is valid by `config`, and has not expired.
 pub(super) fn is_known(client: &Client, config: &Config) -> bool {
     let shown = &client.certificates;
     !shown.is_empty() && tls::judge(shown, config.client_ca()).is_ok()
 }
 
-/// Has a browser forget its cookie.
+/// Returns the header that deletes a browser's cookie.
 pub(super) fn no_cookie(client: &Client) -> String {
     set_cookie(client, "", 0)
 }
@@ -133,7 +136,7 @@ fn set_cookie(client: &Client, value: &str, age_s: u64) -> String {
     format!("{name}={value}; Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict{over_tls}")
 }
 
-/// Browsers keep one set of cookies for all ports of a host.
+/// Returns the name of the cookie. Browsers keep one set of cookies for all ports of a host.
 fn cookie_name(client: &Client) -> String {
     format!("longhaul_{}", client.at.port())
 }
@@ -148,7 +151,7 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// A working day.
+/// Lifetime of a cookie: a working day.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
 
 #[cfg(test)]
@@ -162,7 +165,7 @@ mod tests {
         AdminToken::new(text).expect("a token")
     }
 
-    /// Somebody at this address of the gateway.
+    /// Creates a client at this address of the gateway.
     fn client(at: &str) -> Client {
         let at = at.parse().expect("an address");
         Client::new(at, at, false)

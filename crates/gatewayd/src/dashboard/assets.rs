@@ -6,8 +6,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Everything that the page loads is from here; a script or a style within the page, which somebody might have smuggled into a
-/// name, is none.
+/// Content security policy. The page loads everything from this gateway. Inline scripts and styles,
+/// which an attacker may have inserted into a name, are not executed.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -15,7 +15,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Name, kind and content of each.
+/// Name, type and content of each file.
 const ASSETS: [(&str, &str, &str); 16] = [
     ("page.css", STYLE, include_str!("assets/page.css")),
     ("uPlot.min.css", STYLE, include_str!("assets/uPlot.min.css")),
@@ -46,7 +46,7 @@ pub(super) async fn page() -> impl IntoResponse {
     )
 }
 
-/// In place of the page for who has not logged in.
+/// Returns the page for clients that have not logged in.
 pub(super) fn login_page() -> Response {
     (
         StatusCode::UNAUTHORIZED,
@@ -67,7 +67,7 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
 mod tests {
     use super::*;
 
-    /// The addresses in attributes of a page.
+    /// Returns the addresses in attributes of a page.
     fn addresses(page: &str) -> Vec<&str> {
         let attributes = ["href=\"", "src=\""];
         let found = attributes.iter().flat_map(|it| page.split(it).skip(1));

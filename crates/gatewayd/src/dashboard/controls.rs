@@ -1,4 +1,5 @@
-//! What a page or a program can have changed: rate limits, the end of a transfer, an empty chunk store, an invite for a peer.
+//! Changes by pages and programs: rate limits, the end of a transfer, an empty chunk store, an
+//! invite for a peer.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -27,13 +28,13 @@ use pages::Client;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rate {
-    /// `None`: all peers together.
+    /// Name of the peer. `None` for all peers together.
     peer: Option<String>,
-    /// As the configuration writes it; `None`: no limit.
+    /// The limit in the form of the configuration. `None` for no limit.
     rate_max: Option<String>,
 }
 
-/// Limits the rate, of a peer or of all, until the next reload.
+/// Limits the rate of a peer, or of all peers, until the next reload.
 pub(super) async fn rate(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<Client>,
@@ -74,7 +75,7 @@ struct Stop {
     transfer: u64,
 }
 
-/// Has a transfer end now.
+/// Ends a transfer now.
 pub(super) async fn stop(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<Client>,
@@ -97,11 +98,11 @@ pub(super) async fn stop(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Clear {
-    /// The name of its folder.
+    /// Name of the store's folder.
     store: String,
 }
 
-/// Empties a chunk store that this gateway has open.
+/// Empties an open chunk store of this gateway.
 pub(super) async fn clear(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<Client>,
@@ -125,9 +126,9 @@ pub(super) async fn clear(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
-    /// `None`: the name that the peer gives itself.
+    /// Name of the peer. `None` for the name that the peer suggests.
     name: Option<String>,
-    /// Where others reach this gateway; `None`: as in the last invite.
+    /// Endpoint of this gateway. `None` for the endpoint of the last invite.
     endpoint: Option<String>,
     minutes: u64,
 }
@@ -139,7 +140,7 @@ struct Made {
     minutes: u64,
 }
 
-/// Makes an invite, by which another gateway becomes a peer.
+/// Creates an invite, by which another gateway becomes a peer.
 pub(super) async fn invite(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<Client>,
@@ -174,7 +175,7 @@ pub(super) async fn invite(
     }))
 }
 
-/// Makes an invite, and puts it into the register.
+/// Creates an invite, and adds it to the register.
 fn make(running: &Running, wish: Wish) -> Result<Invite, Refused> {
     let path = Register::path(&running.config.key_file);
     let own = running.config.relay.link.identity.public_key();
@@ -206,7 +207,7 @@ fn make(running: &Running, wish: Wish) -> Result<Invite, Refused> {
 }
 
 impl Dashboard {
-    /// Has the gateway take on its register.
+    /// Makes the gateway reload its register.
     async fn take_on(&self) -> Result<(), Refused> {
         let stopping = || Refused::Over;
         let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
@@ -221,7 +222,7 @@ impl Dashboard {
     }
 }
 
-/// Reads what is asked.
+/// Parses the body of a request.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
     serde_json::from_slice(body).map_err(|error| Refused::Malformed(error.to_string()))
 }
@@ -231,5 +232,5 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// 30 days, as `longhaul peer invite` has it.
+/// Longest lifetime of an invite: 30 days, as in `longhaul peer invite`.
 const MINUTES_MAX: u64 = 30 * 24 * 60;

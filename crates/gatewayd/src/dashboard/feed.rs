@@ -1,7 +1,8 @@
-//! What happens, as a stream of events for each page that is open (server-sent events).
+//! The present state, as a stream of events for each open page (server-sent events).
 //!
-//! A page gets everything once, then what has changed. All pages share one text for each change. A page that falls behind by
-//! more than a few changes is let go; its browser comes again and gets everything anew.
+//! A page first gets the whole state, and then the changes. All pages share one text for each
+//! change. A page that falls behind by more than a few changes is disconnected. Its browser
+//! connects again, and gets the whole state again.
 
 use std::{
     collections::BTreeMap,
@@ -31,19 +32,19 @@ use crate::config::AdminToken;
 use pages::Client;
 use relay::status::TransferStatus;
 
-/// What pages are told.
+/// Stream of events for pages.
 pub(super) struct Feed {
     changes: Sender<Bytes>,
     told: Mutex<Told>,
     places: Arc<Semaphore>,
 }
 
-/// What pages know that have heard everything.
+/// State that all pages have received.
 #[derive(Default)]
 struct Told {
-    /// Nothing will be told any more: another process has the admin address.
+    /// Whether the feed has ended: another process has the admin address.
     is_over: bool,
-    /// By which pages were let in.
+    /// Credentials by which pages were admitted.
     token: Option<AdminToken>,
     client_ca: Vec<CertificateDer<'static>>,
     gateway: String,
@@ -53,11 +54,11 @@ struct Told {
 /// Changes of transfers.
 #[derive(Serialize)]
 struct Transfers<'a> {
-    /// All others are over.
+    /// Whether all other transfers are over.
     is_all: bool,
     opened: Vec<&'a TransferStatus>,
-    /// Number, bytes up, bytes down, bits per second, limit, age in seconds, bytes on the WAN. A page from before an upgrade
-    /// knows the first ones.
+    /// Number, bytes up, bytes down, bits per second, limit, age in seconds, bytes on the WAN. A
+    /// page that was loaded before an upgrade reads only the first fields.
     moved: Vec<(u64, u64, u64, u64, &'a str, u64, u64)>,
     closed: Vec<u64>,
 }
@@ -75,7 +76,7 @@ impl Feed {
         self.changes.receiver_count() > 0
     }
 
-    /// Tells how things are now.
+    /// Sends the present state to all pages.
     pub(super) fn publish(&self, gateway: &Gateway, transfers: Vec<TransferStatus>) {
         let transfers: BTreeMap<_, _> = transfers.into_iter().map(|it| (it.id, it)).collect();
         let mut told = lock(&self.told);
@@ -83,33 +84,33 @@ impl Feed {
         if self.has_readers() {
             let change = Transfers::between(&told.transfers, &transfers);
             let text = told.gateway.clone() + &event("transfers", &change);
-            // The last reader may just have gone.
+            // The last reader may have just disconnected.
             let _ = self.changes.send(text.into());
         }
         told.transfers = transfers;
     }
 
-    /// Has pages come again if they were let in by another token, or for a certificate of another CA.
+    /// Makes pages connect again if the token or the roots of certificates have changed.
     pub(super) fn guard(&self, token: Option<&AdminToken>, client_ca: &[CertificateDer<'static>]) {
         let mut told = lock(&self.told);
         if told.token.as_ref() != token || told.client_ca != client_ca {
             told.token = token.cloned();
             told.client_ca = client_ca.to_vec();
-            // Without a reader nobody was let in.
+            // Without a reader, no page was admitted.
             let _ = self.changes.send(END);
         }
     }
 
-    /// Has all pages come again.
+    /// Makes all pages connect again.
     pub(super) fn come_again(&self) {
-        // Without a reader nobody needs to.
+        // Without a reader, no page needs to connect again.
         let _ = self.changes.send(END);
     }
 
-    /// Has pages come again, to who has the admin address now.
+    /// Ends the feed, so that pages connect to the process that now has the admin address.
     pub(super) fn end(&self) {
         lock(&self.told).is_over = true;
-        // Without a reader nobody needs to know.
+        // Without a reader, no page needs the event.
         let _ = self.changes.send(END);
     }
 
@@ -117,7 +118,7 @@ impl Feed {
         lock(&self.told).is_over
     }
 
-    /// Everything so far, and what changes from now on.
+    /// Returns the present state, and the receiver of later changes.
     fn join(&self) -> (Bytes, Receiver<Bytes>) {
         let told = lock(&self.told);
         let all = Transfers {
@@ -188,7 +189,7 @@ pub(super) async fn events(
     };
     let place = feed.places.clone().try_acquire_owned();
     let place = place.map_err(|_| Refused::TooMany(PAGES_MAX))?;
-    // Without a reader news are taken less often.
+    // Without a reader the state is updated less often.
     if !feed.has_readers() {
         dashboard.look(false);
     }
@@ -205,16 +206,16 @@ pub(super) async fn events(
     });
     let head = [
         (header::CONTENT_TYPE, "text/event-stream"),
-        // A proxy such as nginx would keep events back.
+        // A proxy such as nginx would delay events.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     Ok((head, Body::from_stream(body)).into_response())
 }
 
-/// The last text of a page.
+/// The last event of a page.
 const END: Bytes = Bytes::new();
 
-/// A page that listens.
+/// An open page.
 struct Reader {
     first: Option<Bytes>,
     changes: Receiver<Bytes>,
@@ -223,7 +224,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// `None` once it is too far behind, or at the end, or when it is time to come again.
+    /// Returns the next event. `None` if the page is too far behind, at the end of the feed, or at
+    /// the time to connect again.
     async fn next(&mut self) -> Option<Bytes> {
         match self.first.take() {
             Some(all) => Some(all),
@@ -236,18 +238,18 @@ impl Reader {
 }
 
 fn event(name: &str, data: &impl Serialize) -> String {
-    // Numbers and texts are always JSON.
+    // Numbers and texts can always be written as JSON.
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// After this time a page comes again: its log-in, or its certificate, may have expired.
+/// Time after which a page connects again: its log-in, or its certificate, may have expired.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// Changes that a page may be behind: five seconds.
+/// Changes by which a page may fall behind: five seconds.
 const BEHIND_MAX: usize = 16;
 
-/// Pages at a time, and as many that see no names.
+/// Most pages at a time. Pages without names have the same number of places.
 pub(super) const PAGES_MAX: usize = 32;
 
 const RETRY_MS: u32 = 1000;

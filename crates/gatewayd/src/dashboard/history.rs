@@ -1,4 +1,4 @@
-//! How each peer was over the last minutes and the last day.
+//! History of each peer over the last minutes and the last day.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,7 +20,7 @@ use super::{
 };
 use relay::status::KnownPath;
 
-/// The series of all peers that are shown.
+/// The series of all shown peers.
 #[derive(Debug, Default)]
 pub(super) struct History {
     peers: BTreeMap<String, Series>,
@@ -28,14 +28,14 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Series {
-    /// One a second.
+    /// One sample for each second.
     minutes: VecDeque<Sample>,
-    /// One a minute: means.
+    /// One sample for each minute: means.
     day: VecDeque<Sample>,
     path: Option<KnownPath>,
 }
 
-/// A peer at one moment, or its mean over a minute. The order of the fields is that of [`COLUMNS`].
+/// A peer at one moment, or its mean over a minute. The fields have the order of [`COLUMNS`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Sample(
     u64,
@@ -78,7 +78,7 @@ impl Sample {
         )
     }
 
-    /// Of the samples that are known; of what limits, the last that did.
+    /// Returns the mean of the known samples. The limit is the last known one.
     fn mean<'a>(samples: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
         let last = samples.clone().last()?;
         let count = samples.clone().count() as f32;
@@ -106,7 +106,7 @@ impl Sample {
 }
 
 impl History {
-    /// Takes a second of each peer.
+    /// Adds a second of each peer.
     pub(super) fn add(&mut self, view: &Gateway) {
         if self.peers.len() > view.peers.len() {
             let is_shown = |name: &String| view.peers.iter().any(|it| it.status.name == *name);
@@ -131,7 +131,7 @@ impl History {
         }
     }
 
-    /// What the path to a peer is like.
+    /// Returns the properties of the path to a peer.
     pub(super) fn path(&self, peer: &str) -> Option<KnownPath> {
         self.peers.get(peer)?.path
     }
@@ -150,7 +150,7 @@ impl Series {
         }
     }
 
-    /// The highest rate of the last minutes.
+    /// Returns the highest rate of the last minutes.
     fn best_rate(&self) -> BitRate {
         let rates = self.minutes.iter().flat_map(|it| [it.1, it.2, it.3]);
         BitRate::bits_per_s(rates.fold(0.0, f32::max) as u64)
@@ -200,10 +200,10 @@ pub(super) async fn history(
     }))
 }
 
-/// Ten minutes.
+/// Samples by second: ten minutes.
 const SECONDS: usize = 600;
 
-/// A day.
+/// Samples by minute: a day.
 const MINUTES: usize = 1440;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Logging in and out, and what a page may do.
+//! Log-in and log-out, and the permissions of a page.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ struct Login {
     token: String,
 }
 
-/// What the page needs to know before it offers something.
+/// Permissions that the page needs to know before it offers controls.
 #[derive(Debug, Serialize)]
 struct May {
     look: bool,
     change: bool,
     invite: bool,
-    /// There is a token to log in with, and it makes a difference.
+    /// Whether a log-in with a token is possible, and changes the permissions.
     has_token: bool,
-    /// Why there is no dashboard, or no invite by it.
+    /// Reason for which the dashboard, or an invite by it, is not available.
     why_not: Option<String>,
 }
 

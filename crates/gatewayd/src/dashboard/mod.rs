@@ -1,9 +1,10 @@
-//! The dashboard at the admin address: a page for people, and what the page asks for.
+//! The dashboard at the admin address: a page for people, and the data of the page.
 //!
-//! The page is static; what it shows comes as a stream of events (`feed`) from the snapshot that all views read, and by
-//! two questions: how a peer was over time (`history`) and which transfers have ended (`recent`). State is changed by
-//! `controls` alone, which are asked by POST. Who may look and who may change something is in `access`, which web page
-//! may ask in `origin`. That a request is for this gateway at all, `admin` checks before.
+//! The page is static. Its data arrive as a stream of events (`feed`) from the snapshot that all
+//! views read. Two requests provide more: the history of a peer (`history`), and the finished
+//! transfers (`recent`). Only `controls` change state, by POST requests. `access` decides on
+//! permissions, and `origin` on the web pages that may send requests. `admin` has checked before
+//! that a request is for this gateway.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads the clock of the machine: sessions of browsers, invites"
@@ -52,13 +53,13 @@ use self::{
 use crate::{reload, running::Running};
 use pages::Client;
 
-/// What the dashboard of a gateway is made of.
+/// Parts of a gateway's dashboard.
 pub(crate) struct Dashboard {
     current: watch::Receiver<Arc<Running>>,
     reloads: mpsc::Sender<reload::Request>,
     access: Access,
     feed: Feed,
-    /// That of pages that see no names of users, files and clients.
+    /// Feed of pages without names of users, files and clients.
     nameless_feed: Feed,
     history: Mutex<History>,
     rates: Mutex<Rates>,
@@ -80,7 +81,7 @@ impl Dashboard {
         })
     }
 
-    /// The pages, and what they ask for.
+    /// Returns the routes of the pages, and of their requests.
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         let reading = Router::new()
             .route("/", get(assets::page))
@@ -109,7 +110,7 @@ impl Dashboard {
             .with_state(self.clone())
     }
 
-    /// These pages, for those who may look.
+    /// Protects these pages, so that only permitted clients read them.
     pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
         self: &Arc<Self>,
         pages: Router<S>,
@@ -122,7 +123,7 @@ impl Dashboard {
         pages.route_layer(middleware::from_fn_with_state(self.clone(), may_read))
     }
 
-    /// Follows what the gateway does, for who looks and for the history, until it is dropped.
+    /// Follows the state of the gateway, for pages and for the history, until it is dropped.
     pub(crate) async fn follow(&self) -> Infallible {
         let _ends = [EndOfFeed(&self.feed), EndOfFeed(&self.nameless_feed)];
         let mut ticks = interval(TICK);
@@ -168,13 +169,13 @@ impl Dashboard {
         self.nameless_feed.publish(&view, snapshot.transfers);
     }
 
-    /// The gateway as it is set up now.
+    /// Returns the gateway with its present settings.
     fn running(&self) -> Arc<Running> {
         self.current.borrow().clone()
     }
 }
 
-/// Dropped, it ends the streams of pages.
+/// Ends the streams of pages when it is dropped.
 struct EndOfFeed<'a>(&'a Feed);
 
 impl Drop for EndOfFeed<'_> {
@@ -196,7 +197,7 @@ async fn may_read(
     );
     let follows_link = mode.is_some_and(|mode| mode == "navigate");
     if !follows_link && site.is_some_and(|site| site == "cross-site") {
-        // It could read nothing of the answer, but have the gateway search.
+        // The other site could not read the answer, but could make the gateway search.
         return Err(Refused::Origin);
     }
     match dashboard.allows(Wanted::Look, &client, request.headers()) {
@@ -216,8 +217,8 @@ async fn may_change(
     Ok(next.run(request).await)
 }
 
-/// Nothing of the dashboard is kept by a browser, shown in another page or read by one, and no page of it loads anything from
-/// elsewhere.
+/// Isolates the dashboard. A browser does not store it, and other pages can neither embed nor read
+/// it. Its pages load nothing from elsewhere.
 async fn close_off(
     State(dashboard): State<Arc<Dashboard>>,
     ConnectInfo(client): ConnectInfo<Client>,
@@ -242,7 +243,8 @@ async fn close_off(
         "cross-origin-resource-policy",
         HeaderValue::from_static("same-origin"),
     );
-    // Whoever connects anew reaches the process that has the admin address now; and a stranger keeps no place.
+    // A new connection reaches the process that now has the admin address. A stranger must not keep
+    // a connection.
     if dashboard.feed.is_over() || is_stranger {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -251,7 +253,7 @@ async fn close_off(
     response
 }
 
-/// An answer in JSON.
+/// Returns an answer in JSON.
 fn json(value: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
@@ -259,14 +261,14 @@ fn json(value: &impl serde::Serialize) -> Response {
     }
 }
 
-/// A poisoned lock still has what it guards: all of that is for people to look at.
+/// Locks the mutex. A panic elsewhere does no harm: the values are only displayed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a page is told of news, which people expect within a second.
+/// Updates of a page per second. People expect changes within a second.
 const TICKS_PER_S: u32 = 3;
 const TICK: Duration = Duration::from_nanos(1_000_000_000 / TICKS_PER_S as u64);
 
-/// The longest question has a name, an endpoint and a token.
+/// Longest body of a request. The longest one has a name, an endpoint and a token.
 const BODY_BYTES_MAX: usize = 4096;

@@ -1,7 +1,8 @@
-//! Which pages may have something changed: those of this gateway itself.
+//! Pages that may make changes: only the pages of this gateway.
 //!
-//! A browser names the page that asks in `Origin`, whoever wrote that page. A program has no page, and names none. A request
-//! that shows other signs of a browser and names no page is refused.
+//! A browser names the requesting page in `Origin`, which the page cannot change. A program has no
+//! page, and names none. A request that shows other signs of a browser without naming a page is
+//! refused.
 
 use axum::{
     extract::{ConnectInfo, Request},
@@ -13,15 +14,15 @@ use axum::{
 use super::refused::Refused;
 use pages::Client;
 
-/// Lets requests through that come from this gateway's own page or from a program, and that are JSON: a form of another page
-/// cannot be.
+/// Accepts requests of this gateway's own page, and of programs. They must be JSON, which a form of
+/// another page cannot send.
 pub(super) async fn check(
     ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refused> {
     let headers = request.headers();
-    // A proxy may add TLS where there is none.
+    // A proxy may add TLS to a connection without it.
     let schemes: &[&str] = match client.is_tls {
         true => &["https"],
         false => &["http", "https"],

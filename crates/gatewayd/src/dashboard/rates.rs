@@ -1,5 +1,5 @@
-//! Rate limits that were set by hand. They hold until an operator orders a reload, which sets all of them. A reload because of
-//! a new peer sets them, too, and then they are set by hand again.
+//! Rate limits that were set by hand. They hold until an operator orders a reload, which resets all
+//! of them. A reload because of a new peer resets them, too, and they are then set again.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use units::BitRate;
 
 use crate::{config::Config, running::Running};
 
-/// What was set by hand since the last reload that an operator has ordered.
+/// Limits that were set by hand since the last reload by an operator.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     reloads_ordered: u64,
@@ -16,16 +16,16 @@ pub(super) struct Rates {
     by_hand: ByHand,
 }
 
-/// Limits by hand; an inner `None` lifts the limit of the configuration.
+/// Limits by hand. An inner `None` removes the configured limit.
 #[derive(Debug, Default)]
 pub(super) struct ByHand {
-    /// On what is sent to all peers together.
+    /// Limit on the sum of the rates to all peers.
     pub(super) all: Option<Option<BitRate>>,
     pub(super) peers: BTreeMap<usize, Option<BitRate>>,
 }
 
 impl ByHand {
-    /// Sets them after a reload has set those of the configuration.
+    /// Sets the limits again, after a reload has set the configured ones.
     fn set_again(&self, running: &Running) {
         if let Some(rate) = self.all {
             running.relay.link().set_rate_max(None, rate);
@@ -40,7 +40,7 @@ impl ByHand {
 }
 
 impl Rates {
-    /// Those in force beside the present configuration.
+    /// Returns the limits by hand that apply to the present configuration.
     pub(super) fn of(&mut self, running: &Running) -> &mut ByHand {
         let is_same = |config| Arc::ptr_eq(config, &running.config);
         if !self.config.as_ref().is_some_and(is_same) {
@@ -54,7 +54,7 @@ impl Rates {
         &mut self.by_hand
     }
 
-    /// Sets a limit, of a peer or of all together.
+    /// Sets a limit, of a peer or of all peers together.
     pub(super) fn set(&mut self, running: &Running, peer: Option<PeerId>, rate: Option<BitRate>) {
         let by_hand = self.of(running);
         match peer {

@@ -1,4 +1,4 @@
-//! Which transfers have ended, by words to search for.
+//! Finished transfers, by words to search for.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) async fn recent(
     }
     let shows_names = dashboard.shows_names(&client, &headers);
     if !shows_names && !asked.words.trim().is_empty() {
-        // What is found tells names, too.
+        // The result of a search reveals names, too.
         return Err(Refused::HidesNames);
     }
     let mut found = dashboard.running().relay.registry().recent(&Search {
@@ -49,7 +49,7 @@ pub(super) async fn recent(
     Ok(json(&found))
 }
 
-/// A page of a table.
+/// Transfers on a page of a table.
 const PAGE: usize = 20;
 
 const WORDS_BYTES_MAX: usize = 200;

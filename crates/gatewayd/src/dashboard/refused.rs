@@ -1,4 +1,4 @@
-//! Why the dashboard does not do what it is asked.
+//! Reasons for which the dashboard refuses a request.
 
 use axum::{
     Json,
@@ -50,7 +50,7 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    /// Where there is no token to show.
+    /// Returns the refusal if no token is configured.
     pub(super) fn without_token(client: &Client) -> Self {
         match client.is_tls {
             true => Self::NoCertificate,

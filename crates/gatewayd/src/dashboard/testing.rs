@@ -1,4 +1,5 @@
-//! Made-up transfers, so that tests can see the dashboard with many. No program of users contains this.
+//! Synthetic transfers, so that tests can see a busy dashboard. Released programs do not contain
+//! this module.
 
 use std::{
     sync::Arc,
@@ -21,10 +22,10 @@ use relay::{
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
-    /// So many run, for so long.
+    /// Number of open transfers. They last for `seconds`.
     open: usize,
     seconds: u64,
-    /// So many have ended.
+    /// Number of finished transfers.
     finished: usize,
 }
 
@@ -34,7 +35,7 @@ pub(super) async fn fill(
 ) -> Result<StatusCode, Refused> {
     let wish: Wish = read(&body)?;
     let running = dashboard.running();
-    // Where there are stores, one is open.
+    // If stores are configured, one is open.
     let _ = running.relay.store(PeerId(0), "");
     let registry = running.relay.registry().clone();
     let path = KnownPath {
@@ -85,7 +86,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
     let transfer = registry.transfer("ftp", true, 1, "site-b", &client, "ftp.example:21");
     let bytes = 200_000_000 + number * 37_000;
     transfer.meters().0.moved(bytes);
-    // Each third is of text, and each ninth is known to the other gateway.
+    // Every third transfer is text, and every ninth is already stored at the peer.
     if number.is_multiple_of(3) {
         let shrink = if number.is_multiple_of(9) { 1_000 } else { 4 };
         let (bytes, coded_bytes) = (bytes as u64, (bytes / shrink) as u64);
@@ -98,7 +99,7 @@ fn finish(registry: &Arc<Registry>, number: usize) {
             references_saved_bytes: if is_known { saved } else { 0 },
         });
     }
-    // At 800 Mbit/s.
+    // The rate is 800 Mbit/s.
     let took = Duration::from_secs_f64(bytes as f64 / 1e8);
     transfer.concluded(Conclusion {
         user: format!("user-{}", number % 7),

@@ -1,4 +1,5 @@
-//! What the page shows of the gateway and its peers: the snapshot, with what the configuration and the operator say of it.
+//! Content of the page about the gateway and its peers: the snapshot, with settings of the
+//! configuration and of the operator.
 
 use std::time::SystemTime;
 
@@ -24,7 +25,7 @@ pub(super) struct Gateway {
     rate_reserved_bits_per_s: Option<u64>,
     rate_max: RateMax,
     pub(super) peers: Vec<Peer>,
-    /// Further peers, which are in `/status.json`.
+    /// Number of further peers, which are in `/status.json`.
     peers_left_out: usize,
     sessions_open: u64,
     refused_total: u64,
@@ -34,9 +35,10 @@ pub(super) struct Gateway {
     ftp_failed: FtpTotals,
     optimiser: OptimiserTotals,
     stores: Vec<StoreStatus>,
-    /// Further stores, which are in `/status.json`.
+    /// Number of further stores, which are in `/status.json`.
     stores_left_out: usize,
-    /// Finished transfers since the start: another number means that there are others to ask for.
+    /// Number of finished transfers since the start. A change means that the page may request
+    /// further ones.
     recent_total: u64,
 }
 
@@ -48,7 +50,7 @@ pub(super) struct Peer {
     pub(super) limit: Limit,
     rate_max: RateMax,
     transfers_open: usize,
-    /// What one plain TCP connection would reach, by arithmetic; `None` where the path is not known.
+    /// Rate that one plain TCP connection would reach by a formula. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
 }
 
@@ -60,10 +62,10 @@ struct RateMax {
     is_by_hand: bool,
 }
 
-/// What limits the transfers of a peer, most of all.
+/// The main limit of a peer's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Limit {
-    /// Nothing moves.
+    /// No bytes move.
     #[serde(rename = "")]
     Nothing,
     #[serde(rename = "client")]
@@ -166,7 +168,7 @@ impl Limit {
             return Self::RateMax;
         }
         let moved = |limit: &str| -> u64 {
-            // "WAN or server" counts as the former.
+            // "WAN or server" counts as "WAN".
             let name = |it: &TransferStatus| it.limit.split(' ').next() == Some(limit);
             let transfers = transfers.iter().filter(|it| name(it));
             transfers.map(|it| it.bits_per_s).sum()
@@ -193,11 +195,11 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Peers that one page shows, and that have a history.
+/// Most peers on one page, with their history.
 pub(super) const PEERS_MAX: usize = 64;
 
-/// Chunk stores that one page shows.
+/// Most chunk stores on one page.
 const STORES_MAX: usize = 64;
 
-/// Of a rate limit is used what the pacer and the headers leave.
+/// Part of a rate limit from which it counts as reached. Pacer and headers use the rest.
 const AT_CAP: f64 = 0.9;

@@ -1,4 +1,4 @@
-//! The far gateway's part: it takes who comes with an invite among its peers.
+//! The far gateway's part of an enrolment: it adds gateways with an invite to its peers.
 #![allow(clippy::disallowed_methods, reason = "reads the clock of the machine")]
 
 use std::{sync::Arc, time::SystemTime};
@@ -24,14 +24,14 @@ use relay::{
     wire::{EnrolReply, encode},
 };
 
-/// The register of the running gateway, for gateways that come with an invite.
+/// The register of the running gateway, for gateways with an invite.
 pub(crate) struct Enrolments {
     current: watch::Receiver<Arc<Running>>,
     reloads: mpsc::Sender<reload::Request>,
 }
 
 impl Enrolments {
-    /// `reloads` has the gateway take new peers on.
+    /// Creates the enrolments. Requests to `reloads` make the gateway apply new peers.
     pub(crate) fn new(
         current: watch::Receiver<Arc<Running>>,
         reloads: mpsc::Sender<reload::Request>,
@@ -47,7 +47,7 @@ impl Enrol for Enrolments {
     }
 }
 
-/// Answers a gateway that has come with an invite.
+/// Replies to a gateway with an invite.
 async fn serve(
     config: &Config,
     reloads: &mpsc::Sender<reload::Request>,
@@ -70,7 +70,7 @@ async fn serve(
     };
     if send.write(encode(&reply)).await.is_ok() {
         send.finish();
-        // The connection ends with the invited gateway.
+        // The invited gateway ends the connection.
         let _ = timeout(CLOSE_PATIENCE, send.closed()).await;
     }
 }
@@ -110,7 +110,7 @@ async fn enrol(
     let name = name.to_owned();
     let of_file: Vec<String> = of_file(config).map(str::to_owned).collect();
     let known = known(config, public_key).map(str::to_owned);
-    // Another one must not see what is about to be undone.
+    // Another enrolment must not see a state that is about to be undone.
     let _turn = TURN.lock().await;
     let changed = spawn_blocking({
         let path = path.clone();
@@ -130,7 +130,7 @@ async fn enrol(
             return Err(Refused::Register);
         }
     };
-    // A reload would lift what an operator has set by hand for the moment.
+    // A reload would remove temporary settings of an operator.
     if !is_new && runs(config, public_key, &name) {
         return Ok((name, is_new));
     }
@@ -138,7 +138,7 @@ async fn enrol(
         return Ok((name, is_new));
     };
     if !is_new {
-        // It was there before; who has put it there decides.
+        // The entry existed before, so this enrolment must not remove it.
         return Err(Refused::NotTaken(error));
     }
     let undone = spawn_blocking(move || {
@@ -153,7 +153,7 @@ async fn enrol(
     Err(Refused::NotTaken(error))
 }
 
-/// The name of the configuration's peer that has a key.
+/// Returns the name of the configured peer with this key.
 fn known(config: &Config, public_key: PublicKey) -> Option<&str> {
     let mut peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let known = peers.find(|(peer, of_link)| {
@@ -170,7 +170,7 @@ fn runs(config: &Config, public_key: PublicKey, name: &str) -> bool {
     })
 }
 
-/// The names of peers that the configuration has.
+/// Returns the names of the configured peers.
 fn of_file(config: &Config) -> impl Iterator<Item = &str> {
     let peers = config
         .relay
@@ -180,7 +180,7 @@ fn of_file(config: &Config) -> impl Iterator<Item = &str> {
     peers.map(|it| it.name.as_str())
 }
 
-/// Has the gateway take on the register. Returns why it does not.
+/// Makes the gateway reload the register. Returns the reason if it does not.
 async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
     let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
     let stopping =
@@ -194,7 +194,7 @@ async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
     }
 }
 
-/// One enrolment at a time.
+/// Permits one enrolment at a time.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 fn unix_s() -> u64 {
@@ -202,5 +202,5 @@ fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// How long an answer may take to be acknowledged.
+/// Time for a reply to be acknowledged.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The text of an invite, and the key pair that its token stands for.
+//! The text of an invite, and the key pair of its token.
 
 use std::{fmt, str::FromStr};
 
@@ -9,33 +9,34 @@ use link::{Identity, PublicKey};
 use net::target::Endpoint;
 use relay::wire::TOKEN_BYTES;
 
-/// What a far gateway gives to one that shall become its peer. Whoever has it can become one: it is a secret.
+/// An invite, by which a far gateway accepts one peer. It is a secret: its holder can become the
+/// peer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invite {
-    /// The far gateway.
+    /// Public key of the far gateway.
     pub far: PublicKey,
-    /// Where the far gateway is reached: `host:port`.
+    /// Endpoint of the far gateway: `host:port`.
     pub endpoint: String,
     pub(crate) token: [u8; TOKEN_BYTES],
 }
 
-/// A text that is no invite.
+/// Error: a text is no invite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InviteError {
-    /// It begins otherwise.
+    /// It has another start.
     #[error("this is no invite: one is a line that begins with {PREFIX}")]
     Other,
-    /// A character of it is missing, or another one.
+    /// A character is missing or wrong.
     #[error("the invite is damaged: copy the whole line again")]
     Damaged,
 }
 
 impl Invite {
-    /// A new one, with a token from the system's randomness.
+    /// Creates an invite with a random token.
     ///
     /// # Panics
-    /// If the system has no randomness.
+    /// If the system provides no random bytes.
     pub fn new(far: PublicKey, endpoint: &Endpoint) -> Self {
         let mut token = [0; TOKEN_BYTES];
         rand::fill(&mut token).expect("the system's randomness works");
@@ -46,13 +47,13 @@ impl Invite {
         }
     }
 
-    /// The key pair with which the invited gateway knocks.
+    /// Returns the key pair with which the invited gateway connects.
     pub fn identity(&self) -> Identity {
         identity(self.far, &self.token)
     }
 }
 
-/// The key pair of a token. It cannot be told from the public key which token that is.
+/// Derives the key pair of a token. The public key does not reveal the token.
 pub(super) fn identity(far: PublicKey, token: &[u8; TOKEN_BYTES]) -> Identity {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(b"longhaul invite 1");
@@ -70,7 +71,7 @@ impl fmt::Display for Invite {
     }
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for Invite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invite")
@@ -111,7 +112,7 @@ impl FromStr for Invite {
     }
 }
 
-/// Tells a line that was copied wrongly; it keeps no secret.
+/// Computes a checksum that detects copying errors. It protects no secret.
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let digest = digest::digest(&digest::SHA256, bytes);
     *digest.as_ref().first_chunk().expect("a digest is longer")
@@ -121,7 +122,7 @@ const PREFIX: &str = "longhaul-invite-1-";
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// A host name has 253 characters at most.
+/// Longest body: a host name has at most 253 characters.
 const BODY_MAX: usize = 500;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The invited gateway's part: it knocks with the key of the invite, and says by which key it shall be known.
+//! The invited gateway's part of an enrolment: it connects with the key of the invite, and sends
+//! its own public key.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns a socket for as long as it knocks"
@@ -17,42 +18,43 @@ use units::ByteCount;
 use super::Invite;
 use relay::wire::{Decoder, EnrolReply, Hello, Service, encode};
 
-/// The far gateway has not taken this one among its peers.
+/// Error: the far gateway has not added this one to its peers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrolError {
     /// The endpoint has no address.
     #[error("no address is known for the far gateway {endpoint}")]
     Resolve {
-        /// Of the invite.
+        /// The endpoint of the invite.
         endpoint: String,
-        /// What the resolver said.
+        /// The error of the resolver.
         source: io::Error,
     },
-    /// No socket can be had.
+    /// No socket could be created.
     #[error("a UDP socket cannot be had")]
     Socket(#[from] io::Error),
-    /// The link does not start.
+    /// The link did not start.
     #[error("the link did not start")]
     Link(#[from] LinkError),
-    /// Nobody answers.
+    /// The far gateway does not answer.
     #[error(
         "the far gateway {0} does not answer. It is silent towards invites that it does not know: is the whole line \
          copied, and was the invite not withdrawn? Else UDP does not get through: see that its firewall lets UDP in at this port"
     )]
     Silent(String),
-    /// The far gateway says no.
+    /// The far gateway refuses.
     #[error("the far gateway refuses: {0}")]
     Refused(String),
-    /// The far gateway says something else.
+    /// The far gateway sends no valid reply.
     #[error("the far gateway broke the connection off: is its version an older one?")]
     Broken,
 }
 
-/// Has the far gateway of an invite take a gateway with this key and name among its peers. Returns the name that it gives.
+/// Makes the far gateway of an invite add this key and name to its peers. Returns the name that it
+/// assigns.
 ///
 /// # Errors
-/// [`EnrolError`] with what the far gateway says, or why it cannot be asked.
+/// [`EnrolError`] with the far gateway's refusal, or with the reason why it cannot be reached.
 pub async fn enrol(
     invite: &Invite,
     public_key: PublicKey,
@@ -70,7 +72,7 @@ async fn ask(
     public_key: PublicKey,
     name: &str,
 ) -> Result<String, EnrolError> {
-    // A lost packet or two are no silence.
+    // One or two lost packets do not mean that it is silent.
     let mut tries = TRIES;
     let (mut send, mut recv) = loop {
         match link.open(PeerId(0), Class::Control).await {
@@ -133,10 +135,10 @@ fn config(invite: &Invite) -> LinkConfig {
     }
 }
 
-/// Each is of three seconds.
+/// Attempts, of three seconds each.
 const TRIES: usize = 3;
 
-/// For the answer: the far gateway writes to its disk.
+/// Timeout of the reply: the far gateway writes to its disk.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);

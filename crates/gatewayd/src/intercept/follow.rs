@@ -1,4 +1,4 @@
-//! Keeps the kernel informed which peers are up, as long as the gateway runs.
+//! Keeps the kernel informed about the peers that are up, while the gateway runs.
 #![allow(clippy::disallowed_methods, reason = "drives the kernel in real time")]
 
 use std::{
@@ -11,7 +11,8 @@ use tracing::{info, warn};
 
 use super::{InterceptError, install, program::nft, routing, ruleset::Ruleset};
 
-/// Follows the peers until something comes by `stop`, or its other end is dropped: then nothing is intercepted any more.
+/// Follows the peers until a message arrives at `stop`. If its sender is dropped, the kernel
+/// intercepts nothing any more.
 pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
     let mut told: Vec<bool> = Vec::new();
     let mut told_at = Instant::now();
@@ -58,15 +59,17 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
     }
 }
 
-/// Tells the kernel which peers are up. What has vanished is installed again; of the routing that is asked where
-/// `checks_routing` says so.
+/// Updates the peers that are up in the kernel. Missing rules and routes are installed again;
+/// routes are checked only with `checks_routing`.
 fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<(), InterceptError> {
     for rules in rulesets {
         let text = rules.refresh(|peer| up.get(peer).copied().unwrap_or_default());
-        // Without its routing a connection is intercepted and delivered nowhere, so this comes first.
+        // Without routing, an intercepted connection would not be delivered, so this check comes
+        // first.
         let routed = !checks_routing || routing::is_installed(rules)?;
         if !routed || nft(&text).is_err() {
-            // Somebody has flushed everything, as a firewall does that is loaded again, or the policy routing.
+            // Another program has removed the rules or the policy routing, as a firewall does at a
+            // reload.
             warn!(
                 table = rules.table(),
                 what = if routed { "rules" } else { "policy routing" },
@@ -79,8 +82,8 @@ fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<()
     Ok(())
 }
 
-/// Interval of checks of the peers' states. The link reports a change 0.1 s late at most.
+/// Interval of checks of the peers' states. The link reports a change at most 0.1 s late.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Interval in which the kernel's expiring elements are renewed.
+/// Interval in which the expiring elements in the kernel are renewed.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

@@ -1,12 +1,12 @@
-//! Transparent front doors. Clients connect to the servers themselves, and their connections cross
-//! this machine. The gateway intercepts these connections while the peer is up; they pass directly
+//! Transparent listeners. Clients connect to the servers themselves, and their connections cross
+//! this machine. The gateway intercepts these connections while the peer is up. They pass directly
 //! while the peer is down.
 //!
-//! This module installs and removes what the kernel needs for that: a table of nftables rules
-//! (`ruleset`) and policy routing (`routing`) for each transparent door. The programs `nft` and
-//! `ip` do the work: an administrator finds there what they could have typed, and `nft` applies all
-//! changes or none. A few calls each second do not justify a netlink library. The intercepted
-//! connections themselves belong to `near`.
+//! This module installs and removes the kernel's configuration: a table of nftables rules
+//! (`ruleset`) and policy routing (`routing`) for each transparent listener. The programs `nft` and
+//! `ip` do the work. An administrator finds the same entries as after manual commands, and `nft`
+//! applies all changes or none. A few calls each second do not justify a netlink library. The
+//! intercepted connections themselves belong to `near`.
 
 mod follow;
 mod program;
@@ -27,7 +27,7 @@ pub use self::program::InterceptError;
 use self::ruleset::Ruleset;
 use crate::config::{Config, FtpDoor};
 
-/// The interception of a running gateway. Drop removes the rules and the routing.
+/// The interception of a running gateway. Dropping it removes the rules and the routing.
 #[derive(Debug)]
 pub(crate) struct Interception {
     rulesets: Vec<Ruleset>,
@@ -36,23 +36,23 @@ pub(crate) struct Interception {
 }
 
 impl Interception {
-    /// Installs the rules and routing of `config`'s transparent doors, and replaces those of a
-    /// killed gateway.
-    /// Connections are intercepted from the moment their peer is up.
+    /// Installs the rules and routing of `config`'s transparent listeners, and replaces rules that
+    /// a killed gateway has left. Connections are intercepted as soon as their peer is up.
     ///
     /// # Errors
-    /// [`InterceptError`] names what is missing. Nothing stays installed then.
+    /// [`InterceptError`] names the missing part. No rules stay installed then.
     pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
         let mut interception = Self::install(config, &[])?;
         interception.resume(link);
         Ok(interception)
     }
 
-    /// Installs the rules and routing, but does not follow the peers yet. The peers `up` are so for the moment: another process
-    /// that goes on in this one's name has said so.
+    /// Installs the rules and routing, but does not follow the peers yet.
+    ///
+    /// The peers `up` count as up for the moment, according to the process that this one replaces.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub(crate) fn install(config: &Config, up: &[usize]) -> Result<Self, InterceptError> {
         let mut interception = Self {
             rulesets: Vec::new(),
@@ -66,7 +66,7 @@ impl Interception {
         Ok(interception)
     }
 
-    /// Follows the peers.
+    /// Starts to follow the peers.
     pub(crate) fn resume(&mut self, link: &Link) {
         if self.rulesets.is_empty() || self.follower.is_some() {
             return;
@@ -78,8 +78,8 @@ impl Interception {
         self.follower = Some((stop, thread));
     }
 
-    /// Follows the peers no more, and changes nothing: what the kernel knows holds for seconds, in which another process follows
-    /// them.
+    /// Stops following the peers, without other changes. The kernel's entries hold for seconds, in
+    /// which another process continues to follow the peers.
     pub(crate) fn pause(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
             // The follower may have ended.
@@ -88,14 +88,14 @@ impl Interception {
         }
     }
 
-    /// Leaves the tables `kept` in the kernel to another process. The others go with the connections that were intercepted by
-    /// them.
+    /// Leaves the tables `kept` in the kernel to another process. The others are removed with the
+    /// connections that they intercept.
     pub(crate) fn leave(&mut self, kept: &[String]) {
         self.pause();
         self.rulesets.retain(|rules| !kept.contains(&rules.table()));
     }
 
-    /// Lets new connections pass; those that were intercepted go on.
+    /// Lets new connections pass. Intercepted connections continue.
     pub(crate) fn end(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
             drop(stop);
@@ -121,16 +121,16 @@ impl Drop for Interception {
     }
 }
 
-/// The tables of the kernel that a gateway with this configuration has.
+/// Returns the kernel tables of a gateway with this configuration.
 pub(crate) fn tables(config: &Config) -> Vec<String> {
     rulesets(config).map(|rules| rules.table()).collect()
 }
 
 /// Removes the rules and routing that a killed gateway with this configuration has left. Returns a
-/// line about each door.
+/// line about each listener.
 ///
 /// # Errors
-/// [`InterceptError`] names what is missing, or says that the gateway still runs.
+/// [`InterceptError`] names the missing part, or reports that the gateway still runs.
 pub fn remove(config: &Config) -> Result<Vec<String>, InterceptError> {
     let mut lines = Vec::new();
     for rules in rulesets(config) {
@@ -153,7 +153,7 @@ fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
 }
 
 fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {
-    // What another process in this one's name has installed goes on without a gap.
+    // Entries of another process of this gateway stay in force without a gap.
     if up.is_empty() || !routing::is_installed(rules)? {
         routing::install(rules)?;
     }
@@ -161,7 +161,7 @@ fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {
 }
 
 fn uninstall(rules: &Ruleset) -> Result<(), InterceptError> {
-    // One of the programs may be missing; the changes of the other must still go.
+    // One of the programs may be missing. The changes of the other must be removed nevertheless.
     let removed = program::nft(&rules.remove());
     routing::remove(rules)?;
     removed
@@ -176,6 +176,6 @@ fn is_running(rules: &Ruleset) -> bool {
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
-/// Something is sent to idle peers this often, so that one that dies is found out in time for clients
+/// Interval of keep-alive packets to idle peers. It detects the death of a peer in time for clients
 /// that connect a second later. It costs 3 kbit/s for each peer.
 const KEEP_ALIVE: Duration = Duration::from_millis(200);

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Interception could not be installed or removed.
+/// Error: interception could not be installed or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterceptError {
@@ -21,7 +21,7 @@ pub enum InterceptError {
         /// The Debian package that has the program.
         package: &'static str,
     },
-    /// The user lacks the right.
+    /// The user lacks the permission.
     #[error("transparent = true needs CAP_NET_ADMIN: {program} says {said:?}")]
     Forbidden {
         program: &'static str,
@@ -38,7 +38,7 @@ pub enum InterceptError {
         /// The program's message.
         said: String,
     },
-    /// Another message of a program.
+    /// Any other message of a program.
     #[error("{program} failed: {said:?}")]
     Failed {
         program: &'static str,
@@ -57,7 +57,7 @@ pub enum InterceptError {
     Running(std::net::SocketAddr),
 }
 
-/// Lets `nft` carry out all of `script`, or nothing of it.
+/// Makes `nft` execute all of `script`, or nothing of it.
 pub(super) fn nft(script: &str) -> Result<(), InterceptError> {
     run("nft", "nftables", &["-f", "-"], script).map(drop)
 }
@@ -67,7 +67,7 @@ pub(super) fn ip(ipv4: bool, arguments: &str) -> Result<(), InterceptError> {
     ip_says(ipv4, arguments).map(drop)
 }
 
-/// Runs `ip` for one address family, and returns what it prints.
+/// Runs `ip` for one address family, and returns its output.
 pub(super) fn ip_says(ipv4: bool, arguments: &str) -> Result<String, InterceptError> {
     let family = if ipv4 { "-4" } else { "-6" };
     let arguments: Vec<_> = [family]
@@ -89,7 +89,7 @@ fn run(
     let failed = |source| InterceptError::Run { program, source };
     let mut child = Command::new(found)
         .args(arguments)
-        // Its words are compared.
+        // Its messages are compared.
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -97,7 +97,7 @@ fn run(
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that reads no further has found a mistake, and says so.
+        // A program that stops reading has found a mistake, and reports it.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -116,7 +116,7 @@ fn run(
     })
 }
 
-/// Where a program is. Daemons live where the PATH of a user may not lead.
+/// Finds a program. Daemons are in folders that the PATH of a user may not contain.
 fn find(program: &str, path: Option<&OsStr>) -> Option<PathBuf> {
     env::split_paths(path.unwrap_or_default())
         .chain(["/usr/sbin".into(), "/sbin".into()])

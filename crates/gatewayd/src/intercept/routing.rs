@@ -1,12 +1,11 @@
-//! Policy routing: delivers the packets that the rules have marked to this machine, whatever their
-//! address.
+//! Policy routing: delivers the marked packets to this machine, regardless of their address.
 
 use super::{
     program::{InterceptError, ip, ip_says},
     ruleset::Ruleset,
 };
 
-/// Installs a rule and a table for each family that is intercepted.
+/// Installs a rule and a table for each intercepted family.
 pub(super) fn install(rules: &Ruleset) -> Result<(), InterceptError> {
     let number = rules.mark();
     for ipv4 in [true, false] {
@@ -22,11 +21,11 @@ pub(super) fn install(rules: &Ruleset) -> Result<(), InterceptError> {
     Ok(())
 }
 
-/// Whether all that [`install`] makes is still there. Others remove it: systemd-networkd takes away rules that are not
-/// its own when it starts (`ManageForeignRoutingPolicyRules`), and a link that goes down takes its routes along.
+/// Whether all entries of [`install`] still exist. systemd-networkd removes foreign rules at its
+/// start (`ManageForeignRoutingPolicyRules`), and a link that goes down removes its routes.
 ///
 /// # Errors
-/// [`InterceptError`] if that cannot be asked.
+/// [`InterceptError`] if the check fails.
 pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
     let number = rules.mark();
     for ipv4 in [true, false] {
@@ -49,7 +48,7 @@ pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
     Ok(true)
 }
 
-/// Removes both, or does nothing if they are not there.
+/// Removes both, and does nothing if they do not exist.
 pub(super) fn remove(rules: &Ruleset) -> Result<(), InterceptError> {
     remove_family(rules, true)?;
     remove_family(rules, false)
@@ -62,7 +61,7 @@ fn remove_family(rules: &Ruleset, ipv4: bool) -> Result<(), InterceptError> {
         format!("route flush table {number}"),
     ] {
         match ip(ipv4, &command) {
-            // Not there, or not even the family.
+            // The entry or the address family does not exist.
             Err(InterceptError::Unsupported { .. }) => {}
             Err(InterceptError::Failed { said, .. }) if said.contains("does not exist") => {}
             result => result?,
@@ -75,6 +74,6 @@ fn selector(number: u32) -> String {
     format!("priority {PRIORITY} fwmark {number:#x} lookup {number}")
 }
 
-/// Ahead of the main table (32766) and of what people usually add to it; behind the machine's own
-/// addresses (0).
+/// Priority of the rule: before the main table (32766) and usual additions to it, and after the
+/// machine's own addresses (0).
 const PRIORITY: u32 = 481;

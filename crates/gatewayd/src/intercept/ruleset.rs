@@ -1,13 +1,13 @@
-//! The nftables rules of one transparent front door, as text for `nft`.
+//! The nftables rules of one transparent listener, as text for `nft`.
 //!
-//! Each door has a table that is named after its port, so that the whole table can be removed. The
-//! rules see only packets that cross this machine towards the servers. The machine's own
+//! Each listener has a table that is named after its port, so that the whole table can be removed.
+//! The rules see only packets that cross this machine towards the servers. The machine's own
 //! connections are never intercepted.
 //!
-//! - A connection begins with a SYN. The SYN goes to the door if the server's peer is up, and
-//!   passes otherwise. A connection that passed at its beginning is never intercepted later.
-//! - Packets that belong to a local socket with a server's address are delivered here: the later
-//!   packets of control connections, and data connections, which need no rule of their own.
+//! - A connection begins with a SYN. The SYN goes to the listener if the server's peer is up, and
+//!   passes otherwise. A connection that passed at its start is never intercepted later.
+//! - Packets that belong to a local socket with a server's address are delivered here. These are
+//!   the later packets of control connections, and data connections, which need no own rule.
 //! - A set has one element while the peer is up, and the element expires. A gateway that hangs
 //!   therefore intercepts nothing after a few seconds. A killed gateway has no socket, and without
 //!   a socket `tproxy` does not match, so its connections pass at once.
@@ -19,7 +19,7 @@ use ftp::logon::FTP_PORT;
 use crate::config::{Config, FtpDoor, Intercepted};
 use net::target::Network;
 
-/// The rules of one door.
+/// The rules of one listener.
 #[derive(Debug, Clone)]
 pub(super) struct Ruleset {
     listen: SocketAddr,
@@ -36,13 +36,13 @@ impl Ruleset {
         }
     }
 
-    /// Name of the table.
+    /// Returns the name of the table.
     pub(super) fn table(&self) -> String {
         format!("longhaul_{}", self.listen.port())
     }
 
-    /// The mark of packets that are to be delivered here, and the number of the routing table that does it:
-    /// The packet mark: "LH" and the door's port.
+    /// Returns the mark of packets to deliver here: "LH" and the listener's port. The routing table
+    /// has the same number.
     pub(super) fn mark(&self) -> u32 {
         u32::from_be_bytes([b'L', b'H', 0, 0]) | u32::from(self.listen.port())
     }
@@ -61,7 +61,8 @@ impl Ruleset {
         networks.any(|(network, _)| network.is_ipv4() == ipv4)
     }
 
-    /// Installs the table, without any peer up, and replaces that of an earlier run.
+    /// Returns the text that installs the table, without any peer up. It replaces the table of an
+    /// earlier run.
     pub(super) fn install(&self) -> String {
         let mut text = self.remove();
         // Writing to a String cannot fail.
@@ -69,13 +70,13 @@ impl Ruleset {
         text
     }
 
-    /// Removes the table, or does nothing if it is not there.
+    /// Returns the text that removes the table, or does nothing if it does not exist.
     pub(super) fn remove(&self) -> String {
         let table = self.table();
         format!("add table inet {table}\ndelete table inet {table}\n")
     }
 
-    /// Says which peers are up, for the next [`EXPIRY`].
+    /// Returns the text that marks the peers that are up, for the next [`EXPIRY`].
     pub(super) fn refresh(&self, is_up: impl Fn(usize) -> bool) -> String {
         let table = self.table();
         let mut text = String::new();
@@ -113,7 +114,7 @@ impl Ruleset {
                 "  meta l4proto tcp {family} daddr {{ {networks} }} goto to_servers"
             )?;
         }
-        // Answers to connections that the gateway made with a client's address.
+        // Answers to connections that the gateway opened with a client's address.
         for (family, networks) in families(&servers) {
             writeln!(
                 text,
@@ -127,7 +128,7 @@ impl Ruleset {
             text,
             "  tcp flags & (fin|syn|rst|ack) == syn tcp dport {FTP_PORT} jump begin"
         )?;
-        // The door's own socket has every address, and would match whatever goes to its port.
+        // The listener's own socket has every address, and would match all packets to its port.
         writeln!(
             text,
             "  tcp dport != {own_port} socket transparent 1 meta mark set {mark:#x} accept"
@@ -162,7 +163,7 @@ fn family(network: &Network) -> &'static str {
     if network.is_ipv4() { "ip" } else { "ip6" }
 }
 
-/// For each family that there is: its name, and its networks as elements of a set.
+/// Returns the name of each existing family, and its networks as elements of a set.
 fn families(networks: &[Network]) -> impl Iterator<Item = (&'static str, String)> {
     ["ip", "ip6"].into_iter().filter_map(|name| {
         let texts = networks.iter().filter(|network| family(network) == name);
@@ -171,7 +172,7 @@ fn families(networks: &[Network]) -> impl Iterator<Item = (&'static str, String)
     })
 }
 
-/// Those that lie in no other: `nft` refuses sets in which networks overlap.
+/// Returns the networks that lie in no other: `nft` refuses sets with overlapping networks.
 fn outermost<'a>(networks: impl Iterator<Item = &'a Network>) -> Vec<Network> {
     let networks: Vec<_> = networks.collect();
     let mut kept: Vec<Network> = Vec::new();
@@ -184,7 +185,7 @@ fn outermost<'a>(networks: impl Iterator<Item = &'a Network>) -> Vec<Network> {
     kept
 }
 
-/// Time after which a gateway that says nothing more intercepts nothing more: three refreshments.
+/// Time after which a silent gateway intercepts nothing any more: three updates.
 const EXPIRY: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What becomes of a running configuration when another one is read: which changes are taken on, which
-//! take a restart, and which numbers the peers have in the link.
+//! Comparison of the running configuration with another one. The result is the changes that apply
+//! now, the changes that need a restart, and the numbers of the peers in the link.
 
 use link::{PeerConfig, PeerId, PublicKey};
 use units::ByteCount;
@@ -7,25 +7,25 @@ use units::ByteCount;
 use crate::config::{Config, Forward, FtpDoor, PassThrough};
 use relay::settings::memory_least;
 
-/// A configuration to go on with.
+/// A configuration to apply.
 pub(super) struct Plan {
-    /// As the file has it, but for what takes a restart.
+    /// The configuration of the file, except for changes that need a restart.
     pub(super) config: Config,
     pub(super) known: Vec<Known>,
     pub(super) taken: Vec<String>,
     pub(super) needs_restart: Vec<String>,
 }
 
-/// A peer that the link knows or has known.
+/// A present or former peer of the link.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Known {
-    /// As the link has it: without keys if the peer has been removed.
+    /// The peer as the link has it. A removed peer has no keys.
     pub(super) link: PeerConfig,
-    /// The last keys that it had.
+    /// The last keys of the peer.
     keys: Vec<PublicKey>,
 }
 
-/// Why a configuration cannot be taken on, though a start with it would work.
+/// Reason for which a configuration cannot be applied now, although a start with it would work.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlanError {
     #[error("[link] memory_max is {have} until a restart, and so many peers need {least} at least")]
@@ -35,7 +35,7 @@ pub(super) enum PlanError {
 }
 
 impl Known {
-    /// Those of the configuration that the gateway was started with.
+    /// Returns the peers of the configuration that the gateway was started with.
     pub(super) fn all(config: &Config) -> Vec<Self> {
         let peers = config.relay.link.peers.iter();
         peers.map(|peer| Self::new(peer.clone())).collect()
@@ -51,7 +51,7 @@ impl Known {
     }
 }
 
-/// How to go on from `running` with what `fresh` says.
+/// Returns the plan for the change from `running` to `fresh`.
 pub(super) fn plan(
     running: &Config,
     mut fresh: Config,
@@ -75,7 +75,7 @@ pub(super) fn plan(
     })
 }
 
-/// Puts the running values back, and returns the names of their keys.
+/// Restores the running values, and returns the names of their keys.
 fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> {
     let mut names = Vec::new();
     let mut keep = |name: &str, is_same: bool| {
@@ -93,7 +93,7 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     keep("[link] idle_timeout", old.idle_timeout == new.idle_timeout);
     keep("[admin] listen", running.admin_listen == fresh.admin_listen);
     if old.memory_max != new.memory_max {
-        // They have to fit the memory that there is.
+        // The limits depend on the present memory.
         keep(
             "[limits], with memory_max",
             running.relay.limits == fresh.relay.limits,
@@ -136,8 +136,10 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     names
 }
 
-/// Gives each peer of `fresh` its number in the link, and returns all that the link is to know. A peer that has none of its
-/// former keys is another one: no session of the former may act for it.
+/// Gives each peer of `fresh` its number in the link, and returns all peers for the link.
+///
+/// A peer without any of its former keys is another peer: no session of the former one may act for
+/// it.
 fn number_peers(
     running: &Config,
     fresh: &mut Config,
@@ -158,7 +160,7 @@ fn number_peers(
             let keeps_one = |key| known[peer.id.0].keys.contains(key);
             peer.name == *name && of_link.public_keys.iter().any(keeps_one)
         });
-        // One that was removed and comes back has its number again, if nobody else could have it.
+        // A removed peer that returns gets its former number, if no other gateway could have it.
         let former = known.iter().position(|known| {
             known.link.is_removed()
                 && known.link.name == *name
@@ -178,8 +180,8 @@ fn number_peers(
     Ok(all)
 }
 
-/// Transparent doors have rules in the kernel, which are those of the start. One whose peer has been removed goes: since the
-/// peer is not up, the kernel leads nobody there.
+/// Keeps the transparent listeners of the start, since they have rules in the kernel. A listener of
+/// a removed peer disappears: the peer is not up, so the kernel leads no client there.
 fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Vec<String>) {
     let described = |config: &Config| -> Vec<_> {
         let doors = config.ftp.iter().filter(|door| door.transparent);
@@ -212,7 +214,7 @@ fn keep_transparent(running: &Config, fresh: &mut Config, needs_restart: &mut Ve
     fresh.ftp.extend(kept);
 }
 
-/// The names of what differs.
+/// Returns the names of all differences.
 fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     let mut names = Vec::new();
     let mut changed = |name: &str, is_same: bool| {
@@ -278,7 +280,7 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
     names
 }
 
-/// The peers with all that is said of them.
+/// Returns the peers with all their settings.
 fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let peers = peers.map(|(peer, of_link)| {
@@ -291,7 +293,8 @@ fn peers(config: &Config) -> Vec<(String, (crate::config::Peer, PeerConfig))> {
     peers.collect()
 }
 
-/// A door with the name of its peer in place of the number, which is another in each configuration.
+/// Returns a listener with the name of its peer in place of the number, which differs between
+/// configurations.
 fn ftp_door(config: &Config, door: &FtpDoor) -> (FtpDoor, Option<String>) {
     let via = via_name(config, door.via).map(str::to_owned);
     let door = FtpDoor {
@@ -305,14 +308,14 @@ fn via_name(config: &Config, via: Option<usize>) -> Option<&str> {
     Some(config.relay.peers.get(via?)?.name.as_str())
 }
 
-/// What was added, removed and changed among things with names.
+/// Returns the additions, removals and changes among named items.
 fn differences<T: PartialEq>(
     kind: &str,
     running: &[(String, T)],
     fresh: &[(String, T)],
 ) -> Vec<String> {
     let mut names = Vec::new();
-    // Several may have the same name: an address whose port the system chooses.
+    // Several items may have the same name, such as an address whose port the system chooses.
     let mut left: Vec<_> = running.iter().collect();
     for (name, value) in fresh {
         match left.iter().position(|(other, _)| other == name) {
@@ -331,5 +334,5 @@ fn differences<T: PartialEq>(
     names
 }
 
-/// Peers of one run, those that were removed included: each keeps some memory.
+/// Most peers of one run, removed ones included, since each uses some memory.
 const PEERS_MAX: usize = 4096;

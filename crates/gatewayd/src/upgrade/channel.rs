@@ -1,6 +1,6 @@
-//! Messages between two processes over a Unix socket, with sockets that go along.
+//! Messages between two processes over a Unix socket, with sockets attached.
 //!
-//! A message is its length in four bytes and a text of JSON. Sockets travel with the length.
+//! A message is its length in four bytes, and a text of JSON. Sockets are attached to the length.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
@@ -18,18 +18,18 @@ use rustix::net::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// One end of the way between two processes.
+/// One end of the channel between two processes.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: UnixStream,
 }
 
-/// Sockets that one message takes at most: the kernel takes 253.
+/// Most sockets in one message. The kernel permits 253.
 pub(super) const SOCKETS_MAX: usize = 64;
-/// The longest message, in bytes: with 4096 peers it has less than a tenth of that.
+/// Longest message, in bytes. With 4096 peers, less than a tenth is used.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
-/// A process that is there takes a message at once.
+/// Timeout of a write. A running process accepts a message at once.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Channel {
@@ -37,19 +37,19 @@ impl Channel {
         Self { socket }
     }
 
-    /// The two ends of a new channel.
+    /// Creates a channel, and returns both ends.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self::new(ours), theirs.into()))
     }
 
-    /// Another handle of the same end.
+    /// Returns another handle of the same end.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         self.socket.try_clone().map(Self::new)
     }
 
     /// # Errors
-    /// If the other process has gone, or takes nothing.
+    /// If the other process has ended, or does not read.
     pub(super) fn send(
         &mut self,
         message: &impl Serialize,
@@ -74,10 +74,11 @@ impl Channel {
         self.socket.write_all(&text)
     }
 
-    /// The next message and its sockets.
+    /// Returns the next message and its sockets.
     ///
     /// # Errors
-    /// `TimedOut` if none comes in time, `UnexpectedEof` if the other process has gone, `InvalidData` if it says something else.
+    /// `TimedOut` without a message in time, `UnexpectedEof` if the other process has ended,
+    /// `InvalidData` for another message.
     pub(super) fn receive<T: DeserializeOwned>(
         &mut self,
         patience: Duration,
@@ -110,7 +111,7 @@ impl Channel {
     }
 }
 
-/// Of a socket with a timeout the kernel says that it would block.
+/// Converts the error of a socket with a timeout: the kernel reports that the call would block.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

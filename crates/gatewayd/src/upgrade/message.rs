@@ -1,30 +1,30 @@
-//! What two processes of a gateway say to each other. Fields that one of them does not know are ignored: they may be of different
-//! versions.
+//! Messages between two processes of a gateway. Unknown fields are ignored, since the processes may
+//! have different versions.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// What the old process says.
+/// A message of the old process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromOld {
-    /// The names of the sockets that come with the message.
+    /// The names of the sockets that are attached to the message.
     Sockets(Vec<String>),
-    /// There are no more sockets.
+    /// All sockets have been sent.
     AllSockets,
     Go(Going),
     Done,
-    /// It goes on by itself: the new process is not wanted.
+    /// The old process continues alone, and does not need the new one.
     Abandoned,
 }
 
-/// What the new process says.
+/// A message of the new process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromNew {
     Ready {
         pid: u32,
         version: String,
-        /// The tables of the kernel that it goes on with.
+        /// The kernel tables that it keeps using.
         #[serde(default)]
         tables: Vec<String>,
     },
@@ -34,7 +34,7 @@ pub(super) enum FromNew {
     Failed(String),
 }
 
-/// What the new process needs to begin. With it come the ways to older processes.
+/// State that the new process needs to start. Sockets to older processes are attached.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Going {
     /// See [`link::Succession`].
@@ -50,8 +50,8 @@ pub(super) struct Going {
     pub(super) pass_through: Vec<PassThroughClients>,
 }
 
-/// Clients of a door through which TLS passes: older processes have their control connections, and any process takes their
-/// data connections.
+/// Clients of a pass-through listener. Older processes have their control connections, and any
+/// process accepts their data connections.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PassThroughClients {
     pub(crate) listen: SocketAddr,

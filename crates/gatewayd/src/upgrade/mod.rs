@@ -1,4 +1,4 @@
-//! An upgrade without a cut: another process takes this one's place while transfers go on.
+//! An upgrade without a cut: another process replaces this one while transfers continue.
 //!
 //! ```text
 //! old process                                    new process
@@ -6,16 +6,18 @@
 //!   Sockets  (listeners, UDP socket)  ------->   reads its configuration, prepares everything
 //!                                     <-------   Ready
 //!   stops reading the UDP socket
-//!   Go       (link, clients)          ------->   reads the UDP socket, connects to its peers, accepts
+//!   Go       (link, clients)          ------->   reads the UDP socket, connects to its peers,
+//!                                                accepts
 //!                                     <-------   Up
-//!   closes its front doors
-//!   Done                              ------->   is the one that the service manager knows
-//!   tells peers to connect anew; ends when its last session has
+//!   closes its listeners
+//!   Done                              ------->   is the service manager's main process
+//!   makes peers connect again; ends with its last session
 //! ```
 //!
-//! Until Done the old process is the gateway: when the new one fails, dies or is late, the old one says Abandoned and goes on.
-//! Afterwards `older` keeps the old one informed of removed peers. If the new one dies, `peer_files` does.
-//! When the old one dies, which its end of the channel tells, the new one goes on with what it has.
+//! Until Done the old process is the gateway. If the new one fails, dies or is late, the old one
+//! sends Abandoned and continues. Afterwards `older` informs the old one of removed peers. If the
+//! new one dies, `peer_files` does. The end of the channel shows the death of the old process. The
+//! new one then continues with the state that it has.
 
 mod channel;
 mod message;
@@ -39,22 +41,22 @@ pub use self::{
     program::Program,
 };
 
-/// What has become of an upgrade.
+/// Outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The new process, if there is one.
+    /// The new process, if one was started.
     pub pid: Option<u32>,
     /// Its version.
     pub version: String,
-    /// The process that it has succeeded, or that goes on.
+    /// The process that it has replaced, or that continues.
     pub old_pid: u32,
     /// Sessions that the old process still serves.
     pub sessions: u64,
-    /// Why the old process goes on.
+    /// Reason for which the old process continues.
     pub error: Option<String>,
 }
 
-/// An order with an answer.
+/// An order with an outcome.
 pub(crate) type Request = tokio::sync::oneshot::Sender<Outcome>;
 
 impl Outcome {
@@ -69,7 +71,7 @@ impl Outcome {
     }
 }
 
-/// Why another process has not taken this one's place.
+/// Reason for which another process has not replaced this one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpgradeError {
     #[error("this gateway runs inside another program, which cannot be started anew")]

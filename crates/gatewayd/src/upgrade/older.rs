@@ -1,14 +1,15 @@
-//! Older processes, which still serve what they have begun: how they hear of peers that have been removed since, and how the
-//! serving process hears of their sessions.
+//! Older processes, which still serve their sessions. The serving process informs them of removed
+//! peers, and they report their sessions to it.
 //!
 //! ```text
 //! serving process                                older process
-//!   keys of its peers, in parts       ------->   dismisses all peers and keys that are not among them
+//!   keys of its peers, in parts       ------->   dismisses all other peers and keys
 //!                                     <-------   pid, version, sessions, transfers: once a second
 //! ```
 //!
-//! Each older process has a socket of its own that keeps messages apart (SOCK_SEQPACKET). At an upgrade the other ends go on
-//! to the new process, together with one for the process that hands over.
+//! Each older process has its own socket that keeps messages apart (SOCK_SEQPACKET). At an upgrade
+//! the ends of the serving process move to the new process, together with one for the process that
+//! hands over.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -41,7 +42,7 @@ pub(crate) struct OlderProcesses {
 #[derive(Debug)]
 pub(crate) struct SuccessorOrders {
     socket: UnixDatagram,
-    /// The keys of a message whose last part has not come.
+    /// Keys of a message whose last part has not arrived.
     parts: Vec<PublicKey>,
 }
 
@@ -54,7 +55,7 @@ struct KeysPart {
 }
 
 impl OlderProcesses {
-    /// Takes the sockets that came from the process that hands over.
+    /// Creates the state from the sockets of the process that hands over.
     pub(crate) fn new(sockets: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
         let sockets = sockets.into_iter().map(tokio_socket).enumerate();
         let sockets = sockets.map(|(number, socket)| Ok((number, Arc::new(socket?))));
@@ -64,7 +65,8 @@ impl OlderProcesses {
         }))
     }
 
-    /// Tells all of them which keys peers have, again at each change, and takes their reports, until dropped.
+    /// Sends all keys of peers to each older process, at the start and at each change. Receives
+    /// their reports. Runs until dropped.
     pub(crate) async fn follow<T: Send + Sync + 'static>(
         self: Arc<Self>,
         current: watch::Receiver<Arc<T>>,
@@ -121,19 +123,19 @@ impl OlderProcesses {
         }
     }
 
-    /// Those that there are.
+    /// Returns the latest report of each process.
     pub(crate) fn reports(&self) -> Vec<OlderProcess> {
         lock(&self.reports).values().cloned().collect()
     }
 
-    /// The ends that go on to the next process.
+    /// Returns the sockets for the next process.
     pub(super) fn sockets(&self) -> Vec<Arc<UnixDatagram>> {
         lock(&self.sockets).values().cloned().collect()
     }
 }
 
 impl SuccessorOrders {
-    /// A socket for the successor of this process, and its other end.
+    /// Creates a socket for the successor of this process, and its other end.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -144,8 +146,8 @@ impl SuccessorOrders {
         Ok((orders, theirs))
     }
 
-    /// Reports once a second what `report` returns, and passes on the keys of the peers that there are. Returns when no
-    /// process is left that could send any.
+    /// Reports the result of `report` once a second, and passes on the keys of the present peers.
+    /// Returns when no process is left that could send keys.
     pub(crate) async fn obey(
         mut self,
         report: impl Fn() -> OlderProcess,
@@ -157,7 +159,7 @@ impl SuccessorOrders {
             tokio::select! {
                 _ = ticks.tick() => {
                     let report = serde_json::to_vec(&report()).unwrap_or_default();
-                    // A reader that is late gets the next one.
+                    // A slow reader gets the next report.
                     let _ = self.socket.try_send(&report);
                 }
                 received = self.socket.recv(&mut buffer) => match received {
@@ -173,7 +175,7 @@ impl SuccessorOrders {
         }
     }
 
-    /// Takes a part. Returns all keys once the last part has come.
+    /// Adds a part. Returns all keys after the last part.
     fn take(&mut self, message: &[u8]) -> Option<HashSet<PublicKey>> {
         let part: KeysPart = serde_json::from_slice(message).ok()?;
         if part.is_first {
@@ -187,17 +189,17 @@ impl SuccessorOrders {
     }
 }
 
-/// The name of the socket to an older process, as it is handed over.
+/// Returns the name of the socket to an older process in a handover.
 pub(super) fn older_name(number: usize) -> String {
     format!("{OLDER_NAME}{number}")
 }
 
-/// Whether a socket that was handed over leads to an older process.
+/// Whether a socket of a handover leads to an older process.
 pub(super) fn is_older_name(name: &str) -> bool {
     name.starts_with(OLDER_NAME)
 }
 
-/// The sockets with their names.
+/// Returns the sockets with their names.
 pub(super) fn named<'a>(
     older: &'a [Arc<UnixDatagram>],
     own: &'a OwnedFd,
@@ -209,10 +211,10 @@ pub(super) fn named<'a>(
         .collect()
 }
 
-/// The keys of all peers.
+/// Returns the keys of all peers.
 pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
-    // Those that were removed are known here, so that they can hear it.
+    // The configuration contains removed peers, so that they can be informed.
     let peers = peers.filter(|(peer, _)| peer.origin != Origin::Dismissed);
     peers
         .flat_map(|(_, of_link)| of_link.public_keys.iter().copied())
@@ -234,14 +236,15 @@ fn parts(keys: &[PublicKey]) -> Vec<Vec<u8>> {
     texts.map(|text| text.expect("texts are JSON")).collect()
 }
 
-/// The messages of a socket stay apart whether its kind is SOCK_DGRAM or SOCK_SEQPACKET; the latter also has an end.
+/// Converts the socket. Tokio's datagram type keeps messages apart for both SOCK_DGRAM and
+/// SOCK_SEQPACKET. SOCK_SEQPACKET also reports the end.
 fn tokio_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
     let socket = StdDatagram::from(socket);
     socket.set_nonblocking(true)?;
     UnixDatagram::from_std(socket)
 }
 
-/// A poisoned lock still has the sockets and the reports.
+/// Locks the mutex. The sockets and reports remain valid if a thread panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -250,10 +253,11 @@ const OLDER_NAME: &str = "to older process ";
 
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// A report has a few numbers and a version.
+/// Longest report: a few numbers and a version.
 const REPORT_BYTES_MAX: usize = 4096;
 
-/// A key takes 47 bytes, and a message of a socket 200 KB with the usual limits.
+/// Keys in one part. A key takes 47 bytes, and a socket message may have 200 KB with the usual
+/// limits.
 const KEYS_IN_PART: usize = 512;
 const KEYS_BYTES_MAX: usize = 64 << 10;
 

@@ -1,10 +1,12 @@
-//! Removed peers, as a replaced process reads them from the files of its gateway once nobody informs it any more.
+//! Removed peers, as a replaced process reads them from the gateway's files once no other process
+//! informs it.
 //!
-//! A replaced process hears of removed peers from its successor, see `older`. A successor that dies leaves no channel: the
-//! gateway that a service manager starts afterwards has another ancestor, or none. The files remain: each removal is
-//! written there before any process hears of it.
+//! A replaced process learns of removed peers from its successor, see `older`. If the successor
+//! dies, no channel is left: the service manager then starts a gateway with another predecessor, or
+//! none. The files remain, and each removal is written to them before any process learns of it.
 //!
-//! The configuration may be of a version that this process cannot read. Then the removals of the register count alone.
+//! The configuration may have a version that this process cannot read. Only the removals of the
+//! register then count.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,26 +29,26 @@ use crate::{
 /// Reads the configuration.
 type Load = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
-/// The files that say which peers there are.
+/// The files that determine the peers.
 pub(crate) struct PeerFiles {
     load: Load,
     register: PathBuf,
-    /// Removals that this process knew when it was replaced, with their times.
+    /// Removals before this process was replaced, with their times.
     known_removals: HashMap<PublicKey, u64>,
     /// The keys of the last reading.
     last_keys: Option<HashSet<PublicKey>>,
 }
 
-/// Keys that one reading of the files has found.
+/// Keys from one reading of the files.
 #[derive(Debug)]
 struct Reading {
-    /// Keys of all peers. `None`: the configuration cannot be read.
+    /// Keys of all peers. `None` if the configuration cannot be read.
     keys: Option<HashSet<PublicKey>>,
     removed: Vec<(PublicKey, u64)>,
 }
 
 impl PeerFiles {
-    /// The files of a gateway that is being replaced: its configuration and its register.
+    /// Creates the files of a gateway that is being replaced: its configuration and its register.
     pub(crate) fn new(load: Load, register: PathBuf) -> Self {
         let known_removals = removals(&register).into_iter().collect();
         Self {
@@ -57,7 +59,7 @@ impl PeerFiles {
         }
     }
 
-    /// Reads the files once a second, and passes on which keys may stay, until dropped.
+    /// Reads the files once a second, and passes on the keys that may stay. Runs until dropped.
     pub(crate) async fn follow(mut self, mut keep: impl FnMut(&dyn Fn(&PublicKey) -> bool)) {
         info!("peers that are removed are found in the configuration and the register from now on");
         let mut ticks = interval(READ_EVERY);
@@ -75,8 +77,8 @@ impl PeerFiles {
         }
     }
 
-    /// Keys go that are missing from two readings in a row: an editor may be writing the file. A removal in the register
-    /// counts at once.
+    /// Handles one reading. Keys are removed if two readings in a row lack them, since an editor
+    /// may be writing the file. A removal in the register counts at once.
     fn take(&mut self, reading: Reading, keep: &mut impl FnMut(&dyn Fn(&PublicKey) -> bool)) {
         let is_stable = reading.keys.is_some() && reading.keys == self.last_keys;
         let keys = reading.keys.as_ref();
@@ -101,13 +103,13 @@ fn read(load: &Load, register: &Path) -> Reading {
     }
 }
 
-/// A register that is missing or cannot be read has no removals.
+/// Returns the removals of the register. A missing or unreadable register has none.
 fn removals(register: &Path) -> Vec<(PublicKey, u64)> {
     let text = fs::read_to_string(register).unwrap_or_default();
     Register::removals(&text)
 }
 
-/// An operator who removes a peer waits for its end.
+/// Interval of readings. An operator who removes a peer waits for its end.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -122,7 +124,7 @@ mod tests {
         Arc::new(|| Config::parse("[newer]\n", Path::new("gateway.toml")))
     }
 
-    /// Which of the keys 1 to 3 may stay after each reading.
+    /// Returns which of the keys 1 to 3 may stay after a reading.
     fn kept(files: &mut PeerFiles, keys: Option<&[u8]>, removed: &[(u8, u64)]) -> Vec<u8> {
         let mut kept = Vec::new();
         let reading = Reading {
@@ -160,7 +162,7 @@ mod tests {
         fs::create_dir_all(&folder).expect("room");
         let path = folder.join("a.key.peers");
         let files = PeerFiles::new(unreadable(), path.clone());
-        // A field and a section of another version are no obstacle.
+        // A field and a section of another version are ignored.
         let text = format!(
             "newer = 1\n[[dismissed]]\npublic_key = \"{}\"\nsince_unix_s = 9\nby = \"root\"\n[[dismissed]]\nodd = 1\n",
             key(2)

@@ -24,19 +24,19 @@ use super::{
     program::VARIABLE,
 };
 
-/// The process whose place this one takes.
+/// The process that this one replaces.
 #[derive(Debug)]
 pub struct Predecessor {
     channel: Channel,
     sockets: HashMap<String, OwnedFd>,
 }
 
-/// The old process does not hand over.
+/// Error: the old process does not hand over.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE} is set, and standard input is not the process whose place is to be taken")]
 pub struct PredecessorError(#[from] io::Error);
 
-/// What the old process has left.
+/// State that the old process has handed over.
 #[derive(Debug)]
 pub(crate) struct Taken {
     channel: Channel,
@@ -47,28 +47,28 @@ pub(crate) struct Taken {
 /// The name of the UDP socket.
 pub(super) const LINK: &str = "link";
 
-/// The name of the socket of the admin interface. At another address it is another one.
+/// Returns the name of the admin interface's socket. A socket at another address has another name.
 pub(crate) fn admin_name(listen: SocketAddr) -> String {
     format!("admin at {listen}")
 }
 
-/// The name of the admin socket.
+/// Returns the name of the admin socket.
 pub(crate) fn admin_socket_name(path: &Path) -> String {
     format!("admin socket at {}", path.display())
 }
 
-/// The name of the socket of `[admin.https]`.
+/// Returns the name of the socket of `[admin.https]`.
 pub(crate) fn admin_https_name(listen: SocketAddr) -> String {
     format!("admin over TLS at {listen}")
 }
 
 impl Predecessor {
-    /// The process that has started this one to take its place, if one has.
+    /// Returns the process that has started this one as its replacement, if any.
     ///
-    /// If it has died meanwhile, this one has the sockets that came.
+    /// If it has died meanwhile, this process keeps the sockets that arrived.
     ///
     /// # Errors
-    /// [`PredecessorError`] if it does not say what it should.
+    /// [`PredecessorError`] if it does not follow the protocol.
     pub fn from_environment() -> Result<Option<Self>, PredecessorError> {
         if env::var_os(VARIABLE).is_none() {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Predecessor {
         Ok(Some(Self { channel, sockets }))
     }
 
-    /// Tells why this process ends.
+    /// Reports the reason for which this process ends.
     pub fn refuse(mut self, error: &dyn Error) {
         let mut reason = error.to_string();
         let mut source = error.source();
@@ -96,11 +96,11 @@ impl Predecessor {
             reason += &format!(": {deeper}");
             source = deeper.source();
         }
-        // It may be gone.
+        // The old process may have ended.
         let _ = self.channel.send(&FromNew::Failed(reason), &[]);
     }
 
-    /// Tells why this process ends if `prepared` has failed.
+    /// Reports the reason for which this process ends if `prepared` has failed.
     pub(crate) fn told<T, E: Error>(
         predecessor: &mut Option<Self>,
         prepared: Result<T, E>,
@@ -116,7 +116,7 @@ impl Predecessor {
         self.sockets.remove(name).map(TcpListener::from)
     }
 
-    /// The sockets to older processes, that of the process that hands over included.
+    /// Returns the sockets to older processes, including the process that hands over.
     pub(crate) fn older(&mut self) -> Vec<OwnedFd> {
         let sockets = self.sockets.extract_if(|name, _| is_older_name(name));
         sockets.map(|(_, socket)| socket).collect()
@@ -130,11 +130,12 @@ impl Predecessor {
         self.sockets.remove(LINK).map(UdpSocket::from)
     }
 
-    /// Says that everything is prepared, and waits until this process is to begin. If the old process has died, it begins on
-    /// its own: `None`.
+    /// Reports that everything is prepared, and waits for permission to start.
+    ///
+    /// `None` if the old process has died: this one then starts on its own.
     ///
     /// # Errors
-    /// If the old process goes on, or may do so.
+    /// If the old process continues, or may do so.
     pub(crate) async fn ready(
         mut self,
         tables: Vec<String>,
@@ -145,7 +146,7 @@ impl Predecessor {
                 version: crate::VERSION.to_owned(),
                 tables,
             };
-            // If it has gone, what it has said last is still to be read.
+            // If it has ended, its last message can still be read.
             let _ = self.channel.send(&ready, &[]);
             Ok::<_, io::Error>((hear(&mut self.channel)?, self.channel))
         });
@@ -162,10 +163,11 @@ impl Predecessor {
     }
 }
 
-/// What the old process says next, and the sockets that come along; `None`: it has gone without a word.
+/// Returns the next message of the old process, with its sockets. `None` if it has ended without
+/// one.
 ///
 /// # Errors
-/// If it goes on by itself, or says nothing although it is there.
+/// If it continues alone, or is silent although it runs.
 fn hear(channel: &mut Channel) -> io::Result<Option<(FromOld, Vec<OwnedFd>)>> {
     match channel.receive(PATIENCE) {
         Ok((FromOld::Abandoned, _)) => Err(io::Error::other("the old process goes on by itself")),
@@ -206,10 +208,10 @@ impl Taken {
         (taken, succession)
     }
 
-    /// Says that this process serves, and waits until it is the gateway.
+    /// Reports that this process serves, and waits until it is the gateway.
     ///
     /// # Errors
-    /// If the old process goes on, or may do so.
+    /// If the old process continues, or may do so.
     pub(crate) async fn up(mut self) -> io::Result<()> {
         let said = tokio::task::spawn_blocking(move || {
             let _ = self.channel.send(&FromNew::Up, &[]);
@@ -226,5 +228,5 @@ impl Taken {
     }
 }
 
-/// Time for the old process to say the next thing.
+/// Timeout of the old process's next message.
 const PATIENCE: Duration = Duration::from_secs(30);

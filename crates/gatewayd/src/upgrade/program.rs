@@ -1,4 +1,4 @@
-//! The program that a gateway starts to take its place.
+//! The program that a gateway starts as its replacement.
 
 use std::{
     env,
@@ -16,17 +16,19 @@ pub struct Program {
     arguments: Vec<OsString>,
 }
 
-/// Set for a process that is to take another one's place. The way there is its standard input.
+/// Set for a process that replaces another one. The channel is its standard input.
 pub(super) const VARIABLE: &str = "LONGHAUL_SUCCEEDS";
 
-/// A shell lets what it starts in the background read nothing, unless it is told otherwise by another number.
+/// Starts a program in the background with its standard input. A shell would otherwise replace that
+/// input, so it is passed under another number.
 const IN_BACKGROUND: &str = "exec 3<&0; \"$@\" <&3 3<&- &";
 
 impl Program {
-    /// The program of this process, with the same arguments. To be called before anything replaces its file.
+    /// Returns the program of this process, with the same arguments. Must be called before its file
+    /// is replaced.
     ///
     /// # Errors
-    /// If the kernel does not tell the path of the file.
+    /// If the kernel does not report the path of the file.
     pub fn this() -> io::Result<Self> {
         Ok(Self {
             path: env::current_exe()?,
@@ -38,7 +40,7 @@ impl Program {
         &self.path
     }
 
-    /// Whether the file is another one than this process was started from.
+    /// Whether the file has been replaced since the start of this process.
     pub(crate) fn is_replaced(&self) -> bool {
         let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino()));
         match (file(&self.path), file(Path::new("/proc/self/exe"))) {
@@ -49,7 +51,8 @@ impl Program {
 
     /// Starts it with `channel` as its standard input.
     pub(super) fn start(&self, channel: OwnedFd) -> io::Result<()> {
-        // Behind a shell that ends at once it is nobody's child: the service manager adopts it, and hears of its end.
+        // The shell ends at once, so that the service manager adopts the process, and detects its
+        // end.
         let shell = Path::new("/bin/sh");
         let mut command = match shell.exists() {
             true => {
@@ -62,7 +65,7 @@ impl Program {
         command
             .args(&self.arguments)
             .env(VARIABLE, "1")
-            // The new process is another one than the service manager meant.
+            // The service manager set this variable for the old process.
             .env_remove("WATCHDOG_PID")
             .stdin(Stdio::from(channel));
         let mut child = command.spawn()?;

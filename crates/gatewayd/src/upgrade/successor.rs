@@ -25,11 +25,11 @@ use super::{
 };
 use crate::intercept::Interception;
 
-/// What a gateway hands over.
+/// State that a gateway hands over.
 pub(crate) struct Handing<'a> {
     pub(crate) program: Option<&'a Program>,
     pub(crate) link_socket: BorrowedFd<'a>,
-    /// The front doors and the admin interface, by name.
+    /// The listeners and the admin interface, by name.
     pub(crate) listeners: Vec<(String, BorrowedFd<'a>)>,
     pub(crate) link: &'a Link,
     pub(crate) older: &'a OlderProcesses,
@@ -37,26 +37,26 @@ pub(crate) struct Handing<'a> {
     pub(crate) pass_through: Vec<PassThroughClients>,
 }
 
-/// The process that takes this one's place. Dropped before that is [done](Self::done), it is told that it is not wanted, and
-/// killed if it may read the socket.
+/// The process that replaces this one. If it is dropped before it is [done](Self::done), the
+/// process is dismissed. It is killed if it may read the socket.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: Channel,
     pid: Option<u32>,
     pub(crate) version: String,
-    /// Its tables of the kernel.
+    /// Its kernel tables.
     pub(crate) tables: Vec<String>,
-    /// What it has this process do once it serves.
+    /// Its orders for this process, once it serves.
     pub(crate) orders: Option<SuccessorOrders>,
-    /// It has been let begin, and may still be there.
+    /// Whether it may have started, and may still run.
     is_begun: bool,
     is_done: bool,
 }
 
-/// Has another process take this one's place. Afterwards both serve.
+/// Replaces this process by another one. Afterwards both serve.
 ///
 /// # Errors
-/// [`UpgradeError`]; then this process is the only one.
+/// [`UpgradeError`]. This process is then the only one.
 pub(crate) async fn hand_over(
     handing: Handing<'_>,
     interception: &mut Interception,
@@ -83,7 +83,7 @@ pub(crate) async fn hand_over(
         version = successor.version,
         "the new process is ready"
     );
-    // Two that tell the kernel who is up would contradict each other.
+    // Two processes that both update the kernel would contradict each other.
     interception.pause();
     let begun = successor.begin(&handing).await;
     if let Err(error) = begun {
@@ -135,7 +135,7 @@ impl Successor {
         self.send(&FromOld::AllSockets, &[])
     }
 
-    /// Lets the process begin, and waits until it serves.
+    /// Permits the process to start, and waits until it serves.
     async fn begin(&mut self, handing: &Handing<'_>) -> Result<(), UpgradeError> {
         let Succession {
             generation,
@@ -164,17 +164,17 @@ impl Successor {
         }
     }
 
-    /// Tells the process that it is the gateway.
+    /// Informs the process that it is the gateway.
     ///
     /// # Errors
-    /// If it has gone. Then this process still is.
+    /// If it has ended. This process then stays the gateway.
     pub(crate) fn done(&mut self) -> Result<(), UpgradeError> {
         self.send(&FromOld::Done, &[])?;
         self.is_done = true;
         Ok(())
     }
 
-    /// Passes on an order that came to this process.
+    /// Passes on an order that this process received.
     pub(crate) fn pass_on_order(&self) {
         if let Some(pid) = self.pid {
             let passed_on = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
@@ -185,7 +185,7 @@ impl Successor {
         }
     }
 
-    /// Goes on without it.
+    /// Continues without it.
     pub(crate) fn give_up(self, link: &Link, interception: &mut Interception) {
         drop(self);
         link.take_back();
@@ -204,7 +204,7 @@ impl Successor {
         })
     }
 
-    /// What it says next.
+    /// Returns its next message.
     async fn hears(&self, patience: Duration) -> Result<FromNew, UpgradeError> {
         let mut channel = self.channel.try_clone().map_err(UpgradeError::Socket)?;
         let said = spawn_blocking(move || channel.receive::<FromNew>(patience)).await;
@@ -227,18 +227,18 @@ impl Drop for Successor {
         if self.is_done {
             return;
         }
-        // Who has gone hears nothing, and needs not to.
+        // A process that has ended needs no message.
         let is_there = self.send(&FromOld::Abandoned, &[]).is_ok();
         let Some(pid) = self.pid.filter(|_| is_there && self.is_begun) else {
             return;
         };
-        // One of the two must not serve.
+        // Only one of the two may serve.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
     }
 }
 
-/// Time for the new process to read its configuration and to prepare everything. Both times together are shorter than that in
-/// which the admin interface answers.
+/// Time for the new process to read its configuration, and to prepare everything. The sum of both
+/// times is shorter than the timeout of the admin interface.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
-/// Time for the new process to connect to its peers and to open its front doors.
+/// Time for the new process to connect to its peers, and to open its listeners.
 const UP_PATIENCE: Duration = Duration::from_millis(4500);

@@ -1,4 +1,4 @@
-//! Who is answered by the admin interface, and for how long it waits.
+//! The admin interface: permitted clients, and its timeouts.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -11,7 +11,7 @@ use std::{
 
 use crate::common::{self, PATIENCE, World};
 
-/// The first line and the body of an answer.
+/// Returns the first line and the body of an answer.
 fn ask(world: &World, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(world.near.admin).expect("the admin address");
     stream
@@ -64,7 +64,7 @@ fn its_own_names_are_answered() {
 #[test]
 fn a_flood_of_connections_keeps_nobody_out() {
     let world = World::start();
-    // More than there are places: some say nothing, some have been answered and stay.
+    // More connections than places: some are silent, some stay open after their answer.
     let flood: Vec<_> = (0..200)
         .map(|number| {
             let stream = TcpStream::connect(world.near.admin).expect("the kernel takes it");
@@ -97,7 +97,7 @@ mod real_time {
     #[test]
     fn a_request_that_does_not_come_leaves_its_place() {
         let world = World::start();
-        // All of them have places.
+        // Each connection has a place.
         let begun = Instant::now();
         let mut idle: Vec<_> = (0..60)
             .map(|_| TcpStream::connect(world.near.admin).expect("the kernel takes it"))

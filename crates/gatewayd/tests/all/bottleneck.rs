@@ -17,7 +17,7 @@ use std::{
 
 use crate::common::World;
 
-/// A client or server that moves 4 KB each 50 ms, as `curl --limit-rate` does, until dropped.
+/// A client or server that moves 4 KB every 50 ms, as `curl --limit-rate` does, until dropped.
 struct Slow(Arc<AtomicBool>);
 
 impl Slow {
@@ -47,7 +47,7 @@ impl Drop for Slow {
     }
 }
 
-/// Moves as much as the gateway takes.
+/// Sends as fast as the gateway accepts.
 fn sends_fast(mut stream: TcpStream) {
     thread::spawn(move || while stream.write_all(&[7; 65_536]).is_ok() {});
 }

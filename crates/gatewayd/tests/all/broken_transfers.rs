@@ -1,5 +1,5 @@
-//! Transfers through two gateways that do not end in order: each abnormal end that a client, a server
-//! or a gateway can bring about, and what the others are told.
+//! Transfers through two gateways that do not end in order. They cover each abnormal end that a
+//! client, a server or a gateway can cause, and the reports to the others.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -138,7 +138,7 @@ fn abor_overtakes_buffered_data_and_both_replies_come() {
     world.near.wait_for("the download", |s| {
         s.transfers.iter().any(|t| t.down_bytes > 0)
     });
-    // As tnftp does it: IAC IP, then IAC DM with the last byte urgent, then the command.
+    // The client acts as tnftp: IAC IP, then IAC DM with the last byte urgent, then the command.
     client
         .stream
         .write_all(&[0xff, 0xf4])
@@ -244,13 +244,13 @@ mod real_time {
     fn a_client_that_is_not_read_and_leaves_mid_download_is_noticed() {
         let world = World::start();
         let (mut client, mut server, client_data, server_data) = world.mid_download();
-        // More than may wait for their replies.
+        // These are more commands than may wait for their replies.
         for _ in 0..100 {
             client.send("NOOP");
         }
         thread::sleep(Duration::from_millis(300));
         let left = Instant::now();
-        // In order, and before anything could be answered.
+        // The connection closes in order, and before any reply.
         drop(client);
         expect_reset(&client_data);
         expect_reset(&server_data);
@@ -264,7 +264,7 @@ mod real_time {
         let (mut client, mut server, mut client_data, server_data) = world.uploading();
         let writer = thread::spawn(move || {
             let bytes = pattern(200_000);
-            // More than all buffers on the way hold.
+            // These are more bytes than all buffers on the path hold.
             for _ in 0..500 {
                 if client_data.write_all(&bytes).is_err() {
                     return false;

@@ -1,5 +1,5 @@
-//! Setting up data connections through two gateways: who gets in, which ports are announced, and what
-//! is said when there is no data connection.
+//! Data connections through two gateways: admitted clients, announced ports, and replies without a
+//! data connection.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -78,7 +78,7 @@ fn passive_ports_come_from_the_configured_range() {
     assert!((41000..=41100).contains(&passive_port(&reply)), "{reply}");
 }
 
-/// A listener, and the argument of `PORT` that names it.
+/// Returns a listener, and the argument of `PORT` that names it.
 fn active_port() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a bound socket").port();
@@ -86,7 +86,7 @@ fn active_port() -> (TcpListener, String) {
     (listener, argument)
 }
 
-/// As a server: connects where it is told to.
+/// Connects as a server to the announced port.
 fn connect_active(server: &mut Control) -> TcpStream {
     let line = server.expect_code("PORT 127,0,0,1,");
     let numbers: Vec<u16> = line[5..]
@@ -108,7 +108,7 @@ fn the_gateway_connects_to_a_client_that_listens_and_not_before_the_150() {
     client.send("RETR a");
     server.expect("RETR a");
     listener.set_nonblocking(true).expect("a socket option");
-    // The server has the command, so the gateways have done all that they do for it.
+    // The server has the command, so the gateways have finished their work for it.
     thread::sleep(Duration::from_millis(300));
     assert!(listener.accept().is_err(), "nothing announces it");
     server.send("150 go");
@@ -119,7 +119,7 @@ fn the_gateway_connects_to_a_client_that_listens_and_not_before_the_150() {
         .expect("the gateway reads");
     drop(server_data);
     server.send("226 done");
-    // The gateway reaches the same listener as soon as there is a reason.
+    // The gateway connects to the same listener as soon as a reply permits it.
     assert_eq!(read_all(&accept(&listener)), pattern(70_000));
     client.expect("226 done");
 }

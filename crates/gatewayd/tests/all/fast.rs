@@ -1,5 +1,5 @@
-//! Fast mode: what the gateways answer by themselves, in which order, and what happens when the
-//! server then refuses.
+//! Fast mode: replies of the gateways themselves, their order, and the effect of a later refusal of
+//! the server.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -13,7 +13,7 @@ use crate::common::{
     Control, World, accept, connect, expect_reset, passive_port, pattern, read_all,
 };
 
-/// A client that has logged in; the server has been asked what clients ask.
+/// Returns a client that has logged in, and a server that has answered the usual questions.
 fn logged_in(world: &World) -> (Control, Control) {
     let (client, mut server) = world.logged_in();
     for (question, answer) in [
@@ -58,7 +58,7 @@ fn a_download_takes_one_round_trip_of_commands() {
     client.send("PASV");
     let client_data = connect(passive_port(&client.line()));
     client.send("RETR a");
-    // Only now the server hears of all three.
+    // Only now the server receives all three commands.
     server.expect("TYPE I");
     server.send("200 ok");
     let listener = server.open_data_port();
@@ -107,10 +107,10 @@ fn before_the_far_side_reads_little_of_an_upload_is_on_its_way() {
     };
     let read = |s: &Snapshot| s.transfers.iter().map(|t| t.up_bytes).sum::<u64>();
     world.near.wait_for("first bytes", |s| read(s) > 0);
-    // Time for all that the gateway would still read.
+    // This time suffices for all bytes that the gateway would still read.
     thread::sleep(Duration::from_millis(500));
     let held = read(&world.near.snapshot());
-    // The budget of an unknown server: what one of 300 kB/s takes in 3.3 s.
+    // The budget for an unknown server: the bytes that a server of 300 kB/s reads in 3.3 s.
     assert!((1..=1_000_000).contains(&held), "{held} bytes");
     let listener = server.open_data_port();
     let server_data = accept(&listener);

@@ -1,5 +1,5 @@
-//! FTPS through two gateways: TLS with the client, TLS with the server, each on its own, and what is said
-//! when it cannot be.
+//! FTPS through two gateways: TLS with the client, TLS with the server, each independently, and the
+//! replies if TLS is not possible.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -121,7 +121,7 @@ fn a_server_with_tls_need_not_await_the_clients_end_of_a_download() {
 fn a_server_that_sends_no_further_tickets_sees_all_data_connections_resumed() {
     let (folder, authority, runtime) = (Folder::new("resumed"), Authority::new(), runtime());
     let world = world_with_tls("verify = false");
-    // As ProFTPD: no tickets on data connections.
+    // The server acts as ProFTPD: it sends no tickets on data connections.
     let acceptor = server_end(&folder, &authority);
     let mut client = Control::connect(world.near.ftp[0]);
     let mut server = secured_server(world.accept(), &runtime, &acceptor);

@@ -1,4 +1,5 @@
-//! What a door asks of its clients' TLS: TLS at all, its version, a certificate, and data connections that resume.
+//! Requirements of a listener for TLS with clients: its use, its version, a certificate, and
+//! resumption on data connections.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -25,7 +26,8 @@ use crate::{
     tls_common::{self, Authority, Folder, NAME},
 };
 
-/// A client and a server that has announced a download of "all", which waits in the gateways.
+/// Starts a download of "all", which waits in the gateways. Returns the client's data connection,
+/// and the server's listener.
 fn downloading(client: &mut Secured<'_>, server: &mut Control) -> (TcpStream, TcpListener) {
     client.send("PASV");
     let listener = server.open_data_port();
@@ -45,7 +47,8 @@ fn read_all(runtime: &Runtime, data: &mut Leg) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whichever side ends the handshake, a data connection by `other` brings nothing.
+/// Asserts that a data connection by `other` transfers no bytes, regardless of which end aborts the
+/// handshake.
 fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
     data.set_nonblocking(true).expect("a socket option");
     let read = runtime.block_on(tls_common::soon(async {
@@ -56,7 +59,7 @@ fn expect_refused(runtime: &Runtime, data: TcpStream, other: &Connector) {
     assert!(read.is_err(), "{read:?}");
 }
 
-/// Who opens the data connection, in place of the client.
+/// Checks that `other` cannot open the data connection in place of the client.
 fn taken_by(other: &Connector) {
     let (world, runtime) = (World::start_with("", EXPLICIT), runtime());
     let connector = trusting();
@@ -83,7 +86,7 @@ fn a_data_connection_of_another_session_of_the_same_door_is_reset() {
     expect_refused(&runtime, data, &other);
     server.send("226 done");
     client.expect("426 gateway: ");
-    // The client's own next one is taken.
+    // The client's own next data connection is accepted.
     let (data, _listener) = downloading(&mut client, &mut server);
     let mut data = secure(&runtime, data, |tcp| own.connect(tcp, NAME, Kind::Data));
     assert!(data.is_resumed());
@@ -131,7 +134,7 @@ fn where_tls_is_required_a_client_without_gets_nowhere() {
     server.expect("USER joe");
 }
 
-/// A client of the TLS library itself.
+/// Creates a client configuration of the TLS library.
 fn client_of(
     authority: &Authority,
     versions: tls_common::Versions<'_>,
@@ -150,7 +153,7 @@ fn client_of(
     Arc::new(config)
 }
 
-/// Begins TLS, and reads up to an alert, or the answer to a command.
+/// Starts TLS, and reads up to an alert, or up to the reply to a command.
 fn begin(
     runtime: &Runtime,
     mut client: Control,
@@ -176,7 +179,7 @@ fn begin(
     }))
 }
 
-/// A door with a certificate of `authority`, and further keys of `tls`.
+/// Returns a listener with a certificate of `authority`, and further keys of `tls`.
 fn door(folder: &Folder, authority: &Authority, keys: &str) -> String {
     let (cert, key) = (folder.path("door.pem"), folder.path("door.key"));
     authority.issue().write(&cert, &key);
@@ -246,7 +249,7 @@ fn clients_get_the_version_whose_session_resumes_any_number_of_times() {
     }
 }
 
-/// The client sees the end of the data connection at once, and not after a patience.
+/// The client sees the end of the data connection at once, and not after a timeout.
 #[test]
 fn in_clear_nothing_changes() {
     let world = World::start_with("", EXPLICIT);

@@ -1,4 +1,4 @@
-//! Servers that take TLS 1.3 only, which the gateway finds out by offering TLS 1.2 first.
+//! Servers that support TLS 1.3 only. The gateway detects this, since it offers TLS 1.2 first.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -29,7 +29,7 @@ fn tls13_server() -> Server {
     Server::new(&Authority::new().issue(), &[&TLS13])
 }
 
-/// As a server: has nothing to do with the TLS that the gateway offers.
+/// Rejects the gateway's TLS as a server.
 fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
     tcp.set_nonblocking(true).expect("a socket option");
     runtime.block_on(async {
@@ -41,7 +41,7 @@ fn refuse_tls(runtime: &Runtime, tcp: TcpStream, tls: &Server) {
     });
 }
 
-/// A session in which the server has been connected twice, and the client greeted once.
+/// Returns a session whose server was connected twice, and whose client was greeted once.
 fn session_with<'a>(
     world: &World,
     runtime: &'a Runtime,
@@ -62,7 +62,7 @@ fn session_with<'a>(
     (client, server)
 }
 
-/// An empty upload; whether its TLS session was that of another connection.
+/// Performs an empty upload. Returns whether it resumed the TLS session of another connection.
 fn upload(
     runtime: &Runtime,
     client: &mut Control,
@@ -91,7 +91,7 @@ fn a_server_that_takes_tls_1_3_only_is_connected_again_and_the_client_sees_one_s
     for _ in 0..5 {
         assert!(upload(&runtime, &mut client, &mut server, &tls));
     }
-    // It is remembered.
+    // The gateway remembers the trait.
     let mut client = Control::connect(world.near.ftp[0]);
     secured_server_by(world.accept(), &runtime, |tcp| {
         tls.accept(tcp, Kind::Control)
@@ -131,7 +131,7 @@ fn a_server_with_implicit_tls_1_3_only_is_connected_again_too() {
     assert!(upload(&runtime, &mut client, &mut server, &tls));
 }
 
-/// As a server whose TLS answers a client that offers TLS 1.2 with `answer` only, and closes.
+/// Acts as a server whose TLS answers a client of TLS 1.2 only with `answer`, and closes.
 fn answer_and_close(mut tcp: TcpStream, answer: &[u8]) {
     assert!(tcp.read(&mut [0; 4096]).expect("a first message") > 0);
     tcp.write_all(answer).expect("the gateway reads");

@@ -1,4 +1,5 @@
-//! Data that ends under TLS without close_notify: it ends so on the other side too, where that has TLS.
+//! Truncated data: data under TLS that end without close_notify. They end in the same way at the
+//! peer's TLS connection, if there is one.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -50,7 +51,7 @@ impl Private {
         (client, server)
     }
 
-    /// The data connections of a transfer under way.
+    /// Returns the data connections of a running transfer.
     fn data(
         &self,
         client: &mut Secured<'_>,
@@ -75,7 +76,7 @@ fn client_end(runtime: &Runtime, connector: &Connector, data: TcpStream) -> Leg 
     })
 }
 
-/// Writes, and ends with a FIN only.
+/// Writes bytes, and ends with a FIN only.
 fn send_and_truncate(runtime: &Runtime, leg: &mut Leg, bytes: &[u8]) {
     runtime.block_on(async {
         leg.write_all(bytes).await.expect("TLS");
@@ -98,7 +99,7 @@ fn an_upload_that_ends_without_close_notify_ends_so_at_the_server() {
     drop(server_data);
     server.send("426 not whole");
     client.expect("426 not whole");
-    // One that ends in order is not taken for another of that kind.
+    // An upload that ends in order is not treated as truncated.
     let (mut client_data, mut server_data) = private.data(&mut client, &mut server, "STOR a");
     private
         .runtime
@@ -157,7 +158,7 @@ fn an_upload_that_is_over_before_the_server_has_a_port_for_it_is_judged_too() {
     let mut client_data = private.client_end(client_data);
     send_and_truncate(&private.runtime, &mut client_data, b"some");
     server.expect("PASV");
-    // Time for all that the gateway beside the client may do by itself.
+    // This time suffices for all actions of the near gateway.
     thread::sleep(Duration::from_secs(1));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a bound socket").port();

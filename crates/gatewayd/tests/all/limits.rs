@@ -1,4 +1,4 @@
-//! What one client may take of a gateway, and what it hears when it takes more.
+//! Limits of a single client, and the replies at these limits.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -11,7 +11,7 @@ use std::{
 
 use crate::common::{Control, World, connect_from, expect_reset, passive, read_all};
 
-/// A client at another address.
+/// Connects a client with another address.
 fn from_elsewhere(world: &World) -> Control {
     let port = world.near.ftp[0].port();
     let elsewhere = "127.0.0.2".parse().expect("an address");
@@ -74,7 +74,7 @@ fn forwards_have_a_limit_of_their_own() {
     let _server = world.accept();
     first.write_all(b"x").expect("the gateway reads");
     expect_reset(&world.forward(0));
-    // The place of a session is still there.
+    // A session still has a place.
     let (_client, _server) = world.session();
 }
 

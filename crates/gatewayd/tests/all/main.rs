@@ -1,6 +1,7 @@
-//! Gateways over real sockets: sessions, transfers, TLS, configuration, administration, hostile peers.
+//! Gateways over real sockets: sessions, transfers, TLS, configuration, administration, hostile
+//! peers.
 //!
-//! One program with a module for each subject: what the tests share is compiled and linked once.
+//! The tests are modules of one program, so that shared code is compiled and linked once.
 
 mod admin;
 mod bottleneck;

@@ -1,4 +1,4 @@
-//! Servers that leave something unanswered, answer oddly, or end the session, through two gateways.
+//! Servers that leave commands unanswered, answer oddly, or end the session, through two gateways.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -12,7 +12,7 @@ use std::{
 
 use crate::common::{Control, World, accept, connect, passive_port, read_all};
 
-/// A client that has logged in; the server has been asked `SYST`.
+/// Returns a client that has logged in, and a server that has received `SYST`.
 fn asked(world: &World) -> (Control, Control) {
     let (client, mut server) = world.logged_in();
     server.expect("SYST");
@@ -36,7 +36,7 @@ fn a_server_that_leaves_at_a_question_is_logged_in_to_again_and_asked_no_more() 
     server.send("250 there");
     client.expect("250 there");
 
-    // The next session of the same server.
+    // This is the next session with the same server.
     let (mut client, mut server) = world.session();
     client.send("USER joe");
     server.expect("USER joe");

@@ -1,4 +1,4 @@
-//! Coded streams: what crosses the link is less than the files, and the files arrive as they were.
+//! Coded streams: the link carries fewer bytes than the files have, and the files arrive unchanged.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -20,7 +20,7 @@ use socket2::SockRef;
 
 use crate::common::{Gateway, PATIENCE, World, noise, passive, read_all, text};
 
-/// One upload of `bytes`, and what is told of it.
+/// Uploads `bytes`. Returns the record.
 fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
     let before = world.near.snapshot().ftp_succeeded.transfers;
     let (mut client, mut server, mut client_data, server_data) = world.uploading();
@@ -37,7 +37,7 @@ fn upload(world: &World, bytes: &[u8]) -> TransferRecord {
     finished(world, before)
 }
 
-/// One download of `bytes`, and what is told of it.
+/// Downloads `bytes`. Returns the record.
 fn download(world: &World, bytes: &[u8]) -> TransferRecord {
     let before = world.near.snapshot().ftp_succeeded.transfers;
     let (mut client, mut server, client_data, mut server_data) = world.downloading();
@@ -54,7 +54,7 @@ fn download(world: &World, bytes: &[u8]) -> TransferRecord {
     finished(world, before)
 }
 
-/// The record of a transfer, after so many.
+/// Waits for the next transfer after `before` transfers. Returns its record.
 fn finished(world: &World, before: u64) -> TransferRecord {
     let over = |s: &Snapshot| s.ftp_succeeded.transfers > before;
     world.near.wait_for("the record", over).finished[0].clone()
@@ -82,7 +82,7 @@ fn text_shrinks_on_the_wan_in_both_directions() {
     }
 }
 
-/// A fast server behind a slow line is no slow server.
+/// A fast server behind a slow path does not count as slow.
 #[test]
 fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
     let slow = "rate_max = \"4 Mbit/s\"\n";
@@ -92,7 +92,7 @@ fn text_shrinks_on_a_slow_line_and_what_is_known_is_referred_to() {
     let world = World::start_with(&format!("{slow}[store]\nfolder = \".\"\n"), "");
     let known = noise(7, 3_000_000);
     upload(&world, &known);
-    // What nobody knows comes first.
+    // New content comes first.
     let fresh = [&text(500_000)[..], &known].concat();
     let record = upload(&world, &fresh);
     assert!(record.wan_bytes < record.bytes / 3, "{record:?}");
@@ -182,12 +182,12 @@ fn a_forward_compresses_if_it_is_to_and_answers_each_word() {
     assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
 }
 
-/// Both gateways keep chunks.
+/// Starts gateways that both store chunks.
 fn with_stores(door: &str) -> World {
     World::start_with("\n[store]\nfolder = \".\"\n", door)
 }
 
-/// The folders of stores that begin so.
+/// Returns the folders of stores whose names start like this.
 fn stores(world: &World, begin: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(&world.folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -235,7 +235,7 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
     let world = with_stores("");
     let bytes = noise(7, 4_000_000);
     upload(&world, &bytes);
-    // The chunks have to be on the disk before they can be lost there.
+    // The chunks must reach the disk before the test damages them there.
     let [far] = &stores(&world, "site%2Da")[..] else {
         panic!("the far gateway has one store");
     };
@@ -273,11 +273,11 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
     assert!(third.wan_bytes < third.bytes / 100, "{third:?}");
 }
 
-/// An upload of `bytes` to a server that takes so many of them a second: when the near gateway has all, and when the server
-/// has.
+/// Uploads `bytes` to a server that reads `bytes_per_s`. Returns the times at which the near
+/// gateway and the server have all bytes.
 fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Duration) {
     let (_client, _server, mut client_data, mut server_data) = world.uploading();
-    // What the kernel holds is the server's: a twentieth of a second.
+    // The kernel's buffer belongs to the server. It holds a twentieth of a second.
     SockRef::from(&server_data)
         .set_recv_buffer_size(bytes_per_s as usize / 20)
         .expect("a socket option");
@@ -328,14 +328,14 @@ fn a_store_is_seen_and_begins_anew_when_it_is_cleared() {
     let store = world.near.snapshot().stores[0].store.clone();
     clear(&world.near, &store);
     assert_eq!(world.near.snapshot().stores[0].chunks, 0);
-    // What the near gateway does not have, it does not refer to.
+    // The near gateway does not refer to chunks that it does not have.
     let again = upload(&world, &bytes);
     assert!(again.wan_bytes > again.bytes, "{again:?}");
     let known = upload(&world, &bytes);
     assert!(known.wan_bytes < known.bytes / 100, "{known:?}");
 }
 
-/// Has a gateway clear a store, as a program does.
+/// Makes a gateway clear a store, as a program does.
 fn clear(gateway: &Gateway, store: &str) {
     let body = format!("{{\"store\":\"{store}\"}}");
     let mut stream = UnixStream::connect(&gateway.socket).expect("the admin socket");
@@ -368,7 +368,7 @@ fn tenants_do_not_find_chunks_of_each_other() {
         of_peer(text, "site-b").replace(door, &of_tenant)
     });
     assert_eq!(outcome.error, None);
-    // The far gateway has no such tenant, and keeps nothing of it.
+    // The far gateway has no such tenant, and stores no chunks of it.
     assert!(is_whole(&upload(&world, &bytes)));
     assert!(is_whole(&upload(&world, &bytes)));
     let outcome = world.far.reload_and_tell(|text| of_peer(text, "site-a"));
@@ -422,7 +422,7 @@ mod real_time {
         let bytes = noise(7, 24_000_000);
         upload(&world, &bytes);
         let (written, read) = slow_upload(&world, &bytes, 4_000_000);
-        // It waits for two seconds of six, and for what is in buffers.
+        // The tail is the budget, which is two of six seconds, and the buffers.
         assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
     }
 
@@ -430,7 +430,7 @@ mod real_time {
     fn what_shrinks_drains_soon_at_a_slow_server() {
         for bytes in [text(2_000_000), vec![0; 2_000_000]] {
             let world = World::start();
-            // Five seconds, and what the server's kernel has taken.
+            // The tail is at most five seconds, and the bytes in the server's kernel.
             let (written, read) = slow_upload(&world, &bytes, 300_000);
             assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
         }

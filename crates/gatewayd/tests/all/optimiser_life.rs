@@ -1,5 +1,5 @@
-//! Coded streams while the life around them goes on: reloads, shutdowns, half-closed connections, and transfers that
-//! one end breaks off.
+//! Coded streams during reloads, shutdowns, half-closed connections, and transfers that one end
+//! aborts.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -34,7 +34,7 @@ enum Direction {
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
 
-/// A transfer that is under way.
+/// A running transfer.
 struct Transfer {
     client: Control,
     server: Control,
@@ -51,7 +51,7 @@ impl Transfer {
                 (client, server, from, to)
             }
         };
-        // A gateway that hangs must not have the test hang.
+        // If a gateway hangs, the test must not hang.
         from.set_write_timeout(Some(PATIENCE))
             .expect("a socket option");
         Self {
@@ -62,7 +62,7 @@ impl Transfer {
         }
     }
 
-    /// Brings these bytes from one end to the other.
+    /// Moves these bytes from one end to the other.
     fn bring(&mut self, bytes: &[u8]) {
         let Self { from, to, .. } = self;
         let mut received = vec![0; bytes.len()];
@@ -73,7 +73,7 @@ impl Transfer {
         assert!(received == bytes, "other bytes");
     }
 
-    /// Brings the last bytes, and their end.
+    /// Moves the last bytes, and their end.
     fn finish(mut self, bytes: &[u8]) -> (Control, Control) {
         let Self { from, to, .. } = &mut self;
         let received = thread::scope(|scope| {
@@ -97,14 +97,14 @@ impl Transfer {
     }
 }
 
-/// One whole transfer, and what is told of it.
+/// Performs one complete transfer. Returns its record.
 fn move_whole(world: &World, direction: Direction, bytes: &[u8]) -> TransferRecord {
     let before = world.near.snapshot().ftp_succeeded.transfers;
     Transfer::begin(world, direction).finish(bytes);
     records(world, before + 1).swap_remove(0)
 }
 
-/// A transfer each way of which half has arrived, and the other half.
+/// Returns one transfer for each direction after the first half, and the second half.
 fn half_moved<'a>(world: &World, bytes: &'a [u8]) -> ([Transfer; 2], &'a [u8]) {
     let (begun, rest) = bytes.split_at(bytes.len() / 2);
     let running = DIRECTIONS.map(|direction| {
@@ -115,20 +115,20 @@ fn half_moved<'a>(world: &World, bytes: &'a [u8]) -> ([Transfer; 2], &'a [u8]) {
     (running, rest)
 }
 
-/// The records when there are so many of transfers that succeeded, the newest first.
+/// Waits for this number of succeeded transfers. Returns their records, the newest first.
 fn records(world: &World, succeeded: u64) -> Vec<TransferRecord> {
     let over = |s: &Snapshot| s.ftp_succeeded.transfers >= succeeded;
     let seen = world.near.wait_for("the records", over).finished;
     seen.into_iter().filter(|it| it.succeeded).collect()
 }
 
-/// Both gateways keep chunks.
+/// Starts gateways that both store chunks.
 fn with_stores() -> World {
     count_panics();
     World::start_with("\n[store]\nfolder = \".\"\n", "")
 }
 
-/// The door of this configuration leaves bytes as they are.
+/// Returns the configuration with a listener that does not code bytes.
 fn uncoded(text: &str) -> String {
     let door = "[[ftp]]\nlisten = \"127.0.0.1:0\"\ntarget";
     assert!(text.contains(door), "{text}");
@@ -143,19 +143,20 @@ fn assert_uncoded(record: &TransferRecord) {
     assert_eq!(record.deduplication_saved_bytes, 0, "{record:?}");
 }
 
-/// How much it shrinks is a question of how fast the other end is, and so of how busy the machine is.
+/// Asserts that the transfer was coded. Its size depends on the rate of the other end, and thus on
+/// the load of the machine.
 fn assert_coded(record: &TransferRecord) {
     assert!(record.wan_bytes < record.bytes, "{record:?}");
     assert!(record.coding_processor_s > 0.0, "{record:?}");
 }
 
-/// Chunks that were known have been referred to.
+/// Asserts that known chunks have been referred to.
 fn expect_references(world: &World) {
     let totals = world.near.snapshot().optimiser;
     assert!(totals.deduplication_saved_bytes > 1_000_000, "{totals:?}");
 }
 
-/// Asks again until `condition` holds.
+/// Polls until `condition` holds.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -164,10 +165,10 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Panics of threads that are the gateways', in all worlds of this process.
+/// Number of panics of gateway threads, in all worlds of this process.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// A task that panics ends alone, and nobody need notice.
+/// Counts panics. A task that panics would otherwise end unnoticed.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -183,7 +184,7 @@ fn count_panics() {
     });
 }
 
-/// Nothing is left of what was under way, and no gateway has panicked.
+/// Asserts that no transfers are left, and that no gateway has panicked.
 fn expect_calm(world: &World) {
     for gateway in [&world.near, &world.far] {
         gateway.wait_for("the end of all transfers", |s| s.transfers.is_empty());
@@ -269,7 +270,7 @@ fn a_far_gateway_that_is_to_code_no_more_ends_what_it_codes() {
     expect_calm(&world);
 }
 
-/// Which gateway something happens to.
+/// The affected gateway.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Near,
@@ -285,7 +286,7 @@ fn gateway_at(world: &mut World, side: Side) -> &mut Gateway {
     }
 }
 
-/// Whether the gateway of this admin socket has begun to end.
+/// Whether the gateway of this admin socket has started to end.
 fn takes_no_orders(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else {
         return true;
@@ -296,7 +297,7 @@ fn takes_no_orders(socket: &Path) -> bool {
     !answer.starts_with(b"HTTP/1.0 200")
 }
 
-/// The near gateway has time for the end of what is under way.
+/// Gives the near gateway time until its transfers end.
 fn drain_for_long(world: &World) {
     let outcome = world
         .near
@@ -356,7 +357,7 @@ fn a_coded_transfer_that_a_shutdown_cuts_short_never_ends_in_order() {
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a gateway panicked");
 }
 
-/// Shuts a gateway down while much is on its way to somebody who reads nothing.
+/// Shuts a gateway down while many bytes are in flight to a reader that does not read.
 fn cut_short(side: Side, direction: Direction) {
     let mut world = with_stores();
     let bytes = noise(2, 12_000_000);
@@ -369,7 +370,7 @@ fn cut_short(side: Side, direction: Direction) {
     } = Transfer::begin(&world, direction);
     let begun = &mut vec![0; 1_000_000][..];
     let received = thread::scope(|scope| {
-        // It writes on until it is cut off, and never ends by itself.
+        // It writes until the connection breaks, and never ends by itself.
         scope.spawn(|| while from.write_all(&bytes).is_ok() {});
         to.read_exact(begun).expect("it arrives");
         assert!(begun == &bytes[..begun.len()], "other bytes");
@@ -386,7 +387,7 @@ fn cut_short(side: Side, direction: Direction) {
     );
 }
 
-/// What comes before a reset.
+/// Returns the bytes before a reset.
 fn expect_part(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let error = stream
@@ -396,7 +397,7 @@ fn expect_part(mut stream: &TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// The forward compresses.
+/// Starts a world whose forward compresses.
 fn with_forward() -> World {
     let world = with_stores();
     let outcome = world
@@ -406,12 +407,12 @@ fn with_forward() -> World {
     world
 }
 
-/// Both ends of a forwarded connection.
+/// Returns both ends of a forwarded connection.
 fn forwarded(world: &World) -> (TcpStream, TcpStream) {
     (world.forward(0), world.accept().stream)
 }
 
-/// `first` has its last word before `second` has its first.
+/// Exchanges a question and an answer. `first` ends its output before `second` sends.
 fn converse(mut first: TcpStream, mut second: TcpStream, question: &[u8], answer: &[u8]) {
     let asked = thread::scope(|scope| {
         scope.spawn(|| {
@@ -448,7 +449,7 @@ fn whoever_half_closes_a_compressed_forward_reads_a_long_answer() {
     assert!(totals.wan_bytes < totals.bytes / 4 * 3, "{totals:?}");
 }
 
-/// `from` resets in the midst of what it says; `to` may have ended its own half before.
+/// Resets `from` while it sends. `to` may have ended its own half before.
 fn break_off(mut from: TcpStream, to: &TcpStream, bytes: &[u8]) {
     let begun = bytes.len() / 2;
     thread::scope(|scope| {
@@ -485,15 +486,15 @@ fn a_compressed_forward_that_one_end_resets_is_reset_at_the_other() {
     expect_calm(&world);
 }
 
-/// How the end that reads or writes breaks a transfer off.
+/// Method by which a reader or a writer aborts a transfer.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// An end like any other; with bytes that were not read it is a reset all the same.
+    /// An orderly close. Unread bytes make it a reset nevertheless.
     Closes,
     Resets,
 }
 
-/// A client that reads `count` bytes of a download and leaves.
+/// Reads `count` bytes of a download as a client, and disconnects.
 fn abort_download(world: &World, bytes: &[u8], count: usize, end: End) {
     let Transfer {
         mut client,
@@ -516,7 +517,7 @@ fn abort_download(world: &World, bytes: &[u8], count: usize, end: End) {
     client.expect("426 broken");
 }
 
-/// A client that resets an upload of which the server has read `count` bytes.
+/// Resets an upload as a client, after the server has read `count` bytes.
 fn abort_upload(world: &World, bytes: &[u8], count: usize) {
     let Transfer {
         mut client,
@@ -530,7 +531,7 @@ fn abort_upload(world: &World, bytes: &[u8], count: usize) {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut written = 0;
-            // More than the server reads, so that something is always on its way.
+            // The client writes more than the server reads, so that bytes are always in flight.
             while !is_read.load(Ordering::Relaxed) {
                 if let Ok(more) = from.write(&bytes[written % bytes.len()..]) {
                     written += more;
@@ -549,7 +550,7 @@ fn abort_upload(world: &World, bytes: &[u8], count: usize) {
     client.expect("426 broken");
 }
 
-/// Where transfers are broken off, in bytes of 3 MB.
+/// Offsets at which transfers are aborted, of 3 MB.
 const MOMENTS: [usize; 4] = [1, 100_000, 1_100_000, 2_900_000];
 
 #[test]
@@ -560,7 +561,7 @@ fn a_coded_download_that_the_client_leaves_does_no_harm_to_the_next_one() {
             let bytes = noise(turn as u64 * 2 + end as u64, 3_000_000);
             abort_download(&world, &bytes, count, end);
             move_whole(&world, Direction::Down, &bytes);
-            // Now both gateways know it, and it is referred to when it is broken off.
+            // Now both gateways store the content, and an aborted transfer consists of references.
             abort_download(&world, &bytes, count, end);
             assert_coded(&move_whole(&world, Direction::Down, &bytes));
         }
@@ -585,5 +586,5 @@ fn a_coded_upload_that_the_client_resets_does_no_harm_to_the_next_one() {
     expect_calm(&world);
 }
 
-/// How threads of gateways are called.
+/// Prefixes of the names of gateway threads.
 const GATEWAY_THREADS: [&str; 4] = ["tokio-", "longhaul-", "chunk-store", "transfer-log"];

@@ -1,5 +1,5 @@
-//! TLS between client and server that the gateways do not read: every byte as it is, on the control and on
-//! the data connections.
+//! TLS between client and server that the gateways cannot read. They relay every byte unchanged, on
+//! control and data connections.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::common::{self, Gateway, accept, folder, pattern, read_all};
 
-/// Two gateways, a server's control and data listeners, and the number of its port for data.
+/// Two gateways, a server's control and data listeners, and the number of its data port.
 struct Passed {
     near: Gateway,
     _far: Gateway,
@@ -23,7 +23,7 @@ struct Passed {
     door: SocketAddr,
 }
 
-/// Server and door have addresses of their own: both listen on the same port for data, and nobody else may.
+/// Addresses of server and listener. Both use the same data port, so each has its own address.
 const SERVER: &str = "127.0.0.77:0";
 const DOOR: &str = "127.0.0.78";
 
@@ -32,7 +32,7 @@ impl Passed {
         Self::start_with("", "")
     }
 
-    /// With more keys of the door, and more sections behind it.
+    /// Starts with further keys of the listener, and further sections after it.
     fn start_with(keys: &str, sections: &str) -> Self {
         let (folder, key_a, key_b) = folder();
         let control = TcpListener::bind(SERVER).expect("a port");
@@ -68,7 +68,7 @@ impl Passed {
         }
     }
 
-    /// A data connection of the client at `from`.
+    /// Opens a data connection of the client at `from`.
     fn connect_data(&self, from: &str) -> TcpStream {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let at = |host: &str, port| SocketAddr::new(host.parse().expect("an address"), port).into();
@@ -90,7 +90,7 @@ fn what_client_and_server_say_passes_unread() {
     let passed = Passed::start();
     let mut client = TcpStream::connect(passed.door).expect("the gateway listens");
     let mut server = accept(&passed.control);
-    // No FTP at all: nothing of it is looked at.
+    // The bytes are not FTP, and the gateway does not parse them.
     let spoken = pattern(5000);
     client.write_all(&spoken).expect("a connection");
     let mut heard = vec![0; spoken.len()];

@@ -1,4 +1,5 @@
-//! A door with few ports for data: each can be used again at once, and none by two at a time.
+//! A listener with few data ports: each can be used again at once, and no two connections share
+//! one.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -13,7 +14,7 @@ use std::{
 
 use crate::common::{World, passive, passive_port, read_all};
 
-/// As many ports in a row that are free now. They lie below those that the system gives to others.
+/// Returns a range of free ports. They lie below the ports that the system assigns.
 fn free_ports(count: u16) -> (u16, u16) {
     static WORLDS: AtomicU16 = AtomicU16::new(0);
     let start = 10_000 + (std::process::id() % 1_000) as u16 * 20;
@@ -47,7 +48,7 @@ fn more_downloads_in_a_row_than_there_are_ports_all_get_one() {
         server_data.write_all(b"all").expect("the gateway reads");
         drop(server_data);
         server.send("226 done");
-        // The gateway ends first, so its port is the one that the kernel keeps for a minute.
+        // The gateway ends first, so the kernel keeps its port for a minute.
         assert_eq!(read_all(&client_data), b"all");
         drop(client_data);
         client.expect("226 done");

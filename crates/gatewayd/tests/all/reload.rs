@@ -16,7 +16,7 @@ use crate::common::{
     self, Control, Gateway, Prepared, World, accept, folder, passive, pattern, read_all,
 };
 
-/// How long it takes to bring `bytes` through the forward.
+/// Measures the time to move `bytes` through the forward.
 fn bring(world: &World, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     let mut client = world.forward(0);
@@ -32,7 +32,7 @@ fn bring(world: &World, bytes: &[u8]) -> Duration {
     began.elapsed()
 }
 
-/// An address that nobody listens at.
+/// Returns an address without a listener.
 fn free() -> SocketAddr {
     free_at(Ipv4Addr::LOCALHOST)
 }
@@ -42,7 +42,7 @@ fn free_at(ip: Ipv4Addr) -> SocketAddr {
     at
 }
 
-/// Addresses that are free and differ: all are bound at once.
+/// Returns different free addresses. All are bound at once.
 fn several_free_at<const COUNT: usize>(ip: Ipv4Addr) -> [SocketAddr; COUNT] {
     let listeners = [(); COUNT].map(|()| TcpListener::bind((ip, 0)).expect("a port"));
     listeners.map(|listener| listener.local_addr().expect("a bound socket"))
@@ -52,7 +52,7 @@ fn target(world: &World) -> SocketAddr {
     world.server.local_addr().expect("a bound socket")
 }
 
-/// Asserts that this was taken on, and nothing else.
+/// Asserts that exactly these changes were applied.
 #[track_caller]
 fn expect_taken(outcome: &Outcome, taken: &[String]) {
     assert_eq!(outcome.error, None);
@@ -64,7 +64,7 @@ fn is_refused(at: SocketAddr) -> bool {
     TcpStream::connect(at).is_err()
 }
 
-/// A command and its answer.
+/// Exchanges a command and its reply.
 fn exchange(client: &mut Control, server: &mut Control) {
     client.send("NOOP");
     server.expect("NOOP");
@@ -72,7 +72,7 @@ fn exchange(client: &mut Control, server: &mut Control) {
     client.expect("200 ok");
 }
 
-/// The rest of an upload that has begun, and its success.
+/// Completes an upload that has started, with its success.
 fn finish_upload(prepared: Prepared) {
     let (mut client, mut server, mut client_data, server_data) = prepared;
     client_data.write_all(b"rest").expect("the gateway reads");
@@ -97,7 +97,8 @@ fn doors_come_and_go_and_sessions_go_on() {
     let outcome = world
         .near
         .reload_and_tell(|text| text.replace(&first, "") + &added);
-    // The second door of the file is the first one now: the same address, and another door.
+    // The second listener of the file is the first one now. It has the same address, and other
+    // settings.
     let names = [
         "[[ftp]] 127.0.0.1:0 changed".to_owned(),
         format!("[[ftp]] {ftp} added"),
@@ -114,7 +115,7 @@ fn doors_come_and_go_and_sessions_go_on() {
     let _forwarded = TcpStream::connect(forward).expect("it listens");
     let _at_server = world.accept();
 
-    // Without the new ones again: their sessions go on.
+    // The new listeners are removed again: their sessions continue.
     let outcome = world.near.reload_and_tell(str::to_owned);
     assert_eq!(outcome.error, None);
     assert!(is_refused(ftp) && is_refused(forward));
@@ -178,7 +179,7 @@ fn a_wrong_file_is_refused_whole_with_its_place() {
     assert!(outcome.is_wrong && outcome.taken.is_empty());
     assert!(is_refused(door), "nothing of it was taken on");
 
-    // An address that is taken refuses all the same, and is no mistake of the file.
+    // An address in use causes a refusal, too, but is no mistake of the file.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = taken.local_addr().expect("a bound socket");
     let outcome = world.near.reload_and_tell(|text| {
@@ -227,7 +228,7 @@ fn what_the_far_side_allows_is_taken_on() {
     let outcome = world.far.reload_and_tell(none);
     expect_taken(&outcome, &["[[peer]] \"site-a\" changed".to_owned()]);
     Control::connect(world.near.ftp[0]).expect_code("530");
-    // A session that began before goes on, with data connections, too.
+    // An earlier session continues, and so do its data connections.
     exchange(&mut client, &mut server);
     let (_data, _server_data) = passive(&mut client, &mut server);
     world.far.reload_and_tell(str::to_owned);
@@ -243,7 +244,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
         let (_, rest) = text.split_once("public_key = \"").expect("a key");
         rest[..44].to_owned()
     };
-    // The third gateway knows the near one by the key that the second knows it by.
+    // The third gateway has the same key of the near one as the second.
     let of_near = near_key(&world.far.text);
     let target = target(&world);
     let third = Gateway::start(
@@ -276,12 +277,12 @@ fn peers_come_and_go_and_their_sessions_with_them() {
     assert_eq!(sessions(&third), 1);
     world.near.wait_for("both", |s| s.peers.len() == 2);
 
-    // Only the third is left, and it serves everything.
+    // Only the third gateway is left, and it serves all servers.
     let head = &before[..before.find("[[peer]]").expect("a peer")];
     let outcome = world
         .near
         .reload_and_tell(|_| format!("{head}{peer}[[ftp]]{after}"));
-    // The streams of fewer peers are more for each, and the limits follow.
+    // Fewer peers have more streams each, and the limits follow.
     let taken = ["[limits]", "[[peer]] \"site-b\" removed"];
     expect_taken(&outcome, &taken.map(str::to_owned));
     world
@@ -299,7 +300,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
     expect_cut(&cut_server_data);
     exchange(&mut client, &mut server);
 
-    // And back: the third goes, the second has its place again.
+    // The change is reverted: the third gateway leaves, and the second returns.
     let outcome = world.near.reload_and_tell(str::to_owned);
     assert_eq!(outcome.error, None);
     let _third = world.session();
@@ -308,7 +309,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
     let _ = std::fs::remove_dir_all(other);
 }
 
-/// Nothing more comes, and no orderly end of a file.
+/// Asserts that no further bytes arrive, and no orderly end of a file.
 fn expect_cut(stream: &TcpStream) {
     let mut bytes = Vec::new();
     let read = (&*stream).read_to_end(&mut bytes);
@@ -348,7 +349,7 @@ fn a_peer_that_the_other_side_removes_ends_at_once_and_is_told_so() {
     world.far.wait_for("no session", |s| s.sessions_open == 0);
     let told = Control::connect(world.near.ftp[0]).expect_code("421");
     assert!(told.contains("no longer a peer of site-b"), "{told}");
-    // It may come back.
+    // The peer may return.
     world.far.reload_and_tell(str::to_owned);
     world.near.wait_for("a link", |s| s.peers[0].state == "up");
     world.session();
@@ -364,7 +365,7 @@ fn a_key_that_is_taken_away_ends_what_was_begun_with_it() {
         let (_, rest) = world.far.text.split_once("public_key = \"").expect("a key");
         rest[..44].to_owned()
     };
-    // First both, as at a rotation: nothing ends.
+    // First both keys are valid, as in a rotation: no session ends.
     let both = |text: &str| {
         text.replace(
             &format!("\"{key}\""),
@@ -404,7 +405,7 @@ fn a_removed_pass_through_door_has_its_data_ports_until_its_clients_leave() {
     world.near.reload_and_tell(str::to_owned);
     assert!(is_refused(door));
     exchange(&mut client, &mut server);
-    // Who comes in now may still be relayed; the far side does not allow this port of the server.
+    // A new client may still be relayed. The far gateway does not allow this port of the server.
     let connected = TcpStream::connect(data);
     connected.expect("the data port of a session that goes on");
     drop((client, server));
@@ -431,7 +432,7 @@ fn only_programs_of_our_user_may_reload() {
     }
 }
 
-/// Transfers under way, each of them half an upload or half a download.
+/// A running transfer, halfway through an upload or a download.
 struct Running {
     parts: Prepared,
     is_upload: bool,
@@ -439,7 +440,7 @@ struct Running {
 }
 
 impl Running {
-    /// Brings some more bytes from one end to the other.
+    /// Moves some more bytes from one end to the other.
     fn go_on(&mut self, piece: &[u8]) {
         let (_, _, client_data, server_data) = &mut self.parts;
         let (from, to) = match self.is_upload {
@@ -467,7 +468,8 @@ impl Running {
     }
 }
 
-/// The near gateway's file for a round: something of every kind is another than in the round before.
+/// Returns the near gateway's file for a round. Settings of each kind differ from the previous
+/// round.
 fn changed(text: &str, round: usize, target: SocketAddr, free: [SocketAddr; 4]) -> String {
     let [ftp, forward, passing, data] = free;
     let mut text = text.replace(
@@ -507,7 +509,7 @@ fn changed(text: &str, round: usize, target: SocketAddr, free: [SocketAddr; 4]) 
         );
     }
     if round.is_multiple_of(5) {
-        // The door through which the transfers have come.
+        // This is the listener of the transfers.
         let door = format!("target = \"{target}\"\n");
         text = text.replacen(&door, &format!("{door}mode = \"{mode}\"\n"), 1);
     }
@@ -526,7 +528,7 @@ fn reloads_harm_no_transfer(transfers: usize, rounds: usize) {
             bytes: 0,
         })
         .collect();
-    // From there nobody connects, for which the ports would be free until they are used.
+    // No client connects from there, so the ports stay free until they are used.
     let apart = Ipv4Addr::new(127, 129, 0, 7);
     let (target, free) = (target(&world), several_free_at(apart));
     let occupied = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -617,7 +619,7 @@ mod real_time {
             let section = section.to_owned();
             move |text: &str| text.replace(&section, &format!("{section}rate_max = \"8 Mbit/s\"\n"))
         };
-        // At 8 Mbit/s 2 MB take 2 s. The peer must have heard of it.
+        // At 8 Mbit/s 2 MB take 2 s. The peer needs time to apply the limit.
         let at_least = Duration::from_millis(1_800);
         let settle = || std::thread::sleep(Duration::from_millis(300));
         for section in ["[[peer]]\n", "[link]\n"] {
@@ -633,7 +635,7 @@ mod real_time {
         assert!(took >= at_least, "at the receiver: {took:?}");
         world.far.reload(str::to_owned);
         settle();
-        // Under the cap these would take 20 s.
+        // Under the limit these bytes would take 20 s.
         let took = bring(&world, &pattern(20_000_000));
         assert!(took < Duration::from_secs(18), "still capped: {took:?}");
     }

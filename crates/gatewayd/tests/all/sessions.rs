@@ -1,5 +1,5 @@
-//! Control connections through two gateways: what is relayed, what is refused and in which words,
-//! forwards, status.
+//! Control connections through two gateways: relayed lines, refusals with their texts, forwards,
+//! and status.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -74,7 +74,7 @@ fn the_rest_of_an_over_long_command_is_not_executed() {
 fn a_client_that_is_not_read_and_resets_is_noticed() {
     let world = World::start();
     let (mut client, mut server) = world.session();
-    // More than may wait for their replies.
+    // These are more commands than may wait for their replies.
     for _ in 0..100 {
         client.send("NOOP");
     }
@@ -115,7 +115,7 @@ fn a_client_may_choose_its_server() {
     server.expect("PASS x");
     server.send("530 wrong");
     client.expect("530 wrong");
-    // The same control connection, once more.
+    // The same control connection logs on once more.
     client.send(&format!("USER joe@{target}"));
     server.expect_end();
     let mut server = world.accept();
@@ -166,7 +166,7 @@ fn a_door_lets_its_clients_name_only_what_it_allows() {
     let target = world.server.local_addr().expect("a bound socket");
     let mut client = Control::connect(world.near.ftp[1]);
     client.expect_code("220 ");
-    // The far gateway would connect to the first.
+    // The far gateway would connect to the first of these hosts.
     for host in ["127.0.0.9:1", "www.example.com", "ftp.example.com:22"] {
         client.send(&format!("USER joe@{host}"));
         let reply = client.expect_code("530 gateway: ");
@@ -180,7 +180,7 @@ fn a_door_lets_its_clients_name_only_what_it_allows() {
     );
     client.send(&format!("USER joe@{target}"));
     world.accept().send("220 ready");
-    // The other door knows no such limit.
+    // The other listener has no such limit.
     let mut client = Control::connect(world.near.ftp[2]);
     client.expect_code("220 ");
     client.send("USER joe@127.0.0.9:1");
@@ -270,7 +270,7 @@ fn backpressure_reaches_the_sender() {
     let mut server = accept(&world.server);
     let bytes = vec![7; 1 << 20];
     let mut taken = 0u64;
-    // The server reads nothing: at some point nobody takes any more.
+    // The server does not read: finally no buffer accepts further bytes.
     while let Ok(count) = client.write(&bytes) {
         taken += count as u64;
         assert!(

@@ -1,4 +1,4 @@
-//! TLS legs over loopback: how they end, and what sessions are resumed.
+//! TLS legs over loopback: their ends, and resumption of sessions.
 
 use std::sync::{
     Arc,
@@ -26,15 +26,15 @@ use crate::tls_common::{
     tcp_pair,
 };
 
-/// Large enough for several TLS records and socket buffers.
+/// Bytes of a transfer: enough for several TLS records and socket buffers.
 const BYTES: usize = 300_000;
 
-/// A connection between a connector and an acceptor.
+/// Joins a connector and an acceptor.
 async fn joined(connector: &Connector, acceptor: &Acceptor, kind: Kind) -> (Leg, Leg) {
     joined_over(tcp_pair().await, connector, acceptor, kind).await
 }
 
-/// A connection between a connector and an acceptor over the ends of another.
+/// Joins a connector and an acceptor over the ends of another connection.
 async fn joined_over<C: Into<Connection>>(
     (near, far): (C, C),
     connector: &Connector,
@@ -51,7 +51,7 @@ async fn joined_over<C: Into<Connection>>(
     (near.expect("connected"), far.expect("accepted"))
 }
 
-/// Ends the data with a FIN alone, as some programs do.
+/// Ends the data with only a FIN, as some programs do.
 async fn end_without_notify(leg: &mut Leg) {
     leg.flush().await.expect("flushed");
     socket2::SockRef::from(leg.connection().tcp().expect("TCP"))
@@ -138,7 +138,8 @@ async fn a_client_resumes_its_control_connection_on_every_data_connection() {
     let folder = Folder::new("resumed");
     let authority = Authority::new();
     let acceptor = acceptor(&folder, &authority);
-    // A ticket is good any number of times, but this TLS library offers a TLS 1.3 one only once.
+    // Tickets may be used any number of times, but this TLS library offers a TLS 1.3 ticket only
+    // once.
     for (version, transfers) in [(&TLS12, 50), (&TLS13, 2)] {
         let config = Arc::new(client(&authority, &[version]));
         let (control, leg) = handshake(&config, &acceptor, Kind::Control).await;
@@ -163,7 +164,7 @@ async fn a_client_resumes_its_control_connection_on_every_data_connection() {
 async fn over_tls_1_2_a_server_needs_to_send_no_further_tickets() {
     let folder = Folder::new("no-further");
     let authority = Authority::new();
-    // A gateway sends two tickets with the control connection and none with data.
+    // A gateway sends two tickets with the control connection, and none with data.
     let acceptor = acceptor(&folder, &authority);
     let (newer, older) = (connector(&authority), tls12_connector(&authority));
     for (connector, lasting) in [(newer, false), (older, true)] {
@@ -179,7 +180,7 @@ async fn over_tls_1_2_a_server_needs_to_send_no_further_tickets() {
     }
 }
 
-/// Counts the tickets that come.
+/// Counts the received tickets.
 #[derive(Debug)]
 struct Counting {
     inner: ClientSessionMemoryCache,
@@ -223,7 +224,7 @@ async fn clients_get_tickets_on_the_control_connection_and_none_on_data_connecti
     let mut config = client(&authority, &[&TLS13]);
     config.resumption = Resumption::store(counting.clone());
     let config = Arc::new(config);
-    // One data connection before any session, one that is resumed.
+    // The first data connection comes before any session. The second one is resumed.
     let expected = [(Kind::Data, 0), (Kind::Control, 2), (Kind::Data, 2)];
     for (kind, tickets) in expected {
         let (stream, leg) = handshake(&config, &acceptor, kind).await;
@@ -426,7 +427,7 @@ async fn silence_ends_in_a_timeout() {
     let (near, far) = tcp_pair().await;
     let (_silent, data) = tcp_pair().await;
     let (server, _silent_server) = tcp_pair().await;
-    // Virtual time: it jumps to the next timer as soon as nothing else is left to do.
+    // Virtual time jumps to the next timer as soon as all tasks wait.
     tokio::time::pause();
     let control = acceptor
         .accept(far, Kind::Control)

@@ -1,4 +1,4 @@
-//! Whose certificates are accepted, and which one clients are shown.
+//! Accepted certificates of servers, and the certificate that clients get.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::tls_common::{
     tcp_pair,
 };
 
-/// What comes of connecting to a server with `issued` under `name`.
+/// Connects to a server with `issued` under `name`, and returns the result.
 async fn connect(issued: &Issued, verify: Verify, name: &str) -> Result<(), io::Error> {
     let mut results = Vec::new();
     for version in [&TLS12, &TLS13] {
@@ -151,7 +151,7 @@ async fn a_client_that_does_not_trust_us_is_said_to() {
     assert!(error.to_string().contains("does not trust"), "{error}");
 }
 
-/// The certificate that clients are shown.
+/// Returns the certificate that clients get.
 async fn shown(acceptor: &Acceptor, authority: &Authority) -> Fingerprint {
     let config = Arc::new(client(authority, &[&TLS13]));
     let (client, leg) = handshake(&config, acceptor, Kind::Control).await;
@@ -177,7 +177,7 @@ async fn a_changed_certificate_is_taken_on_and_a_broken_one_is_not() {
         Fingerprint::of(&first.cert)
     );
 
-    // Between the two writes the key does not fit.
+    // Between the two writes the key does not match the certificate.
     fs::write(&files.0, &second.pem).expect("a file");
     assert_eq!(
         shown(&acceptor, &authority).await,

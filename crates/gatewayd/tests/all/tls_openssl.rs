@@ -18,7 +18,7 @@ use crate::tls_common::{Authority, Folder, NAME, acceptor, receive, send, server
 
 const TRANSFERS: usize = 50;
 
-/// Runs `openssl s_client` with `input` until it ends; what it received.
+/// Runs `openssl s_client` with `input` until it ends. Returns the received bytes.
 fn s_client(address: SocketAddr, arguments: &[&str], input: Option<Vec<u8>>) -> Vec<u8> {
     let stay = if input.is_some() {
         "-no_ign_eof"
@@ -88,7 +88,7 @@ impl Drop for SServer {
     }
 }
 
-/// These call `openssl`.
+/// Tests that call `openssl`.
 mod installed {
     use super::*;
 

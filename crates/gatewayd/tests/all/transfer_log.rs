@@ -1,4 +1,4 @@
-//! The transfer log: what it says of transfers that end in every way, and that it never hinders one.
+//! The transfer log: its lines for transfers with each kind of end. It never delays a transfer.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -23,7 +23,7 @@ const JSON: &str = "[log]\ntransfer_log = \"transfers.log\"\n";
 const XFERLOG: &str =
     "[log]\ntransfer_log = \"transfers.log\"\ntransfer_log_format = \"xferlog\"\n";
 
-/// The lines of the log, once there are as many.
+/// Returns the lines of the log, once there are `count` lines.
 fn lines(path: &Path, count: usize) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -44,7 +44,7 @@ fn records(world: &World, count: usize) -> Vec<TransferRecord> {
     records.collect::<Result<_, _>>().expect("JSON")
 }
 
-/// A whole download with `command`.
+/// Performs a complete download with `command`.
 fn download(client: &mut Control, server: &mut Control, command: &str, bytes: &[u8]) {
     let (client_data, mut server_data) = passive(client, server);
     client.send(command);
@@ -58,7 +58,7 @@ fn download(client: &mut Control, server: &mut Control, command: &str, bytes: &[
     client.expect("226 done");
 }
 
-/// A whole upload with `command`.
+/// Performs a complete upload with `command`.
 fn upload(client: &mut Control, server: &mut Control, command: &str, bytes: &[u8]) {
     let (mut client_data, server_data) = passive(client, server);
     client.send(command);
@@ -90,7 +90,7 @@ fn log_in(client: &mut Control, server: &mut Control) {
         server.send(reply);
         client.expect(reply);
     }
-    // What the far gateway asks ahead.
+    // The far gateway asks these questions ahead.
     for (command, reply) in [
         ("SYST", "215 UNIX"),
         ("FEAT", "211 none"),
@@ -227,7 +227,7 @@ fn a_log_that_was_moved_away_is_opened_again_at_a_reload() {
     download(&mut client, &mut server, "RETR b", b"2");
     lines(&moved, 2);
     world.near.reload(str::to_owned);
-    // The new file is there before anything is written.
+    // The new file exists before any line is written.
     let deadline = Instant::now() + PATIENCE;
     while !log.exists() {
         assert!(Instant::now() < deadline, "not opened again");
@@ -257,7 +257,7 @@ fn a_full_disk_hinders_no_transfer_and_is_counted() {
     );
 }
 
-/// What a client knows of its transfers.
+/// A client's own counts of its transfers.
 #[derive(Debug, Default, PartialEq)]
 struct Count {
     succeeded: FtpTotals,
@@ -276,7 +276,7 @@ impl Count {
     }
 }
 
-/// A data connection of a session of its own, in a transfer that the server has announced.
+/// A data connection of its own session, in a transfer that the server has announced.
 struct Running {
     client: Control,
     server: Control,
@@ -299,7 +299,7 @@ impl Running {
         }
     }
 
-    /// A download of which the client has `bytes`.
+    /// Starts a download of which the client has received `bytes`.
     fn downloaded(world: &World, bytes: &[u8]) -> Self {
         let mut running = Self::start(world, "RETR a");
         let sent = running.server_data.write_all(bytes);
@@ -310,7 +310,7 @@ impl Running {
         running
     }
 
-    /// An upload of which the server has `bytes`.
+    /// Starts an upload of which the server has received `bytes`.
     fn uploaded(world: &World, bytes: &[u8]) -> Self {
         let mut running = Self::start(world, "STOR a");
         let sent = running.client_data.write_all(bytes);
@@ -322,7 +322,7 @@ impl Running {
     }
 }
 
-/// Transfers of each kind, and what their client knows of them.
+/// Performs transfers of each kind. Returns the client's counts.
 fn transfers_of_each_kind(world: &World, rounds: usize) -> Count {
     let mut count = Count::default();
     for round in 0..rounds {

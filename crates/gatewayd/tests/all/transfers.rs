@@ -1,4 +1,4 @@
-//! Transfers through two gateways that end in order: what arrives, whole and when, also where the
+//! Transfers through two gateways that end in order: complete delivery, and its time. In some the
 //! client or the server has already left.
 #![allow(
     clippy::disallowed_methods,
@@ -26,7 +26,7 @@ fn a_download_arrives_whole_and_before_its_226() {
     let sender = thread::spawn(move || {
         server_data.write_all(&copy).expect("the gateway reads");
     });
-    // The server says so before the client has read a byte.
+    // The server reports success before the client has read a byte.
     server.send("226 done");
     client.expect("150 go");
     client.expect_silence();
@@ -132,7 +132,7 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
     });
     thread::sleep(Duration::from_millis(100));
     drop(client);
-    // Longer than the client's control connection takes to be closed.
+    // This is longer than the time in which the client's control connection closes.
     thread::sleep(Duration::from_secs(3));
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);
@@ -197,7 +197,7 @@ fn a_server_need_not_await_the_clients_end_of_a_download() {
     let (mut client, mut server, client_data, mut server_data) = world.downloading();
     server_data.write_all(b"all").expect("the gateway reads");
     server_data.shutdown(Shutdown::Write).expect("a half close");
-    // As ProFTPD does it: the final reply only behind the other end's FIN.
+    // The server acts as ProFTPD: its final reply follows the other end's FIN.
     assert_eq!(read_all(&server_data), b"");
     server.send("226 done");
     assert_eq!(read_all(&client_data), b"all");

@@ -1,4 +1,5 @@
-//! Texts that people paste or edit: invites and registers. No text is a panic, and what a gateway writes it reads back.
+//! Texts that people paste or edit: invites and registers. No text causes a panic, and a gateway
+//! reads back its own texts.
 
 use gatewayd::{
     enrolment::Invite,
@@ -12,7 +13,7 @@ fn keys() -> impl Strategy<Value = PublicKey> {
     any::<[u8; 32]>().prop_map(PublicKey)
 }
 
-/// Times that TOML can say, in Unix seconds.
+/// Returns times that TOML can express, in Unix seconds.
 fn times() -> impl Strategy<Value = u64> {
     0..=i64::MAX as u64
 }
@@ -107,7 +108,7 @@ proptest! {
         far in keys(), host in "[a-z0-9]{1,60}(\\.[a-z0-9]{1,60}){0,3}", port in any::<u16>(),
     ) {
         let Ok(endpoint) = format!("{host}:{port}").parse::<Endpoint>() else {
-            // Digits and dots that are no address.
+            // The host consists of digits and dots, and is no address.
             return Ok(());
         };
         let invite = Invite::new(far, &endpoint);

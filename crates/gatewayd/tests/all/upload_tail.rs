@@ -1,5 +1,5 @@
-//! How long a slow server still reads of an upload when the client has sent its last byte: clients wait for
-//! the final reply for no more than 15 s.
+//! Time for which a slow server still reads an upload after the client's last byte. Clients wait at
+//! most 15 s for the final reply.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"
@@ -16,9 +16,10 @@ use socket2::SockRef;
 
 use crate::common::{World, noise, passive, pattern};
 
-/// What the gateways promise, and a second for a busy machine and the small buffers of the programs.
+/// The promise of the gateways, and a second for a busy machine and the small buffers of the
+/// programs.
 const TAIL_MAX: Duration = Duration::from_secs(6);
-/// Reads at a rate to the end. Returns when it came, and how many bytes had been read when.
+/// Reads at a rate to the end. Returns the time of the end, and the bytes read at each time.
 fn read_at(mut server: TcpStream, bytes_per_s: usize) -> (Instant, Vec<(Instant, usize)>) {
     let mut due = Instant::now();
     let mut log = Vec::new();
@@ -32,15 +33,16 @@ fn read_at(mut server: TcpStream, bytes_per_s: usize) -> (Instant, Vec<(Instant,
         }
         total += count;
         log.push((now, total));
-        // What it had no bytes for it does not make up for.
+        // The server does not catch up after a time without bytes.
         due = due.max(now - Duration::from_millis(200))
             + Duration::from_secs_f64(count as f64 / bytes_per_s as f64);
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Uploads `bytes` to a server that reads so fast. Returns how long it read after the client's end. The
-/// kernels of client and server have small buffers, since what they hold is theirs.
+/// Uploads `bytes` to a server that reads at this rate. Returns the time for which it read after
+/// the client's end. The kernels of client and server have small buffers, which do not belong to
+/// the gateways.
 fn tail(kbit_per_s: usize, own_buffer: usize, bytes: &[u8]) -> Duration {
     tail_in(&World::start(), kbit_per_s, own_buffer, bytes)
 }
@@ -75,7 +77,8 @@ fn tail_in(world: &World, kbit_per_s: usize, own_buffer: usize, bytes: &[u8]) ->
     tail
 }
 
-/// What the gateways and small kernel buffers take of an upload of which the server reads nothing.
+/// Returns the bytes that the gateways and small kernel buffers accept from an upload. The server
+/// does not read.
 fn taken_unread(wait: Option<&str>) -> usize {
     let world = World::start();
     let (mut client, mut server) = world.session();
@@ -103,14 +106,14 @@ fn taken_unread(wait: Option<&str>) -> usize {
     taken
 }
 
-/// What slow servers are spared for the sake of impatient clients costs a fast server round trips.
+/// The bound for slow servers and clients with short timeouts costs a fast server round trips.
 #[test]
 fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_its_pace() {
     let (usual, patient) = (
         taken_unread(None),
         taken_unread(Some("SITE LONGHAUL WAIT 90")),
     );
-    // Five seconds of a server of 300 kB/s.
+    // A server of 300 kB/s reads for five seconds.
     assert!(usual < 1_500_000, "{usual}");
     assert!(patient > usual + 1_500_000, "{patient}, {usual}");
 }
@@ -131,7 +134,8 @@ mod real_time {
         assert!(tail < TAIL_MAX, "{tail:?}");
     }
 
-    /// A disk image whose end is empty: few bytes on the link stand for seconds of the server's time.
+    /// A disk image with an empty end: few bytes on the link represent seconds of the server's
+    /// time.
     #[test]
     fn an_upload_that_ends_in_zeros_is_with_the_server_within_five_seconds_of_its_end() {
         let mut image = noise(1, 2_500_000 * 4);
@@ -140,7 +144,7 @@ mod real_time {
         assert!(tail < TAIL_MAX, "{tail:?}");
     }
 
-    /// While the line is the bottleneck, nothing shows how fast the server could be.
+    /// While the path is the bottleneck, the server's possible rate is unknown.
     #[test]
     fn so_it_is_behind_a_line_that_was_slower_than_the_server() {
         let world = World::start_with("rate_max = \"16 Mbit/s\"\n", "");

@@ -227,7 +227,7 @@ impl Coder {
                     self.keep(list.map(|list| (list.name, list.bytes)));
                 }
                 Some(Item::End(_)) => return Err(DecodeError::Differs.into()),
-                // The match above has handled items with a location.
+                // Chunks and lists without bytes were handled above.
                 Some(Item::Chunk { .. } | Item::List { .. }) => {}
             }
         }

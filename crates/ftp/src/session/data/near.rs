@@ -497,7 +497,7 @@ impl NearData {
                 self.outputs.push(Output::Stop);
                 self.outputs.push(Output::EndLeg);
                 self.inbound = Inbound::Ending;
-                // The remaining end is not reported to the session.
+                // The session does not wait for this end.
                 self.timers.set(Timer::Linger, now + LINGER);
             }
             _ => self.close_inbound(),

@@ -1,5 +1,5 @@
-//! Two gateways in one process, joined by a link over loopback, between a client and a server that
-//! the test plays itself with plain blocking sockets. Every port is the system's choice.
+//! Two gateways in one process, joined by a link over loopback. The test itself plays client and
+//! server with blocking sockets. The system chooses every port.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -37,18 +37,18 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Longest wait for anything that should come.
+/// Longest wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One running gateway, in a runtime of its own.
+/// One running gateway, with its own runtime.
 pub struct Gateway {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<CutShort>>,
     orders: mpsc::Sender<()>,
-    /// What it was started with.
+    /// Configuration at its start.
     pub text: String,
-    /// What it reads at a reload.
+    /// Configuration that it reads at a reload.
     file: Arc<Mutex<String>>,
     pub link: SocketAddr,
     pub ftp: Vec<SocketAddr>,
@@ -61,7 +61,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// `rest` may begin with keys of `[link]`. Drains for a second at most.
+    /// Starts a gateway. `rest` may begin with keys of `[link]`. Its sessions drain for at most a
+    /// second.
     pub fn start(folder: &Path, key_file: &str, rest: &str) -> Self {
         let token = match folder.join("admin.token").exists() {
             true => "token_file = \"admin.token\"\n",
@@ -71,7 +72,7 @@ impl Gateway {
         Self::start_with_admin(folder, key_file, &admin, rest)
     }
 
-    /// The same with these keys of `[admin]`.
+    /// Starts a gateway with these keys of `[admin]`.
     pub fn start_with_admin(folder: &Path, key_file: &str, admin: &str, rest: &str) -> Self {
         let text = format!(
             "[identity]\nkey_file = \"{key_file}\"\n[admin]\n{admin}\
@@ -128,25 +129,24 @@ impl Gateway {
         }
     }
 
-    /// Changes what the gateway will read at its next reload.
+    /// Changes the configuration that the gateway reads at its next reload.
     pub fn set_file(&self, change: impl FnOnce(&str) -> String) {
         *self.file.lock().expect("a text") = change(&self.text);
     }
 
-    /// Has the gateway read its configuration again, with `change` applied to the text that it was started
-    /// with.
+    /// Orders a reload. `change` is applied to the configuration of the start.
     pub fn reload(&self, change: impl FnOnce(&str) -> String) {
         *self.file.lock().expect("a text") = change(&self.text);
         self.orders.blocking_send(()).expect("the gateway runs");
     }
 
-    /// The same, by its admin address; tells what has become of it.
+    /// Orders a reload through the admin socket. Returns its outcome.
     pub fn reload_and_tell(&self, change: impl FnOnce(&str) -> String) -> Outcome {
         *self.file.lock().expect("a text") = change(&self.text);
         serde_json::from_str(&self.ask("POST", "/reload", "").1).expect("an outcome")
     }
 
-    /// Asks for an orderly shutdown and waits for it.
+    /// Requests an orderly shutdown, and waits for its end.
     pub fn shut_down(&mut self) -> CutShort {
         drop(self.stop.take());
         let task = self.task.take().expect("shut down once");
@@ -154,7 +154,7 @@ impl Gateway {
         runtime.block_on(task).expect("the gateway does not panic")
     }
 
-    /// Ends everything at once, without a word: what the kernel does for a killed process.
+    /// Ends all tasks at once, as the kernel does with a killed process.
     pub fn kill(&mut self) {
         self.runtime
             .take()
@@ -167,7 +167,7 @@ impl Gateway {
         serde_json::from_str(&body).expect("a snapshot")
     }
 
-    /// Asks again until `condition` holds.
+    /// Polls until `condition` holds.
     pub fn wait_for(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -187,7 +187,7 @@ impl Gateway {
         self.ask("GET", path, "").1
     }
 
-    /// Status code and body of an answer by the admin socket.
+    /// Returns status code and body of an answer at the admin socket.
     pub fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
         let mut stream = UnixStream::connect(&self.socket).expect("the admin socket");
         write!(stream, "{method} {path} HTTP/1.0\r\n{headers}\r\n").expect("a request");
@@ -207,10 +207,10 @@ impl Drop for Gateway {
     }
 }
 
-/// Control connections of client and server, then their data connections.
+/// Control connections of client and server, and their data connections.
 pub type Prepared = (Control, Control, TcpStream, TcpStream);
 
-/// Client side, gateways, server side.
+/// A client's side, two gateways, and a server's side.
 pub struct World {
     pub near: Gateway,
     pub far: Gateway,
@@ -220,7 +220,7 @@ pub struct World {
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// A folder with two identities.
+/// Creates a folder with two identities.
 pub fn folder() -> (PathBuf, String, String) {
     let number = WORLDS.fetch_add(1, Ordering::Relaxed);
     let name = format!("longhaul-test-{}-{number}", std::process::id());
@@ -239,8 +239,8 @@ pub fn folder() -> (PathBuf, String, String) {
 }
 
 impl World {
-    /// The first FTP door has the scripted server as its target, the second lets the client
-    /// choose; the forward leads to the server too.
+    /// Starts a world. The first FTP listener has the scripted server as its target, the second
+    /// lets the client choose. The forward leads to the server, too.
     pub fn start() -> Self {
         Self::start_with("", "")
     }
@@ -249,7 +249,8 @@ impl World {
         Self::start_in(folder(), link, door)
     }
 
-    /// In a folder with two identities, and with the token in `admin.token` if there is one.
+    /// Starts a world in a folder with two identities, and with the token in `admin.token` if that
+    /// exists.
     pub fn start_in(
         (folder, key_a, key_b): (PathBuf, String, String),
         link: &str,
@@ -279,7 +280,7 @@ impl World {
         }
     }
 
-    /// A client that has been greeted by the scripted server.
+    /// Returns a client that the scripted server has greeted.
     pub fn session(&self) -> (Control, Control) {
         let mut client = Control::connect(self.near.ftp[0]);
         let mut server = self.accept();
@@ -288,7 +289,7 @@ impl World {
         (client, server)
     }
 
-    /// A client that has logged in to the scripted server.
+    /// Returns a client that has logged in to the scripted server.
     pub fn logged_in(&self) -> (Control, Control) {
         let (mut client, mut server) = self.session();
         for (command, reply) in [("USER joe", "331 password"), ("PASS x", "230 in")] {
@@ -300,19 +301,19 @@ impl World {
         (client, server)
     }
 
-    /// A client that has been greeted, with a data connection set up by PASV.
+    /// Returns a client with a data connection that PASV has opened.
     pub fn prepared(&self) -> Prepared {
         let (mut client, mut server) = self.session();
         let (client_data, server_data) = passive(&mut client, &mut server);
         (client, server, client_data, server_data)
     }
 
-    /// The same, in an upload that the server has announced.
+    /// Returns the connections of an upload that the server has announced.
     pub fn uploading(&self) -> Prepared {
         self.transferring("STOR a")
     }
 
-    /// The same, in a download that the server has announced.
+    /// Returns the connections of a download that the server has announced.
     pub fn downloading(&self) -> Prepared {
         self.transferring("RETR a")
     }
@@ -326,7 +327,8 @@ impl World {
         (client, server, client_data, server_data)
     }
 
-    /// An upload of which the near gateway has taken the first of 100 000 bytes.
+    /// Returns the connections of an upload. The near gateway has accepted the first of 100 000
+    /// bytes.
     pub fn mid_upload(&self) -> Prepared {
         let (client, server, mut client_data, server_data) = self.uploading();
         client_data
@@ -336,7 +338,7 @@ impl World {
         (client, server, client_data, server_data)
     }
 
-    /// A download of which the client has read what came.
+    /// Returns the connections of a download. The client has read all bytes so far.
     pub fn mid_download(&self) -> Prepared {
         let (client, server, mut client_data, mut server_data) = self.downloading();
         server_data.write_all(b"half").expect("the gateway reads");
@@ -349,7 +351,7 @@ impl World {
             .wait_for("the upload", |s| s.transfers.iter().any(|t| t.up_bytes > 0));
     }
 
-    /// A connection to the forward of this number.
+    /// Connects to the forward with this number.
     pub fn forward(&self, number: usize) -> TcpStream {
         let stream = TcpStream::connect(self.near.forwards[number]).expect("the gateway listens");
         stream
@@ -373,7 +375,7 @@ impl Drop for World {
     }
 }
 
-/// Sets a data connection up with PASV.
+/// Opens a data connection with PASV.
 pub fn passive(client: &mut Control, server: &mut Control) -> (TcpStream, TcpStream) {
     client.send("PASV");
     let listener = server.open_data_port();
@@ -386,7 +388,7 @@ pub fn passive(client: &mut Control, server: &mut Control) -> (TcpStream, TcpStr
     (connect(passive_port(&reply)), server_data)
 }
 
-/// The port in a 227 reply.
+/// Returns the port in a 227 reply.
 pub fn passive_port(reply: &str) -> u16 {
     let inner = reply.split(['(', ')']).nth(1).expect("parentheses");
     let numbers: Vec<u16> = inner
@@ -430,7 +432,7 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ at each offset.
 pub fn pattern(count: usize) -> Vec<u8> {
     (0..count as u32)
         .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
@@ -438,7 +440,7 @@ pub fn pattern(count: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Bytes that cannot be compressed, others for each seed.
+/// Returns bytes that cannot be compressed. They differ for each seed.
 pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -450,7 +452,7 @@ pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Words that no two lines have alike.
+/// Returns text in which no two lines are equal.
 pub fn text(count: usize) -> Vec<u8> {
     let lines = (0..).map(|n: u64| {
         let number = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -470,7 +472,7 @@ pub fn reset(stream: TcpStream) {
         .expect("a socket option");
 }
 
-/// Everything up to an orderly end.
+/// Returns all bytes up to an orderly end.
 pub fn read_all(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("an orderly end");
@@ -492,7 +494,7 @@ pub fn expect_reset(mut stream: &TcpStream) {
     }
 }
 
-/// Asserts that nothing can be read for a moment.
+/// Asserts that no byte arrives for a moment.
 pub fn expect_silence(mut stream: &TcpStream) {
     stream
         .set_read_timeout(Some(Duration::from_millis(300)))
@@ -535,7 +537,7 @@ impl Control {
             .expect("a control connection");
     }
 
-    /// The next line; an error at the end.
+    /// Returns the next line. Returns an error at the end.
     pub fn try_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.buffer.iter().position(|&b| b == b'\n') {
@@ -564,17 +566,17 @@ impl Control {
         line
     }
 
-    /// As a server: expects PASV, and answers with the port of the listener that it returns.
+    /// Expects PASV as a server. Answers with the port of the listener that it returns.
     pub fn open_data_port(&mut self) -> TcpListener {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         self.announce_data_port(listener.local_addr().expect("a bound socket").port());
         listener
     }
 
-    /// As a server: expects PASV, and answers with this port.
+    /// Expects PASV as a server. Answers with this port.
     pub fn announce_data_port(&mut self, port: u16) {
         self.expect("PASV");
-        // The address is wrong on purpose: nobody may use it.
+        // The address is wrong on purpose: the gateway must ignore it.
         self.send(&format!(
             "227 Entering Passive Mode (192,0,2,1,{},{}).",
             port >> 8,

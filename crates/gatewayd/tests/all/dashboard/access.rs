@@ -1,4 +1,4 @@
-//! Who may look, and who may change something.
+//! Permissions to read the dashboard, and to make changes.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn another_page_changes_nothing() {
             "Origin: http://evil.example".to_owned(),
             "Origin: null".to_owned(),
             format!("Origin: http://{admin}.evil.example"),
-            // Another program on the same machine.
+            // This is another program on the same machine.
             format!("Origin: http://127.0.0.1:{}", admin.port() ^ 1),
             "Sec-Fetch-Site: cross-site".to_owned(),
             "Referer: http://evil.example/".to_owned(),
@@ -61,7 +61,7 @@ fn another_page_changes_nothing() {
             let answer = ask(admin, "POST", path, &lines, "{}");
             assert_eq!(answer.code, 403, "{path}, {line}: {}", answer.body);
         }
-        // What a form can send.
+        // These are the types that a form can send.
         for kind in [
             "text/plain",
             "application/x-www-form-urlencoded",
@@ -133,7 +133,7 @@ fn an_address_that_is_not_loopback_needs_a_token() {
     };
     assert_eq!(with_cookie("GET", "/", &[], ""), 200);
     let stop = "{\"transfer\": 1}";
-    // A cookie alone shows a browser, and no page.
+    // A cookie alone indicates a browser, but no page.
     assert_eq!(
         with_cookie("POST", "/dashboard/stop", &[JSON.to_owned()], stop),
         403

@@ -1,4 +1,4 @@
-//! What pages and programs change by the dashboard.
+//! Changes that pages and programs make through the dashboard.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn its_own_page_and_programs_set_a_rate_until_a_reload() {
         seen["peers"][0]["rate_max"]["configured_bits_per_s"],
         Value::Null
     );
-    // The link does it: 2 MB take two seconds.
+    // The link applies the limit: 2 MB take two seconds.
     let begun = Instant::now();
     upload(&world, 2_000_000);
     let took = begun.elapsed();
@@ -47,7 +47,7 @@ fn its_own_page_and_programs_set_a_rate_until_a_reload() {
     world.near.shut_down();
 }
 
-/// Sends so many bytes through the forward, up to the other side's end.
+/// Sends `count` bytes through the forward. Waits for the peer's end.
 fn upload(world: &World, count: usize) {
     let mut client = world.forward(0);
     let mut server = world.accept().stream;

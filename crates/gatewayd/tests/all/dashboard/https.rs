@@ -1,4 +1,4 @@
-//! The dashboard over TLS: who gets in by a token, and who by a certificate.
+//! The dashboard over TLS: admission by a token, and by a certificate.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::tls_common::{Authority, Issued, Versions};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// A gateway with such an address, who its people trust, and whom it knows.
+/// A gateway with an address with TLS, the authority that its users trust, and the authority of its
+/// users.
 struct Site {
     gateway: Gateway,
     at: SocketAddr,
@@ -28,7 +29,7 @@ struct Site {
 const BOTH: Versions<'static> = &[&TLS13, &TLS12];
 
 impl Site {
-    /// With these keys of `[admin]`, and of `[admin.https]`.
+    /// Starts a site with these keys of `[admin]`, and of `[admin.https]`.
     fn start(admin: &str, https: &str) -> Self {
         let (folder, ..) = folder();
         token_file(&folder);
@@ -50,12 +51,12 @@ impl Site {
         }
     }
 
-    /// Both a token and certificates let in.
+    /// Starts a site that admits by a token and by certificates.
     fn with_both() -> Self {
         Self::start(TOKEN_FILE, CLIENT_CA)
     }
 
-    /// A browser with this certificate.
+    /// Creates a browser with this certificate.
     fn browser(&self, own: Option<&Issued>, versions: Versions<'_>) -> Browser {
         let mut roots = RootCertStore::empty();
         roots.add(self.server_ca.root()).expect("a root");
@@ -92,7 +93,7 @@ impl Drop for Site {
     }
 }
 
-/// Who asks over TLS.
+/// A client over TLS.
 struct Browser {
     at: SocketAddr,
     config: Arc<ClientConfig>,
@@ -118,7 +119,7 @@ impl Browser {
         self.ask("GET", path, &[], "")
     }
 
-    /// As the page asks.
+    /// Sends a POST request as the page does.
     fn post(&self, path: &str, more: &[String], body: &Value) -> Answer {
         let own = [JSON.to_owned(), format!("Origin: https://{}", self.at)];
         self.ask("POST", path, &[&own, more].concat(), &body.to_string())
@@ -128,7 +129,7 @@ impl Browser {
 const TOKEN_FILE: &str = "token_file = \"admin.token\"\n";
 const CLIENT_CA: &str = "client_ca = \"people.pem\"\n";
 
-/// What tells something of the gateway.
+/// Views that reveal data of the gateway.
 const VIEWS: [&str; 5] = [
     "/dashboard/events",
     "/dashboard/recent",
@@ -200,7 +201,7 @@ fn a_certificate_opens_everything_without_a_token() {
                 (&json!(true), &json!(false))
             );
         }
-        // The other address knows nothing of certificates.
+        // The other address ignores certificates.
         let wish = json!({ "minutes": 30 });
         let code = post(site.gateway.admin, "/dashboard/invite", &wish).code;
         assert_eq!(code, if admin.is_empty() { 403 } else { 401 });
@@ -271,7 +272,7 @@ fn a_page_of_another_origin_changes_nothing_by_a_certificate() {
     assert_eq!(ask(&format!("Origin: https://{}", site.at)), 404);
     for line in [
         "Origin: https://evil.example".to_owned(),
-        // Who is on the way can write such a page.
+        // An attacker on the path can write such a page.
         format!("Origin: http://{}", site.at),
         "Sec-Fetch-Site: cross-site".to_owned(),
     ] {
@@ -310,12 +311,12 @@ fn who_speaks_no_tls_or_nothing_holds_nobody_up() {
     };
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
     let mut slow = connect();
-    // The head of a ClientHello of 512 bytes.
+    // These bytes are the head of a ClientHello of 512 bytes.
     slow.write_all(&[22, 3, 1, 2, 0, 1]).expect("a connection");
     let mut plain = connect();
     write!(plain, "GET / HTTP/1.1\r\nHost: {}\r\n\r\n", site.at).expect("a request");
     let mut answer = Vec::new();
-    // An alert, and the end.
+    // An alert and the end follow.
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"));
     let begun = Instant::now();
@@ -370,7 +371,7 @@ fn another_ca_closes_what_is_open_and_a_renewed_certificate_is_shown() {
     assert_eq!(Fingerprint::of(&shown[0]), Fingerprint::of(&renewed.cert));
 }
 
-/// What `/dashboard/access` says, by a connection that stays open.
+/// Returns the content of `/dashboard/access` through a connection that stays open.
 fn keep_asking(stream: &mut Stream, at: SocketAddr) -> Value {
     let host = host(at);
     write!(stream, "GET /dashboard/access HTTP/1.1\r\n{host}\r\n\r\n").expect("a request");
@@ -449,7 +450,7 @@ fn a_stranger_keeps_no_connection_and_no_page_is_kept() {
         let mut stream = site.stranger().connect();
         write!(stream, "GET {path} HTTP/1.1\r\n{}\r\n\r\n", host(site.at)).expect("sent");
         let mut said = String::new();
-        // A connection that is kept would not end in time.
+        // A connection that stays open would not end in time.
         stream.read_to_string(&mut said).expect("its end");
         assert!(said.contains("connection: close"), "{path}: {said}");
         let answer = member.get(path);
@@ -459,7 +460,7 @@ fn a_stranger_keeps_no_connection_and_no_page_is_kept() {
     }
     let status = member.get("/status.json");
     assert!(status.head.contains("cache-control: no-store"));
-    // Somebody follows a link in a page of another site.
+    // A user follows a link in a page of another site.
     let other_site = "Sec-Fetch-Site: cross-site".to_owned();
     let follows = [other_site.clone(), "Sec-Fetch-Mode: navigate".to_owned()];
     assert_eq!(member.ask("GET", "/status.json", &follows, "").code, 200);
@@ -476,7 +477,7 @@ fn one_client_takes_no_more_than_its_places() {
     let mut late = TcpStream::connect(site.at).expect("the gateway listens");
     late.set_read_timeout(Some(PATIENCE))
         .expect("a socket option");
-    // Closed, or reset.
+    // The connection is closed or reset.
     assert_eq!(late.read(&mut [0]).unwrap_or(0), 0);
     drop(begun);
     let back = Instant::now();

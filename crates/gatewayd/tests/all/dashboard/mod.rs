@@ -1,4 +1,4 @@
-//! The dashboard: who may look and change something, what a page is told, and what its controls do.
+//! The dashboard: permissions, events of a page, and controls.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the browsers and programs around the gateways"
@@ -39,7 +39,7 @@ impl Answer {
     }
 }
 
-/// Asks as HTTP/1.1, with these lines in the head.
+/// Sends a request in HTTP/1.1, with these lines in the head.
 fn ask(admin: SocketAddr, method: &str, path: &str, lines: &[String], body: &str) -> Answer {
     let mut stream = TcpStream::connect(admin).expect("the admin address");
     stream
@@ -48,7 +48,7 @@ fn ask(admin: SocketAddr, method: &str, path: &str, lines: &[String], body: &str
     exchange(&mut stream, method, path, lines, body).expect("an answer")
 }
 
-/// The same by this connection, which then ends.
+/// Sends a request through this connection, which then ends.
 fn exchange(
     stream: &mut (impl Read + Write),
     method: &str,
@@ -79,7 +79,7 @@ fn host(admin: SocketAddr) -> String {
 
 const JSON: &str = "Content-Type: application/json";
 
-/// Asks as a program does.
+/// Sends a POST request as a program does.
 fn post(admin: SocketAddr, path: &str, body: &Value) -> Answer {
     let lines = [host(admin), JSON.to_owned()];
     ask(admin, "POST", path, &lines, &body.to_string())
@@ -89,13 +89,13 @@ fn get(admin: SocketAddr, path: &str) -> Answer {
     ask(admin, "GET", path, &[host(admin)], "")
 }
 
-/// With the token.
+/// Sends a POST request with the token.
 fn order(admin: SocketAddr, path: &str, body: &Value) -> Answer {
     let lines = [host(admin), JSON.to_owned(), bearer()];
     ask(admin, "POST", path, &lines, &body.to_string())
 }
 
-/// With the token.
+/// Sends a GET request with the token.
 fn look(admin: SocketAddr, path: &str) -> Answer {
     ask(admin, "GET", path, &[host(admin), bearer()], "")
 }
@@ -104,7 +104,7 @@ fn bearer() -> String {
     format!("Authorization: Bearer {TOKEN}")
 }
 
-/// Two gateways with the token.
+/// Starts two gateways with the token.
 fn guarded_world(link: &str) -> World {
     let keys = folder();
     token_file(&keys.0);
@@ -113,7 +113,7 @@ fn guarded_world(link: &str) -> World {
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A file with a token.
+/// Writes a file with a token.
 fn token_file(folder: &Path) -> String {
     let path = folder.join("admin.token");
     fs::write(&path, format!("{TOKEN}\n")).expect("room");
@@ -121,14 +121,15 @@ fn token_file(folder: &Path) -> String {
     "token_file = \"admin.token\"\n".to_owned()
 }
 
-/// A gateway without peers whose admin section has these keys, and its admin address by loopback.
+/// Starts a gateway without peers, with these keys of `[admin]`. Returns its loopback admin
+/// address, too.
 fn alone(folder: &Path, admin: &str) -> (Gateway, SocketAddr) {
     let gateway = Gateway::start_with_admin(folder, "a.key", admin, "");
     let at = SocketAddr::from(([127, 0, 0, 1], gateway.admin.port()));
     (gateway, at)
 }
 
-/// Events of a page that is open.
+/// Events of an open page.
 struct Page {
     stream: TcpStream,
     text: String,
@@ -150,7 +151,7 @@ impl Page {
         Self { stream, text }
     }
 
-    /// The data of the next event of this name.
+    /// Returns the data of the next event with this name.
     fn next(&mut self, name: &str) -> Value {
         let mark = format!("event: {name}\ndata: ");
         loop {
@@ -168,7 +169,7 @@ impl Page {
         }
     }
 
-    /// The gateway as it is once `condition` holds.
+    /// Returns the gateway's state once `condition` holds.
     fn until(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! Who comes with an invite becomes a peer, and gets nothing else.
+//! A gateway with an invite becomes a peer, and gets no further access.
 #![allow(clippy::disallowed_methods, reason = "plays the gateways around it")]
 
 mod replay;
@@ -20,7 +20,7 @@ use units::ByteCount;
 
 use crate::common::{Gateway, PATIENCE, folder};
 
-/// A far gateway with one invite that is open, and that invite.
+/// A far gateway with one open invite.
 struct World {
     far: Gateway,
     folder: std::path::PathBuf,
@@ -32,7 +32,7 @@ fn now_unix_s() -> u64 {
     now.expect("after 1970").as_secs()
 }
 
-/// Puts an invite into the register beside `key_file`.
+/// Adds an invite to the register beside `key_file`.
 fn invite(key_file: &Path, endpoint: SocketAddr) -> Invite {
     let own = Identity::read(key_file).expect("a key").public_key();
     let endpoint = endpoint.to_string().parse().expect("an endpoint");
@@ -87,7 +87,7 @@ fn key() -> PublicKey {
     Identity::generate().public_key()
 }
 
-/// A link to the far gateway of an invite, with this identity.
+/// Starts a link to the far gateway of an invite, with this identity.
 fn link(invite: &Invite, identity: Identity) -> Link {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let config = LinkConfig {
@@ -118,7 +118,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
             .expect("taken"),
         "oslo"
     );
-    // The answer may have been lost.
+    // The reply may have been lost.
     assert_eq!(
         world
             .enrol(&invite, ours.public_key(), "oslo")
@@ -127,7 +127,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
     );
     let other = world.enrol(&invite, key(), "bern").expect_err("used");
     assert!(other.to_string().contains("was used before"), "{other}");
-    // A name that is taken gets a number.
+    // A name that is in use gets a number.
     let second = world.invite();
     assert_eq!(
         world.enrol(&second, key(), "site-a").expect("taken"),
@@ -141,7 +141,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
         .1;
     world.far = Gateway::start(&world.folder, "b.key", rest);
     let endpoint = world.far.link.to_string().parse().expect("an endpoint");
-    // Another token: its own key alone says who it is.
+    // The invite has another token. Only the gateway's own key identifies it.
     let at = Invite::new(invite.far, &endpoint);
     let opened = world.runtime.block_on(async {
         let link = link(&at, ours);
@@ -155,7 +155,7 @@ fn a_removed_peer_does_not_come_back_by_the_invite_that_it_used() {
     let world = World::start("");
     let (invite, ours) = (world.invite(), key());
     world.enrol(&invite, ours, "oslo").expect("taken");
-    // By hand, without the command that burns its invite.
+    // The peer is removed by hand, without the command that invalidates its invite.
     let path = Register::path(&world.folder.join("b.key"));
     let remove = |register: &mut Register| {
         register.peers.clear();
@@ -168,7 +168,7 @@ fn a_removed_peer_does_not_come_back_by_the_invite_that_it_used() {
             refused.to_string().contains("was removed since"),
             "{refused}"
         );
-        // Also after the gateway has heard of it.
+        // The refusal stays after the gateway has reloaded.
         assert_eq!(world.far.reload_and_tell(str::to_owned).error, None);
     }
     let register = Register::read(&path).expect("it is there");
@@ -200,9 +200,9 @@ fn what_is_no_invite_and_no_name_is_refused() {
         .enrol(&invite, own.public_key(), "b")
         .expect_err("its own");
     assert!(refused.to_string().contains("own key"), "{refused}");
-    // Nothing of this has used the invite up.
+    // These attempts have not used the invite up.
     world.enrol(&invite, key(), "oslo").expect("taken");
-    // An invite of nobody: silence.
+    // The far gateway is silent towards an unknown invite.
     let endpoint = invite.endpoint.parse().expect("an endpoint");
     let unknown = Invite::new(invite.far, &endpoint);
     let silent = world.enrol(&unknown, key(), "oslo").expect_err("unknown");
@@ -214,7 +214,7 @@ fn what_is_no_invite_and_no_name_is_refused() {
 fn a_peer_that_cannot_be_taken_on_leaves_the_invite_as_it_was() {
     let world = World::start("");
     let invite = world.invite();
-    // The next reload finds a file that is wrong.
+    // The next reload finds a wrong file.
     world.far.reload(|text| format!("{text}\n[nonsense]\n"));
     let refused = world
         .enrol(&invite, key(), "oslo")
@@ -302,7 +302,8 @@ fn one_invite_makes_one_of_several_gateways_a_peer() {
         let taken = threads.into_iter().map(|it| it.join().expect("no panic"));
         taken.filter(|it| *it).count()
     });
-    // Those with the same invite are one to the link, so that none may get through; never two.
+    // Candidates with the same invite are one peer to the link. None of them may succeed, but never
+    // two.
     assert!(taken <= 1, "{taken}");
     let register =
         Register::read(&Register::path(&world.folder.join("b.key"))).expect("it is there");

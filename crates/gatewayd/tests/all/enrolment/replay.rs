@@ -1,4 +1,4 @@
-//! Somebody on the way keeps every datagram of an enrolment, and sends all of them again.
+//! An attacker on the path captures every datagram of an enrolment, and sends all of them again.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -15,7 +15,7 @@ use link::Identity;
 
 use super::{World, invite, key};
 
-/// Stands between an invited gateway and the far gateway.
+/// A relay between an invited gateway and the far gateway.
 struct Eavesdropper {
     address: SocketAddr,
     captured: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -24,7 +24,7 @@ struct Eavesdropper {
 }
 
 impl Eavesdropper {
-    /// Captures what goes to `far`. Without `passes`, the far gateway gets none of it.
+    /// Captures datagrams to `far`. Without `passes`, the far gateway does not receive them.
     fn start(far: SocketAddr, passes: bool) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("bound");
@@ -131,7 +131,7 @@ fn an_enrolment_that_was_kept_from_the_far_gateway_is_of_no_use_to_who_has_it() 
     let captured = eavesdropper.captured();
     assert!(!captured.is_empty());
     replay(&captured, world.far.link);
-    // The far gateway has answered by now whom it answers at all.
+    // The far gateway has sent all its answers by now.
     std::thread::sleep(Duration::from_millis(300));
     assert!(register(&world).peers.is_empty());
     open.endpoint = world.far.link.to_string();

@@ -1,4 +1,4 @@
-//! Control connections under TLS, as a client and a server of the gateways have them.
+//! Control connections under TLS, as clients and servers of the gateways use them.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -24,7 +24,7 @@ use crate::{
     tls_common::{Authority, Folder, NAME, acceptor, server_tls},
 };
 
-/// A control connection under TLS, as either side has it.
+/// A control connection under TLS, of a client or a server.
 pub struct Secured<'a, S = Leg> {
     pub runtime: &'a Runtime,
     pub leg: S,
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<'_, S> {
         line
     }
 
-    /// As a server: agrees to TLS on data connections.
+    /// Agrees as a server to TLS on data connections.
     pub fn settle(&mut self) {
         self.expect("PBSZ 0");
         self.send("200 ok");
@@ -100,7 +100,7 @@ pub fn trusting() -> Connector {
     Connector::new(&server_tls(Verify::Off)).expect("no roots are needed")
 }
 
-/// A client that has begun TLS with the gateway, and the server, in clear.
+/// Returns a client that has started TLS with the gateway, and the server without TLS.
 pub fn secured_client<'a>(
     world: &World,
     runtime: &'a Runtime,
@@ -110,7 +110,7 @@ pub fn secured_client<'a>(
     (protected(client, runtime, connector), server)
 }
 
-/// A client that has been greeted, and begins TLS with the gateway.
+/// Starts TLS with the gateway for a client that has been greeted.
 pub fn protected<'a>(
     mut client: Control,
     runtime: &'a Runtime,
@@ -135,7 +135,7 @@ pub fn protected<'a>(
 
 pub const EXPLICIT: &str = "tls = { mode = \"explicit\" }";
 
-/// The scripted server's end of TLS.
+/// Creates the scripted server's end of TLS.
 pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
     let source = authority
         .issue()
@@ -143,13 +143,13 @@ pub fn server_end(folder: &Folder, authority: &Authority) -> Acceptor {
     acceptor(source).expect("a certificate")
 }
 
-/// A world whose server has TLS; `verify` is part of the configuration.
+/// Starts a world whose server uses TLS. `verify` is part of the configuration.
 pub fn world_with_tls(verify: &str) -> World {
     let tls = format!("server_tls = {{ mode = \"explicit\", {verify} }}");
     World::start_with("", &tls)
 }
 
-/// As a server: the gateway begins TLS before it sends anything of the client's.
+/// Accepts TLS as a server. The gateway starts it before it sends any command of the client.
 pub fn secured_server<'a>(
     server: Control,
     runtime: &'a Runtime,
@@ -158,7 +158,7 @@ pub fn secured_server<'a>(
     secured_server_by(server, runtime, |tcp| acceptor.accept(tcp, Kind::Control))
 }
 
-/// The same with another end of TLS.
+/// Accepts TLS as a server, with another handshake.
 pub fn secured_server_by<S, F>(
     mut server: Control,
     runtime: &Runtime,
@@ -207,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk for Secured<'_, S> {
     }
 }
 
-/// Sets a data connection up with PASV, and announces a transfer.
+/// Opens a data connection with PASV, and announces a transfer.
 pub fn transferring(
     client: &mut impl Talk,
     server: &mut impl Talk,

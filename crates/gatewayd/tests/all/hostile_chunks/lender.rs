@@ -1,4 +1,5 @@
-//! The victim refers to chunks, and the peer does as it likes with that.
+//! Attacks on a sender of references: the victim refers to chunks, and the peer misuses the
+//! references.
 
 use std::{io::Write as _, sync::Arc, thread};
 
@@ -14,17 +15,17 @@ use crate::{
     hostile_chunks::peer::{Data, Messages, Peer, Session, World},
 };
 
-/// What came of a download.
+/// Result of a download.
 #[derive(Default)]
 struct Got {
     literal_bytes: usize,
-    /// Numbers of what was referred to.
+    /// Numbers and names of references.
     references: Vec<(u64, Reference)>,
     lists: Vec<(u64, Reference)>,
     is_ended: bool,
 }
 
-/// A download of `content`, so many times in one file, to a peer that says nothing.
+/// Downloads a file with `times` copies of `content` to a peer that sends nothing.
 fn download(session: &mut Session, content: &[u8], times: usize) -> (Data, Got) {
     let mut data = session.transfer("RETR a");
     let mut server = data.server.try_clone().expect("a socket");
@@ -58,7 +59,7 @@ fn download(session: &mut Session, content: &[u8], times: usize) -> (Data, Got) 
     (data, got)
 }
 
-/// Questions about a download of the peer.
+/// Opens a stream of requests about a download of the peer.
 fn asking(peer: &Arc<Peer>, session: u64, transfer: TransferId) -> Messages {
     let (send, recv) = peer.open(Service::Chunks {
         session,
@@ -68,7 +69,7 @@ fn asking(peer: &Arc<Peer>, session: u64, transfer: TransferId) -> Messages {
     Messages::new(peer, send, recv)
 }
 
-/// The next chunk that was asked for.
+/// Returns the next requested chunk.
 fn answer(asks: &mut Messages, decoder: &mut Decoder, bytes: usize) -> Vec<u8> {
     let mut answer = Vec::new();
     while answer.len() < bytes {
@@ -86,7 +87,7 @@ fn answer(asks: &mut Messages, decoder: &mut Decoder, bytes: usize) -> Vec<u8> {
     answer
 }
 
-/// A session that has moved `content` once, and refers to it now.
+/// Returns a session that has moved `content` once, and now refers to it.
 fn known(world: &World, peer: &Arc<Peer>, content: &[u8]) -> (Session, Data, Got) {
     let mut session = Session::begin(world, peer, 1, "");
     let (_, first) = download(&mut session, content, 1);
@@ -115,7 +116,8 @@ fn what_was_lent_is_told_once_and_only_to_whom_it_was_lent() {
         .min_by_key(|it| it.0)
         .expect("one");
     assert_eq!(number, 0);
-    // Somebody else asks, and the peer itself about another stream, another session, and the other direction.
+    // The requests come from another peer, or concern another stream, another session, or the other
+    // direction.
     let wrong = [
         asking(&other, session.number, data.transfer),
         asking(&peer, session.number, TransferId(data.transfer.0 + 1)),
@@ -138,7 +140,7 @@ fn what_was_lent_is_told_once_and_only_to_whom_it_was_lent() {
     asks.say(encode(&Ask::Missing(0)));
     let told = answer(&mut asks, &mut decoder, reference.bytes);
     assert_eq!(optimiser::chunk::Name::of(&told), reference.name);
-    // Again and again: no more often than there are chunks.
+    // The peer repeats its requests, but may not exceed the number of chunks.
     let chunks =
         2 + got.references.len() + got.lists.len() + content.len() / frame::REFERENCE_BYTES;
     asks.say(encode(&Ask::Missing(0)).repeat(chunks.min(20_000)));
@@ -155,7 +157,7 @@ fn a_number_that_was_never_given_out_is_answered_by_a_reset() {
         asks.say(encode(&Ask::Missing(number)));
         assert_eq!(asks.reset_code(), reset::SESSION_ENDED);
     }
-    // All numbers that there can be are taken.
+    // The peer acknowledges the highest possible number.
     let mut asks = asking(&peer, session.number, data.transfer);
     asks.say(encode(&Ask::Taken(u64::MAX)));
     asks.say(encode(&Ask::Missing(0)));

@@ -1,5 +1,5 @@
-//! A peer that does not keep to the protocol of chunks: nothing wrong is delivered, nothing is learned of what others
-//! have moved, and bounds are kept.
+//! A peer that violates the protocol of chunks. No wrong bytes are delivered, no data of others are
+//! revealed, and bounds hold.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs and the peer around the gateway"
@@ -21,7 +21,7 @@ use relay::wire::{Ask, reset};
 
 use crate::common::{expect_reset, expect_silence, noise};
 
-/// Frames of an upload that refers to these contents.
+/// Returns frames of an upload that refers to these contents.
 fn referring(contents: &[&[u8]]) -> Vec<u8> {
     let named: Vec<_> = contents.iter().map(|it| reference(it)).collect();
     [references(&named), end(&contents.concat())].concat()
@@ -66,7 +66,7 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let mut data = session.transfer("STOR a");
-    // The link bounds an upload once the server has taken some of it.
+    // The link limits an upload once the server has accepted some bytes.
     let first = noise(1, 1_000_000);
     data.stream.say(stored(&first[..250_000]).repeat(4));
     let mut received = vec![0; first.len()];
@@ -79,7 +79,7 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
     assert_eq!(peer.asks().asked(), asked);
 }
 
-/// What a peer may say that is asked for a chunk.
+/// Tests one answer of a peer to a request for a chunk.
 fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
     let world = World::start();
     let peer = world.peer("a");
@@ -92,7 +92,7 @@ fn answered(answer: impl FnOnce(&mut Messages, &[u8])) {
     expect_reset(&data.server);
     session.server.send("426 broken");
     no_transfers(&world);
-    // It is not kept under either name.
+    // The chunk is not stored under either name.
     let data = session.transfer("STOR b");
     let Messages { mut send, .. } = data.stream;
     let frames = referring(&[&noise(2, 9_000)]);
@@ -122,7 +122,7 @@ fn another_chunk_in_its_place_breaks_the_transfer() {
 fn a_shorter_chunk_breaks_the_transfer() {
     answered(|asks, content| {
         asks.say(stored(&content[..8_999]));
-        // What comes next makes it full.
+        // The following bytes complete it.
         asks.say(stored(&[0; 10]));
     });
 }
@@ -176,7 +176,7 @@ fn answers_to_nothing_break_what_is_asked_for_later() {
     let mut asks = peer.asks();
     assert_eq!(asks.next::<Ask>(), Ask::Missing(0));
     asks.say(stored(&one));
-    // It comes before the next question or behind it.
+    // The chunk arrives before the next request, or after it.
     asks.say(stored(&noise(3, 9_000)));
     let mut received = vec![0; one.len()];
     data.server.read_exact(&mut received).expect("it arrives");
@@ -198,12 +198,12 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
     ]
     .concat();
     assert_eq!(session.whole_upload(frames), [&one[..], &other].concat());
-    // Both are known now, by the names that the gateway has computed.
+    // Both chunks are known now, by the names that the gateway has computed.
     let received = session.whole_upload(referring(&[&other, &one, &other]));
     assert_eq!(received, [&other[..], &one, &other].concat());
     let mut asks = peer.asks();
     assert_eq!(asks.asked(), [Ask::Taken(3)], "nothing was missing");
-    // The same name with another length.
+    // The name is the same, and the length differs.
     let wrong = Reference {
         bytes: 8_999,
         name: Name::of(&one),
@@ -220,7 +220,7 @@ fn a_name_stands_for_its_bytes_whatever_was_sent() {
     );
 }
 
-/// A session in which this list, kept as a chunk, is referred to.
+/// Starts a session that refers to this list, which is stored as a chunk.
 fn listed(
     list: &[u8],
     contents: &[u8],
@@ -290,7 +290,7 @@ fn a_reference_that_cannot_be_a_list_breaks_the_transfer() {
     }
 }
 
-/// Runs the test that this module has by this name in a process of its own, whose memory is that test's alone.
+/// Runs the test with this name in its own process, whose memory only the test uses.
 fn in_own_process(name: &str, test: impl FnOnce()) {
     if env::var_os(IS_OWN).is_some() {
         return test();
@@ -306,8 +306,8 @@ fn in_own_process(name: &str, test: impl FnOnce()) {
     assert!(is_passed, "{printed}{errors}");
 }
 
-/// Sends `wire`, which stands for `content` again and again, to a server that does not read at first: memory is
-/// bounded meanwhile, and what it reads then is right.
+/// Sends `wire`, which represents repeated copies of `content`, to a server that does not read at
+/// first. Memory stays bounded meanwhile, and the server finally reads the right bytes.
 fn amplified(session: &mut Session, content: &[u8], wire: Vec<u8>) {
     let before = memory();
     let peer = session.messages.peer.clone();
@@ -345,7 +345,7 @@ fn short_names_of_much_take_no_more_memory() {
         let list = body(&[reference(&chunk); 33]);
         session.whole_upload([literal(&chunk), end(&chunk)].concat());
         session.whole_upload([literal(&list), end(&list)].concat());
-        // 34 bytes for 2 MiB.
+        // A reference of 34 bytes represents 2 MiB.
         let names = vec![reference(&list); 1_000];
         amplified(&mut session, &chunk, lists(&names).repeat(20));
     });
@@ -392,7 +392,7 @@ fn lists_that_are_missing_are_asked_for_in_portions() {
     }
     let mut asks = peer.asks();
     let mut asked = 0;
-    // A busy machine asks with pauses.
+    // A busy machine sends requests with pauses.
     while asked < 400 {
         let more = asks.asked();
         let more = more.iter().filter(|it| matches!(it, Ask::Missing(_)));
@@ -400,7 +400,7 @@ fn lists_that_are_missing_are_asked_for_in_portions() {
         assert!(count > 0, "only {asked} of 34 * 256 bytes");
         asked += count;
     }
-    // What is asked for has to be kept when it comes before its turn.
+    // A requested chunk that arrives early must be stored.
     assert!(asked <= 600, "{asked} of 34 * 256 bytes");
 }
 
@@ -444,7 +444,7 @@ fn blocks_that_stand_for_another_length_break_the_transfer() {
         compressed(&[coded.clone(), coded.clone()].concat(), zeros.len()),
         compressed(&coded[..coded.len() - 1], zeros.len()),
         compressed(&noise(1, 100), 200),
-        // Lengths out of bounds.
+        // These lengths are out of bounds.
         vec![2, 4, 0, 1, 0, 0, 9],
         vec![2, 0, 0, 9, 0, 0, 9],
         vec![1, 4, 0, 1],
@@ -472,13 +472,13 @@ fn what_others_have_moved_is_as_unknown_as_what_nobody_has() {
     sport.whole_upload(whole(1));
     let mut news = Session::begin(&world, &peer, 2, "news");
     news.whole_upload(whole(2));
-    // Each is there for its own.
+    // Each tenant has its own chunks.
     assert_eq!(others.whole_upload(referring(&[&contents[0]])), contents[0]);
     assert_eq!(sport.whole_upload(referring(&[&contents[1]])), contents[1]);
     assert_eq!(peer.asks().asked(), [Ask::Taken(1)]);
     assert_eq!(news.whole_upload(referring(&[&contents[2]])), contents[2]);
     assert_eq!(peer.asks().asked(), [Ask::Taken(1)]);
-    // Of the last one nobody has heard.
+    // No tenant has stored the last content.
     for of_others in [0, 1, 3] {
         let data = news.upload(referring(&[&contents[of_others]]));
         let mut asks = peer.asks();
@@ -568,9 +568,9 @@ fn questions_about_what_was_never_lent_are_reset() {
     assert!(world.far.snapshot().transfers.is_empty());
 }
 
-/// What a stream may take while its reader sleeps: queues of the link at both ends, what is decoded ahead, and what
-/// the allocator has not given back.
+/// Most memory of a stream while its reader sleeps: queues of the link at both ends, decoded bytes,
+/// and free memory of the allocator.
 const AMPLIFIED_MAX_BYTES: usize = 96 << 20;
 
-/// The variable by which a process knows that it is a test's own.
+/// Variable that marks a test's own process.
 const IS_OWN: &str = "LONGHAUL_TEST_IS_OWN_PROCESS";

@@ -1,4 +1,4 @@
-//! The victim has the client; the peer is the far gateway, and the server too.
+//! Attacks on a near gateway: the victim has the client, and the peer is far gateway and server.
 
 use std::{
     io::Read as _,
@@ -23,7 +23,7 @@ pub(crate) struct Victim {
     folder: std::path::PathBuf,
 }
 
-/// A transfer that the client has been told of.
+/// A transfer that was announced to the client.
 pub(crate) struct Transfer {
     _session: Messages,
     _client: Control,
@@ -55,7 +55,7 @@ impl Victim {
         self.transfer(client, service, session, "RETR a")
     }
 
-    /// A transfer by `command` of the client whose session the near gateway has opened.
+    /// Starts a transfer by `command`. The near gateway has opened the client's session already.
     pub(crate) fn transfer(
         &self,
         mut client: Control,
@@ -198,7 +198,7 @@ fn a_client_waits_for_what_nobody_has_and_gets_nothing_else() {
     expect_silence(&download.client_data);
     asks.say(stored(&noise(2, 9_000)));
     expect_reset(&download.client_data);
-    // The right one, once it comes.
+    // A correct chunk is accepted afterwards.
     let mut download = victim.download();
     download.data.say(frames);
     download.data.send.finish();

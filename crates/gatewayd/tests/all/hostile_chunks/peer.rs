@@ -1,4 +1,4 @@
-//! A peer that says what it likes: it speaks the link with a key of its own, and makes messages and frames by hand.
+//! A hostile peer: it uses the link with its own key, and builds arbitrary messages and frames.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ use units::ByteCount;
 
 use crate::common::{Control, Gateway, PATIENCE, accept, folder};
 
-/// A far gateway with a scripted server, and peers `site-a` and `site-c` of which the test has the keys.
+/// A far gateway with a scripted server. The test has the keys of its peers `site-a` and `site-c`.
 pub(crate) struct World {
     pub(crate) far: Gateway,
     pub(crate) server: TcpListener,
@@ -42,7 +42,7 @@ impl World {
         Self::start_with("")
     }
 
-    /// With these keys of `[store]`.
+    /// Starts a world with these keys of `[store]`.
     pub(crate) fn start_with(store: &str) -> Self {
         let (folder, key_a, _) = folder();
         let other = Identity::generate();
@@ -63,14 +63,14 @@ impl World {
         }
     }
 
-    /// The peer with this name.
+    /// Starts the peer with this name.
     pub(crate) fn peer(&self, name: &str) -> Arc<Peer> {
         let ours = key(&self.folder, name);
         let theirs = key(&self.folder, "b").public_key();
         Peer::start(ours, theirs, Some(self.far.link.to_string()))
     }
 
-    /// The stores of this gateway, by their folders, and the bytes in each.
+    /// Returns the stores of this gateway by their folders, and the bytes in each.
     pub(crate) fn stores(&self) -> Vec<(String, u64)> {
         let entries = fs::read_dir(&self.folder).expect("a folder");
         let folders = entries
@@ -156,7 +156,7 @@ impl Peer {
         })
     }
 
-    /// The next stream that the victim opens.
+    /// Accepts the next stream of the victim.
     pub(crate) fn accept(self: &Arc<Self>) -> (Service, Messages) {
         let Incoming { send, recv, .. } = self.wait(self.link.accept()).expect("a stream");
         let mut messages = Messages::new(self, send, recv);
@@ -164,7 +164,7 @@ impl Peer {
         (service, messages)
     }
 
-    /// The questions of the victim.
+    /// Accepts the requests of the victim.
     pub(crate) fn asks(self: &Arc<Self>) -> Messages {
         let (service, messages) = self.accept();
         assert!(matches!(service, Service::Chunks { .. }), "{service:?}");
@@ -220,7 +220,8 @@ impl Messages {
         write.expect("room").expect("a stream");
     }
 
-    /// The next questions, up to a moment without one. Of numbers in a row that were taken the last one says all.
+    /// Returns the next requests, up to a moment without one. Only the last one of consecutive
+    /// acknowledgements is returned.
     pub(crate) fn asked(&mut self) -> Vec<Ask> {
         let mut asks = Vec::new();
         loop {
@@ -261,13 +262,13 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) messages: Messages,
     pub(crate) server: Control,
-    /// What the victim says of its store.
+    /// Cutting of the victim's store.
     pub(crate) cutting: Option<Cutting>,
     commands: u32,
     transfers: u32,
 }
 
-/// A data connection of it.
+/// A data connection of the session.
 pub(crate) struct Data {
     pub(crate) stream: Messages,
     pub(crate) server: TcpStream,
@@ -290,7 +291,7 @@ impl Session {
         let target: Endpoint = target.to_string().parse().expect("an endpoint");
         let cutting = Cutting {
             id: optimiser::chunk::CUTTER_ID,
-            // The smallest one, so that the peer knows where the victim cuts.
+            // The smallest secret is used, so that the peer can compute the victim's cuts.
             secret: [0; 32],
         };
         let (send, recv) = peer.open(Service::FtpSession {
@@ -339,7 +340,7 @@ impl Session {
         self.messages.say(encode(&message));
     }
 
-    /// The next message but for reports.
+    /// Returns the next message, without reports.
     fn said(&mut self) -> FarMessage {
         loop {
             match self.messages.next() {
@@ -352,7 +353,7 @@ impl Session {
         }
     }
 
-    /// A data connection for `command`, which the server has announced.
+    /// Opens a data connection for `command`, which the server has announced.
     pub(crate) fn transfer(&mut self, command: &str) -> Data {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
@@ -364,7 +365,7 @@ impl Session {
         });
         let listener = self.server.open_data_port();
         let server = accept(&listener);
-        // Of a transfer that broke there may be a reply before.
+        // A broken transfer may have caused an earlier reply.
         while self.said() != FarMessage::Session(ToNear::DataReady(ask)) {}
         let peer = self.messages.peer.clone();
         let (send, recv) = peer.open(Service::FtpData {
@@ -387,12 +388,12 @@ impl Session {
         }
     }
 
-    /// Reads on to the server's success.
+    /// Reads up to the server's success.
     pub(crate) fn skip_replies(&mut self) {
         while !is_reply(&self.said(), b"226 done") {}
     }
 
-    /// An upload of these frames, to its end.
+    /// Uploads these frames, and ends the stream.
     pub(crate) fn upload(&mut self, frames: Vec<u8>) -> Data {
         let mut data = self.transfer("STOR a");
         data.stream.say(frames);
@@ -400,7 +401,7 @@ impl Session {
         data
     }
 
-    /// An upload of these frames that is whole: what the server gets.
+    /// Uploads these frames completely. Returns the bytes that the server receives.
     pub(crate) fn whole_upload(&mut self, frames: Vec<u8>) -> Vec<u8> {
         let data = self.upload(frames);
         let received = crate::common::read_all(&data.server);
@@ -436,13 +437,13 @@ pub(crate) fn stored(content: &[u8]) -> Vec<u8> {
     blocks.flat_map(frame).collect()
 }
 
-/// A block that says that it stands for so many bytes.
+/// Returns a block that claims to represent `bytes` bytes.
 pub(crate) fn compressed(coded: &[u8], bytes: usize) -> Vec<u8> {
     let coded_bytes = coded.len();
     framed(Head::Compressed { bytes, coded_bytes }, coded)
 }
 
-/// A chunk that goes with its bytes.
+/// Returns a chunk with its bytes.
 pub(crate) fn literal(content: &[u8]) -> Vec<u8> {
     let mut length = BytesMut::new();
     frame::put_length(&mut length, content.len());
@@ -467,21 +468,21 @@ pub(crate) fn lists(references: &[Reference]) -> Vec<u8> {
     framed(Head::Lists { count }, &body(references))
 }
 
-/// The frame behind all of `content`.
+/// Returns the frame after all of `content`.
 pub(crate) fn end(content: &[u8]) -> Vec<u8> {
     let mut check = Check::default();
     check.update(content);
     framed(check.end(), &[])
 }
 
-/// The process's memory that is in use, in bytes.
+/// Returns the memory that the process uses, in bytes.
 pub(crate) fn memory() -> usize {
     let status = fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages = status.split(' ').nth(1).expect("a number");
     pages.parse::<usize>().expect("a number") * 4096
 }
 
-/// Asks again until it is so.
+/// Polls until the condition holds.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -490,5 +491,5 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Long enough for what would come at once.
+/// Time in which an immediate event arrives.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Refusal of the release whose latest version is 5.
+/// Returns the refusal of the release whose latest version is 5.
 fn refusal() -> bytes::Bytes {
     let text = "the peer speaks version 6 of the gateway protocol, this gateway 5";
     let refused = ToNear::Refused {
@@ -43,7 +43,7 @@ fn a_session_begins_again_in_the_version_of_an_older_far_gateway() {
     session.send.finish();
     let (service, session) = victim.peer.accept();
     assert_eq!(version(&service), Version::V5);
-    // An older far gateway grants nothing, so the upload must do without.
+    // An older far gateway sends no grants, so the upload has no budget.
     let mut upload = victim.transfer(client, service, session, "STOR a");
     let content = noise(1, 8_000_000);
     let bytes = content.len();
@@ -56,7 +56,7 @@ fn a_session_begins_again_in_the_version_of_an_older_far_gateway() {
     }
     sender.join().expect("no panic").expect("all is taken");
     assert!(received >= bytes, "{received} bytes");
-    // The next session begins with that version.
+    // The next session starts with that version.
     let _client = Control::connect(victim.near.ftp[0]);
     let (service, _session) = loop {
         let (service, session) = victim.peer.accept();

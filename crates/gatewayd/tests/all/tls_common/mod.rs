@@ -1,5 +1,5 @@
-//! Certificates, connections over loopback, and the other end of a gateway's TLS, played with the TLS
-//! library itself. Every port is the system's choice.
+//! Certificates, connections over loopback, and the other end of a gateway's TLS, which uses the
+//! TLS library itself. The system chooses every port.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -38,13 +38,13 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-/// Longest wait for anything that should come.
+/// Longest wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The name in every certificate.
 pub const NAME: &str = "ftp.example.com";
 
-/// The result of `what`, which must come within [`PATIENCE`].
+/// Returns the result of `what`, which must arrive within [`PATIENCE`].
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("in time")
 }
@@ -89,7 +89,7 @@ impl Authority {
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
-        // Roots of one name would be told apart by their signatures only.
+        // Only their signatures would distinguish roots with the same name.
         let name = Fingerprint::of(&key.public_key_raw().to_vec().into()).to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         Self(CertifiedIssuer::self_signed(params, key).expect("a root"))
@@ -103,7 +103,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate for [`NAME`] and 127.0.0.1.
+    /// Issues a certificate for [`NAME`] and 127.0.0.1.
     pub fn issue(&self) -> Issued {
         self.issue_until(2100)
     }
@@ -142,7 +142,7 @@ impl Issued {
     }
 }
 
-/// Both ends of a new TCP connection.
+/// Returns both ends of a new TCP connection.
 pub async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -152,8 +152,8 @@ pub async fn tcp_pair() -> (TcpStream, TcpStream) {
 
 pub type Versions<'a> = &'a [&'static SupportedProtocolVersion];
 
-/// A server as OpenSSL makes one: two tickets on a control connection, one wherever a session was
-/// resumed.
+/// A server with the behaviour of OpenSSL: two tickets on a control connection, and one wherever a
+/// session was resumed.
 pub struct Server {
     control: Arc<ServerConfig>,
     data: Arc<ServerConfig>,
@@ -178,7 +178,7 @@ impl Server {
         }
     }
 
-    /// As ProFTPD: no tickets on data connections.
+    /// Sends no tickets on data connections, as ProFTPD does.
     pub fn without_data_tickets(mut self) -> Self {
         Arc::make_mut(&mut self.data).send_tls13_tickets = 0;
         self
@@ -197,7 +197,7 @@ impl Server {
     }
 }
 
-/// A client's configuration that trusts `authority`.
+/// Creates a client's configuration that trusts `authority`.
 pub fn client(authority: &Authority, versions: Versions<'_>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(authority.root()).expect("a root");
@@ -210,7 +210,7 @@ pub fn client(authority: &Authority, versions: Versions<'_>) -> ClientConfig {
     config
 }
 
-/// An acceptor that judges no client.
+/// Creates an acceptor without requirements for clients.
 pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
     let rules = Rules {
         must_resume: false,
@@ -219,7 +219,7 @@ pub fn acceptor(source: CertSource) -> Result<Acceptor, AcceptorError> {
     Acceptor::new(source, &rules)
 }
 
-/// A handshake between a client and the gateway.
+/// Runs a handshake between a client and the gateway.
 pub async fn handshake(
     config: &Arc<ClientConfig>,
     acceptor: &Acceptor,
@@ -251,14 +251,14 @@ pub async fn send<W: tokio::io::AsyncWrite + Unpin>(writer: &mut W, bytes: &[u8]
     .await;
 }
 
-/// Everything up to the end.
+/// Returns all bytes up to the end.
 pub async fn receive<R: tokio::io::AsyncRead + Unpin>(reader: &mut R) -> Vec<u8> {
     let mut bytes = Vec::new();
     soon(reader.read_to_end(&mut bytes)).await.expect("an end");
     bytes
 }
 
-/// A line there, which also brings the tickets that were sent before it.
+/// Sends a line. The reader also receives the tickets that were sent before it.
 pub async fn say<W, R>(writer: &mut W, reader: &mut R)
 where
     W: tokio::io::AsyncWrite + Unpin,
