@@ -50,8 +50,8 @@ impl Reading {
     /// Returns the arrival of a datagram that the kernel stamped at `unix` since the Unix epoch,
     /// and that was not in the socket at `emptied`.
     ///
-    /// A stamp in the future means that the time of day was set back, and a stamp before the socket
-    /// was last empty means that it was set forward. Both count as now.
+    /// A stamp in the future means that the time of day was set back. A stamp before the socket was
+    /// last empty means that it was set forward. Both count as now.
     pub(super) fn instant(&self, unix: Duration, emptied: Option<Instant>) -> Instant {
         let age = self.unix.saturating_sub(unix);
         let came = self.now.checked_sub(age);

@@ -260,8 +260,8 @@ impl Link {
         self.handle.bell.command(Command::Dismiss(peer));
     }
 
-    /// Changes the caps on the rates to a peer and from it, or, without a peer, the cap on the rate
-    /// to all of them together.
+    /// Changes the caps on the rates to a peer and from it. Without a peer, it changes the cap on
+    /// the rate to all of them together.
     ///
     /// The change lasts until [`set_peers`](Self::set_peers) sets both.
     pub fn set_rate_max(&self, peer: Option<PeerId>, rate_max: Option<BitRate>) {

@@ -17,7 +17,7 @@ pub(super) struct Wakes {
 }
 
 /// Turns between two wake-ups of a bulk stream's reader where traffic is dense, unless many bytes
-/// or the end wait. To wake another thread costs more than a turn.
+/// or the end wait. Waking another thread costs more than a turn.
 const READER_TURNS: u32 = 4;
 
 /// Returns the pause between two wake-ups of a reader of this class for few bytes, while arrivals

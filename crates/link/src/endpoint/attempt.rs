@@ -1,4 +1,4 @@
-//! A handshake in progress: repeats its flight until the answer arrives.
+//! Handshake in progress: repeats its flight until the answer arrives.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// One handshake of ours or of a peer.
+/// Handshake of ours or of a peer.
 pub(crate) struct Attempt {
     pub(crate) peer: usize,
     /// Index of the peer's key.
@@ -26,51 +26,52 @@ pub(crate) struct Attempt {
     pub(crate) peer_id: Option<ConnectionId>,
     pub(crate) remote: SocketAddr,
     pub(crate) handshake: Handshake,
-    /// Initiator: timestamp of the newest hello sent. Responder: of the newest received.
+    /// Timestamp of the newest hello: sent, for an initiator, or received, for a responder.
     pub(crate) timestamp: u64,
     pub(crate) began: Time,
     pub(crate) flights: Flights,
-    /// Responder: bytes that may still be sent to where the newest came from.
+    /// Responder only: bytes that may still be sent to the source of the newest datagram.
     pub(crate) allowance: usize,
-    /// Initiator only: the cookie that the responder asked for.
+    /// Initiator only: the cookie that the responder requested.
     pub(crate) cookie: Option<Cookie>,
-    /// Responder: where the initiator has shown by a cookie that it receives.
+    /// Responder only: address at which the initiator has shown by a cookie that it receives.
     pub(crate) proven: Option<SocketAddr>,
-    /// Responder: where its flights have gone.
+    /// Responder only: addresses to which its flights were sent.
     pub(crate) answered: Answered,
     /// One past the greatest number of a handshake packet that was opened.
     pub(crate) next_number: u32,
 }
 
-/// The addresses that a responder's flights have gone to.
+/// Addresses to which a responder's flights were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answered {
     Nobody,
     Only(SocketAddr),
-    /// More than one address: which of them the initiator received them at is not known.
+    /// More than one address. It is not known at which of them the initiator received the flights.
     Several,
 }
 
-/// The number of transmissions of the current flight, and its unsent part.
+/// Number of transmissions of the current flight, and its unsent part.
 pub(crate) struct Flights {
     pub(crate) count: u32,
     next: Time,
-    /// Level and offset of each.
+    /// Level and offset of each unsent datagram.
     unsent: Vec<(Level, usize)>,
 }
 
 /// Longest datagram of a handshake, rounded up, in bytes.
 const DATAGRAM_MAX: usize = 1280;
-/// An attempt is given up after this time, and a new one begins.
+/// Time after which an attempt is abandoned, and a new one begins.
 pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
-/// The first repetition of a flight comes after this time, later ones after a fifth more each: at
-/// 50 % loss and 200 ms five copies of each part leave before an answer could be here.
+/// Time until the first repetition of a flight, the growth factor of later ones, and their limit.
+///
+/// At 50 % loss and 200 ms five copies of each part leave before an answer could arrive.
 const FLIGHT_INTERVAL_MIN: Duration = Duration::from_millis(30);
 const FLIGHT_INTERVAL_GROWTH: f64 = 1.2;
 const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 impl Flights {
-    /// The first flight is due at once.
+    /// Creates the state of a first flight, which is due at once.
     pub(crate) fn new(now: Time) -> Self {
         Self {
             count: 0,
@@ -81,14 +82,14 @@ impl Flights {
 }
 
 impl Attempt {
-    /// When the flight is to be sent again, or the attempt is over.
+    /// Returns the time at which the flight is to be sent again, or the attempt is over.
     pub(crate) fn next_timeout(&self) -> Time {
         let over = self.began + ATTEMPT_MAX;
         self.flight_due().map_or(over, |due| due.min(over))
     }
 
-    /// When the next datagram is to go; `None` while none may, or there is nothing to say: a first flight of the peer
-    /// has come in part.
+    /// Returns the time of the next datagram. `None` while none may be sent, or none is ready
+    /// because a first flight of the peer has only partly arrived.
     fn flight_due(&self) -> Option<Time> {
         let levels = [Level::Initial, Level::Handshake];
         let mut flight = levels
@@ -104,16 +105,17 @@ impl Attempt {
         })
     }
 
-    /// A datagram of the peer's first flight came that had not come before: it may be answered with as much
-    /// more. What came from elsewhere counts for that address.
+    /// Handles a new datagram of the peer's first flight, which permits that many more bytes in
+    /// answer. A datagram from another address counts for that address.
     pub(crate) fn on_hello(&mut self, len: usize, from: SocketAddr) {
         if self.next_number == 0 {
             self.turn_to(from, len);
         }
     }
 
-    /// A handshake packet was opened. A hello can be copied and sent from elsewhere; this only the peer can
-    /// have made, and where the newest comes from it is.
+    /// Handles an opened handshake packet. An attacker can copy a hello and send it from another
+    /// address. Only the peer can have made this packet, so the peer is at the source of the newest
+    /// one.
     pub(crate) fn on_opened(&mut self, number: u32, len: usize, from: SocketAddr) {
         if number >= self.next_number {
             self.next_number = number.saturating_add(1);
@@ -121,7 +123,7 @@ impl Attempt {
         }
     }
 
-    /// Whoever begins a handshake knows where the other is.
+    /// Turns to another address of the peer. An initiator has the responder's address already.
     fn turn_to(&mut self, from: SocketAddr, len: usize) {
         if self.we_initiate {
             return;
@@ -133,8 +135,8 @@ impl Attempt {
         self.allowance += AMPLIFICATION_MAX * len;
     }
 
-    /// Whether the peer has shown that it receives at the address that its newest packet came from. A peer that has
-    /// the keys of the handshake has received a flight of ours.
+    /// Whether the peer has shown that it receives at the source address of its newest packet. A
+    /// peer with the keys of the handshake has received a flight of ours.
     pub(crate) fn is_remote_proven(&self) -> bool {
         self.we_initiate
             || self.proven == Some(self.remote)
@@ -211,7 +213,7 @@ impl Attempt {
         if self.we_initiate {
             self.timestamp = unix_ns.max(self.timestamp + 1);
         }
-        // Last first, since parts are taken from the end.
+        // The last level comes first, since parts are taken from the end.
         for level in [Level::Handshake, Level::Initial] {
             let len = self.handshake.outgoing(level).len();
             let parts = (0..len).step_by(CRYPTO_PART_MAX);

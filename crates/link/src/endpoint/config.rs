@@ -1,4 +1,4 @@
-//! The configuration of an endpoint.
+//! Configuration of an endpoint.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     identity::{Identity, PublicKey},
 };
 
-/// The configuration of an endpoint.
+/// Configuration of an endpoint.
 pub struct EndpointConfig {
     /// This endpoint's own keys.
     pub identity: Identity,
@@ -20,24 +20,25 @@ pub struct EndpointConfig {
     pub rate_max: Option<BitRate>,
     /// Bound of all buffers of one connection together.
     pub memory_max: ByteCount,
-    /// Silence after which a connection is given up.
+    /// Time without packets after which a connection is abandoned.
     pub idle_timeout: Duration,
     /// Seed for connection IDs.
     pub seed: u64,
-    /// Drawn anew at each start of the program. A process that takes another one's place keeps it.
+    /// Number drawn at each start of the program. A process that takes another one's place keeps
+    /// it.
     pub instance: u64,
-    /// The first byte of this endpoint's connection IDs: of processes behind one socket, each has its own. `None`: there will be
-    /// no other, and the byte is as good as random.
+    /// First byte of this endpoint's connection IDs, different for each process behind one socket.
+    /// With `None` there will be no other process, and the byte is as good as random.
     pub generation: Option<u8>,
     /// Nanoseconds since the Unix epoch at the time the endpoint is made.
     pub unix_ns: u64,
     /// The last run's [`Endpoint::remembered`](super::Endpoint::remembered).
     pub remembered: Remembered,
-    /// Makes the congestion controller of a new connection.
+    /// Factory of the congestion controller of a new connection.
     pub controller: Arc<ControllerFactory>,
 }
 
-/// One configured peer.
+/// Configured peer.
 #[derive(Debug, Clone)]
 pub struct EndpointPeer {
     /// Keys that the peer may have.
@@ -46,6 +47,6 @@ pub struct EndpointPeer {
     pub has_endpoint: bool,
     /// Cap on the rate in each direction between this endpoint and the peer.
     pub rate_max: Option<BitRate>,
-    /// It comes for a moment, to say one thing.
+    /// Whether the peer connects only briefly, for one message.
     pub is_guest: bool,
 }

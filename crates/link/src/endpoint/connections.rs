@@ -1,4 +1,4 @@
-//! Chooses the current connection to a peer, and ends connections.
+//! Choice of the current connection to a peer, and the end of connections.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -12,23 +12,24 @@ use crate::{
 
 /// Pause before a handshake with a peer that has dismissed us: an operator has to act first.
 const DISMISSED_PAUSE: Duration = Duration::from_secs(5);
-/// A second connection to a peer is not judged before this time.
+/// Age before which a second connection to a peer is not judged.
 const STANDBY_GRACE: Duration = Duration::from_secs(3);
-/// A connection that stays silent for this long beside one that does not has lost its way: both
-/// addresses have changed. A burst of losses may well outlast seconds, since a silent connection sends
-/// little.
+/// Silence of a connection beside an active one after which it has lost its peer: both addresses
+/// have changed.
+///
+/// A burst of losses may well outlast seconds, since a silent connection sends little.
 const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
-/// Connections to one peer at most: one that is silent and one beside it, begun by either side. More are
-/// made by a peer that means to fill our memory.
+/// Most connections to one peer: a silent one and one beside it, begun by either side. A peer with
+/// more intends to fill our memory.
 const CONNECTIONS_PER_PEER: usize = 4;
-/// ... and so many more that the peer has retired: each belongs to a process of the peer that has been replaced, and still
-/// has transfers.
+/// Most additional connections that the peer has retired. Each belongs to a replaced process of the
+/// peer that still has transfers.
 const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {
-    /// Gives up the connection to `peer` of which nothing was heard for longest if, with `fresh`, there are
-    /// too many.
+    /// Abandons the connection to `peer` with the longest silence if, with `fresh`, there are too
+    /// many.
     pub(super) fn bound_connections(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
         for (is_retired, count_max) in [(false, CONNECTIONS_PER_PEER), (true, RETIRED_PER_PEER)] {
             let of_kind = self.connections.values();
@@ -45,8 +46,8 @@ impl Endpoint {
         }
     }
 
-    /// Lets the connections to `peer`, if there are several, take what is meant for it together. Should they hold
-    /// more, those that are not the current one are given up, first the one of which nothing was heard for longest.
+    /// Lets several connections to `peer` share its part of the memory. If they hold more,
+    /// connections except the current one are abandoned, first the one with the longest silence.
     pub(super) fn divide_memory(&mut self, peer: usize, now: Time) {
         if !self.peers[peer].has_several {
             return;
@@ -89,7 +90,7 @@ impl Endpoint {
 
     /// Decides where new streams go when `fresh` has joined the connections to a peer.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
-        /// Two connections this close in time were begun by both sides at once.
+        /// Greatest distance in time of two connections that both sides began at once.
         const GLARE: Duration = Duration::from_secs(2);
         let old = self.peers[peer]
             .current
@@ -110,8 +111,10 @@ impl Endpoint {
         }
     }
 
-    /// What becomes of a connection that is not the current one of its peer: it takes that place when
-    /// the current one is silent, is closed when it has no streams, and given up when it stays silent.
+    /// Judges a standby connection of its peer.
+    ///
+    /// It becomes the current one when that is silent. It is closed when it has no streams, and
+    /// abandoned when it stays silent.
     pub(super) fn judge_standby(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get(&id) else {
             return;
@@ -132,7 +135,7 @@ impl Endpoint {
         let silence = connection.silent_since().map(|since| now.since(since));
         match current {
             Some(current) if silence.is_none() && (current.is_silent() || is_successor) => {
-                // New streams go here; those of the other one wait for it, or end there.
+                // New streams go here. Streams of the old connection wait for it, or end there.
                 self.peers[peer].current = Some(id);
                 self.events.push_back(Event::Connected { peer });
             }
@@ -153,7 +156,8 @@ impl Endpoint {
         }
     }
 
-    /// When [`judge_standby`](Self::judge_standby) is to be called though no connection has changed.
+    /// Returns the time at which to call [`judge_standby`](Self::judge_standby) without a change of
+    /// a connection.
     pub(super) fn standby_due(&self, standby: &Connection) -> Time {
         let current = self.peers[standby.peer].current;
         if current == Some(standby.our_id) {
@@ -180,7 +184,7 @@ impl Endpoint {
         }
     }
 
-    /// Closes all connections of a peer, which hears that it is none.
+    /// Closes all connections of a peer with a message that it is not a peer any more.
     pub fn dismiss(&mut self, peer: usize) {
         let of_peer = self.connections.values_mut().filter(|it| it.peer == peer);
         for connection in of_peer {
@@ -191,8 +195,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes all connections that were made with a key that its peer no longer has, whatever they carry. If the
-    /// peer comes back meanwhile, its streams need another connection.
+    /// Closes all connections whose peer no longer has the key of the handshake, with all their
+    /// streams. If the peer returns meanwhile, its streams need another connection.
     pub(super) fn close_dismissed(&mut self) {
         for (id, connection) in &mut self.connections {
             let keys = &self.config.peers[connection.peer].public_keys;
@@ -205,7 +209,7 @@ impl Endpoint {
         }
     }
 
-    /// Passes on a connection's events and notices its end.
+    /// Passes on a connection's events and detects its end.
     pub(super) fn after_input(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;

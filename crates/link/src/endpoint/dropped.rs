@@ -1,6 +1,6 @@
 //! Counters of datagrams that were dropped without an answer.
 
-/// Datagrams dropped unanswered, by reason.
+/// Datagrams dropped without an answer, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DropCounters {
     /// First flights of a key that no peer has.
@@ -9,10 +9,10 @@ pub struct DropCounters {
     pub bad_mac: u64,
     /// First flights that had arrived before.
     pub replayed: u64,
-    /// First flights that came while others of their peer were in progress, and were asked for a cookie or
-    /// dropped.
+    /// First flights that arrived while others of their peer were in progress, and that were
+    /// dropped or answered with a request for a cookie.
     pub crowded: u64,
-    /// Packets seen before, or older than anything remembered. Paths duplicate, too.
+    /// Packets received before, or older than all remembered ones. Paths duplicate, too.
     pub duplicates: u64,
     /// Datagrams of no known shape.
     pub malformed: u64,
@@ -23,7 +23,8 @@ pub struct DropCounters {
 }
 
 impl DropCounters {
-    /// All datagrams except those that a path itself can damage or repeat.
+    /// Returns the number of datagrams except duplicates and damaged ones, which a path itself can
+    /// cause.
     pub(crate) fn of_strangers(&self) -> u64 {
         self.unknown_key
             + self.bad_mac

@@ -1,4 +1,4 @@
-//! The events of an endpoint for its user.
+//! Events of an endpoint for its user.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub enum Event {
         /// Index of the peer.
         peer: usize,
     },
-    /// What is to be kept for the next start has changed: store
+    /// The state for the next start has changed: store
     /// [`Endpoint::remembered`](super::Endpoint::remembered).
     Remember,
     /// The peer opened a stream.
@@ -57,12 +57,12 @@ pub enum Event {
     },
 }
 
-/// Why a connection, and all streams on it, ended.
+/// Reason why a connection, and all streams on it, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
-    /// The peer runs as a new instance and knows nothing of the old streams.
+    /// The peer runs as a new instance without the old streams.
     PeerRestarted,
-    /// Nothing came from the peer for too long.
+    /// No packet came from the peer for too long.
     Silence(Duration),
     /// One side closed the connection.
     Closed,

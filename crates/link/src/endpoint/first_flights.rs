@@ -1,67 +1,68 @@
-//! The first flights of one key: distinguishes new ones from replays.
+//! First flights of one key, with the detection of replays.
 
 use std::collections::VecDeque;
 
 use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::ConnectionId};
 
-/// What an endpoint keeps over a restart, so that a first flight recorded before it stays unanswered
-/// after it.
+/// State that an endpoint keeps over a restart, so that a first flight recorded before it stays
+/// unanswered after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMemory {
-    /// Our own timestamps go on from here, in nanoseconds since the Unix epoch: a machine that
-    /// starts with a clock that is behind would otherwise be taken for a replay.
+    /// Start of our own timestamps, in nanoseconds since the Unix epoch. Without it, the hellos of
+    /// a machine that starts with a late clock would count as replays.
     pub clock_unix_ns: u64,
-    /// The newest handshake that led to a connection, by the initiator's key.
+    /// Newest handshake that led to a connection, by the initiator's key.
     pub newest: Vec<(PublicKey, Newest)>,
 }
 
-/// The newest handshake of a key that led to a connection.
+/// Newest handshake of a key that led to a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Newest {
-    /// When it began, in nanoseconds since the Unix epoch by the initiator's clock, as the
-    /// initiator said under the protection of TLS.
+    /// Start of the handshake, in nanoseconds since the Unix epoch by the initiator's clock, as
+    /// authenticated by TLS.
     pub began_unix_ns: u64,
     /// The initiator's connection ID. Later flights of that handshake have it, too.
     pub source: [u8; 4],
 }
 
-/// The first flights of one key.
+/// First flights of one key.
 ///
-/// Anyone who knows both public keys can form one. So only a complete handshake moves `newest`, and
-/// only by what TLS vouches for; what led nowhere is taken once, and keeps nobody out.
+/// Anyone with both public keys can form one. Only a complete handshake therefore changes `newest`,
+/// and only by values that TLS authenticates. Other flights are accepted once, and lock no
+/// initiator out.
 pub(crate) struct FirstFlights {
     newest: Newest,
-    /// The greatest timestamp seen of that handshake. Anyone may have made it.
+    /// Greatest timestamp received of that handshake. Anyone may have made it.
     newest_seen: u64,
     taken: VecDeque<Flight>,
 }
 
-/// One sending of a first flight.
+/// One transmission of a first flight.
 #[derive(Debug)]
 struct Flight {
     source: ConnectionId,
     timestamp: u64,
-    /// Which of its datagrams have come, by their place in the crypto bytes.
+    /// Received datagrams of it, by their position in the crypto bytes.
     parts: u16,
 }
 
-/// The verdict on a first flight.
+/// Verdict on a first flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may begin a handshake.
+    /// The datagram may begin a handshake.
     New,
-    /// It came for the first time, but more of its flight has come before, or its handshake has led to a
-    /// connection: its way was long.
+    /// The datagram arrived for the first time, but late: an earlier datagram of its flight has
+    /// arrived, or its handshake has led to a connection.
     Late,
-    /// It was seen before, or is older than one that has led to a connection.
+    /// The datagram arrived before, or is older than a handshake that has led to a connection.
     Replay,
 }
 
-/// First flights remembered as taken in: those of ten attempts, each of which repeats its own 25 times.
+/// Most first flights stored as accepted: ten attempts, each of which repeats its own 25 times.
 const TAKEN_MAX: usize = 256;
 
 impl FirstFlights {
-    /// `newest` led to a connection of an earlier run.
+    /// Creates the state. `newest` led to a connection of an earlier run.
     pub(crate) fn new(newest: Newest) -> Self {
         Self {
             newest,
@@ -74,7 +75,7 @@ impl FirstFlights {
         self.newest
     }
 
-    /// Judges a datagram that belongs to no handshake in progress, and takes it in.
+    /// Judges a datagram that belongs to no handshake in progress, and stores it.
     pub(crate) fn judge(
         &mut self,
         source: ConnectionId,
@@ -124,8 +125,8 @@ impl FirstFlights {
         Verdict::New
     }
 
-    /// A handshake is complete that the initiator says it began then; `seen` is the greatest
-    /// timestamp of its flights so far.
+    /// Records a complete handshake, which began at `began_unix_ns` by the initiator's clock.
+    /// `seen` is the greatest timestamp of its flights so far.
     pub(crate) fn on_connected(&mut self, source: ConnectionId, began_unix_ns: u64, seen: u64) {
         if began_unix_ns > self.newest.began_unix_ns {
             self.newest = Newest {

@@ -1,4 +1,4 @@
-//! The handshakes of an endpoint: judges and answers first flights, begins and ends attempts.
+//! Handshakes of an endpoint: judges and answers first flights, begins and ends attempts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -22,8 +22,7 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// While a connection is silent a new handshake is tried after this time, since the peer may have
-/// restarted.
+/// Silence of a connection after which a new handshake is tried, since the peer may have restarted.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
 /// Pause between attempts to reach a peer that does not answer.
 pub(super) const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
@@ -61,7 +60,7 @@ impl Endpoint {
             }
             Sender::Responder(id) => {
                 let Some(attempt) = self.attempts.get_mut(&id).filter(|a| a.we_initiate) else {
-                    // Repetitions of an answer that has been taken in are expected.
+                    // Repetitions of an accepted answer are expected.
                     if !self.connections.contains_key(&id) {
                         self.dropped.unknown_connection += 1;
                     }
@@ -75,12 +74,12 @@ impl Endpoint {
                     return;
                 }
                 if *attempt.peer_id.get_or_insert(hello.source) != hello.source {
-                    // The peer restarted in the midst of the handshake.
+                    // The peer restarted during the handshake.
                     self.end_attempt(id, now);
                     return;
                 }
                 let sent = hello.timestamp.saturating_sub(self.config.unix_ns);
-                // Whoever knows both public keys can form an answer with any timestamp.
+                // Anyone with both public keys can form an answer with any timestamp.
                 let rtt = now.since(Time(sent).max(attempt.began));
                 self.peers[attempt.peer].rtt.get_or_insert(rtt);
                 let (offset, crypto) = (hello.crypto_offset, hello.crypto);
@@ -89,8 +88,8 @@ impl Endpoint {
         }
     }
 
-    /// The attempt that an authentic first flight belongs to: a known one, or a new one if its
-    /// timestamp is newer than any before.
+    /// Returns the attempt of an authentic first flight: a known one, or a new one if its timestamp
+    /// is newer than any before.
     fn attempt_of_hello(
         &mut self,
         hello: &Hello<'_>,
@@ -167,7 +166,7 @@ impl Endpoint {
         now: Time,
     ) {
         let Some(attempt) = self.attempts.get_mut(&id) else {
-            // Repetitions of a flight that has been answered are expected.
+            // Repetitions of an answered flight are expected.
             if !self.connections.contains_key(&id) {
                 self.dropped.unknown_connection += 1;
             }
@@ -234,7 +233,7 @@ impl Endpoint {
         self.events.push_back(Event::Remember);
         peer.last_heard = Some(now);
         peer.is_dismissed = false;
-        // A responder knows this upper bound: the answer to its flight arrived within this time.
+        // A responder has this upper bound: the answer to its flight arrived within this time.
         let guess = now.since(attempt.began);
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
@@ -287,7 +286,7 @@ impl Endpoint {
         self.divide_memory(attempt.peer, now);
     }
 
-    /// When the next handshake with a peer is to begin; [`Time::NEVER`] while none is wanted.
+    /// Returns the time of the next handshake with a peer; [`Time::NEVER`] while none is wanted.
     pub(super) fn attempt_due(&self, index: usize) -> Time {
         let peer = &self.peers[index];
         if !peer.has_endpoint || peer.attempt.is_some() || peer.resolving {
@@ -306,7 +305,7 @@ impl Endpoint {
         let mut standbys = self.connections.values().filter(|connection| {
             connection.peer == index && Some(connection.our_id) != peer.current
         });
-        // One that is silent, too, helps nobody.
+        // A connection that is silent, too, does not help.
         if standbys.any(|standby| !standby.is_silent() && !standby.is_retired) {
             return Time::NEVER;
         }
@@ -370,7 +369,7 @@ impl Endpoint {
         }
     }
 
-    /// What all buffers of a connection to a peer may take.
+    /// Returns the most memory of all buffers of a connection to a peer.
     fn memory_of(&self, peer: usize) -> ByteCount {
         match self.config.peers[peer].is_guest {
             true => self.config.memory_max.min(GUEST_MEMORY),
@@ -390,5 +389,6 @@ impl Endpoint {
     }
 }
 
-/// What a connection of a guest may take: enough for a few hundred bytes each way, and for the streams that it may open.
+/// Most memory of a guest's connection: enough for a few hundred bytes each way, and for the
+/// streams that it may open.
 const GUEST_MEMORY: ByteCount = ByteCount::mebibytes(4);

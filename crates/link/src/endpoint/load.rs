@@ -1,7 +1,6 @@
-//! Limits on concurrent handshakes: which first flight may begin a handshake while others are in
-//! progress.
+//! Limits on concurrent handshakes, which decide whether a first flight may begin another one.
 //!
-//! The maker of a valid first flight knows both public keys, and TLS is expensive. The peer itself
+//! The maker of a valid first flight has both public keys, and TLS is expensive. The peer itself
 //! has one handshake in progress, at times two. A further first flight therefore needs a cookie,
 //! which proves that its sender receives at its source address. A flood from invented addresses
 //! begins no handshake, and the peer, which answers with the cookie, still gets in.
@@ -23,24 +22,26 @@ use crate::{
 
 /// Most handshakes in progress.
 const ATTEMPTS_MAX: usize = 256;
-/// Handshakes in progress that peers began, beyond which any other takes a cookie.
+/// Handshakes in progress that peers began, beyond which any other needs a cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
-/// Handshakes of one peer in progress at most. More are others that know its public key.
+/// Most handshakes of one peer in progress. More come from others with its public key.
 const ATTEMPTS_PER_PEER: usize = 4;
-/// ... and beyond which another takes a cookie.
+/// Handshakes of one peer in progress beyond which another needs a cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
-/// A handshake in progress of an address that has shown a cookie is not given up for another before this
-/// time.
+/// Age before which a handshake in progress is not abandoned for another, if its address has shown
+/// a cookie.
 const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
-/// Handshakes that have failed of late at most. With a cookie a host fails one in three seconds.
+/// Most recent failed handshakes. With a cookie a host fails one in three seconds.
 const SPENT_MAX: usize = 1024;
-/// Cookies that wait to be sent at most: more than come between two turns of the driver. The peer's is among
-/// those of a flood.
+/// Most cookies that wait to be sent: more than arrive between two turns of the driver. The peer's
+/// cookie is among those for a flood.
 const REPLIES_MAX: usize = 1024;
 
 impl Endpoint {
-    /// Whether a first flight of a peer's key may begin a handshake; `is_proven` if it shows a good cookie.
-    /// Makes room for it, or asks for a cookie.
+    /// Whether a first flight of a peer's key may begin a handshake. `is_proven` if it shows a
+    /// valid cookie.
+    ///
+    /// Makes room for the handshake, or requests a cookie.
     pub(super) fn admit(
         &mut self,
         hello: &Hello<'_>,
@@ -87,7 +88,7 @@ impl Endpoint {
         true
     }
 
-    /// A handshake of a peer's has failed.
+    /// Records that a handshake of a peer's has failed.
     pub(super) fn on_failed(&mut self, id: ConnectionId) {
         let attempt = self.attempts.get(&id).filter(|it| !it.we_initiate);
         if let Some(attempt) = attempt
@@ -105,7 +106,7 @@ impl Endpoint {
         len: usize,
         now: Time,
     ) {
-        // Nobody is sent more than he sent.
+        // No sender receives more bytes than it sent.
         if len < CookieReply::SIZE || self.replies.len() >= REPLIES_MAX {
             return;
         }
@@ -119,7 +120,7 @@ impl Endpoint {
         self.replies.push_back((from, out));
     }
 
-    /// A responder asks for a cookie: our first flight is sent again, with the cookie.
+    /// Handles a responder's request for a cookie: our first flight is sent again, with the cookie.
     pub(super) fn on_cookie(&mut self, id: ConnectionId, datagram: &[u8], now: Time) {
         let Ok(reply) = CookieReply::read(datagram) else {
             self.dropped.malformed += 1;
@@ -141,7 +142,7 @@ impl Endpoint {
             self.dropped.replayed += 1;
             return;
         }
-        // Each flight that was on its way brings one. Once the responder answers, none is needed.
+        // Each flight that was in flight brings one. Once the responder answers, none is needed.
         if attempt.peer_id.is_none() && attempt.cookie != Some(reply.cookie) {
             attempt.cookie = Some(reply.cookie);
             attempt.on_progress(now);
@@ -149,12 +150,12 @@ impl Endpoint {
     }
 }
 
-/// A handshake of a peer's that has failed. It counts as one in progress for as long as it could have lasted: each has cost a
-/// key exchange.
+/// Failed handshake of a peer's. It counts as in progress for as long as it could have lasted,
+/// since each has cost a key exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
     peer: usize,
-    /// The host that has shown a cookie.
+    /// Host that has shown a cookie.
     proven: Option<IpAddr>,
     began: Time,
     until: Time,
@@ -177,8 +178,8 @@ enum Room {
     None,
 }
 
-/// Room for another handshake of a peer that has these in progress. Each host that has shown a cookie gets
-/// one, and what came without goes first.
+/// Returns the room for another handshake of a peer that has these in progress. Each host that has
+/// shown a cookie gets one, and attempts without a cookie are replaced first.
 fn room(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Room {
     let unproven = of_peer.iter().filter(|it| it.proven.is_none());
     let proven = of_peer.iter().filter(|it| it.proven.is_some());

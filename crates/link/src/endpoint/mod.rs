@@ -1,4 +1,4 @@
-//! An endpoint: all peers and connections of one UDP socket, without the socket.
+//! Endpoint: all peers and connections of one UDP socket, without the socket.
 //!
 //! Datagrams go in with their source address, and come out with their destination address. A
 //! datagram that no configured peer could have sent is counted and never answered.
@@ -64,7 +64,7 @@ pub struct Endpoint {
     random: u64,
     peers: Vec<Peer>,
     attempts: IdMap<ConnectionId, Attempt>,
-    /// Those of peers that have failed of late.
+    /// Recent failed handshakes of peers.
     spent: Vec<Spent>,
     connections: IdMap<ConnectionId, Connection>,
     /// Order in which connections get their turn to send.
@@ -75,31 +75,32 @@ pub struct Endpoint {
     secret: Secret,
     /// Cookies that wait to be sent.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Paces the datagrams to all peers together while their rate has a cap.
+    /// Pacer of the datagrams to all peers together while their rate has a cap.
     total: Option<Pacer>,
     turns: Turns,
     keep_alive: Duration,
     is_closing: bool,
-    /// Another process has taken this one's place.
+    /// Whether another process has taken this one's place.
     is_retired: bool,
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
-    /// The latest time that was told: datagrams tell when they came.
+    /// Latest time of a call. Datagrams carry the time at which they came.
     told: Time,
-    /// When we were last let run, and when we asked to be run next.
+    /// Time of the last run, and the requested time of the next one.
     ran: Time,
     due: Time,
 }
 
-/// What is known of the paths is kept so often at most, and when the endpoint ends.
+/// Least time between two writes of the path measurements, which are also written when the endpoint
+/// ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
-/// Whoever is run this much later than he asked for was asleep: the machine was suspended, the process
-/// stopped, or the clock has jumped.
+/// Delay of a run that shows a suspension: the machine was suspended, the process stopped, or the
+/// clock has jumped.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
-    /// A new endpoint, whose times count from `epoch`.
+    /// Creates an endpoint, whose times count from `epoch`.
     ///
     /// # Errors
     /// If the TLS library refuses a key.
@@ -142,8 +143,8 @@ impl Endpoint {
 
     /// Accepts a datagram. It is decrypted in place.
     ///
-    /// `received` is when it came, which may be a little while ago. Time does not go back for that: a datagram that
-    /// came before the last call that took the time counts as coming then.
+    /// `received` is its time of arrival, which may be a little while ago. The time does not go
+    /// back for that. A datagram that came before the last call with a time counts as coming then.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
         let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
@@ -172,8 +173,8 @@ impl Endpoint {
         }
     }
 
-    /// Appends datagrams of equal size to `out`, `count_max` at most. `None` when nothing is to be
-    /// sent now.
+    /// Appends at most `count_max` datagrams of equal size to `out`. `None` if no datagram is due
+    /// now.
     pub fn poll_transmit(
         &mut self,
         out: &mut Vec<u8>,
@@ -223,7 +224,7 @@ impl Endpoint {
         None
     }
 
-    /// Until when data and probes must wait for the cap on all peers together.
+    /// Returns the time until which data and probes must wait for the cap on all peers together.
     fn held_until(&mut self, now: Time) -> Time {
         let Some(rate) = self.config.rate_max.map(BitRate::as_bytes_per_s) else {
             self.total = None;
@@ -238,8 +239,8 @@ impl Endpoint {
         }
     }
 
-    /// Changes the caps: on what is sent to all peers together, and for each peer, in their order, on
-    /// what we send each other.
+    /// Changes the caps: on the rate to all peers together, and for each peer, in their order, on
+    /// the rates in both directions.
     pub fn set_rate_max(&mut self, all: Option<BitRate>, peers: &[Option<BitRate>]) {
         self.config.rate_max = all;
         for (peer, rate_max) in self.peers.iter_mut().zip(peers) {
@@ -251,10 +252,13 @@ impl Endpoint {
         }
     }
 
-    /// Takes on other peers. Each keeps its number, new ones stand behind the known ones. One without a public
-    /// key has been removed. Connections that were made with a key that its peer no longer has end at once.
+    /// Applies other peers. Each keeps its number, and new peers follow the known ones.
+    ///
+    /// A peer without a public key has been removed. Connections end at once if their peer no
+    /// longer has the key of the handshake.
     ///
     /// # Errors
+    ///
     /// If the TLS library refuses a key; then only the peers before it have changed.
     pub fn set_peers(
         &mut self,
@@ -264,7 +268,7 @@ impl Endpoint {
         now: Instant,
     ) -> Result<(), rustls::Error> {
         let now = self.time(now);
-        // They know their keys by number.
+        // They refer to their keys by number.
         let attempts: Vec<_> = self
             .attempts
             .iter()
@@ -297,8 +301,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Changes how often something is sent to each peer while nothing else is. A peer that dies is found out
-    /// within this time, three and a half round trips and a quarter of a second.
+    /// Changes the interval of packets to each peer without other traffic. The end of a peer is
+    /// detected within this time, three and a half round trips and a quarter of a second.
     pub fn set_keep_alive(&mut self, every: Duration) {
         self.keep_alive = every;
         for connection in self.connections.values_mut() {
@@ -306,8 +310,8 @@ impl Endpoint {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) and [`poll_transmit`](Self::poll_transmit) are
-    /// to be called next; a time that has passed means at once.
+    /// Returns the time of the next call of [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit). A past time means at once.
     pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let now = self.time(now);
         let held_until = self.held_until(now);
@@ -333,20 +337,20 @@ impl Endpoint {
         (next != Time::NEVER).then(|| self.epoch + Duration::from_nanos(next.0.max(1)))
     }
 
-    /// How long datagrams that arrive may wait, so that they are handled together, each with the time at which it
-    /// came. `None`: traffic is sparse, and each is to be handled at once.
+    /// Returns the time for which arriving datagrams may wait, to be handled together, each with
+    /// its time of arrival. `None` if traffic is sparse, and each is to be handled at once.
     pub fn turn(&mut self, now: Instant) -> Option<Duration> {
         self.turns.length(self.time(now))
     }
 
-    /// Fits turns to the paths, of which the shortest decides.
+    /// Fits turns to the paths; the shortest decides.
     fn fit_turns(&mut self, now: Time) {
         let base_rtts = self.connections.values().map(Connection::base_rtt);
         let base_rtt = base_rtts.min().unwrap_or_default();
         self.turns.fit(base_rtt, now);
     }
 
-    /// Lets time pass: repeats handshakes, notices silence, begins new attempts.
+    /// Handles the passage of time: repeats handshakes, detects silence, begins new attempts.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.wake(now);
         self.remember_paths_if_due(now);
@@ -366,7 +370,7 @@ impl Endpoint {
             }
             self.after_input(id, now);
         }
-        // Now each has noticed its silence.
+        // Now each has detected its silence.
         for id in ids {
             self.judge_standby(id, now);
         }
@@ -378,12 +382,13 @@ impl Endpoint {
         self.fit_turns(now);
     }
 
-    /// The next thing that the user should know.
+    /// Returns the next event for the user.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Answers [`Event::Resolve`]; `None` means that the name could not be resolved: then the last known address has to do.
+    /// Answers [`Event::Resolve`]. `None` means that the name could not be resolved, and the last
+    /// known address must do.
     pub fn set_address(&mut self, peer: usize, address: Option<SocketAddr>, now: Instant) {
         let now = self.time(now);
         self.peers[peer].resolving = false;
@@ -394,8 +399,8 @@ impl Endpoint {
         }
     }
 
-    /// The host `address` says that nobody listens there, or that it cannot be reached: kept for the
-    /// status of handshakes, and a reason for connections to doubt.
+    /// Handles an ICMP error: no program listens at the host `address`, or it cannot be reached.
+    /// The error is kept for the status of handshakes, and casts doubt on connections.
     pub fn handle_unreachable(&mut self, address: IpAddr, now: Instant) {
         let now = self.time(now);
         let address = address.to_canonical();
@@ -418,7 +423,8 @@ impl Endpoint {
         current.is_some_and(|connection| !connection.is_silent() && connection.is_confirmed())
     }
 
-    /// Closes all connections; [`is_idle`](Self::is_idle) says when the peers have been told.
+    /// Closes all connections. [`is_idle`](Self::is_idle) returns whether the closes have been
+    /// sent.
     pub fn close(&mut self) {
         self.is_closing = true;
         self.attempts.clear();
@@ -427,12 +433,13 @@ impl Endpoint {
         }
     }
 
-    /// What another process that takes this one's place must keep.
+    /// Returns the state that another process must keep when it takes this one's place.
     pub fn succession(&mut self, now: Instant) -> (u64, Remembered) {
         (self.config.instance, self.remembered(now))
     }
 
-    /// Another process has taken this one's place: tells all peers that new streams need another connection.
+    /// Makes all peers open new streams on another connection, since another process has taken this
+    /// one's place.
     pub fn retire(&mut self) {
         self.is_retired = true;
         for connection in self.connections.values_mut() {
@@ -440,7 +447,8 @@ impl Endpoint {
         }
     }
 
-    /// The other process has gone: connections are for all streams again. What was said of the present ones stays said.
+    /// Lets connections carry all streams again after the other process has gone. Present
+    /// connections stay retired at the peers.
     pub fn take_back(&mut self) {
         self.is_retired = false;
     }
@@ -450,8 +458,8 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
-    /// What is to be kept for the next start: see [`Event::Remember`]. A key that is no longer
-    /// configured is forgotten.
+    /// Returns the state to keep for the next start: see [`Event::Remember`]. A key that is no
+    /// longer configured is forgotten.
     pub fn remembered(&mut self, now: Instant) -> Remembered {
         let clock_unix_ns = self.unix_ns(self.time(now));
         let mut remembered = Remembered::default();
@@ -470,7 +478,7 @@ impl Endpoint {
         remembered
     }
 
-    /// What is known of the path to a peer.
+    /// Returns the measurements of the path to a peer.
     fn path_memory(&self, peer: usize) -> Option<PathMemory> {
         let current = self.peers[peer].current;
         let connection = current.and_then(|id| self.connections.get(&id));
@@ -478,7 +486,7 @@ impl Endpoint {
         measured.or(self.peers[peer].memory)
     }
 
-    /// Has the paths kept, now and then, if they are others than was last kept.
+    /// Lets the paths be stored, now and then, if they differ from the stored ones.
     fn remember_paths_if_due(&mut self, now: Time) {
         if now < self.remember_paths_at {
             return;
@@ -493,12 +501,12 @@ impl Endpoint {
         }
     }
 
-    /// Datagrams dropped unanswered so far.
+    /// Returns the datagrams dropped without an answer so far.
     pub fn dropped(&self) -> DropCounters {
         self.dropped
     }
 
-    /// A connection ID that is not in use.
+    /// Returns a connection ID that is not in use.
     fn new_id(&mut self) -> ConnectionId {
         loop {
             // SplitMix64: IDs must differ, not be secret.
@@ -517,13 +525,14 @@ impl Endpoint {
         }
     }
 
-    /// The time, which never goes back.
+    /// Returns the time, which never goes back.
     fn tell(&mut self, now: Instant) -> Time {
         self.told = self.told.max(self.time(now));
         self.told
     }
 
-    /// The time at which we run; notices that we have not for long, whatever the network has kept for us meanwhile.
+    /// Returns the time of this run. Detects that we have not run for long, independent of
+    /// datagrams that the network has kept for us meanwhile.
     fn wake(&mut self, now: Instant) -> Time {
         let now = self.tell(now);
         let asleep = now.since(self.due.max(self.ran));
@@ -544,7 +553,7 @@ impl Endpoint {
         self.config.unix_ns.saturating_add(now.0)
     }
 
-    /// Counters of all connections to a peer, past ones included.
+    /// Returns the counters of all connections to a peer, including past ones.
     pub(crate) fn peer_stats(&self, peer: usize) -> Stats {
         let mut stats = self.peers[peer].past;
         for connection in self

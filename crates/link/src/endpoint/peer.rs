@@ -1,4 +1,4 @@
-//! The endpoint's state for each configured peer.
+//! State of the endpoint for each configured peer.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -21,47 +21,48 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// One configured peer.
+/// Configured peer.
 pub(crate) struct Peer {
     pub(crate) keys: Vec<PeerKey>,
-    /// We know where it is and connect by ourselves.
+    /// Whether we have its address and connect by ourselves.
     pub(crate) has_endpoint: bool,
     pub(crate) rate_max: Option<BitRate>,
-    /// New streams use this connection.
+    /// Connection for new streams.
     pub(crate) current: Option<ConnectionId>,
-    /// There may be more than one connection.
+    /// Whether there may be more than one connection.
     pub(crate) has_several: bool,
     pub(crate) address: Option<SocketAddr>,
-    /// The address is asked for and not yet known.
+    /// Whether the address has been requested and is not yet known.
     pub(crate) resolving: bool,
     pub(crate) attempt: Option<ConnectionId>,
     pub(crate) next_attempt: Time,
     pub(crate) attempts: u64,
-    /// Which of the keys the next attempt expects.
+    /// Index of the key that the next attempt expects.
     pub(crate) next_key: usize,
     pub(crate) last_heard: Option<Time>,
-    /// When an ICMP error last reported the peer's address as closed or unreachable.
+    /// Time at which an ICMP error last reported the peer's address as closed or unreachable.
     pub(crate) refused: Option<Time>,
-    /// The peer has closed the last connection because our key is none of its peers' any more.
+    /// Whether the peer has closed the last connection because our key no longer belongs to its
+    /// peers.
     pub(crate) is_dismissed: bool,
     /// Properties of the path that earlier connections measured.
     pub(crate) memory: Option<PathMemory>,
-    /// What of that was last handed out to be kept.
+    /// Properties of the path that were last returned to be stored.
     pub(crate) kept: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
     /// Counters of closed connections.
     pub(crate) past: Stats,
 }
 
-/// One of the public keys that a peer may have, and the keys derived from it.
+/// Public key that a peer may have, and the keys derived from it.
 pub(crate) struct PeerKey {
     pub(crate) id: KeyId,
     pub(crate) tls: TlsConfig,
-    /// For handshakes that this endpoint begins.
+    /// Key for handshakes that this endpoint begins.
     pub(crate) outward: EnvelopeKey,
-    /// For handshakes that the peer begins.
+    /// Key for handshakes that the peer begins.
     pub(crate) inward: EnvelopeKey,
-    /// The first flights from this key.
+    /// First flights from this key.
     pub(crate) first_flights: FirstFlights,
 }
 
@@ -101,7 +102,7 @@ impl Peer {
         })
     }
 
-    /// Takes on other settings. Of a key that stays it is known which first flights have come.
+    /// Applies other settings. A key that stays keeps its accepted first flights.
     pub(crate) fn change(
         &mut self,
         us: &Identity,

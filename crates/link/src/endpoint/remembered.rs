@@ -1,15 +1,15 @@
-//! What an endpoint keeps for its next start.
+//! State that an endpoint keeps for its next start.
 
 use super::first_flights::ReplayMemory;
 use crate::{congestion::PathMemory, identity::PublicKey};
 
-/// What an endpoint keeps for its next start.
+/// State that an endpoint keeps for its next start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Remembered {
-    /// By what a first flight that was recorded before the start stays unanswered after it.
+    /// State by which a first flight recorded before the start stays unanswered after it.
     pub replay: ReplayMemory,
-    /// What was last measured of the path to a peer, by the peer's first key. A new connection goes by it as far as
-    /// its first packets agree.
+    /// Last measurements of the path to a peer, by the peer's first key. A new connection uses them
+    /// as far as its first packets agree.
     pub paths: Vec<(PublicKey, PathMemory)>,
 }
 
@@ -20,7 +20,7 @@ impl Remembered {
     }
 }
 
-/// Whether `path` differs from `kept` by so much that it is worth a write.
+/// Whether `path` differs from `kept` enough to be worth a write.
 pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     kept.is_none_or(|kept| {
         let ratio = path.capacity_bytes_per_s / kept.capacity_bytes_per_s;
@@ -29,9 +29,9 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     })
 }
 
-/// A capacity that differs by this factor is news: a first train is no more exact.
+/// Factor by which a capacity must differ: a first train is no more exact.
 const CAPACITY_NEWS: f64 = 1.25;
-/// ... and so is a loss that differs by this fraction.
+/// Fraction by which a loss must differ.
 const LOSS_NEWS: f64 = 0.02;
 
 #[cfg(test)]

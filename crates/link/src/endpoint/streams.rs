@@ -1,4 +1,4 @@
-//! The endpoint's interface for streams, and its view of a peer.
+//! Interface of the endpoint for streams, and its view of a peer.
 
 use std::{
     net::SocketAddr,
@@ -17,28 +17,29 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// The name of a stream of an endpoint.
+/// Name of a stream of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     pub(crate) connection: ConnectionId,
     pub(crate) stream: u32,
 }
 
-/// A snapshot of a peer.
+/// Snapshot of a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerView {
     /// Handshakes that this endpoint began.
     pub attempts: u64,
-    /// Since when there has been a connection.
+    /// Time since which there has been a connection.
     pub connected: Option<Instant>,
-    /// Since when the connection has been silent, if it is silent.
+    /// Time since which the connection has been silent, if it is silent.
     pub silent: Option<Instant>,
-    /// When the last authentic datagram arrived.
+    /// Arrival of the last authentic datagram.
     pub last_heard: Option<Instant>,
-    /// The network said of late that nobody is at its address. Anybody on the path can say so, so
-    /// nothing but the status depends on it.
+    /// Whether the network recently reported that no program listens at its address. Any host on
+    /// the path can forge such a report, so only the status depends on it.
     pub is_refused: bool,
-    /// The peer has closed the last connection because our key is none of its peers' any more.
+    /// Whether the peer has closed the last connection because our key no longer belongs to its
+    /// peers.
     pub is_dismissed: bool,
     /// Source address of the peer's packets, or the address that we try.
     pub address: Option<SocketAddr>,
@@ -66,26 +67,26 @@ pub struct PeerView {
     pub stats: Stats,
 }
 
-/// How far a connection is.
+/// Progress of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// The handshake is complete; nothing under its keys has come yet.
+    /// The handshake is complete; no packet under its keys has arrived yet.
     Established,
     /// The peer has answered under its keys.
     Confirmed,
-    /// The peer is being told that it ends.
+    /// The close is being sent to the peer.
     Closing,
-    /// It is over.
+    /// The connection is over.
     Closed,
 }
 
-/// A connection as a trace sees it. Counts are since its beginning.
+/// Connection as a trace sees it. Counts are since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ConnectionView {
     pub(crate) id: u32,
     pub(crate) state: ConnectionState,
     pub(crate) is_silent: bool,
-    /// The peer wants new streams on another connection.
+    /// Whether the peer wants new streams on another connection.
     pub(crate) is_retired: bool,
     pub(crate) rtt: Option<Duration>,
     pub(crate) base_rtt: Duration,
@@ -95,7 +96,7 @@ pub(crate) struct ConnectionView {
     pub(crate) in_flight_bytes: u64,
     pub(crate) streams: usize,
     pub(crate) controller_state: &'static str,
-    /// Packets that were declared lost, those that arrived later included.
+    /// Packets that were declared lost, including packets that arrived later.
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
     pub(crate) stats: Stats,
@@ -130,7 +131,7 @@ impl ConnectionView {
     }
 }
 
-/// The memory of an endpoint, in entries of its tables.
+/// Memory of an endpoint, in entries of its tables.
 #[cfg(feature = "sim")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
@@ -149,7 +150,7 @@ pub struct Footprint {
 }
 
 impl Endpoint {
-    /// Opens a stream to `peer`; `None` if there is no connection or the peer allows no more.
+    /// Opens a stream to `peer`. `None` if there is no connection or the peer permits no more.
     pub fn open(&mut self, peer: usize, class: Class, now: Instant) -> Option<StreamKey> {
         let now = self.time(now);
         let id = self.peers[peer].current?;
@@ -160,8 +161,8 @@ impl Endpoint {
         })
     }
 
-    /// Opens a stream on the connection of `beside`, so that the process which has that one gets this one, too. Should the
-    /// connection be about to end, as [`open`](Self::open).
+    /// Opens a stream on the connection of `beside`, so that the same process of the peer gets
+    /// both. If the connection is about to end, it acts as [`open`](Self::open).
     pub fn open_beside(
         &mut self,
         beside: StreamKey,
@@ -172,7 +173,7 @@ impl Endpoint {
         let connection = self.connections.get_mut(&beside.connection)?;
         let peer = connection.peer;
         if connection.is_silent() {
-            // No other process has what it belongs to.
+            // No other process has the transfer that the stream belongs to.
             return None;
         }
         if connection.is_closing() || connection.streams.is_wearing_out() {
@@ -188,12 +189,12 @@ impl Endpoint {
         })
     }
 
-    /// Whether the connection of a stream is there.
+    /// Whether the connection of a stream exists.
     pub fn has_connection(&self, of: StreamKey) -> bool {
         self.connections.contains_key(&of.connection)
     }
 
-    /// Bytes that the stream accepts now.
+    /// Returns the bytes that the stream accepts now.
     pub fn writable(&mut self, key: StreamKey) -> usize {
         self.connection(key)
             .map_or(0, |connection| connection.writable(key.stream))
@@ -220,14 +221,14 @@ impl Endpoint {
         }
     }
 
-    /// Tells the peer that nothing more is wanted of a stream.
+    /// Stops the peer's sending on a stream.
     pub fn stop(&mut self, key: StreamKey, code: u32) {
         if let Some(connection) = self.connection(key) {
             connection.stop(key.stream, code);
         }
     }
 
-    /// Takes bytes of a stream in order, about `len_max` at most.
+    /// Takes about `len_max` bytes of a stream at most, in order.
     pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> Read {
         let now = self.time(now);
         self.connection(key).map_or(Read::Gone, |connection| {
@@ -235,7 +236,7 @@ impl Endpoint {
         })
     }
 
-    /// A snapshot of a peer.
+    /// Returns a snapshot of a peer.
     pub fn peer_view(&self, peer: usize) -> PeerView {
         let known = &self.peers[peer];
         let current = known.current.and_then(|id| self.connections.get(&id));
@@ -268,19 +269,20 @@ impl Endpoint {
         }
     }
 
-    /// The connections to a peer, in no order.
+    /// Returns the connections to a peer, in no order.
     pub(crate) fn connection_views(&self, peer: usize) -> impl Iterator<Item = ConnectionView> {
         let connections = self.connections.values();
         let of_peer = connections.filter(move |it| it.peer == peer);
         of_peer.map(ConnectionView::of)
     }
 
-    /// Handshakes with a peer that this endpoint began.
+    /// Returns the number of handshakes with a peer that this endpoint began.
     pub(crate) fn peer_attempts(&self, peer: usize) -> u64 {
         self.peers[peer].attempts
     }
 
-    /// The memory of an endpoint, without unread bytes and unread events of its applications.
+    /// Returns the memory of an endpoint, without unread bytes and unread events of its
+    /// applications.
     #[cfg(feature = "sim")]
     pub fn footprint(&self) -> Footprint {
         let connections = self.connections.values();
@@ -298,7 +300,7 @@ impl Endpoint {
         footprint
     }
 
-    /// Streams of all connections to a peer.
+    /// Returns the number of streams of all connections to a peer.
     #[cfg(feature = "sim")]
     pub fn streams_of(&self, peer: usize) -> usize {
         let connections = self.connections.values();
@@ -308,14 +310,14 @@ impl Endpoint {
             .sum()
     }
 
-    /// Bytes that the buffers of all connections to a peer hold.
+    /// Returns the bytes in the buffers of all connections to a peer.
     #[cfg(feature = "sim")]
     pub fn buffered_bytes_of(&self, peer: usize) -> u64 {
         let of_peer = self.connections.values().filter(|it| it.peer == peer);
         of_peer.map(|it| it.streams.memory.used_bytes()).sum()
     }
 
-    /// Entries of the logs of all connections that reports have made us walk.
+    /// Returns the log entries of all connections that reports have caused us to walk.
     #[cfg(feature = "sim")]
     pub fn entries_walked(&self) -> u64 {
         self.connections
@@ -324,7 +326,7 @@ impl Endpoint {
             .sum()
     }
 
-    /// From now on `forger` changes the packets of all connections.
+    /// Lets `forger` change the packets of all connections from now on.
     #[cfg(feature = "sim")]
     pub fn set_forger(&mut self, forger: Forger) {
         for connection in self.connections.values_mut() {
@@ -333,14 +335,15 @@ impl Endpoint {
         self.forger = Some(forger);
     }
 
-    /// The number of the next packet to `peer`; `None` without a connection.
+    /// Returns the number of the next packet to `peer`. `None` without a connection.
     #[cfg(feature = "sim")]
     pub fn next_number(&mut self, peer: usize) -> Option<u64> {
         self.current(peer)
             .map(|connection| connection.next_number())
     }
 
-    /// Appends a packet to `peer` with any number and payload. Returns whether there is a connection.
+    /// Appends a packet to `peer` with any number and payload. Returns whether there is a
+    /// connection.
     #[cfg(feature = "sim")]
     pub fn seal_as(&mut self, peer: usize, number: u64, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(connection) = self.current(peer) else {
@@ -350,21 +353,21 @@ impl Endpoint {
         true
     }
 
-    /// The numbers of the streams that are open on the connection to `peer`.
+    /// Returns the numbers of the streams that are open on the connection to `peer`.
     #[cfg(feature = "sim")]
     pub fn streams_open(&mut self, peer: usize) -> Vec<u32> {
         self.current(peer)
             .map_or(Vec::new(), |connection| connection.streams.numbers())
     }
 
-    /// How many streams `peer` lets us open in all.
+    /// Returns the total number of streams that `peer` lets us open.
     #[cfg(feature = "sim")]
     pub fn streams_allowed(&mut self, peer: usize) -> u32 {
         self.current(peer)
             .map_or(0, |connection| connection.streams.peer_limit())
     }
 
-    /// The connection to `peer` goes on with the next keys.
+    /// Replaces the keys of the connection to `peer`.
     #[cfg(feature = "sim")]
     pub fn turn_keys(&mut self, peer: usize) {
         if let Some(connection) = self.current(peer) {

@@ -36,7 +36,8 @@ fn endpoint(us: u8, other: u8, epoch: Instant) -> Endpoint {
     started(us, other, epoch, UNIX_NS)
 }
 
-/// An endpoint that finds this time of day when it starts, and says that it is the same instance as ever.
+/// Returns an endpoint that finds this time of day at its start, and that claims to be the same
+/// instance.
 fn started(us: u8, other: u8, epoch: Instant, unix_ns: u64) -> Endpoint {
     instance(us, other, epoch, unix_ns, u64::from(us))
 }
@@ -66,7 +67,7 @@ fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
     }
 }
 
-/// Two sites that know each other, and what B has sent, and where to.
+/// Two sites with each other's keys, and the datagrams that B has sent, with their destinations.
 struct Two {
     a: Endpoint,
     b: Endpoint,
@@ -77,7 +78,7 @@ struct Two {
 }
 
 impl Two {
-    /// A is about to begin its first handshake.
+    /// Creates the sites. A is about to begin its first handshake.
     fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let now = Instant::now();
@@ -103,7 +104,7 @@ impl Two {
         sent.into_iter().map(|(_, bytes)| bytes).collect()
     }
 
-    /// The datagrams that B sends to A now.
+    /// Returns the datagrams that B sends to A now.
     fn sent_by_b(&mut self) -> Vec<Vec<u8>> {
         let sent = sent(&mut self.b, self.now);
         let for_a = sent.iter().filter(|(to, _)| *to == at_a());
@@ -112,7 +113,7 @@ impl Two {
         for_a
     }
 
-    /// Bytes that B has sent to each address.
+    /// Returns the bytes that B has sent to each address.
     fn bytes_by_address(&self) -> HashMap<SocketAddr, usize> {
         let mut bytes = HashMap::new();
         for (to, datagram) in &self.sent_by_b {
@@ -121,7 +122,7 @@ impl Two {
         bytes
     }
 
-    /// Lets A and B talk for a while.
+    /// Lets A and B exchange packets for a while.
     fn exchange(&mut self, rounds: u32) {
         for _ in 0..rounds {
             self.pass(Duration::from_millis(10));
@@ -164,7 +165,7 @@ fn at_b() -> SocketAddr {
     ([10, 0, 0, 2], 1).into()
 }
 
-/// The MAC key of A's first flights, for those who know both public keys.
+/// Returns the MAC key of A's first flights, which anyone with both public keys can derive.
 fn envelope() -> EnvelopeKey {
     let public = |seed: u8| Identity::from_seed([seed; 32]).public_key();
     EnvelopeKey::new(&public(2), &public(1))
@@ -174,8 +175,8 @@ fn elsewhere() -> SocketAddr {
     ([198, 51, 100, 66], 5).into()
 }
 
-/// A stranger who knows both public keys copies the peer's first flight, with a timestamp far in the
-/// future and from elsewhere.
+/// A stranger with both public keys copies the peer's first flight, with a timestamp far in the
+/// future and from another address.
 #[test]
 fn a_forged_repetition_of_a_first_flight_moves_nothing() {
     let mut two = Two::new();
@@ -207,7 +208,7 @@ fn a_forged_repetition_of_a_first_flight_moves_nothing() {
     assert!((UNIX_NS..UNIX_NS + 1_000_000_000).contains(&newest));
 }
 
-/// A stranger on the way copies what it sees and sends it at once.
+/// A stranger on the path copies each packet and sends the copy at once.
 #[test]
 fn what_comes_twice_in_a_handshake_is_answered_once() {
     let mut two = Two::new();
@@ -236,7 +237,7 @@ fn what_comes_twice_in_a_handshake_is_answered_once() {
     assert_eq!(two.bytes_by_address().get(&elsewhere()), None);
 }
 
-/// The peer itself begins one handshake after the other, and never says that it has restarted.
+/// The peer itself begins one handshake after the other, and never reports a restart.
 #[test]
 fn a_peer_has_four_connections_at_most() {
     let mut two = Two::new();
@@ -255,7 +256,7 @@ fn a_peer_has_four_connections_at_most() {
     assert!(two.b.attempts.len() <= 4);
 }
 
-/// A first flight that a stranger brings before the peer's own arrives.
+/// A stranger's copy of a first flight arrives before the peer's own.
 #[test]
 fn an_address_gets_three_times_what_came_from_there() {
     let mut two = Two::new();
@@ -283,7 +284,8 @@ fn an_address_gets_three_times_what_came_from_there() {
     assert!(sent_to(elsewhere()) <= 3 * brought.len());
 }
 
-/// First flights with right MACs and the TLS bytes of a true one, made by somebody who knows both public keys.
+/// First flights with valid MACs and the TLS bytes of a true one, from an attacker with both public
+/// keys.
 struct Flood {
     template: Vec<u8>,
     count: u32,
@@ -320,7 +322,7 @@ fn a_flood_from_invented_addresses_does_not_keep_the_peer_out() {
             two.hand_b(&flood.next(None), invented);
         }
         assert!(two.b.attempts.len() <= 4);
-        // A's next attempt begins in the midst of it.
+        // A's next attempt begins during the flood.
         if round < 20 {
             two.pass(Duration::from_millis(10));
             two.sent_by_a();
@@ -369,7 +371,7 @@ fn a_host_that_shows_cookies_takes_one_place() {
         .filter(|it| it.proven.is_some())
         .count();
     assert_eq!((two.b.attempts.len(), proven), (3, 1));
-    // From another address the cookie is worth nothing.
+    // From another address the cookie is worthless.
     let began = two.b.attempts.len();
     two.hand_b(&flood.next(cookie), ([198, 51, 100, 67], 5).into());
     assert_eq!(two.b.attempts.len(), began);
@@ -485,7 +487,7 @@ fn slots_of_one_byte_fill_a_stream_by_the_memory_of_their_records() {
     let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
     let at_first = two.a.writable(key);
     let mut written = 0;
-    // However much the peer allows: each byte goes in a slot of its own, and none arrives.
+    // With any credit of the peer, each byte goes in a slot of its own, and none arrives.
     while two.a.writable(key) > 0 && written < at_first {
         two.a.write(key, Bytes::from_static(b"x"));
         let connection = two.a.connections.values_mut().next().expect("it is up");

@@ -1,45 +1,48 @@
-//! How often the receiver reports, and how many reports tell of each arrival.
+//! Interval of reports, and the number of reports that cover each arrival.
 //!
-//! In: the round-trip time, how many reports get lost, the rate and the pace of arrivals, the size of reports.
+//! The input is the round-trip time, the loss of reports, the rate and the spacing of arrivals, and
+//! the size of reports.
 
 use std::time::Duration;
 
-/// The cadence of reports.
+/// Cadence of reports.
 #[derive(Debug)]
 pub(super) struct Cadence {
     interval: Duration,
     redundancy: usize,
     rtt: Duration,
-    /// The fraction of reports that get lost.
+    /// Fraction of reports that get lost.
     loss: f64,
-    /// Bytes that arrive per second, and bytes of a report: moving averages.
+    /// Bytes that arrive per second, and bytes of a report, as moving averages.
     received_per_s: f64,
     report_bytes: f64,
-    /// Time between the arrivals of two packets sent one after the other, moving average.
+    /// Time between the arrivals of two packets sent one after the other, as a moving average.
     packet_gap_s: f64,
 }
 
-/// The number of reports that cover each arrival, on a path that loses few reports.
+/// Number of reports that cover each arrival, on a path that loses few reports.
 pub(super) const REDUNDANCY_MIN: usize = 4;
-/// ... and at most: at 64 % loss of reports, 0.5 % of arrivals are in no report that arrives.
+/// Most reports that cover each arrival. At 64 % loss of reports, 0.5 % of arrivals are in no
+/// report that arrives.
 pub(super) const REDUNDANCY_MAX: usize = 12;
-/// Loss of reports below this fraction counts as none.
+/// Loss of reports below which it counts as none.
 const LOSS_MIN: f64 = 0.01;
-/// Reports are this far apart at least, and at most: more would cost processor time, fewer would make the
-/// sender's picture of a long path stale.
+/// Least and longest time between reports. A shorter one would cost processor time, and a longer
+/// one would make the sender's view of a long path stale.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
-/// Bytes that reports beyond eight a round trip may take, as a fraction of the bytes that arrive: on a path
-/// that loses no reports, and elsewhere.
+/// Bytes of reports beyond eight a round trip, as a fraction of the arriving bytes: on a path that
+/// loses no reports, and on others.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
-/// All reports together stay below this fraction, unless that would leave fewer than five a round trip.
+/// Fraction of the arriving bytes that limits all reports together, unless that would leave fewer
+/// than five a round trip.
 const SHARE_MAX: f64 = 0.000_9;
-/// A path that holds fewer packets than this is short, and gets a report for each so many packets.
+/// Packets on a path below which it is short. Such a path gets a report for each so many packets.
 const SHORT: f64 = 16.0;
-/// ... but reports are no further apart than this.
+/// Longest time between reports on a short path.
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
-/// A longer time between two packets is a pause of the sender and not its pace.
+/// Time between two packets from which it is a pause of the sender and not its rate.
 const GAP_MAX_S: f64 = 0.010;
 /// Bytes of headers and of a report's fields.
 pub(super) const REPORT_OVERHEAD: f64 = 70.0;
@@ -66,24 +69,26 @@ impl Cadence {
         self.set_interval();
     }
 
-    /// Time between two reports.
+    /// Returns the time between two reports.
     pub(super) fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// The number of reports that cover each arrival.
+    /// Returns the number of reports that cover each arrival.
     pub(super) fn redundancy(&self) -> usize {
         self.redundancy
     }
 
-    /// Bytes that arrive per second.
+    /// Returns the bytes that arrive per second.
     pub(super) fn received_per_s(&self) -> f64 {
         self.received_per_s
     }
 
-    /// Sets the time between reports: an eighth of a round trip, 1 to 50 ms, or less while all reports
-    /// together take a small fraction of the bytes that arrive. With more reports a burst of losses that
-    /// takes fifty reports away is over sooner.
+    /// Sets the time between reports.
+    ///
+    /// It is an eighth of a round trip, 1 to 50 ms. It is less while all reports together take a
+    /// small fraction of the arriving bytes. With more reports a burst of losses that takes fifty
+    /// reports away is over sooner.
     fn set_interval(&mut self) {
         let share = if self.loss < LOSS_MIN {
             SHARE_CLEAN
@@ -102,9 +107,10 @@ impl Cadence {
         }
     }
 
-    /// The longest time between reports: an eighth of a round trip, or on a path that holds only a few packets
-    /// the time of [`SHORT`] packets. Where both directions share a radio, a report takes a third of a
-    /// packet's airtime.
+    /// Returns the longest time between reports: an eighth of a round trip, or on a path with only
+    /// a few packets the time of [`SHORT`] packets.
+    ///
+    /// Where both directions share a radio, a report takes a third of a packet's airtime.
     pub(super) fn interval_max(&self) -> Duration {
         let told_by_each = REDUNDANCY_MIN as f64 / self.redundancy as f64;
         let packets = Duration::from_secs_f64(SHORT * self.packet_gap_s * told_by_each);
@@ -127,7 +133,8 @@ impl Cadence {
         self.redundancy = (needed as usize).clamp(REDUNDANCY_MIN, REDUNDANCY_MAX);
     }
 
-    /// Takes in the time between arrivals: since the newest arrival before, `since` ago, the peer has sent `packets` packets.
+    /// Adds the time between arrivals: since the previous newest arrival, `since` ago, the peer has
+    /// sent `packets` packets.
     pub(super) fn measure_gap(&mut self, packets: u64, since: Duration) {
         let since_s = since.as_secs_f64() / packets as f64;
         if since_s < GAP_MAX_S {
@@ -136,7 +143,7 @@ impl Cadence {
         }
     }
 
-    /// Takes in a report of `written_bytes`, and the bytes that have arrived in the time since the one before.
+    /// Adds a report of `written_bytes`, and the bytes that have arrived since the previous one.
     pub(super) fn reported(&mut self, written_bytes: f64, received_bytes: u64, since: Duration) {
         let received_per_s = received_bytes as f64 / since.as_secs_f64().max(1e-6);
         self.received_per_s += (received_per_s - self.received_per_s) * GAIN;

@@ -1,22 +1,23 @@
-//! Choosing, among the newest arrivals, the packet whose delay is that of the path.
+//! Choice, among the newest arrivals, of the packet whose delay is that of the path.
 //!
-//! In: packet numbers with their receive times. Out: one of them, the *front*. Rates and queues are measured
-//! on fronts. A packet that was delayed or sped up on its own (by jitter, or by another route) would
-//! distort these measurements, and on some paths such packets are many.
+//! The input is packet numbers with their receive times. The output is one of them, the *front*.
+//! Rates and queues are measured on fronts. Jitter, or another route, may delay or speed up a
+//! packet on its own. Such a packet would distort these measurements, and on some paths they are
+//! many.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::wire::report::Sample;
 
-/// The packets that arrived last.
+/// Packets that arrived last.
 #[derive(Debug)]
 pub(super) struct Front {
     recent: VecDeque<Sample>,
 }
 
-/// Arrivals that are compared at most.
+/// Most arrivals that are compared.
 const COMPARED_MAX: usize = 256;
-/// One arrival in this many may have overtaken the others.
+/// Fraction of arrivals, one in this many, that may have overtaken the others.
 const OVERTAKERS_EACH: usize = 16;
 
 impl Front {
@@ -37,11 +38,12 @@ impl Front {
         self.recent.push_back(arrival);
     }
 
-    /// The front, and the number of arrivals that it was chosen from; `None` before any arrival.
+    /// Returns the front, and the number of arrivals that it was chosen from. `None` before any
+    /// arrival.
     ///
-    /// The front is the packet with the highest number among the arrivals of the last eighth of a round trip,
-    /// after the few highest numbers are set aside: those may have overtaken the others. A late packet has
-    /// a low number and is never chosen. Jitter hardly matters, since the least delayed packets have
+    /// The front has the highest number among the arrivals of the last eighth of a round trip,
+    /// without the few highest numbers. Those may have overtaken the others. A late packet has a
+    /// low number and is never chosen. Jitter hardly matters, since the least delayed packets have
     /// the highest numbers.
     pub(super) fn choose(&self, rtt: Duration) -> Option<(Sample, usize)> {
         let newest_us = self.recent.back()?.time_us;
@@ -51,7 +53,7 @@ impl Front {
             .partition_point(|arrival| arrival.time_us < since_us);
         let count = self.recent.len() - older;
         let overtakers = match count {
-            // Too few arrivals to set any aside. The sender can still recognise an overtaker.
+            // Too few arrivals to exclude any. The sender can still recognise an overtaking packet.
             0..4 => 0,
             _ => count.div_ceil(OVERTAKERS_EACH),
         };
@@ -59,7 +61,8 @@ impl Front {
         let mut highest = [Sample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
         let mut found = 0;
-        // Lower numbers are not among the highest. Where packets arrive in order, that is all but the first few.
+        // Lower numbers are not among the highest. If packets arrive in order, they are all numbers
+        // after the first few.
         let mut from = 0;
         let (oldest, latest) = self.recent.as_slices();
         let parts = [
@@ -73,7 +76,7 @@ impl Front {
                 }
                 let at = highest.partition_point(|higher| higher.number > arrival.number);
                 if at <= overtakers {
-                    // Where packets arrive in order, nothing is lower.
+                    // If packets arrive in order, no number is lower.
                     let end = found.min(overtakers);
                     if at < end {
                         highest.copy_within(at..end, at + 1);
@@ -96,7 +99,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// The delays of the packets chosen, in microseconds, if one is sent each 12 us for 60 ms.
+    /// Returns the delays of the packets chosen, in microseconds, if one is sent each 12 us for 60
+    /// ms.
     fn chosen_us(delay_us: impl Fn(u64) -> u64) -> Vec<u64> {
         let mut front = Front::new();
         let mut arrivals: Vec<Sample> = (0..5000)

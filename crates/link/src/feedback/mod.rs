@@ -1,9 +1,9 @@
 //! Feedback: reports of the receiver about the packets that have arrived.
 //!
-//! In: packet numbers and their receive times. Out: reports, which the sender's [`recovery`](crate::recovery)
-//! reads. What a missing packet means is left to the sender.
+//! The input is packet numbers and their receive times. The output is reports, which the sender's
+//! [`recovery`](crate::recovery) reads. The sender interprets missing packets.
 //!
-//! Feedback is a state, not an event: each report covers everything that arrived within the last
+//! Feedback is a state, not an event. Each report covers everything that arrived within the last
 //! few reports, so that any later report replaces a lost one.
 
 mod cadence;

@@ -1,7 +1,8 @@
-//! Whether an arriving packet has overtaken the others: of those sent a while before it hardly any have arrived.
+//! Detection of arriving packets that have overtaken others: hardly any of the packets sent a while
+//! before have arrived.
 //!
-//! In: the numbers of arriving packets, what has arrived, and the round-trip time. The time that an overtaker takes is not
-//! that of the path.
+//! The input is the numbers of arriving packets, the arrived packets, and the round-trip time. The
+//! delay of an overtaking packet is not the path's.
 
 use std::time::Duration;
 
@@ -11,51 +12,65 @@ use super::{
 };
 use crate::time::Time;
 
-/// The company in which packets arrive.
+/// Detector that compares a packet with its neighbours.
+///
+/// The company of a packet is the fraction of its neighbours, the packets sent before it, that has
+/// arrived before it.
 #[derive(Debug)]
 pub(super) struct Overtaking {
     progress: Progress,
-    /// Of the two times between which the neighbours of a packet were sent.
+    /// Cursors of the two times between which the neighbours of a packet were sent.
     neighbours_from: Cursor,
     neighbours_to: Cursor,
-    /// Of the [`NEIGHBOURS`] packets sent before one, the fraction that has arrived before it, moving average.
+    /// Usual company: the fraction of the [`NEIGHBOURS`] packets sent before a packet that has
+    /// arrived before it, as a moving average.
     company: f64,
-    /// Since when only packets without company have arrived.
+    /// Time since which only packets without company have arrived.
     alone_since: Option<Time>,
     rtt: Duration,
-    /// The time in which the neighbours of a packet were sent, and how long before it that time ended.
+    /// Time in which the neighbours of a packet were sent, and the distance of its end from the
+    /// packet.
     around: Duration,
     lately: Duration,
-    /// Steps in which it is remembered when which number was passed.
+    /// Length of the steps in which passed numbers are stored.
     step: Duration,
 }
 
-/// Packets sent before one that tell whether it overtook: so many that one in ten is seldom taken for one in five.
+/// Neighbours of a packet that decide whether it overtook. With this many, one in ten seldom looks
+/// like one in five.
 const NEIGHBOURS: u64 = 256;
-/// Fewer tell nothing.
+/// Fewest neighbours that decide.
 const NEIGHBOURS_MIN: u64 = 8;
-/// The neighbours were sent this part of a round trip before: jitter lets a packet overtake those just before.
+/// Divisor of a round trip that gives the distance of the neighbours: jitter lets a packet overtake
+/// the packets just before it.
 const WHILE: u32 = 16;
-/// ... and in this part of a round trip: earlier ones would be those of before the others were overtaken.
+/// Divisor of a round trip that gives the time in which the neighbours were sent. Earlier packets
+/// would have been sent before the overtaken ones.
 const AROUND: u32 = 8;
-/// ... but for so long at least: on a short path jitter alone makes so few arrive in time.
+/// Least such time, since on a short path jitter alone makes few packets arrive in time.
 const AROUND_MIN: Duration = Duration::from_millis(20);
-/// A burst after a pause has more packets than this. The one packet that may overtake in a first train, which has 32, then
-/// is not looked for: it makes the train seem fast, and growth quick.
+/// Packets of a burst after a pause, at least. The one packet that may overtake in a first train of
+/// 32 is therefore ignored: it makes the train seem fast, and growth quick.
 const BURST_MIN: u64 = 20;
-/// When which number was passed is remembered in steps of this part of that time.
+/// Steps of stored numbers within the time of the neighbours.
 const STEPS_AROUND: u32 = 16;
-/// A packet overtook the others if of its neighbours less than this part of what is usual has arrived, and the difference
-/// is no chance. Where one packet in five or more is faster than the others, those are the path, and the others late.
+/// Part of the usual company below which a packet overtook, if the difference is no chance.
+///
+/// If one packet in five or more is faster than the others, the fast ones show the path, and the
+/// others are late.
 const ALONE: f64 = 1.0 / 5.0;
-/// The least that counts as usual. While a queue overflows few packets have company, and overtakers, which no queue
-/// drops, would soon have as much as usual. A fifth of 0.8 is 0.16, less a standard deviation of 256 packets 0.137: two
-/// standard deviations more than the company of one packet in ten that overtakes, and less than that of one in five
-/// that are the path.
+/// Least usual company.
+///
+/// While a queue overflows few packets have company. Overtaking packets, which no queue drops,
+/// would soon have as much as usual. A fifth of 0.8 is 0.16, and less a standard deviation of 256
+/// packets it is 0.137. That is two standard deviations above the company with one overtaking
+/// packet in ten. It is below the company of one packet in five that shows the path.
 const COMPANY_MIN: f64 = 0.8;
-/// A round-trip time that was measured on an overtaker is too short: they may come alone for so long at least.
+/// Least time for which overtaking packets may arrive alone. A round-trip time that was measured on
+/// one of them is too short.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of a packet in what is usual: a pause after which overtakers come alone moves that by little.
+/// Weight of a packet in the usual company. A pause after which overtaking packets arrive alone
+/// changes it little.
 const COMPANY_GAIN: f64 = 1.0 / 1024.0;
 
 impl Overtaking {
@@ -92,8 +107,8 @@ impl Overtaking {
         self.progress.advance(next, now, self.step);
     }
 
-    /// Whether far fewer of the packets sent a while before `number` have arrived than usual. None overtakes by a
-    /// round trip.
+    /// Whether far fewer of the packets sent a while before `number` have arrived than usual. No
+    /// packet overtakes by a round trip.
     pub(super) fn has_overtaken(&mut self, number: u64, window: &ReplayWindow, now: Time) -> bool {
         let (low, high) = self.neighbours(number, now);
         if high - low < NEIGHBOURS_MIN {
@@ -101,8 +116,8 @@ impl Overtaking {
         }
         let sent = (high - low) as f64;
         let company = f64::from(window.arrived_among(low, high)) / sent;
-        // The company of one packet in five, where those are the path, less a standard deviation: of few neighbours of
-        // such a packet often none has arrived.
+        // The company of one packet in five that shows the path, less a standard deviation. Often
+        // none of the few neighbours of such a packet has arrived.
         let of_the_path = ALONE * self.company.max(COMPANY_MIN);
         let is_alone = company < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
         self.company += (company - self.company) * COMPANY_GAIN;
@@ -113,7 +128,8 @@ impl Overtaking {
         now.since(*self.alone_since.get_or_insert(now)) < self.rtt.max(ALONE_FOR_MIN)
     }
 
-    /// The packets whose arrival tells whether `number` overtook, as the first and one past the last.
+    /// Returns the packets whose arrival decides whether `number` overtook, as the first and one
+    /// past the last.
     fn neighbours(&mut self, number: u64, now: Time) -> (u64, u64) {
         let sent = self.progress.passed_at(number).unwrap_or(now);
         let lately = sent - self.lately;
@@ -123,7 +139,8 @@ impl Overtaking {
         let before_from = progress.next_at(lately - self.around, &mut self.neighbours_from);
         let sent_lately = number - lately_from;
         let sent_before = lately_from - before_from.min(lately_from);
-        // Of the packets before a burst all may have arrived, which says nothing of the packets in the burst.
+        // All packets before a burst may have arrived, which is no evidence about the packets in
+        // the burst.
         let is_first = lately_from == 0;
         let in_burst = sent_lately > sent_before && (is_first || sent_lately > BURST_MIN);
         let (count, high) = if in_burst {

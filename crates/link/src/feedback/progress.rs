@@ -1,25 +1,26 @@
-//! How far the packet numbers had come at which time.
+//! Highest packet numbers over time.
 //!
-//! In: the highest number that has arrived, and when. Out: the highest number at a past time, and the time at which a
-//! number was passed. A packet had been sent by the time at which its number was passed; by how much it is late
-//! does not matter.
+//! The input is the highest number that has arrived, and its time. The output is the highest number
+//! at a past time, and the time at which a number was passed. A packet had been sent by the time at
+//! which its number was passed. Its lateness does not matter.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::time::Time;
 
-/// The highest numbers of the last while.
+/// Highest numbers of the recent past.
 #[derive(Debug)]
 pub(super) struct Progress {
     steps: VecDeque<Step>,
-    /// Steps that were forgotten.
+    /// Number of forgotten steps.
     forgotten: usize,
 }
 
-/// Where the last of several searches for ever later times has ended: the next one mostly ends there, too.
+/// End of the last of several searches for ever later times. The next search mostly ends there,
+/// too.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// Counts all steps, also those that were forgotten.
+    /// Index among all steps, including forgotten ones.
     step: usize,
 }
 
@@ -30,7 +31,8 @@ struct Step {
     next: u64,
 }
 
-/// Steps that are remembered: at 128 a round trip, or 800 a second on a short path, two round trips or 0.3 s.
+/// Most steps stored: at 128 a round trip, or 800 a second on a short path, two round trips or 0.3
+/// s.
 const STEPS_MAX: usize = 256;
 
 impl Progress {
@@ -41,7 +43,8 @@ impl Progress {
         }
     }
 
-    /// Enters the highest number plus one. Of three steps the last is `apart` or more after the first.
+    /// Adds the highest number plus one. The last of three steps is at least `apart` after the
+    /// first.
     pub(super) fn advance(&mut self, next: u64, now: Time, apart: Duration) {
         let count = self.steps.len();
         if count >= 2 && now.since(self.steps[count - 2].at) < apart {
@@ -53,7 +56,8 @@ impl Progress {
         self.steps.push_back(Step { at: now, next });
     }
 
-    /// One past the highest number that had arrived at `time`, as far back as is remembered: zero if none had.
+    /// Returns one past the highest number that had arrived at `time`, or zero if none had, as far
+    /// back as steps are stored.
     pub(super) fn next_at(&self, time: Time, cursor: &mut Cursor) -> u64 {
         let later = self.later_than(time, cursor.step.wrapping_sub(self.forgotten));
         cursor.step = later + self.forgotten;
@@ -64,7 +68,8 @@ impl Progress {
         }
     }
 
-    /// The place of the first step later than `time`: `guess`, or the one after it, or any.
+    /// Returns the position of the first step later than `time`: `guess`, or the one after it, or
+    /// any.
     fn later_than(&self, time: Time, guess: usize) -> usize {
         let is_later = |place: usize| self.steps.get(place).is_none_or(|step| step.at > time);
         for place in [guess, guess.wrapping_add(1)] {
@@ -76,7 +81,7 @@ impl Progress {
         self.steps.partition_point(|step| step.at <= time)
     }
 
-    /// When `number` was passed, to the step; `None` before that.
+    /// Returns the time at which `number` was passed, to the step. `None` before that.
     pub(super) fn passed_at(&self, number: u64) -> Option<Time> {
         let last = self.steps.len().checked_sub(1)?;
         // The newest packet was passed in the last step.
@@ -95,13 +100,13 @@ mod tests {
 
     use super::*;
 
-    /// What a search for any time finds.
+    /// Returns the result of a search for any time.
     fn next_at(progress: &Progress, time: Time) -> u64 {
         progress.next_at(time, &mut Cursor::default())
     }
 
     proptest! {
-        /// Times go forward and back, by pauses and overtakers.
+        /// Times go forward and back, by pauses and overtaking packets.
         #[test]
         fn a_search_finds_the_same_wherever_it_begins(
             arrivals in prop::collection::vec((0..3_000_u64, 1..40_u64, 0..200_000_u64), 1..1000),

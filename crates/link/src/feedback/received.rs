@@ -1,7 +1,8 @@
-//! The receiver's log: which packets have arrived, and the reports that the peer gets about them.
+//! Log of the receiver: the packets that have arrived, and the reports about them.
 //!
-//! In: numbers, sizes and times of arriving packets, the round-trip time, and how many reports get lost.
-//! Out: the time at which the next report is due, and its frames. The log also recognises duplicates.
+//! The input is numbers, sizes and times of arriving packets, the round-trip time, and the loss of
+//! reports. The output is the time at which the next report is due, and its frames. The log also
+//! recognises duplicates.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -19,39 +20,41 @@ use crate::{
     },
 };
 
-/// Which packets have arrived, and what the peer has been told of them.
+/// Packets that have arrived, and the state of the reports about them.
 #[derive(Debug)]
 pub(crate) struct ReceivedLog {
     window: ReplayWindow,
-    /// When the packet with the highest number arrived.
+    /// Arrival of the packet with the highest number.
     largest_time: Time,
     recent: Front,
     overtaking: Overtaking,
-    /// The packet that was sampled last.
+    /// Packet that was sampled last.
     front: Sample,
     bytes_received: u64,
 
-    /// For each of the last reports: `next` when it was made, and the range of packets below the
-    /// then newest one that arrived late since the report before.
+    /// Record of each of the last reports.
+    ///
+    /// It has `next` at the time of the report, and the range of packets below the then newest one
+    /// that arrived late since the previous report.
     history: VecDeque<Made>,
-    /// So many reports have been made that the oldest remembered one is where the next begins.
+    /// Whether enough reports have been made that the next one begins at the oldest stored one.
     is_covered: bool,
     late: Option<(u64, u64)>,
-    /// The peer has asked that everything from this packet on be reported again, and the number of further
-    /// reports that will do so.
+    /// First packet from which the peer has requested reports again, and the remaining number of
+    /// such reports.
     asked: Option<(u64, usize)>,
-    /// The present report answers that question.
+    /// Whether the present report answers that request.
     is_answering: bool,
-    /// Below this number the present report tells of what came late, in so many bytes.
+    /// Number below which the present report covers late packets, and the bytes for that.
     late_below: u64,
     late_bytes: usize,
-    /// When what came late is told again.
+    /// Time from which late packets are reported again.
     late_from: Time,
-    /// When the peer may ask again.
+    /// Time from which the peer may ask again.
     asks_from: Time,
     /// Receive times for the next report, oldest first.
     samples: Vec<Sample>,
-    /// One arrival in this many is sampled.
+    /// Fraction of arrivals, one in this many, that is sampled.
     sample_stride: u64,
     packets_since_report: u64,
     /// Ranges of the report being written that did not fit the last frame.
@@ -63,18 +66,18 @@ pub(crate) struct ReceivedLog {
     /// Bytes of all frames of the present report so far.
     written_bytes: f64,
     last_report: Option<Time>,
-    /// A packet that wants a report has arrived since the last one.
+    /// Whether a packet that wants a report has arrived since the last one.
     pending: bool,
-    /// Without new arrivals reports are repeated until then.
+    /// Time until which reports are repeated without new arrivals.
     repeat_until: Time,
-    /// ... and so often more, about a ping.
+    /// Further repetitions after that, about a ping.
     repeats_left: usize,
 }
 
-/// What a packet carries, as far as its reports are concerned. Later kinds want more of them.
+/// Kind of a packet's content, which decides on its reports. Later kinds want more of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Content {
-    /// Reports, or the end of the connection: nobody waits for a report about that.
+    /// Reports, or the end of the connection, which no peer needs a report about.
     Reports,
     /// A question whether we are there, which will be asked again.
     Ping,
@@ -82,7 +85,7 @@ pub(crate) enum Content {
     Data,
 }
 
-/// A report that was made.
+/// Report that was made.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     at: Time,
@@ -90,18 +93,19 @@ struct Made {
     late: Option<(u64, u64)>,
 }
 
-/// Packets that are reported again when the peer asks: over a second at 1 Gbit/s.
+/// Most packets that are reported again at the peer's request: over a second at 1 Gbit/s.
 const ASKED_MAX: u64 = 1 << 17;
-/// Reports that the peer asked for take no more than this on average: a question is short, and its answer is long.
+/// Most bytes of requested reports per second on average: a question is short, and its answer is
+/// long.
 const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
-/// ... or this share of what arrives, where packets that come late are told of.
+/// Share of the arriving bytes that reports on late packets may take, if it is more.
 const LATE_SHARE: f64 = 0.01;
-/// Samples taken in the time in which the arrivals come that each front is chosen from. More would
-/// sample the same front twice.
+/// Samples taken in the time of the arrivals that each front is chosen from. More would sample the
+/// same front twice.
 const SAMPLED_EACH: usize = 16;
-/// Bytes that the fields before samples and blocks, and their lengths, take at most.
+/// Most bytes of the fields before samples and blocks, and of their lengths.
 const FIELDS_SIZE_MAX: usize = 6 * 8 + 2 * 4;
-/// Packets of the peer that carry only reports are themselves reported once for every so many.
+/// Packets with only reports for which we report once.
 const REPORTS_PER_REPORT: u64 = 16;
 impl ReceivedLog {
     pub(crate) fn new(rtt: Duration) -> Self {
@@ -147,12 +151,12 @@ impl ReceivedLog {
         self.cadence.set_report_loss(loss);
     }
 
-    /// The number of reports that cover each arrival.
+    /// Returns the number of reports that cover each arrival.
     pub(crate) fn redundancy(&self) -> usize {
         self.cadence.redundancy()
     }
 
-    /// One past the highest packet number that has arrived.
+    /// Returns one past the highest packet number that has arrived.
     pub(crate) fn next(&self) -> u64 {
         self.window.next()
     }
@@ -162,7 +166,7 @@ impl ReceivedLog {
         self.window.is_new(number)
     }
 
-    /// Enters a packet that [`is_new`](Self::is_new).
+    /// Adds a packet that [`is_new`](Self::is_new).
     pub(crate) fn insert(&mut self, number: u64, bytes: usize, content: Content, now: Time) {
         debug_assert!(
             self.is_new(number),
@@ -193,7 +197,7 @@ impl ReceivedLog {
         }
         self.bytes_received += bytes as u64;
         self.packets_since_report += 1;
-        // Packets that carry only reports are reported too, now and then: the peer must learn how many of
+        // Packets with only reports are reported too, now and then: the peer must learn how many of
         // them are lost.
         self.pending |=
             content > Content::Reports || self.packets_since_report >= REPORTS_PER_REPORT;
@@ -227,7 +231,8 @@ impl ReceivedLog {
         self.samples.push(front);
     }
 
-    /// The peer asks for reports on the packets from `number` on once more: the next reports cover them.
+    /// Handles the peer's request for reports on the packets from `number` on: the next reports
+    /// cover them.
     pub(crate) fn tell_from(&mut self, number: u64, now: Time) {
         if self.asked.is_none() && self.asks_from <= now {
             self.asked = Some((number, self.redundancy()));
@@ -235,7 +240,7 @@ impl ReceivedLog {
         }
     }
 
-    /// When the next report is due; `None` while there is nothing to report.
+    /// Returns the time of the next report. `None` while there is none to send.
     pub(crate) fn report_due(&self) -> Option<Time> {
         if !self.unwritten.is_empty() {
             return Some(Time::default());
@@ -251,7 +256,8 @@ impl ReceivedLog {
     }
 
     /// Appends one feedback frame of at most `space` bytes, without its type byte. A report that
-    /// does not fit goes on in the next frame; [`report_due`](Self::report_due) says so.
+    /// does not fit continues in the next frame, and [`report_due`](Self::report_due) is then due
+    /// at once.
     pub(crate) fn write_report(&mut self, out: &mut Vec<u8>, space: usize, now: Time) {
         let Some(space) = space.checked_sub(FIELDS_SIZE_MAX) else {
             return;
@@ -298,7 +304,8 @@ impl ReceivedLog {
 
     fn begin_report(&mut self, now: Time) {
         let next = self.window.next();
-        // A peer can send old numbers on purpose, and each would make a report as long as the gaps since then.
+        // A peer can send old numbers on purpose, and each would make a report as long as the gaps
+        // since then.
         if self.late_bytes > 0 {
             let bytes_per_s = ANSWERS_BYTES_PER_S.max(LATE_SHARE * self.cadence.received_per_s());
             let pause = Duration::from_secs_f64(self.late_bytes as f64 / bytes_per_s);
@@ -318,9 +325,8 @@ impl ReceivedLog {
         while self.history.len() > self.redundancy() + 1 && is_past(&self.history[1]) {
             self.history.pop_front();
         }
-        // The report covers everything above the oldest remembered report, and below that the range in which
-        // packets arrived late.
-        // Where more reports are to cover each arrival than before, those further back have been told often enough.
+        // If more reports are to cover each arrival than before, older arrivals have been reported
+        // often enough.
         self.is_covered |= self.history.len() > self.redundancy() && is_past(&self.history[0]);
         let oldest = next.saturating_sub(WINDOW);
         let low = if self.is_covered {
@@ -368,7 +374,7 @@ impl ReceivedLog {
         self.last_report = Some(now);
     }
 
-    /// Appends one block for the packets from `low` to `high`, as far as `space` allows. Returns
+    /// Appends one block for the packets from `low` to `high`, as far as `space` permits. Returns
     /// where it stopped.
     fn write_block(
         &self,

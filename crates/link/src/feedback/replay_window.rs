@@ -1,12 +1,13 @@
-//! Which of the newest packets have arrived.
+//! Window of the newest packets that have arrived.
 //!
-//! In: packet numbers. Out: whether a number is new, and which others have arrived. It is the window against
-//! replays of IPsec and DTLS (RFC 9147 section 4.5.1), in whole words as in RFC 6479. Here it is long enough for reports
-//! to be read from it, too. What a report tells is up to the [log](super::received).
+//! The input is packet numbers. The output is whether a number is new, and which others have
+//! arrived. It is the window against replays of IPsec and DTLS (RFC 9147 section 4.5.1), in whole
+//! words as in RFC 6479. Here it is long enough that reports can be read from it, too. The
+//! [log](super::received) decides on the contents of reports.
 
 use crate::wire::report::WINDOW;
 
-/// A bit for each of the last [`WINDOW`] packet numbers, in a ring of words.
+/// Ring of words with a bit for each of the last [`WINDOW`] packet numbers.
 #[derive(Debug)]
 pub(super) struct ReplayWindow {
     words: Box<[u64]>,
@@ -22,7 +23,7 @@ impl ReplayWindow {
         }
     }
 
-    /// One past the highest packet number that has arrived.
+    /// Returns one past the highest packet number that has arrived.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -32,7 +33,7 @@ impl ReplayWindow {
         number >= self.next || (number + WINDOW >= self.next && !self.has(number))
     }
 
-    /// Enters a packet that [`is_new`](Self::is_new).
+    /// Adds a packet that [`is_new`](Self::is_new).
     pub(super) fn insert(&mut self, number: u64) {
         if number >= self.next {
             self.advance(number);
@@ -45,7 +46,8 @@ impl ReplayWindow {
         number < self.next && self.words[word(number)] & bit(number) != 0
     }
 
-    /// The first number from `at` to `high` whose state is not `received`. Exact within the window only.
+    /// Returns the first number from `at` to `high` whose state is not `received`. Exact within the
+    /// window only.
     pub(super) fn run_end(&self, at: u64, high: u64, received: bool) -> u64 {
         let mut at = at;
         while at < high {
@@ -64,7 +66,8 @@ impl ReplayWindow {
         high
     }
 
-    /// How many of the packets from `low` to below `high` have arrived. Exact within the window only.
+    /// Returns how many of the packets from `low` to below `high` have arrived. Exact within the
+    /// window only.
     pub(super) fn arrived_among(&self, low: u64, high: u64) -> u32 {
         let mut count = 0;
         let mut at = low;
@@ -72,7 +75,7 @@ impl ReplayWindow {
             let end = high.min(at - at % 64 + 64);
             let mask = u64::MAX >> (64 - (end - at)) << (at % 64);
             let arrived = self.words[word(at)] & mask;
-            // To count takes longer, and mostly all have arrived.
+            // Counting takes longer, and mostly all have arrived.
             count += match arrived == mask {
                 true => (end - at) as u32,
                 false => arrived.count_ones(),
@@ -82,7 +85,7 @@ impl ReplayWindow {
         count
     }
 
-    /// Makes `number` the highest one and forgets what leaves the window.
+    /// Makes `number` the highest one and forgets numbers that leave the window.
     fn advance(&mut self, number: u64) {
         if number - self.next >= WINDOW {
             self.words.fill(0);
@@ -132,7 +135,8 @@ mod tests {
         assert!(window.is_new(6));
     }
 
-    /// How far the next packet is from the newest: mostly near, now and then about a whole window.
+    /// Returns the distance of the next packet from the newest: mostly near, now and then about a
+    /// whole window.
     fn steps() -> impl Strategy<Value = i64> {
         let window = WINDOW as i64;
         prop_oneof![

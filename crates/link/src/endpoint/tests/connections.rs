@@ -1,10 +1,10 @@
-//! Which connection two endpoints use, and how one ends.
+//! Choice of the connection between two endpoints, and its end.
 
 use super::{joined::Joined, *};
 
 const DELAY: Duration = Duration::from_millis(20);
 
-/// The current connection of A and of B, each by the ID that B has given it.
+/// Returns the current connection of A and of B, each by the ID that B has given it.
 fn current(two: &Two) -> [Option<ConnectionId>; 2] {
     let of_a = two.a.peers[0]
         .current
@@ -36,7 +36,7 @@ fn a_peer_that_restarts_while_two_connections_are_silent_is_found_within_two_sec
 
 #[test]
 fn both_sides_choose_the_same_connection_while_keys_are_exchanged() {
-    // A knows a key that B does not use any more, or not yet, and that sorts before or behind.
+    // A has a key that B does not use any more, or not yet, and that sorts before or behind.
     for other in 3..20 {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let epoch = Instant::now();
@@ -197,8 +197,8 @@ fn a_connection_whose_numbers_come_to_an_end_makes_way_in_time() {
     assert_eq!(current(&joined.two), [after[0]; 2], "both use the new one");
 }
 
-/// B gives the connection up while A is stopped, and what it sent until then waits in A's socket, each datagram with
-/// the time at which it came.
+/// B abandons the connection while A is stopped. B's earlier packets wait in A's socket, each
+/// datagram with the time at which it came.
 #[test]
 fn who_was_stopped_for_longer_than_the_peer_waits_doubts_the_connection_whatever_has_come() {
     let mut joined = Joined::new(DELAY);
@@ -260,7 +260,8 @@ fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
     assert_eq!(left, [1, 1]);
 }
 
-/// A peer that is replaced again and again while transfers go on in each of its processes, or says so.
+/// A peer is replaced again and again while transfers continue in each of its processes, or claims
+/// so.
 #[test]
 fn retired_connections_are_kept_up_to_a_bound() {
     let mut joined = Joined::new(DELAY);

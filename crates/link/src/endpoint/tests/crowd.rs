@@ -1,4 +1,4 @@
-//! Attacks by many handshakes, of somebody who knows both public keys.
+//! Attacks by many handshakes, from an attacker with both public keys.
 
 use super::*;
 
@@ -8,7 +8,8 @@ fn put(hello: &Hello<'_>) -> Vec<u8> {
     out
 }
 
-/// A handshake that failed made room at once: two hundred of two hundred were begun.
+/// Regression: a handshake that failed made room at once, and two hundred of two hundred were
+/// begun.
 #[test]
 fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
     const COUNT: u32 = 200;
@@ -47,8 +48,9 @@ fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
     assert!(two.b.is_up(0), "A shows a cookie");
 }
 
-/// An attempt that has shown a cookie was turned to A's address by a hello in A's name: A's host had its place then, and A
-/// none.
+/// Regression: a hello in A's name turned an attempt that had shown a cookie to A's address.
+///
+/// The attempt then occupied the place of A's host, and A had none.
 #[test]
 fn one_host_with_cookies_does_not_keep_the_peer_out() {
     let mut two = Two::new();
@@ -70,7 +72,7 @@ fn one_host_with_cookies_does_not_keep_the_peer_out() {
         hello.cookie = cookie;
         put(&hello)
     };
-    // The peer's own attempts begin in the midst of it.
+    // The peer's own attempts begin during the attack.
     for round in 0..1500 {
         if round % 200 == 0 {
             source += 1;

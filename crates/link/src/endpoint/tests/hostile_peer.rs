@@ -1,4 +1,4 @@
-//! Attacks by a peer that knows all keys of its own connection.
+//! Attacks by a peer with all keys of its own connection.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Bytes of a packet of B with `payload`.
+/// Returns a packet of B with `payload`.
 pub(super) fn sealed_by_b(two: &mut Two, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(two.b.seal_payload(0, payload, &mut out, two.now));
@@ -23,12 +23,13 @@ pub(super) fn payload(frame: &Frame<'_>) -> Vec<u8> {
     out
 }
 
-/// A's connection to B.
+/// Returns A's connection to B.
 pub(super) fn connection_of_a(two: &mut Two) -> &mut crate::connection::Connection {
     two.a.connections.values_mut().next().expect("A is up")
 }
 
-/// Bytes that A sends in the next `rounds` hundredths of a second, by address. B is silent.
+/// Returns the bytes that A sends in the next `rounds` hundredths of a second, by address. B is
+/// silent.
 fn sent_by_a_in(two: &mut Two, rounds: u32) -> HashMap<SocketAddr, usize> {
     let mut bytes = HashMap::new();
     for _ in 0..rounds {
@@ -40,7 +41,7 @@ fn sent_by_a_in(two: &mut Two, rounds: u32) -> HashMap<SocketAddr, usize> {
     bytes
 }
 
-/// A has a bulk stream with a megabyte to send.
+/// Opens a bulk stream of A with a megabyte to send.
 fn a_sends_much(two: &mut Two) -> super::super::StreamKey {
     let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
     two.a.write(key, Bytes::from(vec![1; 1_000_000]));
@@ -59,7 +60,7 @@ fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
     let ping = sealed_by_b(&mut two, &payload(&Frame::Ping));
     let now = two.now;
     two.a.handle_datagram(&mut ping.clone(), victim(), now);
-    // What the peer knows: the numbers of its packets, and how many of them may have arrived.
+    // The peer has the numbers of its packets, and the number of them that may have arrived.
     for number in 0..2000u64 {
         let mut guesses = Vec::new();
         for received in 0..100u32 {
@@ -242,12 +243,12 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
         waiting_max = waiting_max.max(waiting);
     }
     assert!(streams > 100, "they were opened, read and ended: {streams}");
-    // Of each stream our end, and that we have read its.
+    // For each stream our end, and the report that we have read the peer's.
     let streams_max = crate::stream::memory::streams_max(64 << 20) as usize;
     assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
 }
 
-/// B sends A a byte for each 64th slot of many streams, but not the first that A waits for.
+/// Sends A a byte for each 64th slot of many streams of B, but not the first that A waits for.
 fn fill_memory(two: &mut Two) {
     for count in 0..8 {
         for index in (16..5_700).step_by(16) {
@@ -272,7 +273,7 @@ fn connections_of_a_peer_take_its_memory_together() {
     };
     fill_memory(&mut two);
     assert!(used_bytes(&two) > 40 << 20, "{} bytes", used_bytes(&two));
-    // The peer comes again, and does not say that it has restarted.
+    // The peer connects again, and does not report a restart.
     two.b = endpoint(2, 1, two.now);
     two.b.config.unix_ns += 10_000_000_000;
     two.b.peers[0].has_endpoint = true;

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::Event;
 
-/// A and B, joined by a path of packets of up to 1400 bytes.
+/// Endpoints A and B, joined by a path of packets of up to 1400 bytes.
 pub(super) struct Joined {
     pub(super) two: Two,
-    /// Datagrams under way, by the time of their arrival, and whether they go to B.
+    /// Datagrams in flight, by the time of their arrival, and whether they go to B.
     under_way: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     order: u64,
     delay: Duration,
     /// One datagram in this many is lost.
     pub(super) lost_each: u64,
-    /// B's name has an address.
+    /// Whether B's name has an address.
     pub(super) names_resolve: bool,
-    /// Of data packets nothing arrives.
+    /// Whether all data packets are lost.
     pub(super) handshakes_only: bool,
-    /// Deadlines of A that have come.
+    /// Number of A's deadlines that have come.
     deadlines: u32,
 }
 
@@ -41,7 +41,7 @@ impl Joined {
         joined
     }
 
-    /// Lets time pass. Returns the deadlines of A that have come, in a second.
+    /// Advances the time. Returns the number of A's deadlines per second.
     pub(super) fn run(&mut self, time: Duration) -> f64 {
         let end = self.two.now + time;
         self.deadlines = 0;

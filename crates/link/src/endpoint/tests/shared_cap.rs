@@ -1,9 +1,9 @@
-//! A cap on what is sent to all peers together.
+//! Cap on the rate to all peers together.
 
 use super::*;
 use units::BitRate;
 
-/// The cap of A on all that it sends.
+/// Cap of A on all its sending.
 const RATE_MAX: BitRate = BitRate::kbit(100);
 
 #[test]

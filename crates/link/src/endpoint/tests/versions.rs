@@ -8,7 +8,7 @@ use crate::{Read, StreamKey, version::Version, wire::frame::Frame};
 
 const UPLOAD_BYTES: usize = 300_000;
 
-/// A and B, which are up. Each treats its peer as one of this version.
+/// Returns A and B, which are up. Each treats its peer as one of this version.
 fn connected(of_a: Version, of_b: Version) -> Two {
     let mut two = Two::new();
     two.exchange(50);
@@ -49,8 +49,8 @@ fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
     assert!(two.b.connections.is_empty(), "version 3 has no such frame");
 }
 
-/// B sends A more than A's slow reader takes. Returns the most bytes that have arrived and that A
-/// has not read.
+/// Sends A more from B than A's slow reader takes. Returns the most bytes that have arrived and
+/// that A has not read.
 fn unread_of_a_slow_reader(version: Version) -> usize {
     let mut two = connected(version, version);
     let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");

@@ -1,4 +1,4 @@
-//! How often an endpoint is woken: a wake-up is a deadline that has come, or a datagram.
+//! Rate of an endpoint's wake-ups. A wake-up is a deadline that has come, or a datagram.
 
 use super::{joined::Joined, *};
 

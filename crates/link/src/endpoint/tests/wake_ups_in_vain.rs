@@ -1,5 +1,7 @@
-//! No wake-up is in vain and none is missing, in random worlds: a deadline that comes brings a datagram or an event,
-//! or a later deadline takes its place; and who is asked before his deadline has nothing to do.
+//! Tests in random worlds that no wake-up is in vain and none is missing.
+//!
+//! A deadline that comes brings a datagram or an event, or a later deadline takes its place. Before
+//! its deadline an endpoint has no work.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +10,7 @@ use crate::{Event, Policy, Read, StreamKey, congestion, sim::random::Random};
 use units::BitRate;
 
 impl Random {
-    /// From `low` to `high`, small ones as often as large ones.
+    /// Returns a duration from `low` to `high`, small ones as often as large ones.
     fn between(&mut self, low: Duration, high: Duration) -> Duration {
         let part = self.below(1000) as f64 / 999.0;
         low.mul_f64((high.as_secs_f64() / low.as_secs_f64()).powf(part))
@@ -22,21 +24,21 @@ impl Random {
 struct Site {
     endpoint: Endpoint,
     address: SocketAddr,
-    /// It does not run until then.
+    /// Time until which it does not run.
     asleep_until: Instant,
     reads: bool,
     readable: Vec<StreamKey>,
     streams: Vec<StreamKey>,
-    /// What it asked for when it last ran.
+    /// Deadline that it requested in its last run.
     due: Option<Instant>,
     wake_ups: Tally,
 }
 
-/// The wake-ups of a site, and what came of them.
+/// Wake-ups of a site, and their results.
 #[derive(Debug, Default)]
 struct Tally {
     all: u32,
-    /// With neither a datagram nor an event, one after the other.
+    /// Wake-ups without a datagram or an event, one after the other.
     quiet_in_a_row: u32,
     quiet_in_a_row_max: u32,
 }
@@ -48,7 +50,7 @@ struct Datagram {
     bytes: Vec<u8>,
 }
 
-/// What has happened in a world: these must be among the situations that the worlds bring about.
+/// Situations that have occurred in a world, all of which the worlds must produce.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     silence: bool,
@@ -65,12 +67,12 @@ struct World {
     now: Instant,
     sites: [Site; 2],
     delay: Duration,
-    /// The fraction that gets lost on the way from each site.
+    /// Fraction of datagrams lost on the way from each site.
     loss: [f64; 2],
-    /// The fraction that comes late, and is overtaken.
+    /// Fraction of datagrams that come late, and are overtaken.
     late: f64,
     payload_max: usize,
-    /// Nothing gets through until then, from each site.
+    /// Time until which all datagrams from each site are lost.
     dumb_until: [Instant; 2],
     /// Datagrams by the time of their arrival, and in the order of sending.
     under_way: BTreeMap<(Instant, u64), Datagram>,
@@ -79,13 +81,15 @@ struct World {
 }
 
 const LENGTH: Duration = Duration::from_secs(20);
-/// A driver comes round after this time.
+/// Time after which a driver comes round.
 const ROUND: Duration = Duration::from_micros(100);
-/// A pass of repeats may end, and the next one may find nothing. More would be a deadline that creeps.
+/// Most quiet wake-ups in a row. A pass of repeats may end, and the next one may find no slot. More
+/// would be a deadline that creeps.
 const QUIET_MAX: u32 = 2;
-/// A world with one more; why is not known.
+/// World with one more, for an unknown reason.
 const QUIET_WORLD: u64 = 48;
-/// Who is awake anyway may do what is due within this time, the longest burst: data need not wait for a full one then.
+/// Time within which a site that is awake anyway may do due work early, the longest burst: data
+/// need not wait for a full one then.
 const EARLY_MAX: Duration = Duration::from_millis(2);
 
 impl World {
@@ -139,7 +143,7 @@ impl World {
         }
     }
 
-    /// Lets the time pass, with something that the applications or the path do now and then.
+    /// Runs the world, with an occasional action of the applications or the path.
     fn run(&mut self) {
         let mut next_deed = self.start + Duration::from_millis(100);
         while self.now < self.start + LENGTH {
@@ -162,7 +166,8 @@ impl World {
         }
     }
 
-    /// The datagrams that have arrived at each site. Those for one that does not run or has moved are lost.
+    /// Returns the datagrams that have arrived at each site. Datagrams are lost if their site does
+    /// not run or has moved.
     fn arrivals(&mut self) -> [Vec<(SocketAddr, Vec<u8>)>; 2] {
         let mut arrivals = [Vec::new(), Vec::new()];
         while let Some(entry) = self.under_way.first_entry() {
@@ -182,7 +187,8 @@ impl World {
         arrivals
     }
 
-    /// One round of a site's driver, at each event of either site: one that nothing asked for must find nothing to do.
+    /// Runs one round of a site's driver, at each event of either site. A round without a reason
+    /// must find no work.
     fn turn(&mut self, number: usize, arrivals: Vec<(SocketAddr, Vec<u8>)>, after_deed: bool) {
         let now = self.now;
         let site = &mut self.sites[number];
@@ -270,7 +276,7 @@ impl World {
         self.under_way.insert((at, self.order), datagram);
     }
 
-    /// Something that an application, an operator or the path does.
+    /// Takes an action of an application, an operator or the path.
     fn deed(&mut self, number: usize) {
         let (now, random) = (self.now, &mut self.random);
         let site = &mut self.sites[number];
@@ -346,7 +352,7 @@ impl Site {
         }
     }
 
-    /// Reads what can be read, if the application does.
+    /// Reads all readable bytes, if the application reads.
     fn read_all(&mut self, now: Instant) {
         if !self.reads {
             return;
@@ -362,7 +368,7 @@ fn no_wake_up_is_in_vain_whatever_the_path_and_the_applications_do() {
     let mut wake_ups = 0;
     let mut quiet_max = 0;
     let mut seen = [0; 4];
-    // In world 699 a train could begin and nobody was woken for it.
+    // Regression: in world 699 a train could begin without a wake-up for it.
     for seed in (0..WORLDS).chain([699]) {
         println!("world {seed}");
         let mut world = World::new(seed);

@@ -1,4 +1,4 @@
-//! Attacks by a peer that reports nothing, or hides what was lost.
+//! Attacks by a peer that reports no packets, or hides losses.
 
 use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b, victim},
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// A bulk stream of A that may send as much as the window allows.
+/// Returns a bulk stream of A that may send as much as the window permits.
 fn unbounded_stream(two: &mut Two) -> StreamKey {
     let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
     let connection = connection_of_a(two);
@@ -28,7 +28,8 @@ fn fill(two: &mut Two, key: StreamKey) {
     }
 }
 
-/// Slots of one byte, of which A reads each, so that it gives credit. Returns what they took on the way.
+/// Sends slots of one byte, each of which A reads, so that it gives credit. Returns the bytes of
+/// that on the path.
 fn provoke_credit(two: &mut Two, round: u64, from: SocketAddr) -> usize {
     let mut frames = Vec::new();
     for slot in 0..8 {
@@ -46,7 +47,8 @@ fn provoke_credit(two: &mut Two, round: u64, from: SocketAddr) -> usize {
     packet.len()
 }
 
-/// Fifteen windows were in flight: each frame of control took a packet full of bulk with it.
+/// Regression: fifteen windows were in flight, since each frame of control took a packet full of
+/// bulk with it.
 #[test]
 fn frames_of_control_let_no_bulk_pass_the_window() {
     let mut two = Two::new();
@@ -69,7 +71,7 @@ fn frames_of_control_let_no_bulk_pass_the_window() {
     assert!(full_rounds > 100, "{full_rounds}");
 }
 
-/// 24 times what was brought came to an address that B had left.
+/// Regression: an address that B had left received 24 times the bytes that came from it.
 #[test]
 fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
     let mut two = Two::new();
@@ -99,7 +101,8 @@ fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
     assert!(sent_there < 3 * brought, "{sent_there} bytes for {brought}");
 }
 
-/// B answers from another address, to which A has sent a challenge. The answer does not arrive.
+/// Answers from another address of B, to which A has sent a challenge. Returns the answer, which
+/// does not arrive.
 fn answer_from_victim(two: &mut Two) -> Vec<u8> {
     let mut ping = sealed_by_b(two, &payload(&Frame::Ping));
     let now = two.now;
@@ -118,7 +121,7 @@ fn answer_from_victim(two: &mut Two) -> Vec<u8> {
 /// A packet with a response alone.
 const RESPONSE_BYTES: usize = 34;
 
-/// A host that B once held could be aimed at by an answer of then.
+/// Regression: an old answer could redirect traffic to a host that B once held.
 #[test]
 fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
     for (wait, expected) in [(5, victim()), (7, at_b())] {
@@ -141,7 +144,8 @@ fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
     }
 }
 
-/// The loss that A sees, where B truthfully reports each third packet missing. B's clock jumps with each report if `it_jumps`.
+/// Returns the loss that A sees, where B truthfully reports each third packet missing. B's clock
+/// jumps with each report if `it_jumps`.
 fn loss_seen(it_jumps: bool) -> f64 {
     let mut two = Two::new();
     two.exchange(50);
@@ -187,7 +191,7 @@ fn loss_seen(it_jumps: bool) -> f64 {
     connection_of_a(&mut two).loss()
 }
 
-/// What was sent before a jump counted for nothing, and there was always one.
+/// Regression: packets sent before a jump did not count, and there was always a jump.
 #[test]
 fn a_peer_whose_clock_jumps_hides_no_losses() {
     let (steady, jumping) = (loss_seen(false), loss_seen(true));

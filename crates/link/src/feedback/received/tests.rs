@@ -21,7 +21,8 @@ fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
     (told, report.largest)
 }
 
-/// The delays of the packets sampled, in milliseconds, if one is sent each `gap_us` microseconds from 1 s on.
+/// Returns the delays of the packets sampled, in milliseconds, if one is sent each `gap_us`
+/// microseconds from 1 s on.
 fn sampled_ms(gap_us: u64, delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
     let sent_us = |number: u64| 1_000_000 + number * gap_us;
     let mut arrivals: Vec<(u64, u64)> = (0..3000)
@@ -52,7 +53,8 @@ fn of_overtakers_the_first_is_sampled_and_no_other_also_while_they_come_alone() 
     }
 }
 
-/// Of few neighbours of a punctual packet often none has arrived. It was taken for an overtaker, and late ones were sampled.
+/// Regression: often none of the few neighbours of a punctual packet has arrived. The packet
+/// counted as overtaking, and late ones were sampled.
 #[test]
 fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
     for gap_us in [100, 1000] {
@@ -72,15 +74,18 @@ fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
         let settled = &delays_ms[delays_ms.len() / 4..delays_ms.len() * 9 / 10];
         let fooled = settled.iter().filter(|ms| **ms != 40).count();
         println!("{gap_us} us: {fooled} of {}", settled.len());
-        // Without the deviation 72 of 88 are late at 1000 us, and with it 34: the sender has to cope with those.
+        // Without the deviation 72 of 88 are late at 1000 us, and with it 34, which the sender has
+        // to handle.
         assert!(settled.len() > 50 && 2 * fooled < settled.len());
     }
 }
 
-/// While a queue overflows few packets have company, and the overtakers that come alone afterwards seem to have as much.
+/// While a queue overflows few packets have company, and overtaking packets that arrive alone
+/// afterwards seem to have as much.
 #[test]
 fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
-    // One packet each 20 us until the sender pauses; one in ten skips the path's 90 ms and its queue.
+    // One packet each 20 us until the sender pauses; one in ten skips the path's 90 ms and its
+    // queue.
     let overflows = 10_000;
     let mut arrivals: Vec<(u64, u64)> = Vec::new();
     let mut sent_us = vec![0; 13_000];
@@ -95,8 +100,8 @@ fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
         }
     }
     arrivals.sort_unstable();
-    // The neighbours of later packets were sent after the overflow: they end a sixteenth of a round trip, or 113 packets,
-    // before a packet, and are 225.
+    // The neighbours of later packets were sent after the overflow. They end a sixteenth of a round
+    // trip, or 113 packets, before a packet, and are 225.
     let neighbours_from = overflows + 400;
     let run = fooled(
         &arrivals,
@@ -109,16 +114,17 @@ fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
     assert!(run.fooled <= 1, "{} overtakers were sampled", run.fooled);
 }
 
-/// What a log did with arrivals, some of which took no time.
+/// Result of a log for arrivals, some of which took no time.
 struct Run {
     log: ReceivedLog,
     /// Packets that took no time and were sampled.
     fooled: usize,
-    /// The least that was usual as company.
+    /// Least usual company.
     usual_min: f64,
 }
 
-/// Lets packets arrive, as pairs of a time in microseconds and a number, and counts fronts with numbers above `from`.
+/// Lets packets arrive, as pairs of a time in microseconds and a number, and counts fronts with
+/// numbers above `from`.
 fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> Run {
     let mut log = ReceivedLog::new(Duration::from_millis(180));
     let mut usual_min: f64 = 1.0;
@@ -142,7 +148,8 @@ fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> R
     }
 }
 
-/// Of the packets sent before a burst all have arrived; they say nothing of the packets in the burst.
+/// All packets sent before a burst have arrived, which is no evidence about the packets in the
+/// burst.
 #[test]
 fn of_overtakers_few_are_sampled_when_a_burst_follows_a_pause_or_a_slow_phase() {
     for (slow_us, slow) in [(100, 3000), (1000, 1000), (10_000, 300), (100_000, 30)] {
@@ -259,7 +266,7 @@ fn a_clean_round_trip_costs_less_than_a_thousandth() {
     );
 }
 
-/// Reports in the last of three seconds, with a packet each `gap`.
+/// Returns the reports in the last of three seconds, with a packet each `gap`.
 fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
     let mut log = ReceivedLog::new(rtt);
     let (mut now, mut reports) = (Time::default(), 0);
@@ -308,7 +315,7 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     let (mut bytes, mut reports) = (0, 0);
     for number in (1..1000).step_by(2) {
         now = now + Duration::from_millis(4);
-        // All between two that come late is told, too.
+        // The numbers between two late packets are reported, too.
         log.insert(number, 60, Content::Ping, now);
         log.insert(number + 90_000, 60, Content::Ping, now);
         let told = reported_bytes(&mut log, now);
@@ -319,8 +326,10 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     assert!(bytes < 2 * 300_000, "{bytes} bytes in two seconds");
 }
 
-/// A peer steers how many reports cover each arrival, by what it reports of ours. Each time that number rose the reports
-/// covered a million packets for a while: 13 MB in 0.6 s.
+/// A peer controls how many reports cover each arrival, by its reports on our reports.
+///
+/// Regression: each time that number rose the reports covered a million packets for a while, 13 MB
+/// in 0.6 s.
 #[test]
 fn a_loss_that_comes_and_goes_makes_no_long_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
