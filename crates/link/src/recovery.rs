@@ -271,7 +271,6 @@ impl SentLog {
     /// was sent before `outage_end`: the path was gone, not full.
     ///
     /// # Errors
-    ///
     /// If the report is malformed, or reports the arrival of packets that were never sent.
     pub(crate) fn on_report(
         &mut self,

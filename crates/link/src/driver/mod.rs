@@ -127,7 +127,6 @@ impl Link {
     /// is one.
     ///
     /// # Errors
-    ///
     /// The errors of [`start`](Self::start).
     pub fn start_behind(
         socket: UdpSocket,
@@ -174,7 +173,6 @@ impl Link {
     /// Waits up to 3 s for a peer that is being connected or does not answer at the moment.
     ///
     /// # Errors
-    ///
     /// [`OpenError::PeerDown`] after those 3 s.
     pub async fn open(
         &self,
@@ -189,7 +187,6 @@ impl Link {
     /// During an upgrade of the peer, several processes answer for it.
     ///
     /// # Errors
-    ///
     /// The errors of [`open`](Self::open).
     pub async fn open_beside(
         &self,
@@ -222,7 +219,6 @@ impl Link {
     /// datagrams from the other process.
     ///
     /// # Errors
-    ///
     /// [`HandOverError`]; then nothing has changed.
     pub async fn hand_over(&self) -> Result<Succession, HandOverError> {
         let (reply, answer) = oneshot::channel();
@@ -284,7 +280,6 @@ impl Link {
     /// Begins to trace the connections to a peer.
     ///
     /// # Errors
-    ///
     /// [`TraceError`]: no such peer, or too many traces.
     pub async fn trace(&self, peer: PeerId) -> Result<Trace, TraceError> {
         let (reply, answer) = oneshot::channel();

@@ -133,7 +133,6 @@ impl SendStream {
     /// buffer, even if it is a part of it.
     ///
     /// # Errors
-    ///
     /// If the stream has failed; no bytes of `data` will arrive.
     pub async fn write(&mut self, data: Bytes) -> Result<(), StreamError> {
         let mut data = Some(data);
@@ -161,7 +160,7 @@ impl SendStream {
         .await
     }
 
-    /// Ends the stream: the peer reads `None` behind the last byte, once count and hash agree.
+    /// Ends the stream: the peer reads `None` after the last byte, once count and hash agree.
     pub fn finish(&mut self) {
         self.shared.lock().finish = true;
         self.shared.ring();

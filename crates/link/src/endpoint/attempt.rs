@@ -147,7 +147,7 @@ impl Attempt {
         !self.we_initiate && self.allowance < DATAGRAM_MAX
     }
 
-    /// The peer's bytes advanced TLS: our next flight is due at once.
+    /// Makes our next flight due at once, since the peer's bytes advanced TLS.
     pub(crate) fn on_progress(&mut self, now: Time) {
         self.flights.next = now;
     }

@@ -88,7 +88,7 @@ impl Endpoint {
         }
     }
 
-    /// Decides where new streams go when `fresh` has joined the connections to a peer.
+    /// Decides which connection gets new streams when `fresh` has joined the connections to a peer.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
         /// Greatest distance in time of two connections that both sides began at once.
         const GLARE: Duration = Duration::from_secs(2);

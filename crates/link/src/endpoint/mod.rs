@@ -258,7 +258,6 @@ impl Endpoint {
     /// longer has the key of the handshake.
     ///
     /// # Errors
-    ///
     /// If the TLS library refuses a key; then only the peers before it have changed.
     pub fn set_peers(
         &mut self,

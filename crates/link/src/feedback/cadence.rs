@@ -38,7 +38,7 @@ const SHARE: f64 = 0.000_5;
 /// Fraction of the arriving bytes that limits all reports together, unless that would leave fewer
 /// than five a round trip.
 const SHARE_MAX: f64 = 0.000_9;
-/// Packets on a path below which it is short. Such a path gets a report for each so many packets.
+/// Number of packets below which a path is short, and for each of which many it gets a report.
 const SHORT: f64 = 16.0;
 /// Longest time between reports on a short path.
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);

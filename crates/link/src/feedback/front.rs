@@ -42,7 +42,7 @@ impl Front {
     /// arrival.
     ///
     /// The front has the highest number among the arrivals of the last eighth of a round trip,
-    /// without the few highest numbers. Those may have overtaken the others. A late packet has a
+    /// without the few highest numbers. The few may have overtaken the others. A late packet has a
     /// low number and is never chosen. Jitter hardly matters, since the least delayed packets have
     /// the highest numbers.
     pub(super) fn choose(&self, rtt: Duration) -> Option<(Sample, usize)> {

@@ -102,7 +102,7 @@ impl Overtaking {
         self.company
     }
 
-    /// A packet below `next` has arrived, and none with a higher number before.
+    /// Records that a packet below `next` has arrived, and none with a higher number before.
     pub(super) fn advance(&mut self, next: u64, now: Time) {
         self.progress.advance(next, now, self.step);
     }

@@ -34,8 +34,8 @@ pub(crate) struct ReceivedLog {
 
     /// Record of each of the last reports.
     ///
-    /// It has `next` at the time of the report, and the range of packets below the then newest one
-    /// that arrived late since the previous report.
+    /// It has `next` at the time of the report. It also has the range of packets below the newest
+    /// at that time that arrived late since the previous report.
     history: VecDeque<Made>,
     /// Whether enough reports have been made that the next one begins at the oldest stored one.
     is_covered: bool,

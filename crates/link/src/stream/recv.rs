@@ -205,7 +205,6 @@ impl RecvHalf {
     /// Returns the slab for the missing slot `index` of `len` bytes.
     ///
     /// # Errors
-    ///
     /// The fate of a slot that cannot be stored.
     fn place(&mut self, index: u64, len: usize, pool: &mut SlabPool) -> Result<&mut Slab, Insert> {
         let is_within = index < self.credit_told.max(self.limit_at_first)

@@ -18,7 +18,7 @@ fn connected(of_a: Version, of_b: Version) -> Two {
     two
 }
 
-/// B sends an upload to A. Returns the bytes that A has read after two seconds.
+/// Sends an upload from B to A. Returns the bytes that A has read after two seconds.
 fn upload_of_b(two: &mut Two) -> usize {
     let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
     two.b.write(key, Bytes::from(vec![1; UPLOAD_BYTES]));

@@ -88,8 +88,8 @@ const ROUND: Duration = Duration::from_micros(100);
 const QUIET_MAX: u32 = 2;
 /// World with one more, for an unknown reason.
 const QUIET_WORLD: u64 = 48;
-/// Time within which a site that is awake anyway may do due work early, the longest burst: data
-/// need not wait for a full one then.
+/// Time within which an awake site may do due work early: the longest burst. Data then need not
+/// wait for a full one.
 const EARLY_MAX: Duration = Duration::from_millis(2);
 
 impl World {

@@ -105,6 +105,9 @@ impl Floor {
 
     /// Learns as [`learn`](Self::learn), unless the count exceeds the floor by more than half a
     /// percent, chance aside.
+    ///
+    /// Counts a little above the floor are learned as well as lower ones. Otherwise the floor would
+    /// fall time and again.
     pub(in super::super) fn learn_near(&mut self) {
         let Tally {
             packets, losses, ..
