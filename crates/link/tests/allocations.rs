@@ -1,4 +1,4 @@
-//! How often a bulk transfer in its steady state asks the system for memory.
+//! Memory requests of a bulk transfer in its steady state.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -13,7 +13,7 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
-// SAFETY: everything is handed to the system's allocator as it comes.
+// SAFETY: everything is passed to the system's allocator as it comes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -36,8 +36,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A turn of 400 us at 1 Gbit/s has 26 packets, and may cost a few allocations: slabs handed to the
-/// reader, a list of connections.
+/// A turn of 400 us at 1 Gbit/s has 26 packets. It may cost a few allocations: slabs passed to the
+/// reader, and a list of connections.
 #[test]
 fn packets_of_a_bulk_transfer_cost_no_allocation() {
     for lost_per_mille in [0, 10] {

@@ -1,4 +1,4 @@
-//! What it costs in memory when an application writes single bytes and nobody reads them.
+//! Memory cost of an application that writes single bytes while the peer does not read them.
 #![allow(
     clippy::disallowed_methods,
     reason = "this test uses real sockets, and so the real clock"
@@ -20,13 +20,13 @@ use link::{Class, Link, LinkConfig, PeerId};
 use tokio::time::timeout;
 use units::ByteCount;
 
-/// The system's allocator, which knows how much it has lent.
+/// The system's allocator, with a count of the bytes in use.
 struct Measuring;
 
 static LENT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
-// SAFETY: everything is handed to the system's allocator as it comes.
+// SAFETY: everything is passed to the system's allocator as it comes.
 unsafe impl GlobalAlloc for Measuring {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LENT_BYTES.fetch_add(taken_bytes(layout.size()), Ordering::Relaxed);
@@ -48,7 +48,8 @@ unsafe impl GlobalAlloc for Measuring {
     }
 }
 
-/// What an allocation takes of a 64-bit system: 8 bytes of its own, in steps of 16, at least 32.
+/// Returns the memory of an allocation on a 64-bit system: 8 bytes of its own, in steps of 16, at
+/// least 32.
 fn taken_bytes(size: usize) -> usize {
     (size + 8).next_multiple_of(16).max(32)
 }
@@ -64,8 +65,8 @@ fn link(socket: UdpSocket, us: u8, other: u8, endpoint: Option<String>) -> Link 
     Link::start(socket, config).expect("the link starts")
 }
 
-/// Two links in this process, one stream, and no reader: everything fills up, from the reader's handle back to
-/// the writer's.
+/// Two links in this process have one stream, and no reader. All queues fill up, from the reader's
+/// handle back to the writer's.
 #[tokio::test]
 async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
     let socket_b = socket();
@@ -79,7 +80,7 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
         .open(PeerId(0), Class::Bulk)
         .await
         .expect("the peer is up");
-    // One buffer, of which all pieces are parts: the writer itself needs no memory.
+    // All pieces are parts of one buffer, so the writer itself needs no memory.
     let byte = || Bytes::from_static(b"x");
     send.write(byte()).await.expect("the stream is open");
     let unread = timeout(PATIENCE, b.accept())
@@ -100,7 +101,8 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
         written > QUEUES_BYTES,
         "{written} bytes fill no queue at all"
     );
-    // Received slots lie in memory of which the link has a bound; all else is a multiple of the bytes.
+    // Received slots lie in memory that the link limits. All other memory is a multiple of the
+    // bytes.
     let most = MEMORY_MAX.bytes() as usize + 2 * written;
     assert!(
         grown < most,
@@ -109,8 +111,8 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A write that waits so long waits for the reader.
+/// Time after which a waiting write waits for the reader.
 const STANDSTILL: Duration = Duration::from_secs(1);
 const MEMORY_MAX: ByteCount = ByteCount::mebibytes(4);
-/// What waits in the writer's handle and in the reader's: a sixteenth of the memory each.
+/// Most bytes in the writer's handle and in the reader's: a sixteenth of the memory each.
 const QUEUES_BYTES: usize = 2 * (4 << 20) / 16;

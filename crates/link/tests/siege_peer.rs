@@ -1,8 +1,8 @@
-//! A siege by a peer: it knows all keys, lies in every field, aims at a third party, reports what it never got,
-//! withholds and floods.
+//! Sieges by a hostile peer with all keys. It lies in every field, attacks a third party, reports
+//! packets that it never got, withholds and floods.
 //!
-//! `SIEGE_CASES` sets the number of sieges, `SIEGE_SEED` the first seed, `SIEGE_STRATEGY` the strategies of all of
-//! them (names joined by `+`), `SIEGE_SECONDS` how long each lasts.
+//! `SIEGE_CASES` sets the number of sieges, `SIEGE_SEED` the first seed, and `SIEGE_SECONDS` the
+//! duration of each. `SIEGE_STRATEGY` sets the strategies of all of them (names joined by `+`).
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -26,7 +26,7 @@ fn count(bytes: i64) {
 }
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
-// SAFETY: everything is handed to the system's allocator as it comes.
+// SAFETY: everything is passed to the system's allocator as it comes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -68,7 +68,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Sieges, and what their worlds come to without an enemy.
+/// Sieges, and the outcomes of their worlds without an enemy.
 #[derive(Clone)]
 struct Sieges {
     lasts: Duration,
@@ -78,14 +78,14 @@ struct Sieges {
     complaints: Vec<String>,
 }
 
-/// The worst of each line that is judged, and of each figure beside.
+/// Worst of each judged line, and of each other figure.
 #[derive(Default, Clone)]
 struct Worst {
     lines: BTreeMap<&'static str, (f64, String)>,
 }
 
 impl Worst {
-    /// Takes in a figure of which more is worse.
+    /// Adds a figure of which more is worse.
     fn take(&mut self, line: &'static str, figure: f64, by: &str) {
         let worst = self
             .lines
@@ -118,7 +118,7 @@ impl Sieges {
         }
     }
 
-    /// One siege.
+    /// Runs one siege.
     fn besiege(&mut self, seed: u64, strategies: Vec<Strategy>) -> Outcome {
         let names: Vec<_> = strategies.iter().map(|it| it.name()).collect();
         let by = format!("{} (seed {seed})", names.join("+"));
@@ -235,9 +235,9 @@ impl Sieges {
     }
 }
 
-/// What sieges have found before: the strategies, the seed, and the rate of a flood in Mbit/s.
+/// Sieges that have found faults: the strategies, the seed, and the rate of a flood in Mbit/s.
 const FOUND: &[(&str, u64, u64)] = &[
-    // Frames that wait for leave to be sent.
+    // Frames that wait for permission to be sent.
     ("flood-cycles", 2, 20),
     // Four connections that each had the memory of one.
     (

@@ -1,8 +1,9 @@
 //! Two cores and an adversary between them, in virtual time.
 //!
-//! Whatever it does to the datagrams: no panic, not one wrong byte (the simulator compares all that is
-//! read), no answer to strangers that is not owed, no memory that grows. While it only adds, transfers go
-//! on; when it has meddled and rests, they end.
+//! The adversary may do anything to the datagrams. No core may panic, read a wrong byte, answer
+//! strangers beyond their share, or use more and more memory. The simulator compares all bytes
+//! read. While the adversary only adds datagrams, transfers continue. After it has meddled and
+//! rests, they end.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use wansim::PathConfig;
 const RTT: Duration = Duration::from_millis(40);
 
 fn config(seed: u64) -> WorldConfig {
-    // The slower the path, the more of what the adversary sees are handshakes.
+    // The slower the path, the more of the adversary's datagrams are handshakes.
     let rate = BitRate::mbit([100, 10, 1][seed as usize % 3]);
     let path = PathConfig {
         rate: Some(rate),
@@ -36,7 +37,7 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// Two sites with a transfer under way in each direction, again and again.
+/// Two sites with a transfer in progress in each direction, again and again.
 struct Siege {
     world: World,
     config: WorldConfig,
@@ -67,7 +68,7 @@ impl Siege {
         self.world.adversary().map_or(0, Adversary::deeds_in_all)
     }
 
-    /// Goes on until the adversary has done so much.
+    /// Continues until the adversary has taken `deeds` actions.
     fn run_to(&mut self, deeds: u64) {
         while self.deeds() < deeds {
             self.keep_busy();
@@ -76,7 +77,7 @@ impl Siege {
         }
     }
 
-    /// The same, where the sites lose all they know now and then.
+    /// Does the same, where the sites lose all their state now and then.
     fn run_with_restarts_to(&mut self, deeds: u64) {
         while self.deeds() < deeds {
             let next = self.deeds() + 1500;
@@ -84,7 +85,7 @@ impl Siege {
             let side = [Side::A, Side::B][self.turn as usize % 2];
             self.world.restart(side, &self.config);
             self.restarts += 1;
-            // Its own transfers are lost with what it knew.
+            // Its own transfers are lost with its state.
             self.running[side as usize] = None;
         }
     }
@@ -128,11 +129,11 @@ impl Siege {
         }
     }
 
-    /// Lets the adversary rest: everything under way ends, and a new transfer goes through.
+    /// Lets the adversary rest: all transfers in progress end, and a new one gets through.
     fn end(&mut self) {
         let seed = self.config.seed;
         self.world.calm_adversary();
-        // Whoever has just restarted is known by then, and what was lost by it, too.
+        // Restarts and their lost streams are detected by then.
         self.world.run_for(Duration::from_secs(5));
         self.keep_busy();
         for side in [Side::A, Side::B] {
@@ -181,7 +182,7 @@ impl Siege {
     }
 }
 
-/// One siege, to so many deeds. Returns how many there were.
+/// Runs one siege, to `deeds` actions. Returns their number.
 fn besiege(adversary: AdversaryConfig, deeds: u64) -> u64 {
     let mut siege = Siege::new(adversary);
     if adversary.meddles {
@@ -273,7 +274,7 @@ fn what_an_adversary_adds_costs_no_time() {
     );
 }
 
-/// `cargo xtask siege link`
+/// Siege of `cargo xtask siege link`.
 #[test]
 #[ignore = "takes a minute"]
 fn a_million_datagrams_of_an_adversary_do_no_harm() {
@@ -291,7 +292,7 @@ fn a_million_datagrams_of_an_adversary_do_no_harm() {
     assert!(last < first + 64 * 1024, "memory grows: {memory_kib:?}");
 }
 
-/// What this process has of memory.
+/// Returns the resident memory of this process.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));

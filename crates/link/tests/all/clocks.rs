@@ -1,4 +1,4 @@
-//! What the link makes of clocks that jump or stand still, in virtual time.
+//! Behaviour of the link with clocks that jump or stand still, in virtual time.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// A transfer of 40 MB that has delivered a quarter; alone it takes four seconds.
+/// Returns a transfer of 40 MB that has delivered a quarter; alone it takes four seconds.
 fn under_way(world: &mut World) -> TransferId {
     let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));
     let quarter = ByteCount::megabytes(10);
@@ -43,10 +43,10 @@ fn under_way(world: &mut World) -> TransferId {
 }
 
 const SIDES: [&[Side]; 3] = [&[Side::A], &[Side::B], &[Side::A, Side::B]];
-/// Alone the rest of the transfer takes 2.6 s.
+/// Most time for the rest of the transfer, which takes 2.6 s alone.
 const REST_MAX: Duration = Duration::from_millis(3300);
 
-/// How long it takes from now on.
+/// Returns the time until the end.
 fn run_to_end(world: &mut World, id: TransferId) -> Duration {
     let before = world.now();
     world.run_to_end(id, Duration::from_secs(120));
@@ -70,7 +70,7 @@ fn a_clock_that_jumps_an_hour_ahead_holds_nothing_up() {
     }
 }
 
-/// A suspend that the clock counts, or one that it does not, as when a virtual machine stands still.
+/// A suspension that the clock counts, and one without, as when a virtual machine stands still.
 #[test]
 fn a_suspended_machine_goes_on_where_it_was() {
     for sides in SIDES {
@@ -99,11 +99,11 @@ fn two_machines_suspended_for_an_hour_go_on_where_they_were() {
     }
 }
 
-/// The peer has given up after two minutes.
+/// The peer has abandoned the connection after two minutes.
 #[test]
 fn who_slept_for_longer_than_its_peer_waits_learns_that_in_seconds() {
     for side in [Side::A, Side::B] {
-        // A clock that stood still does not tell how long that was.
+        // A clock that stood still does not show for how long.
         for (clock_runs_on, bound_s) in [(true, 6), (false, 25)] {
             let what = format!("{side:?}, {clock_runs_on}");
             let mut world = World::new(&config(1));
@@ -138,7 +138,7 @@ fn after_a_long_sleep_the_link_is_up_within_two_seconds() {
     }
 }
 
-/// The time of day matters at a start, and to those who begin handshakes.
+/// The time of day matters at a start, and to gateways that begin handshakes.
 #[test]
 fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
     const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -153,7 +153,7 @@ fn a_time_of_day_that_was_a_year_ahead_locks_nobody_out() {
         let id = world.send(Side::A, Class::Bulk, ByteCount::megabytes(1));
         let took = world.run_to_end(id, Duration::from_secs(5));
         assert!(took.is_some(), "start {start}: {:?}", world.progress(id));
-        // That of the side which waits matters to nobody.
+        // The time of day of the waiting side does not matter.
         world.set_time_of_day(Side::B, NOW_NS + unix_ns % 7 * YEAR_NS);
         world.restart(Side::B, &config);
         world.run_for(Duration::from_secs(5));

@@ -108,7 +108,8 @@ fn what_a_policer_drops_is_loss_that_the_flows_caused() {
     assert!((0.5..1.01).contains(&(rate / 10e6)), "{rate}");
 }
 
-/// CUBIC answered at every second segment, or at each, on a medium that answers share with data.
+/// CUBIC with acknowledgements for every second segment, or for each, on a medium that they share
+/// with data.
 #[test]
 fn answers_take_airtime_on_a_radio() {
     let profile = Profile::wifi_11b();
@@ -174,8 +175,8 @@ fn links_over_a_radio_share_it_between_the_directions() {
     );
 }
 
-/// Whoever begins in the full queue of others sees no queue, since it is never shorter, and what it drops looks like the
-/// path's loss.
+/// A flow that begins in the full queue of others sees no queue, since it is never shorter. Its
+/// drops look like the path's loss.
 #[test]
 fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
     let mut above = 0;
@@ -197,6 +198,8 @@ fn a_flow_that_begins_in_a_full_queue_does_not_flood_it() {
         assert!(lost < 0.1, "begins after {begins:?}: {lost:.3}");
         above += u32::from(lost >= 0.08);
     }
-    // 0.059 at most, except at 850 ms: 0.097. There start-up lasts for 0.4 s with losses. It takes the queue of CUBIC for part of the path. Its cleanest round loses a fifth already, and only a round that loses a quarter more ends start-up.
+    // At most 0.059, except 0.097 at 850 ms. There start-up lasts for 0.4 s with losses. It takes
+    // the queue of CUBIC for part of the path. Its cleanest round loses a fifth already, and only a
+    // round that loses a quarter more ends start-up.
     assert!(above <= 1, "{above} of 8 above 0.08");
 }

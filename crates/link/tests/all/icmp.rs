@@ -1,5 +1,5 @@
-//! ICMP errors, in virtual time. Anybody can forge them, so they change nothing while the peer lives; of a peer that is
-//! dead they tell sooner.
+//! ICMP errors, in virtual time. Anybody can forge them, so they have no effect while the peer
+//! lives. They shorten the detection of a dead peer.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// 10 ms apart.
+/// Number of checks, 10 ms apart.
 const LOOKS: u32 = 1000;
 
-/// Bytes that arrive in 10 s, with a forged error each 10 ms or none, and the share of that time in which the peer
-/// counted as silent.
+/// Returns the bytes that arrive in 10 s, and the share of that time in which the peer counted as
+/// silent. A forged error comes each 10 ms, or none does.
 fn delivered(line: BitRate, loss: f64, is_forged: bool) -> (u64, f64) {
     let path = PathConfig {
         loss,
@@ -51,7 +51,8 @@ fn forged_errors_do_not_stop_a_transfer() {
     }
 }
 
-/// How long an idle link takes to find out that its peer is dead, if it does in five seconds.
+/// Returns the time in which an idle link detects that its peer is dead, if it does in five
+/// seconds.
 fn found_out(rtt: Duration, is_told: bool) -> Option<Duration> {
     let path = PathConfig::line(BitRate::mbit(100), rtt);
     let mut world = World::new(&WorldConfig::symmetric(path, 1));

@@ -11,8 +11,9 @@ use wansim::{Jitter, PathConfig};
 
 const RTT: Duration = Duration::from_millis(180);
 
-/// 20 ms of jitter to either side that reorders nothing: a packet takes as long as the slowest that was sent shortly before.
-/// So at a low rate delays are anything within 40 ms, and at a high one next to the longest nearly always.
+/// Returns a path with 20 ms of jitter to either side that reorders no packets. A packet takes as
+/// long as the slowest packet sent shortly before. At a low rate delays are therefore anything
+/// within 40 ms, and at a high rate nearly always close to the longest.
 fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     let rate = BitRate::mbit(270);
     let path = PathConfig {
@@ -31,8 +32,10 @@ fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     config
 }
 
-/// What a low rate had shown at best counted as the delay without a queue. Start-up took what was more for a queue, and ended
-/// at 17 to 60 Mbit/s of 270; from there it took minutes.
+/// Regression: the least delay at a low rate counted as the delay without a queue.
+///
+/// Start-up took the rest for a queue, and ended at 17 to 60 Mbit/s of 270. Growth from there
+/// lasted for minutes.
 #[test]
 fn a_delay_that_rises_with_the_rate_and_stays_there_ends_no_start_up() {
     let mut bases = Vec::new();

@@ -31,7 +31,7 @@ async fn the_last_bytes_go_although_the_queue_is_full() {
     let (mut send, _recv) = a.open(PeerId(0), Class::Bulk).await.expect("it is up");
     let block = Bytes::from(vec![7; 100_000]);
     let mut written = 0;
-    // Nobody reads: in the end a write waits.
+    // The application does not read, so a write waits in the end.
     while let Ok(done) = timeout(Duration::from_millis(300), send.write(block.clone())).await {
         done.expect("the stream is open");
         written += block.len();
@@ -113,8 +113,10 @@ async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
     assert!(matches!(a.snapshot().peers[0].state, PeerState::Up { .. }));
 }
 
-/// Whoever shuts a link down ends the process next. What the next start should know was lost then: each run took the path
-/// for an unknown one.
+/// A program ends after it has shut its link down.
+///
+/// Regression: the memory for the next start was lost then, and each run took the path for an
+/// unknown one.
 #[tokio::test]
 async fn what_is_remembered_is_on_the_disk_when_a_link_has_shut_down() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -275,7 +277,7 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
     let from_a = c.accept().await.expect("a stream comes");
     assert_eq!(from_a.peer, PeerId(0));
 
-    // What was under way to b ends at once.
+    // Streams to b end at once.
     let told = async {
         while !a.snapshot().peers[0].is_removed {
             tokio::time::sleep(Duration::from_millis(20)).await;

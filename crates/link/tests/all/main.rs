@@ -1,7 +1,8 @@
 //! The link in virtual time, against adversaries and over loopback.
 //!
-//! One program with a module for each subject: what the tests share is compiled and linked once.
-//! `allocations`, `pieces` and `siege_peer` stay apart: each has a global allocator of its own.
+//! This is one program with a module for each subject, so that shared helpers are compiled and
+//! linked once. `allocations`, `pieces` and `siege_peer` stay apart: each has a global allocator of
+//! its own.
 
 #[cfg(feature = "sim")]
 mod adversary;

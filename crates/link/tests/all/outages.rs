@@ -1,4 +1,4 @@
-//! What the link survives, and what it must tell apart, in virtual time.
+//! Outages that the link survives, and conditions that it must distinguish, in virtual time.
 
 use std::{
     net::SocketAddr,
@@ -34,7 +34,7 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// A transfer that has delivered a quarter of `size`.
+/// Returns a transfer that has delivered a quarter of `size`.
 fn under_way(world: &mut World, size: ByteCount) -> link::sim::TransferId {
     let id = world.send(Side::A, Class::Bulk, size);
     let quarter = ByteCount::new(size.bytes() / 4);
@@ -91,7 +91,7 @@ fn a_peer_stopped_for_twenty_seconds_goes_on() {
     assert_eq!(world.progress(id).lost, None);
 }
 
-/// What the peer sent before it gave up waits in the socket.
+/// Packets that the peer sent before it abandoned the connection wait in the socket.
 #[test]
 fn a_site_stopped_for_longer_than_the_peer_waits_learns_within_seconds_that_its_stream_is_lost() {
     let config = config(1);
@@ -119,8 +119,8 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
         world.restart(side, &config);
         world.set_stopped(side, false);
         let returned = world.now();
-        // The survivor learns of it: the sender that its transfer is lost, or the receiver that
-        // the stream it reads is.
+        // The survivor learns of it: the sender that its transfer is lost, or the receiver that its
+        // stream is.
         let other = if side == Side::A { Side::B } else { Side::A };
         let known = world.run_until(Duration::from_secs(10), |world| {
             world.lost_streams(other) > 0
@@ -138,7 +138,7 @@ fn a_restarted_peer_is_told_from_a_silent_one_within_two_seconds() {
     }
 }
 
-/// Only the sender has packets in flight whose fate tells it that the peer is gone.
+/// Only the sender has packets in flight whose fate shows that the peer is gone.
 #[test]
 fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
     for seed in 1..=4 {
@@ -148,7 +148,7 @@ fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
         let id = world.send(Side::B, Class::Bulk, ByteCount::megabytes(40));
         let half = ByteCount::megabytes(20);
         world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > half);
-        // Only A knows where the other is. Credit that was under way has arrived before B dies.
+        // Only A has the peer's address. Credit in flight has arrived before B dies.
         world.set_stopped(Side::B, true);
         world.run_for(Duration::from_secs(1));
         world.restart(Side::B, &config);
@@ -191,7 +191,7 @@ fn a_new_address_of_the_peer_is_followed_after_a_challenge() {
     assert_eq!(world.view(Side::B).address, Some(moved));
 }
 
-/// A peer that moves from a line to a satellite: what was measured on the line says nothing about it.
+/// A peer moves from a line to a satellite: measurements of the line do not apply to it.
 #[test]
 fn a_peer_that_moves_to_another_host_is_measured_anew() {
     let mut world = World::new(&config(1));
@@ -301,7 +301,7 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
     );
     let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
     let sent_before = world.sent_to(stranger);
-    // As they were, from elsewhere; each with one bit flipped; and noise.
+    // As they were, from another address; each with one bit flipped; and noise.
     for (index, datagram) in recorded
         .iter()
         .enumerate()
@@ -375,7 +375,7 @@ fn readers_that_stall_leave_room_for_others() {
         let command = world.send(Side::A, Class::Control, ByteCount::new(100));
         let answered = world.run_to_end(command, Duration::from_secs(5));
         assert!(answered.is_some(), "{what}: a command must get through");
-        // Both directions: what readers hold up must not take the memory for sending either.
+        // Both directions: data that readers hold up must not take the memory for sending, either.
         for from in [Side::A, Side::B] {
             let id = world.send(from, Class::Bulk, ByteCount::megabytes(1));
             let took = world.run_to_end(id, Duration::from_secs(30));
@@ -426,8 +426,8 @@ fn a_transfer_goes_on_when_the_path_comes_to_carry_less() {
     }
 }
 
-/// A connection that sends little sits in a burst of losses for seconds, and looks as if it had lost its
-/// way beside a fresh one; its streams must outlast that.
+/// A connection that sends little stays in a burst of losses for seconds. Beside a fresh one it
+/// looks as if it had lost its peer, and its streams must outlast that.
 #[test]
 fn long_bursts_of_losses_cost_no_stream() {
     for seed in 1..=6 {

@@ -22,7 +22,7 @@ fn config(seed: u64, change: impl Fn(&mut PathConfig)) -> WorldConfig {
     config
 }
 
-/// Moves 50 MB `transfers` times; each must reach 0.85 of the ideal, the first one 0.6.
+/// Moves 50 MB `transfers` times. Each must reach 0.85 of the ideal, the first one 0.6.
 fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     let mut world = World::new(config);
     let size = ByteCount::megabytes(50);
@@ -43,8 +43,10 @@ fn assert_no_collapse(config: &WorldConfig, transfers: usize) {
     assert!(counters.reordered > 1000, "{}", counters.reordered);
 }
 
-/// On the idle link two lone packets overtook, 44 ms apart, and then the overtakers of a burst, which arrive before its
-/// others. All in a row they made the base, and five transfers in a row had 0.29 to 0.55.
+/// Regression: on the idle link two lone packets overtook, 44 ms apart, and then the overtaking
+/// packets of a burst, which arrive before its others.
+///
+/// In a row all of them made the base, and five transfers in a row had 0.29 to 0.55.
 #[test]
 fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     let mut config = WorldConfig::symmetric(PathConfig::line(BitRate::mbit(270), RTT), 1365);
@@ -64,8 +66,10 @@ fn overtakers_of_a_burst_behind_lone_ones_do_not_make_the_base() {
     }
 }
 
-/// A delay that a few packets show is not the path's: where the sender took it for that, the others seemed to wait in a
-/// queue, and the rate fell to nothing.
+/// A delay that a few packets show is not the path's.
+///
+/// Regression: the sender took it for the path's. The others seemed to wait in a queue, and the
+/// rate fell to nothing.
 #[test]
 fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
     for seed in [1, 8, 9] {
@@ -80,9 +84,12 @@ fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
     }
 }
 
-/// At a low rate the 256 packets before an overtaker were sent long before those that it had overtaken, and all had arrived:
-/// it was not known for one. After a pause the overtakers of the next burst came alone, and the pause counted as time in which
-/// nothing else had come. The rate fell to a thousandth, and stayed there.
+/// Regression: at a low rate the 256 packets before an overtaking packet were sent long before the
+/// overtaken ones.
+///
+/// They had all arrived, so the packet was not detected. After a pause the overtaking packets of
+/// the next burst arrived alone, and the pause counted as time without others. The rate fell to a
+/// thousandth, and stayed there.
 #[test]
 fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
     for seed in [22, 40, 118] {
@@ -91,8 +98,11 @@ fn one_in_ten_that_skips_half_the_delay_does_not_slow_the_others() {
     }
 }
 
-/// Losses had made the bound of the growth's threshold lower than the 9 ms by which some are early. So growth ended at each
-/// jump of the delay, and each drain was one to less: the third transfer had 0.136.
+/// Regression: losses had made the bound of the growth's threshold lower than the 9 ms by which
+/// some packets are early.
+///
+/// Growth ended at each jump of the delay, and each drain lowered the rate: the third transfer had
+/// 0.136.
 #[test]
 fn one_in_ten_that_skips_a_tenth_of_the_delay_ends_no_growth_after_a_loss() {
     let mut config = config(94, |path| path.let_overtake(0.1, 0.1));
@@ -100,8 +110,11 @@ fn one_in_ten_that_skips_a_tenth_of_the_delay_ends_no_growth_after_a_loss() {
     assert_no_collapse(&config, 3);
 }
 
-/// One packet in five is early and the others late, in both directions: the early ones are the path. A receiver that took
-/// them for overtakers let the rate fall: seed 1 to 0.69, seed 3 to 0.09 of the line, two others over a bench's path to 0.01.
+/// One packet in five is early and the others late, in both directions: the early ones show the
+/// path.
+///
+/// Regression: a receiver that took them for overtaking packets let the rate fall. Seed 1 fell to
+/// 0.69, seed 3 to 0.09 of the line, and two others over a bench's path to 0.01.
 #[test]
 fn one_in_five_that_is_ahead_of_the_others_is_the_path() {
     let rate = BitRate::mbit(100);

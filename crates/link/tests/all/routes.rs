@@ -1,4 +1,4 @@
-//! The route changes, and the round-trip time with it, in virtual time.
+//! Changes of the route, and of the round-trip time with it, in virtual time.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// What most paths carry.
+/// Rate of most paths.
 const RATE: BitRate = BitRate::mbit(100);
-/// More than any of the transfers here gets through.
+/// More bytes than any of the transfers here delivers.
 const ENDLESS: ByteCount = ByteCount::megabytes(10_000);
 /// Part of the line that payload can have: the rest is headers.
 const PAYLOAD: f64 = 0.94;
@@ -24,8 +24,8 @@ fn world_at(rate: BitRate, rtt: Duration, seed: u64) -> World {
     World::new(&WorldConfig::symmetric(PathConfig::line(rate, rtt), seed))
 }
 
-/// The part of what the line can carry that arrives in ten seconds, from four new round trips and two seconds
-/// after the change on.
+/// Returns the part of the line's capacity that arrives in ten seconds. The time starts four new
+/// round trips and two seconds after the change.
 fn used_after_change(world: &mut World, id: TransferId, rate: BitRate, rtt: Duration) -> f64 {
     world.run_for(4 * rtt + Duration::from_secs(2));
     let before = world.progress(id).delivered;
@@ -35,7 +35,8 @@ fn used_after_change(world: &mut World, id: TransferId, rate: BitRate, rtt: Dura
     bytes as f64 / (rate.as_bytes_per_s() * PAYLOAD * span.as_secs_f64())
 }
 
-/// What the link does when the route changes to one of `rate`, with a line for each case that falls short.
+/// Checks the link after changes of the route to a rate of `rate`, and prints a line for each case
+/// that falls short.
 fn check(rate: BitRate, idle: Option<Duration>, changes_ms: &[(u64, u64)]) {
     let mut missed = Vec::new();
     for &(before_ms, after_ms) in changes_ms {
@@ -76,8 +77,9 @@ fn a_transfer_goes_on_at_the_rate_of_the_path_when_the_route_becomes_shorter() {
     check(RATE, None, &[(1000, 40), (200, 40), (80, 40)]);
 }
 
-/// What came by the longer route arrived after what took the shorter one. Losses must not be waited for as long, nor
-/// count as few among all that the longer route did not lose.
+/// Packets on the longer route arrived after packets on the shorter one. The wait for losses must
+/// not be as long. Losses must not count as few among all packets that the longer route did not
+/// lose.
 #[test]
 fn a_shorter_route_is_not_flooded() {
     let rate = BitRate::mbit(300);
@@ -94,7 +96,7 @@ fn a_shorter_route_is_not_flooded() {
         let base = world.view(Side::A).base_rtt.unwrap_or_default();
         assert!(base < 2 * after, "the route has changed: {base:?}");
         assert!(used > 0.9, "{before_ms} -> {after_ms} ms: {used}");
-        // 600 and 530 now; 7,100 and 3,900 where the reorder window stays as long.
+        // Now 600 and 530 are dropped, and 7,100 and 3,900 if the reordering window stays as long.
         assert!(dropped < 2_000, "{before_ms} -> {after_ms} ms: {dropped}");
     }
 }
@@ -107,7 +109,7 @@ fn an_idle_link_finds_the_rate_of_its_new_route() {
     check(RATE, Some(Duration::from_secs(60)), &changes_ms[..3]);
 }
 
-/// As when a satellite takes over from a cable.
+/// For example, a satellite replaces a cable.
 #[test]
 fn a_route_that_becomes_longer_and_slower_is_found_too() {
     let rate = BitRate::mbit(20);
@@ -115,8 +117,8 @@ fn a_route_that_becomes_longer_and_slower_is_found_too() {
     check(rate, Some(Duration::from_secs(4)), &[(40, 600)]);
 }
 
-/// Whether the link grows or drains when that happens decides whether one test of the route is enough, and so whether
-/// the time that is judged begins before the rate is known.
+/// The phase of the link at the change, growth or drain, decides whether one test of the route is
+/// enough. It also decides whether the judged time begins before the rate is known.
 #[test]
 fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     let rate = BitRate::mbit(20);
@@ -145,9 +147,9 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
         let id = world.send(Side::A, Class::Bulk, ENDLESS);
         judge(&mut world, id)
     };
-    // In use 0.91 on average and 0.85 at least; idle 0.93 and 0.81. At two moments of 16 the route
-    // still counts as a queue. Idle the worst was 0.70, and 0.34 with another start-up, where a
-    // test waited for room: its train came late, and counted as a queue.
+    // In use the link reaches 0.91 on average and 0.85 at least; idle 0.93 and 0.81. At two moments
+    // of 16 the route still counts as a queue. Idle the worst was 0.70, and 0.34 with another
+    // start-up, where a test waited for room: its train came late, and counted as a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");
@@ -159,7 +161,10 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     assert!(found.count() >= 14, "{judged:.3?}");
 }
 
-/// It tests a route less often than others. Where it tested once, it used nothing, and its base RTT stayed at 40 ms.
+/// Background traffic tests a route less often than others.
+///
+/// Regression: it tested once, used no capacity afterwards, and its base round-trip time stayed at
+/// 40 ms.
 #[test]
 fn who_leaves_everything_to_others_finds_a_longer_and_slower_route_too() {
     let rate = BitRate::mbit(20);

@@ -1,7 +1,7 @@
-//! Readers that stall or are slow beside a healthy transfer and a dialogue, in virtual time: how much of its rate
-//! the transfer keeps, how long the dialogue waits, and how much memory both sites take.
+//! Readers that stall or are slow beside a healthy transfer and a dialogue, in virtual time.
 //!
-//! `cargo xtask siege stalled` tries all kinds and numbers; a test takes one of each.
+//! The figures are the rate of the transfer, the waiting time of the dialogue, and the memory of
+//! both sites. `cargo xtask siege stalled` tries all kinds and numbers; a test takes one of each.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use wansim::PathConfig;
 
 const RTT: Duration = Duration::from_millis(200);
 const LINE_MBIT: u64 = 300;
-/// Longer than any transfer here takes.
+/// Longer than any transfer here.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Forty seconds at the rate of the line.
+/// Bytes of forty seconds at the rate of the line.
 const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
 
-/// How a reader disturbs.
+/// Behaviour of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// It never reads.
@@ -32,15 +32,15 @@ enum Kind {
     Paused(u64),
 }
 
-/// When the readers begin.
+/// Start times of the readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     Together,
-    /// Each one after the one before has stalled.
+    /// Each one starts after the previous one has stalled.
     InTurn,
 }
 
-/// Which side opens a stream.
+/// Side that opens a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opener {
     Sender,
@@ -111,7 +111,7 @@ fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figu
     }
 }
 
-/// Runs until each of the readers has taken what it takes before it stalls.
+/// Runs until each of the readers has read its part before it stalls.
 fn run_until_paused(world: &mut World, readers: &[(TransferId, ByteCount)]) {
     let have_paused = world.run_until(100 * LIMIT, |world| {
         let mut progress = readers.iter().map(|(id, read)| (world.progress(*id), read));
@@ -120,7 +120,7 @@ fn run_until_paused(world: &mut World, readers: &[(TransferId, ByteCount)]) {
     assert!(have_paused, "each reader takes its part");
 }
 
-/// Fails if the figures beside `readers` are below what is required. Prints them.
+/// Fails if the figures beside `readers` are below the requirements. Prints them.
 fn assert_harmless(kind: Kind, arrival: Arrival, opener: Opener, readers: usize, alone: Duration) {
     let it = figures(kind, arrival, opener, readers);
     let mut share = alone.as_secs_f64() / it.transfer.as_secs_f64();
@@ -162,7 +162,7 @@ fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     }
 }
 
-/// Whatever the reader does, something comes once it reads again.
+/// With any behaviour of the reader, bytes arrive once it reads again.
 #[test]
 fn credit_comes_back_however_often_a_reader_stalls() {
     for seed in 1..=6 {

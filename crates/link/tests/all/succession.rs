@@ -17,7 +17,7 @@ use crate::common::{config, socket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A site whose processes come and go, and the other one.
+/// Near site, and far site whose processes come and go.
 struct Sites {
     near: Link,
     far_socket: UdpSocket,
@@ -51,7 +51,7 @@ impl Sites {
         old
     }
 
-    /// A stream from the near site, and its other end at `far`.
+    /// Opens a stream from the near site. Returns it and its other end at `far`.
     async fn open_to(&self, far: &Link) -> ((SendStream, RecvStream), Incoming) {
         let opened = self.near.open(PeerId(0), Class::Bulk).await;
         let mut ours = opened.expect("the peer is up");
@@ -127,7 +127,7 @@ async fn streams_stay_with_their_process_through_upgrade_after_upgrade() {
             transfer(&mut theirs.send, recv, 1_000_000).await;
         }
     }
-    // The second process is asked by one of its streams.
+    // The second process is selected by one of its streams.
     let beside = held[1].0.0.key();
     let opened = sites.near.open_beside(PeerId(0), beside, Class::Bulk).await;
     let mut opened = opened.expect("the process is there");
@@ -135,7 +135,7 @@ async fn streams_stay_with_their_process_through_upgrade_after_upgrade() {
     sent.expect("the stream is open");
     let came = timeout(PATIENCE, processes[1].accept()).await;
     came.expect("in time").expect("the link is up");
-    // Each process ends on its own, and the others go on.
+    // Each process ends on its own, and the others continue.
     for _ in 0..5 {
         held.remove(0);
         processes.remove(0).shutdown(Duration::ZERO).await;

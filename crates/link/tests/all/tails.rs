@@ -1,5 +1,6 @@
-//! The end of a transfer over a lossy path, in virtual time: what the sender has written arrives soon, whether or not
-//! it ends its stream. Who writes in bursts, or to a slow reader, does not pay for that.
+//! End of a transfer over a lossy path, in virtual time. The last bytes arrive soon, whether or not
+//! the sender ends its stream. A sender that writes in bursts, or to a slow reader, does not pay
+//! for that.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use wansim::PathConfig;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A path that loses packets both ways.
+/// Returns a path that loses packets both ways.
 fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
     let path = PathConfig {
         loss,
@@ -24,13 +25,14 @@ fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
     })
 }
 
-/// Bytes that A sent again by those that it sent for the first time.
+/// Returns the ratio of bytes that A sent again to bytes that it sent for the first time.
 fn sent_again(world: &World) -> f64 {
     let stats = world.view(Side::A).stats;
     stats.payload_again as f64 / stats.payload_sent as f64
 }
 
-/// Time from the last write of 30 MB until all of it has arrived, in round trips. The link is warm.
+/// Returns the time from the last write of 30 MB until all of it has arrived, in round trips. The
+/// link is warm.
 fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
     let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
     let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));

@@ -61,8 +61,8 @@ fn a_transfer_arrives_over_lossy_paths() {
     }
 }
 
-/// What the receiver last said of the window for new streams may be lost, or on its way: a stream that
-/// began with less than the receiver thinks must not wait for credit that nobody sends.
+/// The receiver's last announcement of the window for new streams may be lost, or in flight. A
+/// stream that began with less than the receiver assumes must not wait for credit that never comes.
 #[test]
 fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     for seed in 1..=4 {
@@ -72,7 +72,7 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
             backward: path,
             seed,
             controller: |_, _| Box::new(FixedRate::new(0.96 * 12.5e6)),
-            // The window of the large stream takes all that may be promised.
+            // The window of the large stream takes all the credit there is.
             memory_max: ByteCount::mebibytes(64),
             idle_timeout: Duration::from_secs(600),
         });
@@ -85,7 +85,7 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
     }
 }
 
-/// Far later than anything that the sender remembers.
+/// The report arrives long after the sender has forgotten its packets.
 #[test]
 fn a_report_that_comes_two_seconds_late_does_no_harm() {
     let mut backward = path(BitRate::mbit(100), Duration::from_millis(50), 0.0);
@@ -105,7 +105,8 @@ fn a_report_that_comes_two_seconds_late_does_no_harm() {
     assert!(late > 10, "{late} reports were late");
 }
 
-/// Handshake and first words are repeated until they are answered, not after they are found lost.
+/// Handshake and first slots are repeated until they are answered, not only after their loss is
+/// detected.
 #[test]
 fn first_words_arrive_within_five_round_trips_at_half_loss() {
     let rtt = Duration::from_millis(200);
@@ -126,7 +127,9 @@ fn first_words_arrive_within_five_round_trips_at_half_loss() {
     assert!(times[35] <= 5 * rtt, "{times:?}");
 }
 
-/// Trains pass the pacer at once. A cap far below the line held only the rest: 16.1 Mbit/s were sent.
+/// Trains pass the pacer at once.
+///
+/// Regression: a cap far below the line limited only the rest, and 16.1 Mbit/s were sent.
 #[test]
 fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     let rate = BitRate::mbit(1000);
@@ -142,7 +145,7 @@ fn a_cap_set_before_the_first_byte_holds_on_a_much_faster_path() {
     assert!((9.0..10.5).contains(&mbit), "{mbit} Mbit/s");
 }
 
-/// A cap holds whichever side sets it, also in the midst of a transfer, and is lifted again.
+/// A cap of either side holds, even during a transfer, and is lifted again.
 #[test]
 fn a_cap_set_by_either_side_holds_at_once() {
     let mut world = world(Duration::from_millis(50), 0.01, 1);
