@@ -1,11 +1,11 @@
 //! Instructions of a packet, at the sender and at the receiver, counted by Callgrind.
 //!
-//! A count does not depend on what else the machine does, so it can be guarded: a run fails when one
-//! exceeds its bound, which is 5 % above the count at the time when the bound was set. `cargo xtask bench
-//! instructions` provides Valgrind and gungraun's runner, and prints the counts by packet. What is counted
-//! are the turns of [`Steady`]: everything but the kernel.
+//! A count does not depend on other work of the machine, so it can be guarded. A run fails when a
+//! count exceeds its bound, which is 5 % above the count at the time when the bound was set. `cargo
+//! xtask bench instructions` provides Valgrind and gungraun's runner, and prints the counts by
+//! packet. The counted code is the turns of [`Steady`]: everything except the kernel.
 //!
-//! Valgrind knows AVX2 and nothing newer. Where a processor has more, encryption takes fewer
+//! Valgrind supports AVX2 and nothing newer. On a newer processor, encryption takes fewer
 //! instructions than counted here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
@@ -22,12 +22,13 @@ fn nothing() -> u64 {
     0
 }
 
-/// A transfer in its steady state that loses so many of a thousand packets.
+/// Returns a transfer in its steady state that loses `per_mille` of a thousand packets.
 fn losing(per_mille: u64) -> Steady {
     Steady::new(per_mille, nothing)
 }
 
-/// Counts the instructions of all calls of one function; `bound` is how many a packet may take.
+/// Counts the instructions of all calls of one function. `bound` is the most that a packet may
+/// take.
 fn counting(function: &str, bound: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
     callgrind

@@ -1,11 +1,13 @@
-//! Which rows need which part of the controller?
+//! Ablation: the rows that need each part of the controller.
 //!
-//! Rows of the scenarios, of `bench link` and of `bench fair` run as shipped, and then without each part in turn, with
-//! the same seeds. A part that never wanted to act in a run would not change it, so that run is not repeated.
+//! Rows of the scenarios, of `bench link` and of `bench fair` run as shipped, and then without each
+//! part in turn, with the same seeds. A part that was never about to act in a run would not change
+//! it, so that run is not repeated.
 //!
-//! A figure changes if its mean over the seeds moves by more than the spread between the seeds as shipped, which counts
-//! as [`SPREAD_MIN`] at least. Once a figure loses [`PLAIN_SPREADS`] times that, the part is needed, and the rest of its
-//! runs is left out. All figures are printed so that more is better.
+//! A figure changes if its mean over the seeds moves by more than the spread between the seeds as
+//! shipped. That spread counts as [`SPREAD_MIN`] at least. Once a figure loses [`PLAIN_SPREADS`]
+//! times that, the part is needed, and the rest of its runs is left out. All figures are printed so
+//! that more is better.
 
 use std::{collections::BTreeMap, ops::Range, time::Instant};
 
@@ -28,13 +30,13 @@ use super::{
     runs::fair,
 };
 
-/// The figures of one run, and the parts that wanted to act in it.
+/// Figures of one run, and the parts that were about to act in it.
 struct Run {
     figures: Vec<Figure>,
     used: Vec<Mechanism>,
 }
 
-/// The change of a figure without a part; more is better.
+/// Change of a figure without a part; more is better.
 struct Change {
     row: String,
     by: f64,
@@ -118,13 +120,14 @@ pub(super) fn run(options: &Options) {
 }
 
 impl Change {
-    /// Whether the figure becomes so much worse that further seeds would not change the verdict.
+    /// Whether the figure becomes so bad that further seeds would not change the verdict.
     fn is_plain_loss(&self) -> bool {
         self.by < -PLAIN_SPREADS * self.spread
     }
 }
 
-/// The changes of all figures of a row in the runs `so_far`, by the spread of `all` its runs.
+/// Returns the changes of all figures of a row in the runs `so_far`, by the spread of `all` its
+/// runs.
 fn changes_of_row(
     name: &str,
     so_far: Range<usize>,
@@ -159,12 +162,12 @@ fn changes_of_row(
     (0..count).map(change).collect()
 }
 
-/// The value of a figure, so that more is better, as a part of what is required.
+/// Returns the value of a figure, so that more is better, as a part of the requirement.
 fn goodness(figure: &Figure) -> f64 {
     let value = figure.value.min(FIGURE_MAX);
     match figure.bound {
         Bound::AtLeast(_) | Bound::None => value,
-        // A share of more than is fair is no gain of anyone's.
+        // A share above the fair one is no gain.
         Bound::AtMost(_) if figure.label.contains("fair") => 0.0,
         Bound::AtMost(bound) if bound >= 1.0 => -value / bound,
         Bound::AtMost(_) => -value,
@@ -205,7 +208,7 @@ fn line_of(part: &Mechanism, runs: usize, changes: &[Change], is_verbose: bool) 
     ]
 }
 
-/// The rows: of each scenario those that are cheap to run and unlike each other.
+/// Returns the rows: a few of each scenario that are cheap to run and different from each other.
 fn rows() -> Vec<Cell<Vec<Figure>>> {
     let mut rows = Vec::new();
     let mut add = |scenario: &str, cells: Vec<Cell<Vec<Figure>>>, names: &[&str]| {
@@ -278,7 +281,7 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
     rows
 }
 
-/// Rows of `bench fair` that the scenarios do not have.
+/// Returns rows of `bench fair` that the scenarios do not have.
 fn beside_others() -> Vec<Cell<Vec<Figure>>> {
     let cell = |(name, kind, late_s): (&'static str, FlowKind, u32)| {
         Cell::new(name, move |seed| {
@@ -310,7 +313,7 @@ fn beside_others() -> Vec<Cell<Vec<Figure>>> {
     .into()
 }
 
-/// Cells of the matrix of `bench link`, at 100 Mbit/s.
+/// Returns cells of the matrix of `bench link`, at 100 Mbit/s.
 fn matrix_cells() -> Vec<Cell<Vec<Figure>>> {
     let cell = |(rtt_ms, loss): (u64, f64)| {
         let name = format!("{rtt_ms} ms, loss {loss}");
@@ -327,7 +330,7 @@ fn matrix_cells() -> Vec<Cell<Vec<Figure>>> {
         .into()
 }
 
-/// Rows of the sequences of `bench link`.
+/// Returns rows of the sequences of `bench link`.
 fn sequence_cells() -> Vec<Cell<Vec<Figure>>> {
     let mut rows = sequences::rows();
     rows.retain(|row| SEQUENCES.contains(&row.name.as_str()));
@@ -369,15 +372,15 @@ const SEQUENCES: [&str; 6] = [
     "20 ms of jitter, forward",
     "1 % lost in bursts of 10, both ways",
 ];
-/// Seeds of each row unless the command line says otherwise.
+/// Seeds of each row unless the command line sets them.
 const SEEDS: u64 = 2;
-/// A smaller spread between seeds counts as this much: as much as nobody would notice.
+/// Least spread between seeds that counts. A smaller difference does not matter in practice.
 const SPREAD_MIN: f64 = 0.01;
-/// The spread is that between this many seeds at least.
+/// Fewest seeds behind the spread.
 const SPREAD_SEEDS: u64 = 3;
-/// Runs between two looks at the figures.
+/// Runs between two evaluations of the figures.
 const RUNS_AT_ONCE: usize = 8;
-/// A loss of this many spreads is none by chance.
+/// Spreads from which a loss is not chance.
 const PLAIN_SPREADS: f64 = 3.0;
-/// An infinite figure counts as this much.
+/// Value that an infinite figure counts as.
 const FIGURE_MAX: f64 = 100.0;

@@ -1,4 +1,5 @@
-//! One flow alone: what it takes of a line, how fast, and when the line changes.
+//! One flow alone: its part of a line, its speed in reaching it, and its reaction to changes of the
+//! line.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::{
     runs::{fair, finish, finish_connected, policed},
 };
 
-/// With buffers for all the rounds that the worst cell needs: what memory costs is another bench's.
+/// Returns a fair flow with buffers for all the rounds of the worst cell. Another bench measures
+/// the cost of memory.
 fn fair_with_memory() -> FlowKind {
     match fair() {
         FlowKind::Longhaul { controller, .. } => FlowKind::Longhaul {
@@ -26,13 +28,15 @@ fn fair_with_memory() -> FlowKind {
     }
 }
 
-/// A pair that remembers the path.
+/// Returns a pair with stored measurements of the path.
 fn remembering(memory: PathMemory) -> FlowKind {
     FlowKind::longhaul(move |_, max| congestion::for_policy(Policy::Fair, Some(memory), max))
 }
 
-/// The first: all 480 cells with `--full`; at 1 Gbit/s a fixed fifth of them otherwise. Judged in the
-/// second half of 40 round trips, or of 15 s at 1 Gbit/s, 20 s at 100 Mbit/s, 40 s at 10 Mbit/s.
+/// Scenario 1: all 480 cells with `--full`; at 1 Gbit/s a fixed fifth of them otherwise.
+///
+/// A cell is judged in the second half of 40 round trips. The least time is 15 s at 1 Gbit/s, 20 s
+/// at 100 Mbit/s, and 40 s at 10 Mbit/s.
 pub(crate) fn alone(is_full: bool) -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for mbit in [1000, 100, 10] {
@@ -93,7 +97,8 @@ fn alone_cell(line: &Line, seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Round trips from the first data until a quarter of a round trip brings 90 % of the capacity.
+/// Returns the round trips from the first data until a quarter of a round trip brings 90 % of the
+/// capacity.
 fn rtts_to_capacity(crowd: &Crowd, line: &Line, flow: usize) -> f64 {
     let record = crowd.record();
     let Some(first) = crowd.connected(flow) else {
@@ -109,7 +114,7 @@ fn rtts_to_capacity(crowd: &Crowd, line: &Line, flow: usize) -> f64 {
         .map_or(f64::INFINITY, |number| f64::from(number + 1) / 4.0)
 }
 
-/// 2.
+/// Scenario 2.
 pub(crate) fn ramp() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for (mbit, rtt_ms, bound) in [(1000, 1000, 8.0), (100, 100, 6.0)] {
@@ -133,7 +138,7 @@ pub(crate) fn ramp() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// 3. The cache knows the loss, too.
+/// Scenario 3. The stored measurements include the loss, too.
 pub(crate) fn cached() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for mbit in [1000, 100] {
@@ -167,7 +172,7 @@ pub(crate) fn cached() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// 4. The queue is that of the path before the change.
+/// Scenario 4. The queue is that of the path before the change.
 pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
     let changes: [(&str, u64, u64); 4] = [
         ("100 -> 20 Mbit/s", 20, 40),
@@ -210,7 +215,7 @@ pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
     changes.into_iter().map(cell).collect()
 }
 
-/// 5. "For good": each three seconds from the third on.
+/// Scenario 5. "For good": each three seconds from the third on.
 pub(crate) fn loss_changes() -> Vec<Cell<Vec<Figure>>> {
     let cell = |(mbit, rtt_ms, loss): (u64, u64, f64)| {
         let line = Line::new(mbit, rtt_ms, 1.0);
@@ -246,7 +251,7 @@ pub(crate) fn loss_changes() -> Vec<Cell<Vec<Figure>>> {
     settings.into_iter().map(cell).collect()
 }
 
-/// 6.
+/// Scenario 6.
 pub(crate) fn policer() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for bucket_ms in [20, 100, 500] {

@@ -17,7 +17,7 @@ use crate::{
     runs::{fair, finish, policed},
 };
 
-/// 7. The CUBIC flows begin within the first second.
+/// Scenario 7. The CUBIC flows begin within the first second.
 pub(crate) fn beside_cubic() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
@@ -46,14 +46,14 @@ pub(crate) fn beside_cubic() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// Rates of all flows as fractions of `share`.
+/// Returns the rates of all flows as fractions of `share`.
 fn shares(record: &Record, span: &Range<Duration>, share: f64) -> Vec<f64> {
     (0..record.flows())
         .map(|flow| record.rate(flow, span) / share)
         .collect()
 }
 
-/// 8.
+/// Scenario 8.
 pub(crate) fn visited_by_cubic() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for queue in [1.0, 4.0] {
@@ -82,7 +82,7 @@ pub(crate) fn visited_by_cubic() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// 9.
+/// Scenario 9.
 pub(crate) fn small_user() -> Vec<Cell<Vec<Figure>>> {
     let line = Line::new(100, 173, 1.0);
     vec![Cell::new("128 KiB", move |seed| {
@@ -112,7 +112,7 @@ pub(crate) fn small_user() -> Vec<Cell<Vec<Figure>>> {
     })]
 }
 
-/// 10.
+/// Scenario 10.
 pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for count in [4, 2] {
@@ -139,7 +139,7 @@ pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// 11.
+/// Scenario 11.
 pub(crate) fn unequal_rtts() -> Vec<Cell<Vec<Figure>>> {
     let line = Line::new(100, 20, 5.0);
     vec![Cell::new("queue of 100 ms", move |seed| {
@@ -157,7 +157,7 @@ pub(crate) fn unequal_rtts() -> Vec<Cell<Vec<Figure>>> {
     })]
 }
 
-/// 12.
+/// Scenario 12.
 pub(crate) fn crowded_policer() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for count in [4, 2] {
@@ -187,7 +187,7 @@ fn crowded(mut crowd: Crowd, line: &Line, count: u64, seed: u64) -> Vec<Figure> 
     ]
 }
 
-/// 13.
+/// Scenario 13.
 pub(crate) fn policer_with_cubic() -> Vec<Cell<Vec<Figure>>> {
     vec![Cell::new("bucket 100 ms", |seed| {
         let (line, path) = policed(100 * MS, 0.0);
@@ -205,7 +205,7 @@ pub(crate) fn policer_with_cubic() -> Vec<Cell<Vec<Figure>>> {
     })]
 }
 
-/// 17.
+/// Scenario 17.
 pub(crate) fn background() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for queue in [0.5, 1.0, 4.0] {

@@ -1,4 +1,4 @@
-//! One flow alone on a path that does more than lose at random.
+//! One flow alone on a path with more impairments than random loss.
 
 use std::{ops::Range, time::Duration};
 
@@ -11,7 +11,8 @@ use crate::{
     runs::{fair, finish_connected},
 };
 
-/// One flow alone at 100 Mbit/s on a path that `change` has made worse, and the time to judge it by.
+/// Returns a flow alone at 100 Mbit/s on a path that `change` has made worse, and the time to judge
+/// it by.
 fn alone_on(
     rtt_ms: u64,
     seed: u64,
@@ -26,7 +27,7 @@ fn alone_on(
     (line, crowd, connected + 15 * S..connected + 30 * S)
 }
 
-/// 14. The bursts are on the way of the data.
+/// Scenario 14. The bursts are in the direction of the data.
 pub(crate) fn bursts() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for rtt_ms in [20, 100] {
@@ -44,7 +45,7 @@ pub(crate) fn bursts() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// 15. In both directions; jitter of 5 ms is 2.5 ms to either side.
+/// Scenario 15. In both directions; jitter of 5 ms is 2.5 ms to either side.
 pub(crate) fn reordering() -> Vec<Cell<Vec<Figure>>> {
     let late = |probability: f64, ms: u64| Reordering {
         probability,
@@ -75,7 +76,7 @@ pub(crate) fn reordering() -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-/// 16. The number of reports a round trip is not a setting of the link.
+/// Scenario 16. The number of reports a round trip is not a setting of the link.
 pub(crate) fn lost_reports() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for rtt_ms in [20, 100] {

@@ -1,14 +1,14 @@
-//! The regression scenarios of the controller, in virtual time: required and reached.
+//! Regression scenarios of the controller, in virtual time: required and reached.
 //!
 //! The shipped core with its encryption runs over `wansim`, alone and beside the models of TCP in
-//! `rivals`. The scenarios are those by which the law was chosen in a simulation of its own, with
-//! their bounds; what differs is said at the scenario. A scenario is reached when every figure of
-//! every cell and seed keeps its bound.
+//! `rivals`. The controller was chosen by these scenarios and bounds in a simulation of its own.
+//! Differences are stated at the scenario. A scenario is reached when every figure of every cell
+//! and seed keeps its bound.
 //!
-//! "Used" is what arrives on the wire as a fraction of what the line passes and the path does not
-//! lose: the controller's part in goodput, which `bench link` judges as a whole.
+//! "Used" is the arriving part of the bytes that the line passes and the path does not lose. It is
+//! the controller's part in goodput, which `bench link` judges as a whole.
 //!
-//! `--help` lists the options. The exit code is 0 whatever is reached: the table is the result.
+//! `--help` lists the options. The exit code is 0 with any result: the table is the result.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 
 mod ablate;
@@ -175,7 +175,7 @@ fn run(scenario: &Scenario, seeds: u64, is_verbose: bool) -> bool {
     is_reached
 }
 
-/// The number of the invariants in the table.
+/// Number of the invariants in the table.
 const INVARIANTS: u32 = 18;
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! What the scenarios share: how a run ends, and what must hold in each.
+//! Helpers of the scenarios: the end of a run, and the invariants of all runs.
 
 use std::{
     sync::{
@@ -20,10 +20,10 @@ use crate::{INVARIANTS, S};
 /// Whether each run is printed over time.
 pub(crate) static TRACED: AtomicBool = AtomicBool::new(false);
 
-/// What may never happen, in any run of the bench.
+/// Broken invariants in any run of the bench.
 static BROKEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Notes where a pair's pacing rate is no number, nothing, or far beyond what the line can pass.
+/// Records a pair's pacing rate that is no number, zero, or far beyond the line's capacity.
 fn check_invariants(line: &Line, seed: u64, record: &Record) {
     let mut broken = Vec::new();
     for flow in 0..record.flows() {
@@ -79,7 +79,7 @@ pub(crate) fn fair() -> FlowKind {
     FlowKind::for_policy(Policy::Fair)
 }
 
-/// A policer of 100 Mbit/s behind a line of 1 Gbit/s, with a bucket of so much time.
+/// Returns a policer of 100 Mbit/s behind a line of 1 Gbit/s, with a bucket of `bucket`.
 pub(crate) fn policed(bucket: Duration, loss: f64) -> (Line, PathConfig) {
     let line = Line::new(100, 40, 1.0).losing(loss);
     let path = PathConfig {
@@ -93,7 +93,7 @@ pub(crate) fn policed(bucket: Duration, loss: f64) -> (Line, PathConfig) {
     (line, path)
 }
 
-/// Runs to the end and checks what must hold always.
+/// Runs to the end and checks the invariants.
 pub(crate) fn finish(crowd: &mut Crowd, line: &Line, seed: u64, end: Duration) {
     crowd.run_to(end);
     check_invariants(line, seed, crowd.record());
@@ -102,8 +102,10 @@ pub(crate) fn finish(crowd: &mut Crowd, line: &Line, seed: u64, end: Duration) {
     }
 }
 
-/// As [`finish`], with the time counted from when the first flow's connection stands: a handshake at
-/// 64 % loss may take ten seconds, and is judged elsewhere. Returns when that was.
+/// Runs as [`finish`], with the time counted from the first flow's connection. Returns the time of
+/// that connection.
+///
+/// A handshake at 64 % loss may take ten seconds, and is judged elsewhere.
 pub(crate) fn finish_connected(
     crowd: &mut Crowd,
     line: &Line,

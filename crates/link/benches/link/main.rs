@@ -1,9 +1,9 @@
-//! The link in virtual time, with the shipped core, controller and encryption, against what is
-//! required of it.
+//! Goodput and times of the link in virtual time, with the shipped core, controller and encryption,
+//! against the requirements.
 //!
-//! The matrix and the rows move 500 MB, or 20 round trips' worth, over 1 Gbit/s with a queue of half the
-//! bandwidth-delay product (at least 300 KB). The link is warm: a transfer of four bandwidth-delay
-//! products over the same connection went before. `--help` lists the options.
+//! The matrix and the rows move 500 MB, or 20 round trips' worth, over 1 Gbit/s. The queue has half
+//! the bandwidth-delay product (at least 300 KB). The link is warm: a transfer of four
+//! bandwidth-delay products over the same connection went before. `--help` lists the options.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
@@ -20,7 +20,7 @@ use std::time::Instant;
 use bench_kit::{options, stats::Summary};
 use clap::{Parser, ValueEnum, value_parser};
 
-/// A figure that was not reached.
+/// Figure that was not reached.
 pub struct Missed {
     what: String,
     reached: f64,
@@ -37,7 +37,7 @@ impl Missed {
     }
 }
 
-/// Goodput and times of the link in virtual time, against what is required
+/// Goodput and times of the link in virtual time, against the requirements
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench link --")]
 struct Options {
@@ -53,10 +53,10 @@ struct Options {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
-    /// The first row whose name contains TEXT, with what the controller does over time
+    /// The first row whose name contains TEXT, with the controller's states over time
     #[arg(long, num_args = 1..=2, value_names = ["TEXT", "SEED"])]
     trace: Option<Vec<String>>,
-    /// One cell of the matrix, with what the controller does over time
+    /// One cell of the matrix, with the controller's states over time
     #[arg(long, num_args = 2..=3, value_names = ["RTT_MS", "LOSS", "SEED"])]
     cell: Option<Vec<f64>>,
 }
@@ -119,7 +119,7 @@ fn main() {
     std::process::exit(i32::from(!missed.is_empty()));
 }
 
-/// The median and the worst of figures of which more is better.
+/// Returns the median and the worst of figures of which more is better.
 pub fn median_and_worst(figures: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let figures: Vec<f64> = figures.into_iter().collect();
     let summary = Summary::of(&figures).expect("each cell has a seed at least");

@@ -1,6 +1,6 @@
 //! A transfer over a radio medium that both directions share, where every report takes airtime.
 //!
-//! The file and the medium are those of the study that `wifi-11b` is fitted to. The link is cold: the
+//! The file and the medium belong to the study that `wifi-11b` is fitted to. The link is cold: the
 //! handshake counts.
 
 use std::time::Duration;
@@ -15,17 +15,17 @@ use wansim::{Radio, profile::Profile};
 
 use super::{Missed, median_and_worst};
 
-/// The study's file.
+/// Size of the study's file.
 const SIZE: ByteCount = ByteCount::new(11_844_459);
 const LIMIT: Duration = Duration::from_secs(300);
-/// What the link must reach of CUBIC, and of a sender without feedback.
+/// Required rates of the link, relative to CUBIC and to a sender without feedback.
 const OF_CUBIC: f64 = 1.15;
 const OF_SILENT: f64 = 0.95;
-/// What a full packet of the link carries, and its length.
+/// Payload of a full packet of the link, and its length.
 const PAYLOAD_BYTES: u64 = 1448;
 const IP_BYTES: usize = 1500;
 
-/// How long a sender took, and what came back of each packet that it sent.
+/// Time of a sender, and answers for each packet that it sent.
 #[derive(Clone, Copy)]
 struct Run {
     time_s: f64,
@@ -58,7 +58,7 @@ pub fn print(seeds: u64) -> Vec<Missed> {
     row("CUBIC, window of 64 KiB", &bounded);
     let ours = jobs::map(&seeds, |seed| link(*seed));
     row("link", &ours);
-    // The better of the two is what it has to beat.
+    // The link must beat the better of the two.
     let cubic_s = times(&cubic).median.min(times(&bounded).median);
     let mut missed = Vec::new();
     for (name, reference_s, required) in [
@@ -94,7 +94,7 @@ fn times(runs: &[Run]) -> Summary {
     Summary::of(&times).expect("each sender has a run at least")
 }
 
-/// A sender that knows the rate and hears nothing has the medium for itself.
+/// Returns the time of a sender that has the rate, gets no reports, and has the medium for itself.
 fn silent(radio: &Radio) -> f64 {
     let packets = SIZE.bytes().div_ceil(PAYLOAD_BYTES);
     radio.airtime(IP_BYTES).as_secs_f64() * packets as f64
@@ -124,7 +124,7 @@ fn tcp(seed: u64, kind: FlowKind) -> Run {
     }
 }
 
-/// Until the sender knows that all has arrived.
+/// Runs the link until the sender has learned that all has arrived.
 fn link(seed: u64) -> Run {
     let profile = Profile::wifi_11b();
     let mut world = World::with_radio(

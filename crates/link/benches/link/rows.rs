@@ -1,4 +1,4 @@
-//! Goodput over paths that do more than lose packets one by one.
+//! Goodput over paths with more impairments than independent losses of packets.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::{
 struct Row {
     name: String,
     trial: Trial,
-    /// The same path without what the row is about, for rows that are judged by it.
+    /// The same path without the row's impairment, for rows that are judged by it.
     plain: Option<Trial>,
-    /// The fraction of the plain path's goodput, or of the ideal, that is required.
+    /// Required fraction of the plain path's goodput, or of the ideal.
     required: f64,
     needless_max: Option<f64>,
     feedback_max: f64,
@@ -63,7 +63,7 @@ fn rows() -> Vec<Row> {
             (0.25, Straggler::Late(ms(5)), "late by 5 ms".to_owned()),
             (0.01, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
             (0.8, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
-            // As netem reorders: these skip the delay, and overtake by that.
+            // As netem reorders: these packets skip the delay, and overtake by that.
             (
                 0.01,
                 Straggler::Early,
@@ -138,7 +138,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// What the controller does over time in the first row whose name contains `name`.
+/// Prints the controller's states over time in the first row whose name contains `name`.
 pub fn trace(name: &str, seed: u64) {
     let mut trial = named(Some(name)).swap_remove(0).trial;
     trial.seed = seed;

@@ -1,7 +1,8 @@
-//! Three transfers in a row over paths that reorder, vary, corrupt or lose in bursts: no seed may collapse.
+//! Three transfers in a row over paths that reorder, vary, corrupt or lose in bursts: no seed may
+//! collapse.
 //!
-//! A row is judged by itself: the worst seed against the median seed, each transfer of the three for itself. A rate
-//! that collapses in one sequence of a hundred shows here, and nowhere in a median.
+//! A row is judged by itself: the worst seed against the median seed, for each transfer of the
+//! three. A rate that collapses in one sequence of a hundred shows here, and nowhere in a median.
 
 use std::time::Duration;
 
@@ -22,14 +23,14 @@ pub struct Row {
 
 const RATE: BitRate = BitRate::mbit(270);
 const RTT: Duration = Duration::from_millis(180);
-/// 1.5 s at the rate of the line: eight round trips.
+/// Bytes of 1.5 s at the rate of the line: eight round trips.
 const SIZE: ByteCount = ByteCount::megabytes(50);
 const TRANSFERS: usize = 3;
-/// The link is idle for this long after each transfer.
+/// Time for which the link is idle after each transfer.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A longer transfer counts as one that never ends.
+/// Time after which a transfer counts as endless.
 const LIMIT: Duration = Duration::from_secs(200);
-/// The worst seed reaches this part of the row's median.
+/// Part of the row's median that the worst seed must reach.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
 pub fn rows() -> Vec<Row> {
@@ -95,12 +96,13 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// The goodput of each transfer, by the rate of the line; zero for one that did not end in time.
+/// Returns the goodput of each transfer, by the rate of the line. It is zero for a transfer that
+/// did not end in time.
 pub fn sequence(trial: &Trial) -> [f64; TRANSFERS] {
     watched_sequence(trial, &mut |_| {})
 }
 
-/// What the controller does over time in the first row whose name contains `name`.
+/// Prints the controller's states over time in the first row whose name contains `name`.
 pub fn trace(name: &str, seed: u64) {
     let mut rows = rows();
     rows.retain(|row| row.name.contains(name));
@@ -117,7 +119,7 @@ pub fn trace(name: &str, seed: u64) {
     println!("{}: {reached:.3?} of ideal", row.name);
 }
 
-/// `watch` is called at each event.
+/// Runs the transfers, and calls `watch` at each event.
 fn watched_sequence(trial: &Trial, watch: &mut dyn FnMut(&World)) -> [f64; TRANSFERS] {
     let mut world = trial.world();
     let ideal_s = SIZE.bytes() as f64 / trial.goodput_bytes_per_s() + RTT.as_secs_f64();

@@ -40,7 +40,7 @@ fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<Missed>
     is_missed.then(|| Missed::new(name.to_owned(), worst, required))
 }
 
-/// 100 MB over a satellite: 250 Mbit/s forward, 3 Mbit/s back, 600 ms.
+/// Measures 100 MB over a satellite: 250 Mbit/s forward, 3 Mbit/s back, 600 ms.
 fn ramp(seeds: u64) -> Vec<Missed> {
     let satellite = |loss, is_warm| {
         let rtt = Duration::from_millis(600);
@@ -85,7 +85,8 @@ fn ramp(seeds: u64) -> Vec<Missed> {
     missed
 }
 
-/// From the first sending of the last byte until everything was read in order.
+/// Measures the time from the first transmission of the last byte until everything was read in
+/// order.
 fn tail(seeds: u64) -> Vec<Missed> {
     let mut missed = Vec::new();
     for (rtt_ms, loss) in [
@@ -123,7 +124,7 @@ fn tail(seeds: u64) -> Vec<Missed> {
     missed
 }
 
-/// 10 KB there and 10 KB back, idle and under bulk data at full rate: 99th percentiles.
+/// Measures 10 KB there and 10 KB back, idle and under bulk data at full rate: 99th percentiles.
 fn dialogue(seeds: u64) -> Vec<Missed> {
     let mut missed = Vec::new();
     for rtt_ms in [40, 200] {
@@ -144,7 +145,7 @@ fn dialogue(seeds: u64) -> Vec<Missed> {
     missed
 }
 
-/// The 99th percentile of the times of dialogues, in seconds.
+/// Returns the 99th percentile of the times of dialogues, in seconds.
 fn dialogues(trial: &Trial, is_busy: bool) -> f64 {
     let mut world = trial.world();
     trial.warm(&mut world, &mut |_| {});
@@ -173,7 +174,7 @@ fn one_way(world: &mut World, from: Side) {
     });
 }
 
-/// From the first packet ever until a byte of the application has arrived.
+/// Measures the time from the first packet ever until a byte of the application has arrived.
 fn first_contact(seeds: u64) -> Vec<Missed> {
     let mut missed = Vec::new();
     for (rtt_ms, loss, required) in [(200, 0.0, 2.0), (200, 0.5, 5.0), (600, 0.5, 5.0)] {

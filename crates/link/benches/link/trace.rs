@@ -1,4 +1,4 @@
-//! What one cell of the matrix does over time.
+//! Trace of one cell of the matrix over time.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::trial::Trial;
 /// Runs a trial and prints its controller's state four times a round trip.
 pub fn print(trial: &Trial) {
     let mut lines = Lines::new(trial.rtt);
-    // Looking changes nothing of the run.
+    // Watching does not change the run.
     let outcome = trial.run_watched(&mut |world| lines.look(world));
     println!(
         "{:.3} of ideal in {:.3} s; tail {:.2} RTT; reports {:.3} %, needless {:.2} %, memory {} MB",
@@ -22,7 +22,7 @@ pub fn print(trial: &Trial) {
     );
 }
 
-/// Lines on what the sending side does, four a round trip.
+/// Lines on the state of the sending side, four a round trip.
 pub struct Lines {
     step: Duration,
     next: Duration,

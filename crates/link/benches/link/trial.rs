@@ -1,4 +1,4 @@
-//! One transfer over one path, and what came of it.
+//! One transfer over one path, and its outcome.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-/// A path, and what is moved over it.
+/// Path and transfer.
 #[derive(Clone)]
 pub struct Trial {
     pub forward: PathConfig,
     pub backward: PathConfig,
     pub size: ByteCount,
-    /// The round-trip time without a queue.
+    /// Round-trip time without a queue.
     pub rtt: Duration,
     /// Probability that a packet arrives, each way.
     pub arrives: f64,
@@ -25,30 +25,31 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// What came of a trial.
+/// Outcome of a trial.
 #[derive(Clone, Copy, Default)]
 pub struct Outcome {
-    /// From its beginning until the sender knew that everything arrived.
+    /// Time until the sender has learned that everything arrived.
     pub time_s: f64,
-    /// The ideal time by it; zero if the transfer did not end.
+    /// Ideal time divided by that time; zero if the transfer did not end.
     pub fraction: f64,
-    /// Bytes of reports, headers included, by bytes sent forward.
+    /// Bytes of reports, headers included, divided by bytes sent forward.
     pub feedback: f64,
-    /// Packets given up that arrived after all, by packets sent.
+    /// Spuriously lost packets, divided by packets sent.
     pub needless: f64,
     pub memory_peak_bytes: usize,
-    /// From the first sending of the last byte until the reader had everything, in round trips.
+    /// Time from the first transmission of the last byte until the reader had everything, in round
+    /// trips.
     pub tail_rtts: f64,
-    /// Packets that the bottleneck's queue dropped, by packets sent.
+    /// Packets that the bottleneck's queue dropped, divided by packets sent.
     pub caused_loss: f64,
 }
 
-/// Longer transfers have failed.
+/// Time after which a transfer has failed.
 const LIMIT: Duration = Duration::from_secs(900);
 
 impl Trial {
-    /// `rate` each way with a queue of half the bandwidth-delay product, and the same impairments
-    /// both ways.
+    /// Returns a trial with `rate` each way, a queue of half the bandwidth-delay product, and the
+    /// same impairments both ways.
     pub fn symmetric(rate: BitRate, rtt: Duration, loss: f64) -> Self {
         let path = PathConfig {
             rate: Some(rate),
@@ -76,13 +77,13 @@ impl Trial {
         self
     }
 
-    /// What a perfect sender reaches at best, 94 % of the rate being payload.
+    /// Returns the best goodput of a perfect sender, with 94 % of the rate as payload.
     pub fn goodput_bytes_per_s(&self) -> f64 {
         let rate = self.forward.rate.map_or(f64::MAX, BitRate::as_bytes_per_s);
         rate * 0.94 * self.arrives
     }
 
-    /// Makes the transfer at least as long as the definition of goodput asks.
+    /// Makes the transfer at least as long as the definition of goodput requires.
     pub fn at_least_twenty_rtts(mut self) -> Self {
         let bytes = 20.0 * self.rtt.as_secs_f64() * self.goodput_bytes_per_s();
         self.size = self.size.max(ByteCount::new(bytes as u64));
@@ -122,7 +123,7 @@ impl Trial {
         self.run_watched(&mut |_| {})
     }
 
-    /// `watch` is called at each event.
+    /// Runs the trial, and calls `watch` at each event.
     pub fn run_watched(&self, watch: &mut dyn FnMut(&World)) -> Outcome {
         let mut world = self.world();
         if self.is_warm && self.warm(&mut world, watch).is_none() {
