@@ -307,7 +307,7 @@ def test_another_address_shows_a_login(chromium, options):
 
 
 def client_ca(folder):
-    """The commands of docs/operating.md: a CA, and a certificate for Ada."""
+    """The commands of docs/how-to/dashboard-over-tls.md: a CA, and a certificate for Ada."""
     new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc"
     for command in [
             f"{new} -days 3650 -subj /CN=Dashboard -keyout ca.key -out people.pem",
