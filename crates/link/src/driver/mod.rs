@@ -97,7 +97,7 @@ pub enum OpenError {
     PeerDown {
         /// Its configured name.
         name: String,
-        /// When the last authentic datagram arrived.
+        /// Arrival of the last authentic datagram.
         last_answer: Option<SystemTime>,
     },
     /// The peer permits no more streams at once.

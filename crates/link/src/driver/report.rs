@@ -33,7 +33,7 @@ struct Rates {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL_SPARSE: Duration = Duration::from_millis(5);
-/// Time over which rates are measured, a second and more.
+/// Time until the next snapshot while rates are notable. Rates are measured over a second.
 const RATES_INTERVAL: Duration = Duration::from_millis(1100);
 /// Least rate that counts. A lower rate belongs to questions whether the peer is there.
 const NOTABLE: BitRate = BitRate::bits_per_s(20_000);

@@ -52,7 +52,7 @@ pub enum Event {
     Lost {
         /// The stream.
         key: StreamKey,
-        /// Why the stream was lost.
+        /// Reason why the stream was lost.
         reason: LostReason,
     },
 }

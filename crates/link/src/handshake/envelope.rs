@@ -84,7 +84,7 @@ pub(crate) struct Hello<'a> {
     pub(crate) crypto: &'a [u8],
 }
 
-/// Which side sent a hello, and how the receiver finds the key.
+/// Side that sent a hello, and the data by which the receiver finds the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
     Initiator(KeyId),

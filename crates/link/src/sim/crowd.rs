@@ -215,7 +215,7 @@ impl Crowd {
         self.paths.counters(from.way())
     }
 
-    /// When a pair's connection first stood; for TCP when it began.
+    /// Returns the time at which a pair's connection first stood, or TCP began.
     pub fn connected(&self, flow: usize) -> Option<Duration> {
         self.flows[flow].connected
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// At most `len_max` bytes of the pattern from `offset` on.
+/// Returns at most `len_max` bytes of the pattern from `offset` on.
 pub(super) fn pattern(offset: u64, len_max: usize) -> Bytes {
     let start = (offset % PATTERN_BYTES as u64) as usize;
     let end = (start + len_max).min(PATTERN_BYTES);

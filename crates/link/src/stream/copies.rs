@@ -1,4 +1,4 @@
-//! How often a lost slot is sent again at once.
+//! Number of copies in which a lost slot is sent again at once.
 
 /// Returns the number of copies of a slot in one round of repetition, on a path that loses the
 /// fraction `loss`.

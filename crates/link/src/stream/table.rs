@@ -91,7 +91,7 @@ pub(crate) struct Streams {
     pub(crate) events: VecDeque<StreamEvent>,
     pub(crate) memory: Memory,
     streams_max: u32,
-    /// Streams that the peer may open beyond its open ones, at the start.
+    /// Most streams that the peer may open in addition to its earlier ones.
     streams_at_first: u32,
 }
 

@@ -26,7 +26,7 @@ pub enum Mechanism {
     InFlightForReordering,
     /// Keeps the rate, not the window, when the base RTT becomes another.
     RateAcrossRoutes,
-    /// Restarts measurements after a silence as long as the memory of the path.
+    /// Measures again after a silence as long as the memory of the path.
     StaleWindow,
     /// Waits for reports sooner while no train has shown the rate.
     StartSilence,
@@ -54,7 +54,7 @@ pub enum Mechanism {
     ShallowQueue,
     /// Raises a lowered threshold again, a little with each drain.
     DeeperQueue,
-    /// Accepts a base delay only if two buckets have seen it.
+    /// Accepts a base delay only if two buckets have measured it.
     BaseSeenTwice,
     /// Sets the fastest packets of a bucket aside.
     FastSetAside,
@@ -84,7 +84,7 @@ pub enum Mechanism {
     RouteUnmoved,
     /// Judges by a train whether a test of the route was fast enough.
     RouteTrain,
-    /// Requires two tests where jitter spreads the train.
+    /// Accepts two tests where jitter spreads the train.
     RouteTwice,
     /// Grows a large window by a smaller fraction than a small one.
     ConvergingStart,
@@ -104,7 +104,7 @@ pub enum Mechanism {
     UndoWrongCut,
     /// Undoes an experiment whose losses turn up late.
     UndoWrongExperiment,
-    /// Sends at a quarter of the rate to measure the path's loss.
+    /// Sends at a quarter of the rate to measure the loss of the path.
     Experiment,
     /// Learns the floor of loss after a cut that helped.
     LearnAfterCut,
@@ -124,9 +124,9 @@ pub enum Mechanism {
     DrownedRound,
     /// Continues start-up after losses that the path causes.
     StartAgain,
-    /// Takes the first round's loss for the loss floor.
+    /// Takes the loss of the first round for the loss floor.
     FirstRound,
-    /// Takes the cleanest round's loss for the loss floor.
+    /// Takes the loss of the cleanest round for the loss floor.
     CleanestRound,
     /// Learns the floor of loss from clean rounds of start-up.
     LearnInStart,
@@ -136,13 +136,13 @@ pub enum Mechanism {
     FlatWithLoss,
     /// Ends start-up before the round does where losses are many.
     LossEndsStart,
-    /// Sends further trains while the rate is far below that of the last train.
+    /// Sends further trains while the rate is far below the rate of the last one.
     LaterTrains,
     /// Sends a first train again that was never measured.
     TrainAgain,
     /// Grows eightfold a round trip below a lower bound of the capacity.
     Eightfold,
-    /// Goes at once to half of a train's rate.
+    /// Goes at once to half of the rate that a train shows.
     TrainLeap,
     /// Takes a window back that a train and the arrivals since disprove.
     Disproven,
@@ -150,13 +150,13 @@ pub enum Mechanism {
     GrowthBeyondTrain,
     /// Takes no sending rate for the capacity that a train disproves.
     SentMax,
-    /// Takes no loss for congestion far below a train's rate.
+    /// Takes no loss for congestion far below the rate of a train.
     FarBelowTrain,
     /// Takes a train that jitter spreads for a lower bound.
     TrainJitter,
     /// Does not measure a train by one packet that overtakes it.
     TrainOvertaker,
-    /// Cuts where hardly half arrives, with any floor.
+    /// Cuts where hardly half arrives, at any loss floor.
     LastResort,
     /// Takes dense losses for an excess though they make one run.
     OneRun,
@@ -166,7 +166,7 @@ pub enum Mechanism {
     Dispersion,
     /// Widens the test of loss while the floor is uncertain.
     UncertainFloor,
-    /// Lowers the floor to the limit of any count.
+    /// Lowers the floor to the bound of any count.
     BoundFloor,
     /// Confirms a clean floor by a long count without loss.
     ConfirmFloor,

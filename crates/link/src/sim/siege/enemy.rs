@@ -467,8 +467,8 @@ impl Enemy {
     }
 }
 
-/// Fraction of packets, one in this many, with a number far behind the others, and twice the most
-/// distance.
+/// Fraction of packets, one in this many, with a number far behind the others, and half of the
+/// greatest distance.
 const LATE_EACH: u64 = 20;
 const LATE_BY_MAX: usize = 60_000;
 /// Numbers that it leaves behind, half of them missing.

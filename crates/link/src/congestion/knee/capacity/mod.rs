@@ -103,7 +103,7 @@ impl Capacity {
     /// Stores the measured rate as a rate that the path passes, if all of it was sent after the
     /// last cut, at `cut_s`.
     ///
-    /// On a path that drops packets it is not the arrival rate, since dropped packets count as
+    /// A path that drops packets does not pass the measured rate, since dropped packets count as
     /// passed, too.
     pub(super) fn remember(&mut self, cut_s: f64, base_s: f64, now_s: f64) {
         let is_since_cut = |first: &Arrival| first.sent_s > cut_s;

@@ -133,7 +133,8 @@ impl Floor {
         }
     }
 
-    /// Learns the floor from the first round, with its weight: it was sent far below capacity.
+    /// Learns the floor from the first round, if that has more packets: it was sent far below
+    /// capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }

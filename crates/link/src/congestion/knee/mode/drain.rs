@@ -188,8 +188,9 @@ const RATE_MIN_SHORT: f64 = 0.8;
 const STEEPNESS: f64 = 3.0;
 /// Limits of the time for which an empty queue is held.
 ///
-/// It ends after packets that show the loss floor, given as a part of a window and as a number, or
-/// after rounds. A longer hold shows the floor better and costs rate.
+/// The hold ends after packets that show the loss floor: this part of a window, or
+/// [`FLOOR_PACKETS`]. It also ends after [`HOLD_ROUNDS`]. A longer hold shows the floor better and
+/// costs rate.
 ///
 /// A longer hold shows the floor better and costs rate.
 const FLOOR_PART: f64 = 0.7;

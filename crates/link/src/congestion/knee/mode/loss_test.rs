@@ -321,8 +321,8 @@ const OF_PASSED: f64 = 0.9;
 const GONE: f64 = 0.5;
 /// Fewest packets that judge a cut or an experiment, and most that a cut waits for.
 ///
-/// Fewer show little of a loss of a few percent. A cut is judged by a window's packets within these
-/// limits, since more only take time.
+/// Fewer show little of a loss of a few percent. A cut is judged by a window's packets, but at most
+/// by [`CUT_PACKETS_MAX`], since more only take time.
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
 /// Time after which a path counts as slow. A few packets then judge an experiment. A cut is judged

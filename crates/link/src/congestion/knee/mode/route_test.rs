@@ -220,8 +220,8 @@ const TEST_RATE: f64 = 0.9;
 const TEST_LENGTH: f64 = 0.5;
 /// Fewest packets of a test, nearly three times the packets of the threshold.
 const TEST_PACKETS: f64 = 16.0;
-/// Limits of the receiver's sampling: it samples one of 128 packets of a round trip, and at least
-/// one in 16. A test begins with a train, which shows the capacity even if others fill the path.
+/// Limits of the receiver's sampling: 128 samples of the packets of a round trip, and at least one
+/// packet in 16. A test begins with a train, which shows the capacity even if others fill the path.
 const STRIDE_PACKETS: f64 = 128.0;
 const STRIDE_MAX: f64 = 16.0;
 const TRAIN_STRIDES: f64 = 3.0;
