@@ -23,8 +23,7 @@ pub struct DropCounters {
 }
 
 impl DropCounters {
-    /// Returns the number of datagrams except duplicates and damaged ones, which a path itself can
-    /// cause.
+    /// Returns the number of dropped datagrams except duplicates, which a path itself can cause.
     pub(crate) fn of_strangers(&self) -> u64 {
         self.unknown_key
             + self.bad_mac
