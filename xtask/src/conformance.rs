@@ -3,14 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{self, Command, Stdio},
+    process::{self, Command},
 };
 
 use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 
 use crate::{
-    Failure, bench, browser, packages,
+    Failure, bench, browser, packages, previous,
     shell::{cargo, root, succeeds, target_folder},
 };
 
@@ -48,10 +48,6 @@ const DASHBOARD: &str = "dashboard";
 /// Tests of a pair of gateways of different releases.
 const RELEASES: &str = "releases";
 
-/// The last commit whose gateways have version 5 of the gateway protocol as their latest. It stands
-/// for the previous release until that has a tag. A change of the latest version moves it.
-const PREVIOUS: &str = "eafbd92452dc89db43e96414970edad63f8b7783";
-
 /// Debian's, which has Debian's pytest.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
@@ -82,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         browser::prepare()?;
     }
     let previous = if runs(RELEASES) {
-        build_previous()?
+        previous_or_skip(previous::program(), arguments.name.as_deref())?
     } else {
         None
     };
@@ -129,52 +125,16 @@ pub(crate) fn prepare() -> Result<Result<PathBuf, Failure>> {
     Ok(Ok(target_folder().join("release/longhaul")))
 }
 
-/// Builds the program of the previous release from the history of the repository, once. `None` if
-/// that commit is not there, as in an archive of the sources.
-fn build_previous() -> Result<Option<PathBuf>> {
-    let folder = target_folder().join("previous");
-    let program = folder.join(format!("longhaul-{PREVIOUS}"));
-    if program.exists() {
-        return Ok(Some(program));
+/// Returns the program of the previous release, or its error. A run of all tests goes on without
+/// that program, and skips the tests that need it.
+fn previous_or_skip(program: Result<PathBuf>, name: Option<&str>) -> Result<Option<PathBuf>> {
+    match program {
+        Err(error) if name.is_none() => {
+            eprintln!("tests of a pair of releases are skipped: {error:#}");
+            Ok(None)
+        }
+        program => program.map(Some),
     }
-    let commit = format!("{PREVIOUS}^{{commit}}");
-    if !succeeds(git(["cat-file", "-e", &commit]).stderr(Stdio::null())).unwrap_or(false) {
-        eprintln!("no commit {PREVIOUS} here: tests of a pair of releases are skipped");
-        return Ok(None);
-    }
-    // Runs that overlap build their own.
-    let work = folder.join(process::id().to_string());
-    let (source, build) = (work.join("source"), work.join("build"));
-    let mut clone = git(["clone", "--quiet", "--shared", "--no-checkout"]);
-    let mut checkout = git(["checkout", "--quiet", PREVIOUS]);
-    anyhow::ensure!(
-        succeeds(clone.arg(root()).arg(&source))? && succeeds(checkout.current_dir(&source))?,
-        "commit {PREVIOUS} cannot be checked out"
-    );
-    let mut cargo = cargo([
-        "build",
-        "--locked",
-        "--release",
-        "-p",
-        "longhaul",
-        "--manifest-path",
-    ]);
-    cargo.arg(source.join("Cargo.toml"));
-    cargo.arg("--target-dir").arg(&build);
-    anyhow::ensure!(
-        succeeds(&mut cargo)?,
-        "longhaul of commit {PREVIOUS} does not build"
-    );
-    fs::rename(build.join("release/longhaul"), &program)
-        .with_context(|| program.display().to_string())?;
-    fs::remove_dir_all(&work).with_context(|| work.display().to_string())?;
-    Ok(Some(program))
-}
-
-fn git<const N: usize>(arguments: [&str; N]) -> Command {
-    let mut command = Command::new("git");
-    command.args(arguments).current_dir(root());
-    command
 }
 
 /// Python in the root of the workspace, where it leaves nothing behind.
@@ -240,6 +200,18 @@ mod tests {
         assert_eq!(counts.line(), "4 passed, 3 failed, 3 skipped");
         assert_eq!(Counts::default().line(), "0 passed, 0 failed");
         assert_eq!(Counts::read("<testsuites/>"), None);
+    }
+
+    #[test]
+    fn only_a_run_of_all_tests_skips_those_of_a_previous_release_that_is_missing() {
+        let missing = || Err(anyhow::anyhow!("it does not build"));
+        let skipped = previous_or_skip(missing(), None);
+        assert_eq!(skipped.expect("a run of all tests goes on"), None);
+        let failed = previous_or_skip(missing(), Some(RELEASES));
+        let error = failed.expect_err("a run of these tests fails");
+        assert_eq!(error.to_string(), "it does not build");
+        let program = previous_or_skip(Ok("longhaul".into()), None);
+        assert_eq!(program.expect("a program"), Some("longhaul".into()));
     }
 
     #[test]

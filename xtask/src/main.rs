@@ -14,6 +14,7 @@ mod man;
 mod package;
 mod packages;
 mod picture;
+mod previous;
 mod prose;
 mod sbom;
 mod shell;

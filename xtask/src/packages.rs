@@ -22,6 +22,7 @@ const fn need(program: &'static str, package: &'static str) -> Need {
 pub(crate) const TEST: &[Need] = &[
     need("cc", "gcc"),
     need("bash", "bash"),
+    need("git", "git"),
     need("chrt", "util-linux"),
     need("setpriv", "util-linux"),
     need("unshare", "util-linux"),

@@ -56,6 +56,26 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
+/// Runs a command that prints nothing.
+///
+/// # Errors
+/// If the command fails, with the text of its error stream.
+pub(crate) fn require(command: &mut Command) -> Result<()> {
+    eprintln!("{}", line(command));
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| line(command))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let reason = match text.trim() {
+        "" => output.status.to_string(),
+        text => text.to_owned(),
+    };
+    let program = command.get_program().display();
+    anyhow::ensure!(output.status.success(), "{program}: {reason}");
+    Ok(())
+}
+
 /// Runs a command, and passes each line that it prints to `each`. Both streams are joined in order.
 /// Returns whether the command succeeded.
 pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
