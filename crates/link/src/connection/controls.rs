@@ -118,7 +118,7 @@ impl Connection {
     ///
     /// An upload of a peer of version 2 stops after its first bytes until PACED_CREDIT arrives.
     /// Such a peer gets that frame on each bulk stream that it opens.
-    fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
+    pub(crate) fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
         let is_paced = self.version == Version::V2 && self.streams.is_by_peer(number);
         let stream = self.streams.get(number)?;
         stream.credit_queued = false;

@@ -18,7 +18,6 @@ use crate::{
     },
     stream::memory::{first_initial_window, streams_at_first},
     time::Time,
-    version::Version,
     wire::packet::ConnectionId,
 };
 
@@ -213,9 +212,10 @@ impl Endpoint {
         let Some(mut attempt) = self.attempts.remove(&id) else {
             return;
         };
-        let Some((keys, secrets, theirs)) = attempt.handshake.take_result() else {
+        let Some((keys, secrets, mut theirs)) = attempt.handshake.take_result() else {
             return;
         };
+        theirs.version = theirs.version.min(self.version);
         let peer_id = attempt
             .peer_id
             .expect("a complete handshake has heard the peer");
@@ -377,10 +377,17 @@ impl Endpoint {
         }
     }
 
+    /// Speaks version 2 alone, as an endpoint of the previous release does. To be called before the
+    /// first handshake.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn speak_version_2(&mut self) {
+        self.version = Version::V2;
+    }
+
     fn parameters(&self, peer: usize, now: Time) -> Parameters {
         let memory_max = self.memory_of(peer).bytes();
         Parameters {
-            version: Version::LATEST,
+            version: self.version,
             instance: self.config.instance,
             initial_window: first_initial_window(memory_max),
             stream_limit: streams_at_first(memory_max),

@@ -53,6 +53,7 @@ use crate::{
     secret::Secret,
     time::Time,
     turns::Turns,
+    version::Version,
     wire::packet::{self, ConnectionId, Kind},
 };
 
@@ -85,6 +86,8 @@ pub struct Endpoint {
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
+    /// The latest version that this end speaks.
+    version: Version,
     /// Latest time of a call. Datagrams carry the time at which they came.
     told: Time,
     /// Time of the last run, and the requested time of the next one.
@@ -135,6 +138,7 @@ impl Endpoint {
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
             #[cfg(feature = "sim")]
             forger: None,
+            version: Version::LATEST,
             told: Time::default(),
             ran: Time::default(),
             due: Time::NEVER,

@@ -27,6 +27,7 @@ use crate::{
     AMPLIFICATION_MAX, Class, Identity,
     congestion::FixedRate,
     handshake::envelope::{CookieReply, EnvelopeKey, Hello},
+    version::Version,
     wire::packet::{ConnectionId, HANDSHAKE, HELLO},
 };
 
@@ -80,13 +81,24 @@ struct Two {
 impl Two {
     /// Creates the sites. A is about to begin its first handshake.
     fn new() -> Self {
+        Self::of_versions(Version::LATEST, Version::LATEST)
+    }
+
+    /// The same with the latest version that each endpoint speaks.
+    fn of_versions(of_a: Version, of_b: Version) -> Self {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let now = Instant::now();
         let mut a = endpoint(1, 2, now);
+        let mut b = endpoint(2, 1, now);
+        for (endpoint, version) in [(&mut a, of_a), (&mut b, of_b)] {
+            if version == Version::V2 {
+                endpoint.speak_version_2();
+            }
+        }
         a.set_address(0, Some(at_b()), now);
         Self {
             a,
-            b: endpoint(2, 1, now),
+            b,
             now,
             sent_by_b: Vec::new(),
             b_began: 0,

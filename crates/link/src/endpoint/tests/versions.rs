@@ -4,17 +4,14 @@ use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b},
     *,
 };
-use crate::{Read, StreamKey, version::Version, wire::frame::Frame};
+use crate::{Read, StreamKey, wire::frame::Frame};
 
 const UPLOAD_BYTES: usize = 300_000;
 
-/// Returns A and B, which are up. Each treats its peer as one of this version.
+/// Returns A and B, which are up. The versions are the latest ones that they speak.
 fn connected(of_a: Version, of_b: Version) -> Two {
-    let mut two = Two::new();
+    let mut two = Two::of_versions(of_a, of_b);
     two.exchange(50);
-    connection_of_a(&mut two).version = of_a;
-    let connection = two.b.connections.values_mut().next();
-    connection.expect("B is up").version = of_b;
     two
 }
 
@@ -41,18 +38,34 @@ fn upload_of_b(two: &mut Two) -> usize {
 
 #[test]
 fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
-    let mut two = connected(Version::V2, Version::V2);
-    assert_eq!(upload_of_b(&mut two), UPLOAD_BYTES);
-
-    let mut two = connected(Version::V2, Version::V3);
-    upload_of_b(&mut two);
-    assert!(two.b.connections.is_empty(), "version 3 has no such frame");
+    for (of_a, of_b) in [(Version::V3, Version::V2), (Version::V2, Version::V3)] {
+        let mut two = connected(of_a, of_b);
+        assert_eq!(upload_of_b(&mut two), UPLOAD_BYTES);
+        let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
+        two.b.write(key, Bytes::from(vec![1; 1000]));
+        two.exchange(10);
+        let frame = connection_of_a(&mut two).credit_frame(key.stream);
+        let is_paced = matches!(frame, Some(Frame::PacedCredit { .. }));
+        assert!(is_paced, "{frame:?} from {of_a:?} to {of_b:?}");
+    }
 }
 
-/// Sends A more from B than A's slow reader takes. Returns the most bytes that have arrived and
-/// that A has not read.
-fn unread_of_a_slow_reader(version: Version) -> usize {
-    let mut two = connected(version, version);
+#[test]
+fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
+    use Version::{V2, V3};
+    for (of_a, of_b, common) in [(V3, V3, V3), (V3, V2, V2), (V2, V3, V2), (V2, V2, V2)] {
+        let two = connected(of_a, of_b);
+        for endpoint in [&two.a, &two.b] {
+            let mut connections = endpoint.connections.values();
+            let version = connections.next().map(|connection| connection.version);
+            assert_eq!(version, Some(common), "of {of_a:?} and {of_b:?}");
+        }
+    }
+}
+
+/// Sends A more from B than A's slow reader takes. Returns the stream, and the most bytes that had
+/// arrived without being read.
+fn slow_reader(two: &mut Two) -> (StreamKey, usize) {
     let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
     two.b.write(key, Bytes::from(vec![1; 3_000_000]));
     let (mut read_bytes, mut most_bytes) = (0, 0);
@@ -70,13 +83,13 @@ fn unread_of_a_slow_reader(version: Version) -> usize {
         }
     }
     assert!(read_bytes > 200_000, "A reads");
-    most_bytes
+    (key, most_bytes)
 }
 
 #[test]
 fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
-    let unpaced_bytes = unread_of_a_slow_reader(Version::V3);
-    let paced_bytes = unread_of_a_slow_reader(Version::V2);
+    let (_, unpaced_bytes) = slow_reader(&mut connected(Version::V3, Version::V3));
+    let (_, paced_bytes) = slow_reader(&mut connected(Version::V3, Version::V2));
     assert!(paced_bytes < 500_000, "{paced_bytes} bytes");
     assert!(unpaced_bytes > 2 * paced_bytes, "{unpaced_bytes} bytes");
 }
@@ -90,7 +103,7 @@ fn an_upload_of_a_peer_of_the_latest_version_is_granted_by_credit() {
 
 #[test]
 fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
-    let mut two = connected(Version::V2, Version::V2);
+    let mut two = connected(Version::V3, Version::V2);
     let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
     let paced = |limit| Frame::PacedCredit {
         stream: key.stream,
@@ -113,7 +126,7 @@ fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
         two.hand_a(&datagram);
         let streams = &mut connection_of_a(&mut two).streams;
         let stream = streams.get(key.stream).expect("it is open");
-        let granted = stream.send.credit_bytes() / crate::stream::SLOT_SIZE;
+        let granted = stream.send.credit_bytes() / SLOT_SIZE;
         assert_eq!(granted, slots, "{frame:?}");
     }
 }
