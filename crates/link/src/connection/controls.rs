@@ -131,7 +131,7 @@ impl Connection {
             Frame::PacedCredit {
                 stream: number,
                 limit,
-                window: stream.recv.window(),
+                window: stream.recv.granted_window(),
             }
         } else {
             Frame::Credit {

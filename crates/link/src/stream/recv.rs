@@ -342,7 +342,7 @@ impl RecvHalf {
     }
 
     /// Returns the slots to grant beyond the last one read.
-    fn granted_window(&self) -> u64 {
+    pub(crate) fn granted_window(&self) -> u64 {
         if self.is_paced {
             self.need.paced_window().min(self.window)
         } else {

@@ -4,7 +4,7 @@ use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b},
     *,
 };
-use crate::{Read, StreamKey, wire::frame::Frame};
+use crate::{Read, StreamKey, stream::SLOT_SIZE, wire::frame::Frame};
 
 const UPLOAD_BYTES: usize = 300_000;
 
@@ -92,6 +92,26 @@ fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
     let (_, paced_bytes) = slow_reader(&mut connected(Version::V3, Version::V2));
     assert!(paced_bytes < 500_000, "{paced_bytes} bytes");
     assert!(unpaced_bytes > 2 * paced_bytes, "{unpaced_bytes} bytes");
+}
+
+/// A sender of version 2 derives the bounds of its queues from the field.
+#[test]
+fn paced_credit_names_the_window_that_its_limit_follows() {
+    let mut two = connected(Version::V3, Version::V2);
+    let (key, _) = slow_reader(&mut two);
+    let connection = connection_of_a(&mut two);
+    let frame = connection.credit_frame(key.stream);
+    let stream = connection.streams.get(key.stream).expect("it is open");
+    let unpaced = stream.recv.window();
+    let Some(Frame::PacedCredit { window, .. }) = frame else {
+        panic!("{frame:?}");
+    };
+    assert!(window as usize * SLOT_SIZE < 500_000, "{window} slots");
+    assert!(
+        window >= 271,
+        "{window} slots are less than the least window"
+    );
+    assert!(unpaced > 2 * window, "{window} of {unpaced} slots");
 }
 
 #[test]
