@@ -56,6 +56,8 @@ struct World {
     /// A side has broken the protocol on purpose: only standing counts.
     is_tainted: bool,
     instance: u64,
+    /// The second side is of the previous release.
+    has_version_2: bool,
 }
 
 /// Runs the events of one input.
@@ -66,8 +68,9 @@ pub fn run(data: &[u8]) {
 /// Runs `data`. Returns how many streams have arrived whole.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
-    let mut world = World::new();
-    if tape.byte() & 1 == 0 {
+    let options = tape.byte();
+    let mut world = World::new(options & 2 != 0);
+    if options & 1 == 0 {
         // Most worthwhile inputs need a connection.
         world.settle(60, |world| world.sides[0].is_up(0));
     }
@@ -89,18 +92,19 @@ pub(crate) fn play(data: &[u8]) -> usize {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(has_version_2: bool) -> Self {
         let now = Instant::now();
         let addresses = [([10, 77, 0, 1], 4810).into(), ([10, 77, 0, 2], 4810).into()];
         Self {
             now,
-            sides: [0, 1].map(|side| make(side, 1, now)),
+            sides: [0, 1].map(|side| make(side, 1, has_version_2, now)),
             addresses,
             under_way: Default::default(),
             streams: Vec::new(),
             incoming: HashMap::new(),
             is_tainted: false,
             instance: 1,
+            has_version_2,
         }
     }
 
@@ -309,7 +313,7 @@ impl World {
 
     fn restart(&mut self, side: usize) {
         self.instance += 1;
-        self.sides[side] = make(side, self.instance, self.now);
+        self.sides[side] = make(side, self.instance, self.has_version_2, self.now);
         for stream in &mut self.streams {
             stream.is_void = true;
         }
@@ -406,20 +410,25 @@ fn byte_of(index: usize, at: usize) -> u8 {
     }
 }
 
-fn make(side: usize, instance: u64, now: Instant) -> Endpoint {
+fn make(side: usize, instance: u64, has_version_2: bool, now: Instant) -> Endpoint {
     static KEYS: OnceLock<[Identity; 2]> = OnceLock::new();
     let keys = KEYS.get_or_init(|| [[1; 32], [2; 32]].map(Identity::from_seed));
     let peer = keys[1 - side].public_key();
-    endpoint(
+    let mut endpoint = endpoint(
         &keys[side],
         &[peer],
         side == 0,
         instance << 1 | side as u64,
         now,
-    )
+    );
+    if has_version_2 && side == 1 {
+        endpoint.speak_version_2();
+    }
+    endpoint
 }
 
-/// Transfers over a good and a bad network, a restart, a move, and a mad peer.
+/// Transfers over a good and a bad network, a restart, a move, a mad peer, and a peer of the
+/// previous release.
 pub fn seeds() -> Vec<Vec<u8>> {
     let op = |number: u8, side: u8, rest: &[u8]| [&[number << 1 | side], rest].concat();
     let open = |side: u8| op(16, side, &[0, 0x20, 0]);
@@ -466,13 +475,17 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .concat(),
         [&[0], &open(0)[..], &rounds, &op(21, 0, &[0, 1]), &rounds].concat(),
         [&[0], &open(0)[..], &rounds, &op(22, 0, &[0, 1]), &rounds].concat(),
+        [&[2], &good[..]].concat(),
+        [&[3], &rounds[..], &open(0), &bad, &finish, &bad].concat(),
     ];
     for payload in link::fuzzing::payloads() {
         if let Ok(len) = u8::try_from(payload.len())
             && link::fuzzing::decode_frames(&payload) == 1
         {
             let sealed = op(23, 0, &[&[len], &payload[..]].concat());
-            seeds.push([&[0], &open(1)[..], &rounds, &sealed, &rounds].concat());
+            for options in [0, 2] {
+                seeds.push([&[options], &open(1)[..], &rounds, &sealed, &rounds].concat());
+            }
         }
     }
     seeds
