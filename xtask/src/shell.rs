@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsStr,
+    fs,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -103,10 +104,10 @@ pub(crate) enum Build {
     Quick,
 }
 
-/// The folder with the programs of a tool that is published as a crate; installs it first if it is
+/// Returns the program of a tool that is published as a crate. Installs the program first if it is
 /// missing.
 pub(crate) fn tool(name: &str, version: &str, build: Build) -> Result<PathBuf> {
-    let folder = target_folder().join("tools");
+    let folder = tools_folder().join(format!("{name}-{version}"));
     let program = folder.join("bin").join(name);
     if !program.exists() {
         let mut install = cargo(["install", "--locked", "--version", version, "--root"]);
@@ -120,4 +121,14 @@ pub(crate) fn tool(name: &str, version: &str, build: Build) -> Result<PathBuf> {
         );
     }
     Ok(program)
+}
+/// The folder of installed tools. All clones of a user share it, because a tool takes minutes to
+/// build. Without a cache folder it is the target folder's.
+fn tools_folder() -> PathBuf {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
+    let shared = cache.map(|cache| cache.join("longhaul-tools"));
+    shared
+        .filter(|folder| fs::create_dir_all(folder).is_ok())
+        .unwrap_or_else(|| target_folder().join("tools"))
 }
