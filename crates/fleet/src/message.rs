@@ -166,7 +166,7 @@ impl Word {
     }
 
     /// Encodes a word of a command line.
-    pub fn of(word: &OsStr) -> Self {
+    pub fn from_os(word: &OsStr) -> Self {
         Self::new(word.as_bytes())
     }
 

@@ -63,7 +63,7 @@ pub struct Counts {
 /// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum JobState {
     /// Not claimed by a worker yet.
     Queued,
     /// The source is being listed. Files are moved already.
@@ -100,23 +100,23 @@ impl Record {
     }
 
     /// Returns the state of the job.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> JobState {
         if self.is_cancelled {
-            return State::Cancelled;
+            return JobState::Cancelled;
         }
         let Some(batches) = self.batches else {
             return match (&self.listing_failure, self.listing) {
-                (Some(_), _) => State::Failed,
-                (None, 0) => State::Queued,
-                (None, _) => State::Listing,
+                (Some(_), _) => JobState::Failed,
+                (None, 0) => JobState::Queued,
+                (None, _) => JobState::Listing,
             };
         };
         if self.done.len() + self.dead.len() < u64::from(batches) {
-            State::Running
+            JobState::Running
         } else if self.dead.is_empty() && self.listing_failure.is_none() {
-            State::Done
+            JobState::Done
         } else {
-            State::Failed
+            JobState::Failed
         }
     }
 
@@ -160,7 +160,7 @@ impl Record {
     }
 
     /// Completes a listing. `found` has the counts of wanted, present and left-out files.
-    pub fn listed(
+    pub fn mark_listed(
         &mut self,
         listing: u32,
         batches: u32,
@@ -176,31 +176,31 @@ impl Record {
         self.counts.wanted += found.wanted;
         self.counts.same += found.same;
         self.counts.left_out += found.left_out;
-        self.note_end(now_unix_s);
+        self.record_end(now_unix_s);
     }
 
     /// Records a finished batch.
-    pub fn batch_done(&mut self, listing: u32, number: u32, became: Counts, now_unix_s: i64) {
+    pub fn mark_batch_done(&mut self, listing: u32, number: u32, counts: Counts, now_unix_s: i64) {
         if listing != self.listing || !self.done.insert(number) {
             return;
         }
         // A slower worker may have recorded it as failed.
         self.dead.remove(number);
-        self.counts.moved += became.moved;
-        self.counts.left_out += became.left_out;
-        self.counts.bytes += became.bytes;
-        self.note_end(now_unix_s);
+        self.counts.moved += counts.moved;
+        self.counts.left_out += counts.left_out;
+        self.counts.bytes += counts.bytes;
+        self.record_end(now_unix_s);
     }
 
     /// Records a batch that failed at every attempt. Some of its files may have been moved.
-    pub fn batch_dead(&mut self, listing: u32, number: u32, now_unix_s: i64) {
+    pub fn mark_batch_failed(&mut self, listing: u32, number: u32, now_unix_s: i64) {
         if listing == self.listing && !self.done.contains(number) && self.dead.insert(number) {
-            self.note_end(now_unix_s);
+            self.record_end(now_unix_s);
         }
     }
 
     /// Records a listing that failed at every attempt.
-    pub fn listing_dead(&mut self, reason: &str, now_unix_s: i64) {
+    pub fn mark_listing_failed(&mut self, reason: &str, now_unix_s: i64) {
         if self.batches.is_none() && self.listing_failure.is_none() {
             self.listing_failure = Some(reason.to_owned());
             self.ended_unix_s = Some(now_unix_s);
@@ -246,8 +246,8 @@ impl Record {
         })
     }
 
-    fn note_end(&mut self, now_unix_s: i64) {
-        if matches!(self.state(), State::Done | State::Failed) {
+    fn record_end(&mut self, now_unix_s: i64) {
+        if matches!(self.state(), JobState::Done | JobState::Failed) {
             self.ended_unix_s = Some(now_unix_s);
         }
     }
@@ -290,18 +290,18 @@ mod tests {
     fn a_job_runs_from_the_queue_to_its_end() {
         let mut record = record();
         let order = record.order();
-        assert_eq!(record.state(), State::Queued);
+        assert_eq!(record.state(), JobState::Queued);
         assert!(record.wants(&order));
         record.begin_listing(11);
-        assert_eq!(record.state(), State::Listing);
+        assert_eq!(record.state(), JobState::Listing);
         assert!(record.wants(&batch(1, 0)));
-        record.batch_done(1, 0, moved(3), 101);
-        assert_eq!(record.state(), State::Listing, "more may be found");
-        record.listed(1, 2, wanted(5), None, 102);
-        assert_eq!(record.state(), State::Running);
+        record.mark_batch_done(1, 0, moved(3), 101);
+        assert_eq!(record.state(), JobState::Listing, "more may be found");
+        record.mark_listed(1, 2, wanted(5), None, 102);
+        assert_eq!(record.state(), JobState::Running);
         assert!(!record.wants(&order) && !record.wants(&batch(1, 0)));
-        record.batch_done(1, 1, moved(2), 103);
-        assert_eq!(record.state(), State::Done);
+        record.mark_batch_done(1, 1, moved(2), 103);
+        assert_eq!(record.state(), JobState::Done);
         assert_eq!(record.ended_unix_s, Some(103));
         assert_eq!(
             record.counts,
@@ -318,11 +318,11 @@ mod tests {
             let mut record = record();
             record.submitted_unix_s = times[0];
             record.begin_listing(11);
-            record.batch_done(1, 0, moved(3), times[1]);
-            record.listed(1, 3, wanted(5), None, times[2]);
-            assert_eq!(record.state(), State::Running);
-            record.batch_dead(1, 1, times[3]);
-            record.batch_done(1, 2, moved(1), times[1]);
+            record.mark_batch_done(1, 0, moved(3), times[1]);
+            record.mark_listed(1, 3, wanted(5), None, times[2]);
+            assert_eq!(record.state(), JobState::Running);
+            record.mark_batch_failed(1, 1, times[3]);
+            record.mark_batch_done(1, 2, moved(1), times[1]);
             assert!(record.ended_unix_s.is_some());
             (record.submitted_unix_s, record.ended_unix_s) = (0, None);
             record
@@ -339,10 +339,10 @@ mod tests {
         record.begin_listing(1);
         for _ in 0..2 {
             record.begin_listing(1);
-            record.batch_done(1, 0, moved(3), 101);
-            record.batch_dead(1, 0, 101);
-            record.batch_dead(1, 1, 101);
-            record.listed(1, 2, wanted(5), None, 102);
+            record.mark_batch_done(1, 0, moved(3), 101);
+            record.mark_batch_failed(1, 0, 101);
+            record.mark_batch_failed(1, 1, 101);
+            record.mark_listed(1, 2, wanted(5), None, 102);
         }
         assert_eq!(
             record.counts,
@@ -351,7 +351,7 @@ mod tests {
                 ..moved(3)
             }
         );
-        assert_eq!(record.state(), State::Failed);
+        assert_eq!(record.state(), JobState::Failed);
     }
 
     #[test]
@@ -359,28 +359,28 @@ mod tests {
         let mut record = record();
         record.begin_listing(5);
         record.begin_listing(4);
-        record.listed(1, 1, wanted(1), None, 101);
-        record.batch_dead(1, 0, 102);
-        record.batch_done(1, 0, moved(1), 103);
-        assert_eq!(record.state(), State::Done);
+        record.mark_listed(1, 1, wanted(1), None, 101);
+        record.mark_batch_failed(1, 0, 102);
+        record.mark_batch_done(1, 0, moved(1), 103);
+        assert_eq!(record.state(), JobState::Done);
         record.begin_listing(4);
         record.begin_listing(6);
-        assert_eq!((record.state(), record.listing), (State::Done, 1));
+        assert_eq!((record.state(), record.listing), (JobState::Done, 1));
     }
 
     #[test]
     fn a_second_listing_makes_the_batches_of_the_first_void() {
         let mut record = record();
         record.begin_listing(12);
-        record.batch_done(1, 0, moved(3), 101);
+        record.mark_batch_done(1, 0, moved(3), 101);
         record.begin_listing(13);
         assert!(!record.wants(&batch(1, 1)));
-        record.batch_done(1, 1, moved(9), 102);
-        record.listed(1, 7, wanted(9), None, 103);
-        assert_eq!(record.state(), State::Listing);
-        record.listed(2, 1, wanted(2), None, 104);
-        record.batch_done(2, 0, moved(2), 105);
-        assert_eq!(record.state(), State::Done);
+        record.mark_batch_done(1, 1, moved(9), 102);
+        record.mark_listed(1, 7, wanted(9), None, 103);
+        assert_eq!(record.state(), JobState::Listing);
+        record.mark_listed(2, 1, wanted(2), None, 104);
+        record.mark_batch_done(2, 0, moved(2), 105);
+        assert_eq!(record.state(), JobState::Done);
         assert_eq!(
             record.counts,
             Counts {
@@ -394,14 +394,14 @@ mod tests {
     fn what_was_given_up_can_be_tried_again() {
         let mut record = record();
         record.begin_listing(14);
-        record.listed(1, 1, wanted(1), None, 101);
-        record.batch_dead(1, 0, 102);
-        assert_eq!(record.state(), State::Failed);
+        record.mark_listed(1, 1, wanted(1), None, 101);
+        record.mark_batch_failed(1, 0, 102);
+        assert_eq!(record.state(), JobState::Failed);
         assert!(!record.wants(&batch(1, 0)));
         record.retry(&batch(1, 0));
         assert_eq!(
             (record.state(), record.ended_unix_s),
-            (State::Running, None)
+            (JobState::Running, None)
         );
         assert!(record.wants(&batch(1, 0)));
     }
@@ -411,14 +411,14 @@ mod tests {
         let mut record = record();
         let order = record.order();
         record.begin_listing(15);
-        record.listing_dead("no such file", 101);
-        assert_eq!(record.state(), State::Failed);
+        record.mark_listing_failed("no such file", 101);
+        assert_eq!(record.state(), JobState::Failed);
         assert!(!record.wants(&order));
         record.retry(&order);
         assert!(record.wants(&order));
         record.begin_listing(16);
-        record.listed(3, 0, wanted(0), None, 102);
-        assert_eq!(record.state(), State::Done, "there was nothing to move");
+        record.mark_listed(3, 0, wanted(0), None, 102);
+        assert_eq!(record.state(), JobState::Done, "there was nothing to move");
     }
 
     #[test]
@@ -434,16 +434,16 @@ mod tests {
     fn a_partial_listing_moves_what_it_found_and_fails() {
         let mut record = record();
         record.begin_listing(17);
-        record.listed(
+        record.mark_listed(
             1,
             1,
             wanted(1),
             Some("b: permission denied".to_owned()),
             101,
         );
-        assert_eq!(record.state(), State::Running);
-        record.batch_done(1, 0, moved(1), 102);
-        assert_eq!(record.state(), State::Failed);
+        assert_eq!(record.state(), JobState::Running);
+        record.mark_batch_done(1, 0, moved(1), 102);
+        assert_eq!(record.state(), JobState::Failed);
     }
 
     #[test]
@@ -453,12 +453,12 @@ mod tests {
         record.begin_listing(18);
         record.is_cancelled = true;
         record.retry(&order);
-        record.listed(1, 79, wanted(2500), None, 102);
+        record.mark_listed(1, 79, wanted(2500), None, 102);
         assert!(record.wants(&order) && !record.wants(&batch(1, 3)));
         record.begin_listing(19);
-        record.listed(3, 1, wanted(2), None, 103);
-        record.batch_done(3, 0, moved(2), 104);
-        assert_eq!(record.state(), State::Done);
+        record.mark_listed(3, 1, wanted(2), None, 103);
+        record.mark_batch_done(3, 0, moved(2), 104);
+        assert_eq!(record.state(), JobState::Done);
     }
 
     #[test]
@@ -467,6 +467,6 @@ mod tests {
         record.begin_listing(20);
         record.is_cancelled = true;
         assert!(!record.wants(&batch(1, 0)));
-        assert_eq!(record.state(), State::Cancelled);
+        assert_eq!(record.state(), JobState::Cancelled);
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Queue, QueueError, random_name, table::Written};
+use super::{Queue, QueueError, random_name, table::WriteOutcome};
 
 /// A claim to some work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Claim {
 
 /// A claim of this worker.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct HeldClaim {
     /// Key of the work.
     pub key: String,
     /// The claim.
@@ -32,7 +32,7 @@ pub struct Held {
     revision: u64,
 }
 
-impl Held {
+impl HeldClaim {
     /// Returns the number of the claim. Later claims have higher numbers.
     pub fn number(&self) -> u64 {
         self.revision
@@ -50,7 +50,7 @@ impl Queue {
         key: &str,
         worker: &str,
         now_unix_s: i64,
-    ) -> Result<Option<Held>, QueueError> {
+    ) -> Result<Option<HeldClaim>, QueueError> {
         let known = self.claims.get::<Claim>(key).await?;
         let revision = known.as_ref().map_or(0, |it| it.revision);
         let before = known.and_then(|it| it.value);
@@ -69,8 +69,8 @@ impl Queue {
             marks: marks.split_off(first),
         };
         match self.claims.put(key, &claim, revision).await? {
-            Written::Outrun => Ok(None),
-            Written::Done(revision) => Ok(Some(Held {
+            WriteOutcome::Conflict => Ok(None),
+            WriteOutcome::Stored(revision) => Ok(Some(HeldClaim {
                 key: key.to_owned(),
                 claim,
                 revision,
@@ -82,7 +82,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn holds(&self, held: &Held) -> Result<bool, QueueError> {
+    pub async fn holds(&self, held: &HeldClaim) -> Result<bool, QueueError> {
         let known = self.claims.get::<Claim>(&held.key).await?;
         Ok(known.is_some_and(|it| it.revision == held.revision))
     }
@@ -92,7 +92,11 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn let_go(&self, held: &Held, failure: Option<String>) -> Result<bool, QueueError> {
+    pub async fn release_for_retry(
+        &self,
+        held: &HeldClaim,
+        failure: Option<String>,
+    ) -> Result<bool, QueueError> {
         let mut claim = held.claim.clone();
         claim.is_held = false;
         match failure {
@@ -100,7 +104,7 @@ impl Queue {
             Some(_) => claim.last_failure = failure,
         }
         let put = self.claims.put(&held.key, &claim, held.revision).await?;
-        Ok(put != Written::Outrun)
+        Ok(put != WriteOutcome::Conflict)
     }
 
     /// Removes the claim of finished or failed work. A claim of another worker stays. Returns
@@ -108,7 +112,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn release(&self, held: &Held) -> Result<bool, QueueError> {
+    pub async fn release(&self, held: &HeldClaim) -> Result<bool, QueueError> {
         self.claims.delete(held.revision).await
     }
 

@@ -47,7 +47,7 @@ pub enum QueueError {
 
 impl QueueError {
     /// Wraps an error of the client library.
-    pub(super) fn of<E: Error + Send + Sync + 'static>(
+    pub(super) fn refused<E: Error + Send + Sync + 'static>(
         what: &'static str,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self::Refused {

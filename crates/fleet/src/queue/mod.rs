@@ -23,20 +23,20 @@ use async_nats::jetstream::{
 use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
-use self::table::{Table, Written};
+use self::table::{Table, WriteOutcome};
 pub use self::{
-    claim::{Claim, Held},
+    claim::{Claim, HeldClaim},
     error::QueueError,
     server::{Server, ServerError},
 };
 use crate::{
-    dead::Letter,
+    dead_letter::DeadLetter,
     message::{Message, is_name},
     record::Record,
 };
 
 /// A message that a worker has taken. It is delivered again unless the worker reports its end.
-pub type Taken = jetstream::Message;
+pub type Delivery = jetstream::Message;
 
 /// A pool at a NATS server.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ pub struct Queue {
     /// Number of copies of each stream that this process creates.
     replicas: usize,
     work: Stream,
-    dead: Table,
+    dead_letters: Table,
     records: Table,
     claims: Table,
 }
@@ -77,13 +77,13 @@ impl Queue {
             let stream = streams.next().expect("four streams");
             Table::new(&context, stream, &format!("{subject}.{pool}"))
         };
-        let [dead, records, claims] = ["dead", "record", "claim"].map(&mut table);
+        let [dead_letters, records, claims] = ["dead", "record", "claim"].map(&mut table);
         Ok(Self {
             pool: pool.to_owned(),
             replicas: replicas.unwrap_or(1),
             context,
             work,
-            dead,
+            dead_letters,
             records,
             claims,
         })
@@ -106,7 +106,7 @@ impl Queue {
             ..pull::Config::default()
         };
         let made = self.work.get_or_create_consumer(CONSUMER, config).await;
-        made.map_err(QueueError::of("make the consumer"))
+        made.map_err(QueueError::refused("make the consumer"))
     }
 
     /// Restores streams that the server has lost, as after a restart without its disk. Returns the
@@ -141,7 +141,7 @@ impl Queue {
                 ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
                     Ok(false)
                 }
-                _ => Err(QueueError::of("ask for the consumer")(error)),
+                _ => Err(QueueError::refused("ask for the consumer")(error)),
             },
         }
     }
@@ -150,12 +150,12 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<Taken>, QueueError> {
+    pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<Delivery>, QueueError> {
         // Without heartbeats: after a heartbeat the client library (0.51) does not wake up for the
         // next message.
-        let batch = consumer.batch().max_messages(1).expires(TAKE_PATIENCE);
+        let batch = consumer.batch().max_messages(1).expires(TAKE_TIMEOUT);
         let batch = batch.messages();
-        let mut batch = batch.await.map_err(QueueError::of("ask for work"))?;
+        let mut batch = batch.await.map_err(QueueError::refused("ask for work"))?;
         match batch.next().await {
             None => Ok(None),
             Some(Ok(message)) => Ok(Some(message)),
@@ -180,8 +180,8 @@ impl Queue {
             .message_id(id);
         let what = "put a message into the queue";
         let sent = self.context.send_publish(subject, sent).await;
-        let confirmed = sent.map_err(QueueError::of(what))?.await;
-        confirmed.map_err(QueueError::of(what))?;
+        let confirmed = sent.map_err(QueueError::refused(what))?.await;
+        confirmed.map_err(QueueError::refused(what))?;
         Ok(())
     }
 
@@ -189,8 +189,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server does not confirm the dead letter.
-    pub async fn bury(&self, key: &str, letter: &Letter) -> Result<(), QueueError> {
-        self.dead.set(key, letter).await
+    pub async fn dead_letter(&self, key: &str, letter: &DeadLetter) -> Result<(), QueueError> {
+        self.dead_letters.set(key, letter).await
     }
 
     /// Stores the record of a new job.
@@ -240,9 +240,9 @@ impl Queue {
                 return Ok(Some(record));
             }
             match self.records.put(job, &record, revision).await? {
-                Written::Done(_) => return Ok(Some(record)),
+                WriteOutcome::Stored(_) => return Ok(Some(record)),
                 // Another worker was faster.
-                Written::Outrun => {}
+                WriteOutcome::Conflict => {}
             }
         }
     }
@@ -268,9 +268,12 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn letters(&self, job: Option<&str>) -> Result<Vec<(u64, Letter)>, QueueError> {
+    pub async fn dead_letters(
+        &self,
+        job: Option<&str>,
+    ) -> Result<Vec<(u64, DeadLetter)>, QueueError> {
         let job = job.map(checked).transpose()?;
-        let found = self.dead.list::<Letter>(job).await?;
+        let found = self.dead_letters.list::<DeadLetter>(job).await?;
         let letters = found.into_iter();
         Ok(letters
             .filter_map(|(_, it)| Some((it.revision, it.value?)))
@@ -281,8 +284,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`] if the server is away.
-    pub async fn unbury(&self, number: u64) -> Result<(), QueueError> {
-        self.dead.delete(number).await?;
+    pub async fn remove_dead_letter(&self, number: u64) -> Result<(), QueueError> {
+        self.dead_letters.delete(number).await?;
         Ok(())
     }
 
@@ -293,14 +296,14 @@ impl Queue {
     pub async fn drop_waiting(&self, job: &str) -> Result<(), QueueError> {
         let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
         let purged = self.work.purge().filter(subject).await;
-        purged.map_err(QueueError::of("take the job out of the queue"))?;
+        purged.map_err(QueueError::refused("take the job out of the queue"))?;
         Ok(())
     }
 
     /// Returns when all messages have been sent to the server.
     pub async fn flush(&self) {
         // A server that is away receives nothing.
-        let _ = timeout(FLUSH_PATIENCE, self.context.client().flush()).await;
+        let _ = timeout(FLUSH_TIMEOUT, self.context.client().flush()).await;
     }
 
     /// Returns the number of a job's messages that wait or are being worked on.
@@ -310,10 +313,10 @@ impl Queue {
     pub async fn waiting(&self, job: &str) -> Result<usize, QueueError> {
         let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
         let found = self.work.info_with_subjects(subject).await;
-        let mut found = found.map_err(QueueError::of("count what waits"))?;
+        let mut found = found.map_err(QueueError::refused("count what waits"))?;
         let mut count = 0;
         while let Some(subject) = found.next().await {
-            let (_, messages) = subject.map_err(QueueError::of("count what waits"))?;
+            let (_, messages) = subject.map_err(QueueError::refused("count what waits"))?;
             count += messages;
         }
         Ok(count)
@@ -381,7 +384,7 @@ async fn open_stream(
 ) -> Result<Stream, QueueError> {
     if makes {
         let made = context.get_or_create_stream(config).await;
-        return made.map_err(QueueError::of("make a stream"));
+        return made.map_err(QueueError::refused("make a stream"));
     }
     match context.get_stream(&config.name).await {
         Ok(stream) => Ok(stream),
@@ -391,7 +394,7 @@ async fn open_stream(
             {
                 Err(QueueError::NoPool(pool.to_owned()))
             }
-            _ => Err(QueueError::of("open a stream")(error)),
+            _ => Err(QueueError::refused("open a stream")(error)),
         },
     }
 }
@@ -412,13 +415,13 @@ const CONSUMER: &str = "workers";
 /// Most claimed work: more than the slots of any fleet.
 const ACK_PENDING_MAX: i64 = 100_000;
 
-const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Most free slots that request work at a time.
 const WAITING_MAX: i64 = 100_000;
 
 /// Time that an idle worker waits for work before the next request.
-const TAKE_PATIENCE: Duration = Duration::from_secs(10);
+const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time within which a repeated message counts as one.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

@@ -84,7 +84,7 @@ impl Server {
         let (addresses, user) = self.addresses()?;
         let mut options = ConnectOptions::new()
             .name(&self.name)
-            .connection_timeout(CONNECT_PATIENCE);
+            .connection_timeout(CONNECT_TIMEOUT);
         if let Some(user) = user {
             let password = self.password.clone().unwrap_or_default();
             options = options.user_and_password(user, password);
@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

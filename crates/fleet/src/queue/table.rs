@@ -36,11 +36,11 @@ pub(super) struct Entry<T> {
 
 /// Outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WriteOutcome {
     /// The change is stored, with this revision.
-    Done(u64),
+    Stored(u64),
     /// Another worker has changed the value before.
-    Outrun,
+    Conflict,
 }
 
 impl Table {
@@ -60,9 +60,9 @@ impl Table {
     ) -> Result<Option<Entry<T>>, QueueError> {
         let subject = format!("{}{key}", self.prefix);
         match self.stream.get_last_raw_message_by_subject(&subject).await {
-            Ok(message) => Ok(Some(read(&message.payload, message.sequence))),
+            Ok(message) => Ok(Some(parse_entry(&message.payload, message.sequence))),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(QueueError::of("read a value")(error)),
+            Err(error) => Err(QueueError::refused("read a value")(error)),
         }
     }
 
@@ -73,31 +73,31 @@ impl Table {
         key: &str,
         value: &T,
         before: u64,
-    ) -> Result<Written, QueueError> {
-        let payload = written(value)?;
+    ) -> Result<WriteOutcome, QueueError> {
+        let payload = serialize(value)?;
         let message = PublishMessage::build()
             .payload(payload.into())
             .expected_last_subject_sequence(before);
         let subject = format!("{}{key}", self.prefix);
         let what = "write a value";
         let sent = self.context.send_publish(subject, message).await;
-        match sent.map_err(QueueError::of(what))?.await {
-            Ok(ack) => Ok(Written::Done(ack.sequence)),
+        match sent.map_err(QueueError::refused(what))?.await {
+            Ok(ack) => Ok(WriteOutcome::Stored(ack.sequence)),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
-                Ok(Written::Outrun)
+                Ok(WriteOutcome::Conflict)
             }
-            Err(error) => Err(QueueError::of(what)(error)),
+            Err(error) => Err(QueueError::refused(what)(error)),
         }
     }
 
     /// Writes the value of a key, with any earlier value.
     pub(super) async fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), QueueError> {
-        let payload = written(value)?;
+        let payload = serialize(value)?;
         let subject = format!("{}{key}", self.prefix);
         let what = "write a value";
         let sent = self.context.publish(subject, payload.into()).await;
-        let sent = sent.map_err(QueueError::of(what))?.await;
-        sent.map_err(QueueError::of(what))?;
+        let sent = sent.map_err(QueueError::refused(what))?.await;
+        sent.map_err(QueueError::refused(what))?;
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Table {
             Err(error) if matches!(error.kind(), stream::DeleteMessageErrorKind::JetStream(_)) => {
                 Ok(false)
             }
-            Err(error) => Err(QueueError::of("take a value away")(error)),
+            Err(error) => Err(QueueError::refused("take a value away")(error)),
         }
     }
 
@@ -136,7 +136,7 @@ async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,
 ) -> Result<Vec<(String, Entry<T>)>, QueueError> {
-    let what = QueueError::of("list what is there");
+    let what = QueueError::refused("list what is there");
     let consumer = stream.create_consumer(pull::Config {
         filter_subject: filter,
         ack_policy: AckPolicy::None,
@@ -148,9 +148,11 @@ async fn list<T: DeserializeOwned>(
     while left > 0 {
         // An answer to a request without a time limit may be lost, and the wait would then never
         // end.
-        let step = consumer.batch().expires(LIST_PATIENCE);
+        let step = consumer.batch().expires(LIST_TIMEOUT);
         let batch = step.max_messages(left.min(LIST_STEP) as usize).messages();
-        let mut batch = batch.await.map_err(QueueError::of("list what is there"))?;
+        let mut batch = batch
+            .await
+            .map_err(QueueError::refused("list what is there"))?;
         let mut count = 0;
         while let Some(message) = batch.next().await {
             let refused = |source| QueueError::Refused {
@@ -160,7 +162,7 @@ async fn list<T: DeserializeOwned>(
             let message = message.map_err(refused)?;
             count += 1;
             let sequence = message.info().map_err(refused)?.stream_sequence;
-            let entry = read(&message.payload, sequence);
+            let entry = parse_entry(&message.payload, sequence);
             entries.push((message.subject.to_string(), entry));
         }
         left = left.saturating_sub(count);
@@ -168,7 +170,7 @@ async fn list<T: DeserializeOwned>(
             // Another process may have removed the remaining messages, or the server is slow.
             let info = consumer.info().await;
             left = info
-                .map_err(QueueError::of("list what is there"))?
+                .map_err(QueueError::refused("list what is there"))?
                 .num_pending;
         }
     }
@@ -177,15 +179,15 @@ async fn list<T: DeserializeOwned>(
     Ok(entries)
 }
 
-fn written<T: Serialize>(value: &T) -> Result<Vec<u8>, QueueError> {
-    let written = serde_json::to_vec(value).expect("plain texts and numbers");
-    match written.len() <= VALUE_BYTES_MAX {
-        true => Ok(written),
+fn serialize<T: Serialize>(value: &T) -> Result<Vec<u8>, QueueError> {
+    let payload = serde_json::to_vec(value).expect("plain texts and numbers");
+    match payload.len() <= VALUE_BYTES_MAX {
+        true => Ok(payload),
         false => Err(QueueError::TooLong),
     }
 }
 
-fn read<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Entry<T> {
+fn parse_entry<T: DeserializeOwned>(payload: &[u8], revision: u64) -> Entry<T> {
     Entry {
         value: serde_json::from_slice(payload).ok(),
         revision,
@@ -197,4 +199,4 @@ const VALUE_BYTES_MAX: usize = 1_000_000;
 
 const LIST_STEP: u64 = 500;
 
-const LIST_PATIENCE: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,30 +11,38 @@ use mover::{
 use tokio::time::timeout;
 
 use super::{
-    Crew,
+    WorkerContext,
     failures::Failures,
-    task::{Became, Stop, Task},
+    task::{Interruption, Task, TaskOutcome},
 };
 use crate::{
     message::{Batch, BatchFile, Message},
     record::Counts,
 };
 
-impl Crew {
-    pub(super) async fn move_files(&self, task: &Task<'_>, mut job: Job, batch: &Batch) -> Became {
+impl WorkerContext {
+    pub(super) async fn move_files(
+        &self,
+        task: &Task<'_>,
+        mut job: Job,
+        batch: &Batch,
+    ) -> TaskOutcome {
         let mut files = Vec::new();
         for file in &batch.files {
             match file.relative_path() {
                 Ok(path) if file.source < job.roots.len() => files.push((file.source, path)),
-                Ok(_) => return Became::Failed("the batch names a source that is none".to_owned()),
-                Err(error) => return Became::Failed(chain(&error)),
+                Ok(_) => {
+                    return TaskOutcome::Failed("the batch names a source that is none".to_owned());
+                }
+                Err(error) => return TaskOutcome::Failed(chain(&error)),
             }
         }
         // The listing has left out files that may still be written.
         job.plan.settle_s = 0;
         let suffix = job.moving.partial_suffix.take();
-        let [old_parts @ .., own_parts] = &parts(&job, &files, task, suffix.as_deref())[..] else {
-            return Became::Failed("the claim has no mark".to_owned());
+        let [old_parts @ .., own_parts] = &part_names(&job, &files, task, suffix.as_deref())[..]
+        else {
+            return TaskOutcome::Failed("the claim has no mark".to_owned());
         };
         // The newest parts are the most likely ones.
         let old_parts: Vec<_> = old_parts.iter().rev().flatten().cloned().collect();
@@ -46,7 +54,7 @@ impl Crew {
         job.fence = Some(self.fence(task));
         let is_first = marks.len() == 1;
         if is_first {
-            job.files = Some(batch.files.iter().zip(&files).map(known).collect());
+            job.files = Some(batch.files.iter().zip(&files).map(known_file).collect());
         } else {
             // A lost attempt may have moved some files, and left parts of others.
             job.narrow(&files);
@@ -55,8 +63,8 @@ impl Crew {
         let job = Arc::new(job);
         let mut failures = Failures::default();
         let tell = |note: Option<Note>, _| match note {
-            Some(note) if is_first => failures.hear(&note, &note.path),
-            Some(note) => failures.hear(&note, &files[note.root].1),
+            Some(note) if is_first => failures.add(&note, &note.path),
+            Some(note) => failures.add(&note, &files[note.root].1),
             None => {}
         };
         let progress = Arc::new(self.progress.beside());
@@ -65,26 +73,26 @@ impl Crew {
         let failure = failures.reason(&summary);
         // Files that were about to get their names at the interruption have failed.
         let is_broken_off = summary.is_interrupted || failure.is_some();
-        let stop = task.why().filter(|_| is_broken_off);
+        let stop = task.interruption().filter(|_| is_broken_off);
         // If this worker ends, the next attempt deletes its parts.
-        if stop != Some(Stop::Ending) {
+        if stop != Some(Interruption::Ending) {
             if stop.is_some() || failure.is_some() {
                 self.sweep(&job, own_parts).await;
             }
-            if stop != Some(Stop::Lost) {
+            if stop != Some(Interruption::Lost) {
                 // The worker of the earlier attempt may have continued for a while.
                 self.sweep(&job, &old_parts).await;
             }
         }
         if let Some(stop) = stop {
-            return Became::broken_off(stop);
+            return TaskOutcome::interrupted_by(stop);
         }
         if let Some(reason) = failure {
-            return Became::Failed(reason);
+            return TaskOutcome::Failed(reason);
         }
         // Files that are present already were moved by an attempt that could not report it.
         let moved = summary.tally.moved + summary.tally.same;
-        Became::Moved(Counts {
+        TaskOutcome::Moved(Counts {
             moved,
             left_out: (files.len() as u64).saturating_sub(moved),
             bytes: progress.moved_bytes(),
@@ -108,7 +116,7 @@ impl Crew {
             return;
         };
         let suffix = job.moving.partial_suffix.take();
-        let all = parts(&job, &files, task, suffix.as_deref());
+        let all = part_names(&job, &files, task, suffix.as_deref());
         let all: Vec<_> = all.into_iter().rev().flatten().collect();
         self.sweep(&job, &all).await;
     }
@@ -137,7 +145,7 @@ impl Crew {
 }
 
 /// Returns the file in the state that the listing found.
-fn known((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
+fn known_file((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
     File {
         root: *root,
         path: path.clone(),
@@ -151,7 +159,7 @@ fn known((file, (root, path)): (&BatchFile, &(usize, RelativePath))) -> File {
 }
 
 /// Returns the names of the parts of each attempt, this one's last.
-fn parts(
+fn part_names(
     job: &Job,
     files: &[(usize, RelativePath)],
     task: &Task<'_>,

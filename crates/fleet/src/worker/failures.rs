@@ -8,24 +8,24 @@ use mover::{
 /// Some of the reasons, and their total number.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    told: Vec<String>,
+    reasons: Vec<String>,
     count: usize,
 }
 
 impl Failures {
     /// Adds a note about the file with this path.
-    pub(super) fn hear(&mut self, note: &Note, path: &RelativePath) {
+    pub(super) fn add(&mut self, note: &Note, path: &RelativePath) {
         let NoteResult::Failed(reason) = &note.result else {
             return;
         };
         self.count += 1;
-        if self.told.len() < REASONS_MAX {
-            let told = match path.names() {
+        if self.reasons.len() < REASONS_MAX {
+            let text = match path.names() {
                 [] => reason.to_owned(),
                 _ => format!("{path}: {reason}"),
             };
-            self.told
-                .push(told.chars().take(REASON_CHARS_MAX).collect());
+            self.reasons
+                .push(text.chars().take(REASON_CHARS_MAX).collect());
         }
     }
 
@@ -35,9 +35,9 @@ impl Failures {
             let failed = summary.tally.failed;
             return (failed > 0).then(|| format!("{failed} files failed"));
         }
-        let mut text = self.told.join("; ");
-        if self.count > self.told.len() {
-            text += &format!("; and {} more", self.count - self.told.len());
+        let mut text = self.reasons.join("; ");
+        if self.count > self.reasons.len() {
+            text += &format!("; and {} more", self.count - self.reasons.len());
         }
         Some(text)
     }

@@ -13,22 +13,26 @@ use tokio::{
 };
 
 use super::{
-    Crew, PAUSE,
-    task::{Stop, Task},
+    PAUSE, WorkerContext,
+    task::{Interruption, Task},
 };
 
-impl Crew {
+impl WorkerContext {
     /// Reports progress to the server repeatedly, and sends `stop` the reason for an interruption.
     pub(super) async fn guard(
         &self,
         task: &Task<'_>,
-        stop: &watch::Sender<Option<Stop>>,
+        stop: &watch::Sender<Option<Interruption>>,
     ) -> Infallible {
         let end = async {
             self.ending().await;
-            tell(stop, Stop::Ending);
+            interrupt(stop, Interruption::Ending);
         };
-        tokio::join!(end, self.say(task), self.look(task, stop));
+        tokio::join!(
+            end,
+            self.report_progress(task),
+            self.check_claim(task, stop)
+        );
         pending().await
     }
 
@@ -65,32 +69,32 @@ impl Crew {
     }
 
     /// Reports progress.
-    async fn say(&self, task: &Task<'_>) {
+    async fn report_progress(&self, task: &Task<'_>) {
         // Two of three messages may be lost.
         let mut ticks = ticks(self.ack_wait / 3);
         loop {
             ticks.tick().await;
-            if task.why() == Some(Stop::Lost) {
+            if task.interruption() == Some(Interruption::Lost) {
                 return;
             }
             // The server sends no reply. The claim shows whether it has received the message.
-            let _ = task.taken.ack_with(AckKind::Progress).await;
+            let _ = task.delivery.ack_with(AckKind::Progress).await;
         }
     }
 
     /// Checks whether this worker still has the work, and whether it is still wanted.
-    async fn look(&self, task: &Task<'_>, stop: &watch::Sender<Option<Stop>>) {
-        let mut ticks = ticks(LOOK_EVERY);
+    async fn check_claim(&self, task: &Task<'_>, stop: &watch::Sender<Option<Interruption>>) {
+        let mut ticks = ticks(CLAIM_CHECK_INTERVAL);
         loop {
             ticks.tick().await;
             // While the server is away, the work continues: repeated work does no harm.
             if matches!(self.queue.holds(&task.held).await, Ok(false)) {
-                return tell(stop, Stop::Lost);
+                return interrupt(stop, Interruption::Lost);
             }
             if let Ok(record) = self.queue.record(task.message.job()).await
                 && record.is_none_or(|it| it.is_cancelled)
             {
-                tell(stop, Stop::Cancelled);
+                interrupt(stop, Interruption::Cancelled);
             }
         }
     }
@@ -104,14 +108,14 @@ fn ticks(every: Duration) -> Interval {
 
 /// Sets the reason of an interruption. The first reason counts, except that the loss of the work
 /// always counts. Lost work is not reported.
-fn tell(stop: &watch::Sender<Option<Stop>>, why: Stop) {
-    stop.send_if_modified(|told| {
-        let is_news = told.is_none() || (why == Stop::Lost && *told != Some(why));
+fn interrupt(stop: &watch::Sender<Option<Interruption>>, why: Interruption) {
+    stop.send_if_modified(|stored| {
+        let is_news = stored.is_none() || (why == Interruption::Lost && *stored != Some(why));
         if is_news {
-            *told = Some(why);
+            *stored = Some(why);
         }
         is_news
     });
 }
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CLAIM_CHECK_INTERVAL: Duration = Duration::from_secs(5);

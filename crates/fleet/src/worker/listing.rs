@@ -12,9 +12,9 @@ use mover::{
 use tokio::sync::mpsc;
 
 use super::{
-    Crew,
+    WorkerContext,
     failures::Failures,
-    task::{Became, Listed, Task},
+    task::{SourceListing, Task, TaskOutcome},
 };
 use crate::{
     batches::Batches,
@@ -23,14 +23,18 @@ use crate::{
     record::Counts,
 };
 
-impl Crew {
-    pub(super) async fn list(&self, task: &Task<'_>, mut job: Job) -> Result<Became, QueueError> {
+impl WorkerContext {
+    pub(super) async fn list(
+        &self,
+        task: &Task<'_>,
+        mut job: Job,
+    ) -> Result<TaskOutcome, QueueError> {
         let name = task.message.job();
         let lister = task.held.number();
         let begin = || self.queue.change(name, |it| it.begin_listing(lister));
-        let record = self.insist(task, begin).await?;
+        let record = self.retry_while_away(task, begin).await?;
         let Some(record) = record.filter(|it| it.lister == lister) else {
-            return Ok(Became::Lost);
+            return Ok(TaskOutcome::Lost);
         };
         // Batches of an earlier listing are not wanted any more.
         let listing = record.listing;
@@ -43,7 +47,7 @@ impl Crew {
                 let Some(note) = note else {
                     return;
                 };
-                failures.hear(&note, &note.path);
+                failures.add(&note, &note.path);
                 if let NoteResult::Planned(Step::Move(version)) = note.result {
                     wanted += 1;
                     let full = batches.add(note.root, &note.path, version);
@@ -58,8 +62,8 @@ impl Crew {
             summary
         };
         let (summary, put) = tokio::join!(run, self.put_all(task, listing, waiting));
-        if let Some(stop) = task.why() {
-            return Ok(Became::broken_off(stop));
+        if let Some(stop) = task.interruption() {
+            return Ok(TaskOutcome::interrupted_by(stop));
         }
         let (batches, tally) = (put?, summary.tally);
         let failure = failures.reason(&summary);
@@ -67,7 +71,7 @@ impl Crew {
             && wanted == 0
             && tally.same == 0
         {
-            return Ok(Became::Failed(reason.clone()));
+            return Ok(TaskOutcome::Failed(reason.clone()));
         }
         let found = Counts {
             wanted,
@@ -75,7 +79,7 @@ impl Crew {
             left_out: tally.left_out,
             ..Counts::default()
         };
-        Ok(Became::Listed(Listed {
+        Ok(TaskOutcome::Listed(SourceListing {
             listing,
             batches,
             found,
@@ -100,7 +104,8 @@ impl Crew {
                 number: u32::try_from(number).unwrap_or(u32::MAX),
                 files,
             });
-            self.insist(task, || self.queue.put(&batch, "1")).await
+            self.retry_while_away(task, || self.queue.put(&batch, "1"))
+                .await
         });
         let mut puts = pin!(puts.buffer_unordered(PUTS_AT_ONCE));
         let mut count = 0;

@@ -23,15 +23,15 @@ use tokio::{
     time::{interval, sleep},
 };
 
-use self::task::{Became, Stop, Task};
+use self::task::{Interruption, Task, TaskOutcome};
 use crate::{
-    dead::Letter,
+    dead_letter::DeadLetter,
     message::{Message, MessageError},
-    queue::{Queue, QueueError, Taken},
+    queue::{Delivery, Queue, QueueError},
 };
 
 /// Function that creates the job of a command line, as `longhaul copy` would run it.
-pub type Make = dyn Fn(&[OsString]) -> Result<Job, String> + Send + Sync;
+pub type JobFactory = dyn Fn(&[OsString]) -> Result<Job, String> + Send + Sync;
 
 /// Settings of a worker.
 pub struct Worker {
@@ -44,11 +44,11 @@ pub struct Worker {
     /// Most bytes a second over all slots.
     pub rate_max: Option<RateLimit>,
     /// Function that creates jobs.
-    pub make: Box<Make>,
+    pub make: Box<JobFactory>,
 }
 
 /// Context that all slots share.
-struct Crew {
+struct WorkerContext {
     worker: Worker,
     queue: Queue,
     /// Progress of all slots, which bounds their common rate.
@@ -77,7 +77,7 @@ pub async fn run(
     let (end, is_ending) = watch::channel(false);
     let consumer = queue.consumer().await?;
     let slots = worker.slots;
-    let crew = Arc::new(Crew {
+    let context = Arc::new(WorkerContext {
         progress: Progress::new(worker.rate_max.clone()),
         worker,
         queue,
@@ -89,14 +89,14 @@ pub async fn run(
     });
     let mut running = JoinSet::new();
     for _ in 0..slots {
-        running.spawn(crew.clone().slot(consumer.clone()));
+        running.spawn(context.clone().slot(consumer.clone()));
     }
     let mut interrupt = std::pin::pin!(interrupt);
     let mut ticks = interval(LEAVE_INTERVAL);
     loop {
         tokio::select! {
             () = &mut interrupt => break,
-            _ = ticks.tick() => crew.kept.leave_old().await,
+            _ = ticks.tick() => context.kept.leave_old().await,
             Some(ended) = running.join_next() => ended.expect("a slot does not panic"),
         }
     }
@@ -105,22 +105,22 @@ pub async fn run(
     while let Some(ended) = running.join_next().await {
         ended.expect("a slot does not panic");
     }
-    crew.kept.leave_all().await;
+    context.kept.leave_all().await;
     // The flush lets other workers take the returned work at once.
-    crew.queue.flush().await;
+    context.queue.flush().await;
     Ok(())
 }
 
-impl Crew {
+impl WorkerContext {
     /// Runs one slot, which does one piece of work after the other.
     async fn slot(self: Arc<Self>, mut consumer: PullConsumer) {
         while !self.is_ending() {
-            let taken = tokio::select! {
-                taken = self.queue.take(&consumer) => taken,
+            let delivery = tokio::select! {
+                delivery = self.queue.take(&consumer) => delivery,
                 () = self.ending() => break,
             };
-            let worked = match taken {
-                Ok(Some(taken)) => self.work(&taken).await.map(|()| true),
+            let worked = match delivery {
+                Ok(Some(delivery)) => self.work(&delivery).await.map(|()| true),
                 // A server that has lost the consumer is as silent as a server without work.
                 Ok(None) => self.queue.has_consumer().await,
                 Err(error) => Err(error),
@@ -159,10 +159,10 @@ impl Crew {
 
     /// Does the work of a message once. After an error the message is delivered again, to any
     /// worker.
-    async fn work(&self, taken: &Taken) -> Result<(), QueueError> {
-        let message = match Message::read(&taken.subject, &taken.payload) {
+    async fn work(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        let message = match Message::read(&delivery.subject, &delivery.payload) {
             Ok(message) => message,
-            Err(error) => return self.refuse(taken, &error).await,
+            Err(error) => return self.refuse(delivery, &error).await,
         };
         let record = match self.queue.record(message.job()).await {
             Err(error @ QueueError::Unreadable(_)) => {
@@ -172,51 +172,51 @@ impl Crew {
                     error = chain(&error),
                     "left to others"
                 );
-                return settle(taken, AckKind::Nak(Some(UNREADABLE_PAUSE))).await;
+                return settle(delivery, AckKind::Nak(Some(UNREADABLE_PAUSE))).await;
             }
             record => record?,
         };
         let Some(record) = record.filter(|it| it.wants(&message)) else {
             tracing::debug!(work = message.key(), "nobody wants this any more");
-            return settle(taken, AckKind::Ack).await;
+            return settle(delivery, AckKind::Ack).await;
         };
         let (key, name) = (message.key(), &self.worker.name);
         let Some(held) = self.queue.claim(&key, name, now()).await? else {
-            return settle(taken, AckKind::Nak(Some(PAUSE))).await;
+            return settle(delivery, AckKind::Nak(Some(PAUSE))).await;
         };
         let (stop, stopped) = watch::channel(None);
         let task = Task {
-            taken,
+            delivery,
             message,
             words: record.words(),
             held,
             stopped,
         };
         tokio::select! {
-            worked = self.do_and_tell(&task) => worked,
+            worked = self.process(&task) => worked,
             never = self.guard(&task, &stop) => match never {},
         }
     }
 
-    async fn do_and_tell(&self, task: &Task<'_>) -> Result<(), QueueError> {
+    async fn process(&self, task: &Task<'_>) -> Result<(), QueueError> {
         let claim = &task.held.claim;
-        let became = if claim.attempt > self.worker.attempts {
+        let outcome = if claim.attempt > self.worker.attempts {
             self.sweep_last(task).await;
             let reason = claim.last_failure.clone();
-            Ok(Became::Failed(
+            Ok(TaskOutcome::Failed(
                 reason.unwrap_or_else(|| "its workers were lost".to_owned()),
             ))
         } else {
             self.attempt(task).await
         };
-        let became = match became {
-            Ok(became) => became,
-            Err(error) => match task.why() {
-                Some(stop) => Became::broken_off(stop),
-                None => Became::Failed(chain(&error)),
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => match task.interruption() {
+                Some(stop) => TaskOutcome::interrupted_by(stop),
+                None => TaskOutcome::Failed(chain(&error)),
             },
         };
-        match self.conclude(task, became).await {
+        match self.conclude(task, outcome).await {
             Err(QueueError::Lost) => {
                 tracing::warn!(work = task.held.key, "another worker has it");
                 Ok(())
@@ -225,10 +225,10 @@ impl Crew {
         }
     }
 
-    async fn attempt(&self, task: &Task<'_>) -> Result<Became, QueueError> {
+    async fn attempt(&self, task: &Task<'_>) -> Result<TaskOutcome, QueueError> {
         let mut job = match (self.worker.make)(&task.words) {
             Ok(job) => job,
-            Err(reason) => return Ok(Became::Failed(reason)),
+            Err(reason) => return Ok(TaskOutcome::Failed(reason)),
         };
         job.kept = Some(self.kept.clone());
         match &task.message {
@@ -238,32 +238,38 @@ impl Crew {
     }
 
     /// Converts an unreadable message to a dead letter.
-    async fn refuse(&self, taken: &Taken, error: &MessageError) -> Result<(), QueueError> {
+    async fn refuse(&self, delivery: &Delivery, error: &MessageError) -> Result<(), QueueError> {
         tracing::error!(error = chain(error), "a message cannot be used");
-        let letter = Letter {
+        let letter = DeadLetter {
             job: None,
             key: None,
             reason: chain(error),
             worker: self.worker.name.clone(),
             attempts: 0,
             given_up_unix_s: now(),
-            payload: Letter::payload(&taken.payload, false),
+            payload: DeadLetter::payload(&delivery.payload, false),
         };
-        let number = taken.info().map_or(0, |it| it.stream_sequence);
+        let number = delivery.info().map_or(0, |it| it.stream_sequence);
         let key = format!("{UNREADABLE}.{number}");
-        self.queue.bury(&key, &letter).await?;
-        settle(taken, AckKind::Term).await
+        self.queue.dead_letter(&key, &letter).await?;
+        settle(delivery, AckKind::Term).await
     }
 
-    fn letter(&self, message: &Message, key: &str, attempts: u32, reason: String) -> Letter {
-        Letter {
+    fn build_dead_letter(
+        &self,
+        message: &Message,
+        key: &str,
+        attempts: u32,
+        reason: String,
+    ) -> DeadLetter {
+        DeadLetter {
             job: Some(message.job().to_owned()),
             key: Some(key.to_owned()),
             reason,
             worker: self.worker.name.clone(),
             attempts,
             given_up_unix_s: now(),
-            payload: Letter::payload(&message.write(), true),
+            payload: DeadLetter::payload(&message.write(), true),
         }
     }
 
@@ -271,7 +277,7 @@ impl Crew {
     /// done again.
     ///
     /// Stops if another worker has the work, or if this worker ends.
-    async fn insist<T, F>(
+    async fn retry_while_away<T, F>(
         &self,
         task: &Task<'_>,
         mut step: impl FnMut() -> F,
@@ -289,7 +295,7 @@ impl Crew {
             self.pause(PAUSE).await;
             // The claim is then lost with the rest, so the work is left.
             let _ = self.restore().await;
-            let is_lost = task.why() == Some(Stop::Lost)
+            let is_lost = task.interruption() == Some(Interruption::Lost)
                 || matches!(self.queue.holds(&task.held).await, Ok(false));
             if is_lost {
                 return Err(QueueError::Lost);
@@ -316,13 +322,13 @@ impl Crew {
 
 /// Reports the outcome of a message. If the report is lost, the message is delivered again and then
 /// discarded.
-async fn settle(taken: &Taken, kind: AckKind) -> Result<(), QueueError> {
+async fn settle(delivery: &Delivery, kind: AckKind) -> Result<(), QueueError> {
     let is_final = matches!(kind, AckKind::Ack | AckKind::Term);
-    let told = match is_final {
-        true => taken.double_ack_with(kind).await,
-        false => taken.ack_with(kind).await,
+    let reported = match is_final {
+        true => delivery.double_ack_with(kind).await,
+        false => delivery.ack_with(kind).await,
     };
-    if let Err(error) = told {
+    if let Err(error) = reported {
         tracing::debug!(%error, "the message comes again");
     }
     Ok(())

@@ -6,24 +6,24 @@ use tokio::sync::watch;
 
 use crate::{
     message::Message,
-    queue::{Held, Taken},
+    queue::{Delivery, HeldClaim},
     record::Counts,
 };
 
 /// Work that a worker has claimed.
 pub(super) struct Task<'a> {
-    pub(super) taken: &'a Taken,
+    pub(super) delivery: &'a Delivery,
     pub(super) message: Message,
     /// Command line of `longhaul copy`.
     pub(super) words: Vec<OsString>,
-    pub(super) held: Held,
+    pub(super) held: HeldClaim,
     /// Reason of an interruption, once there is one.
-    pub(super) stopped: watch::Receiver<Option<Stop>>,
+    pub(super) stopped: watch::Receiver<Option<Interruption>>,
 }
 
 /// Reason of an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum Interruption {
     /// The worker ends.
     Ending,
     /// Another worker has the work.
@@ -33,11 +33,11 @@ pub(super) enum Stop {
 }
 
 /// Outcome of an attempt.
-pub(super) enum Became {
+pub(super) enum TaskOutcome {
     /// The files have been moved.
     Moved(Counts),
     /// The source is listed, and its batches wait.
-    Listed(Listed),
+    Listed(SourceListing),
     /// The attempt has failed, with the reason.
     Failed(String),
     /// The worker ends.
@@ -49,7 +49,7 @@ pub(super) enum Became {
 }
 
 /// Result of a listing.
-pub(super) struct Listed {
+pub(super) struct SourceListing {
     pub(super) listing: u32,
     pub(super) batches: u32,
     pub(super) found: Counts,
@@ -59,7 +59,7 @@ pub(super) struct Listed {
 
 impl Task<'_> {
     /// Returns the reason of an interruption, if there is one.
-    pub(super) fn why(&self) -> Option<Stop> {
+    pub(super) fn interruption(&self) -> Option<Interruption> {
         *self.stopped.borrow()
     }
 
@@ -70,12 +70,12 @@ impl Task<'_> {
     }
 }
 
-impl Became {
-    pub(super) fn broken_off(stop: Stop) -> Self {
+impl TaskOutcome {
+    pub(super) fn interrupted_by(stop: Interruption) -> Self {
         match stop {
-            Stop::Ending => Self::Interrupted,
-            Stop::Lost => Self::Lost,
-            Stop::Cancelled => Self::Cancelled,
+            Interruption::Ending => Self::Interrupted,
+            Interruption::Lost => Self::Lost,
+            Interruption::Cancelled => Self::Cancelled,
         }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use fleet::{
     message::{Message, is_name},
     queue::{Queue, random_name},
-    record::{Record, State},
+    record::{JobState, Record},
 };
 use gatewayd::config::LogLevel;
 
@@ -110,7 +110,7 @@ async fn retry(args: &Retry) -> anyhow::Result<()> {
 /// Puts the failed work of a job back into the queue, and describes it.
 async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     let record = known(queue.record(job).await?, job)?;
-    let letters = queue.letters(Some(job)).await?;
+    let letters = queue.dead_letters(Some(job)).await?;
     let order = record.order();
     let mut messages = Vec::new();
     for (_, letter) in &letters {
@@ -126,8 +126,8 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
         messages.extend(is_given_up.then_some(message));
     }
     let is_stuck = match record.state() {
-        State::Done => false,
-        State::Cancelled => true,
+        JobState::Done => false,
+        JobState::Cancelled => true,
         // Work may be missing without a dead letter, after the loss of a disk for example.
         _ => messages.is_empty() && queue.waiting(job).await? == 0,
     };
@@ -135,7 +135,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
         // The listing finds all missing files again.
         messages = vec![order];
     }
-    if record.state() == State::Done {
+    if record.state() == JobState::Done {
         messages.clear();
     }
     for message in &messages {
@@ -146,7 +146,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     }
     // The letters are removed last. Work that is queued twice does no harm, but lost work does.
     for (number, _) in &letters {
-        queue.unbury(*number).await?;
+        queue.remove_dead_letter(*number).await?;
     }
     Ok(match &messages[..] {
         [] => "nothing was given up".to_owned(),
@@ -162,15 +162,15 @@ async fn cancel(args: &Cancel) -> anyhow::Result<()> {
         let now = now_unix_s();
         let changed = queue
             .change(job, |it| {
-                it.is_cancelled = !matches!(it.state(), State::Done);
+                it.is_cancelled = !matches!(it.state(), JobState::Done);
                 it.ended_unix_s = it.ended_unix_s.or(Some(now));
             })
             .await?;
         let record = known(changed, job)?;
         anyhow::ensure!(record.is_cancelled, "{job} is done already");
         queue.drop_waiting(job).await?;
-        for (number, _) in queue.letters(Some(job)).await? {
-            queue.unbury(number).await?;
+        for (number, _) in queue.dead_letters(Some(job)).await? {
+            queue.remove_dead_letter(number).await?;
         }
         output::print(&format!("{job}: cancelled\n"))?;
     }

@@ -1,9 +1,9 @@
 //! `longhaul jobs ls` and `longhaul jobs show`: progress and dead letters of jobs.
 
 use fleet::{
-    dead::Letter,
+    dead_letter::DeadLetter,
     queue::Claim,
-    record::{Counts, Record, State},
+    record::{Counts, JobState, Record},
 };
 use serde::Serialize;
 use units::ByteCount;
@@ -37,7 +37,7 @@ pub(super) struct One {
 #[derive(Serialize)]
 struct Job<'a> {
     job: &'a str,
-    state: State,
+    state: JobState,
     from: &'a str,
     to: &'a str,
     submitted_unix_s: i64,
@@ -54,7 +54,7 @@ struct Job<'a> {
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Line<'a> {
     Job(Job<'a>),
-    DeadLetter(&'a Letter),
+    DeadLetter(&'a DeadLetter),
 }
 
 #[derive(Serialize)]
@@ -62,7 +62,7 @@ struct Whole<'a> {
     #[serde(flatten)]
     job: Job<'a>,
     claims: Vec<Work<'a>>,
-    dead_letters: Vec<&'a Letter>,
+    dead_letters: Vec<&'a DeadLetter>,
 }
 
 #[derive(Serialize)]
@@ -93,7 +93,7 @@ impl<'a> Job<'a> {
 pub(super) async fn list(args: &List) -> anyhow::Result<()> {
     let queue = args.place.open().await?;
     let (records, unreadable) = queue.records().await?;
-    let letters = queue.letters(None).await?;
+    let letters = queue.dead_letters(None).await?;
     if args.json {
         for record in &records {
             output::print(&output::json(&Line::Job(Job::of(record))))?;
@@ -129,14 +129,14 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
     let record = known(queue.record(&args.job).await?, &args.job)?;
     let is_over = matches!(
         record.state(),
-        State::Done | State::Failed | State::Cancelled
+        JobState::Done | JobState::Failed | JobState::Cancelled
     );
     let claims = match is_over {
         // Claims of a finished job belong to lost workers.
         true => Vec::new(),
         false => queue.claims(&args.job).await?,
     };
-    let letters = queue.letters(Some(&args.job)).await?;
+    let letters = queue.dead_letters(Some(&args.job)).await?;
     if args.json {
         let claims = claims.iter().map(|(work, claim)| Work { work, claim });
         return output::print(&output::json(&Whole {
@@ -183,12 +183,12 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
 /// Returns a job in a line.
 fn line(record: &Record) -> String {
     let state = match record.state() {
-        State::Queued => "queued",
-        State::Listing => "listing",
-        State::Running => "running",
-        State::Done => "done",
-        State::Failed => "failed",
-        State::Cancelled => "cancelled",
+        JobState::Queued => "queued",
+        JobState::Listing => "listing",
+        JobState::Running => "running",
+        JobState::Done => "done",
+        JobState::Failed => "failed",
+        JobState::Cancelled => "cancelled",
     };
     let bytes = ByteCount::new(record.counts.bytes).measured();
     format!(
@@ -209,7 +209,7 @@ fn files(record: &Record) -> String {
     }
 }
 
-fn described(letter: &Letter) -> String {
+fn described(letter: &DeadLetter) -> String {
     let what = letter.key.as_deref().unwrap_or("a message");
     let at = time(letter.given_up_unix_s);
     let mut text = format!("{what}: {}", letter.reason);

@@ -50,7 +50,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     let order = orders.pop().expect("there is one");
     order.check_for_workers()?;
     let (from, to) = Settings::read(&order)?.ends();
-    let words: Vec<Word> = args.args.iter().map(|it| Word::of(it)).collect();
+    let words: Vec<Word> = args.args.iter().map(|it| Word::from_os(it)).collect();
     let words_bytes: usize = words.iter().map(|it| it.encoded().len()).sum();
     exit::ensure(
         words_bytes <= WORDS_BYTES_MAX,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A dead letter: failed work and its reason. It waits until a user retries or cancels the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Letter {
+pub struct DeadLetter {
     /// Name of the job. `None` if the message could not be read.
     pub job: Option<String>,
     /// Key of the work.
@@ -21,7 +21,7 @@ pub struct Letter {
     pub payload: String,
 }
 
-impl Letter {
+impl DeadLetter {
     /// Converts a message to text. An unreadable one is cut.
     pub fn payload(payload: &[u8], is_readable: bool) -> String {
         let text = String::from_utf8_lossy(payload);
