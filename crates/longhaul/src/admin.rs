@@ -59,12 +59,12 @@ pub(crate) fn ask_any(places: &[AdminPlace], path: &str) -> anyhow::Result<(Admi
 
 /// Sends one request without a body.
 pub(crate) fn ask(at: &AdminPlace, method: &str, path: &str) -> anyhow::Result<Answer> {
-    ask_patiently(at, method, path, PATIENCE)
+    ask_patiently(at, method, path, TIMEOUT)
 }
 
 /// Sends one request with a text as its body.
 pub(crate) fn send(at: &AdminPlace, path: &str, text: &str) -> anyhow::Result<Answer> {
-    with_place(at, exchange(at, Request::post(path), text, PATIENCE))
+    with_place(at, exchange(at, Request::post(path), text, TIMEOUT))
 }
 
 /// Sends one order in the JSON form of the dashboard's controls.
@@ -193,7 +193,7 @@ pub(crate) async fn open(
     body: &str,
     patience: Duration,
 ) -> anyhow::Result<Response<Incoming>> {
-    let stream = within(PATIENCE, at.connect()).await??;
+    let stream = within(TIMEOUT, at.connect()).await??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The task ends with the sender and the body, which also return its errors.
     tokio::spawn(connection);
@@ -231,7 +231,7 @@ async fn within<T>(patience: Duration, action: impl Future<Output = T>) -> io::R
 pub(crate) const DEFAULT: &str = "127.0.0.1:9810";
 
 /// Longest wait for a connection, and for immediate answers.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Largest answer, enough for tens of thousands of transfers.
 const ANSWER_MAX_BYTES: usize = 64 << 20;

@@ -2,7 +2,6 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use clap::Subcommand;
 use serde_json::{Value, json};
 use units::calc::{self, Limit, Mega, Transfer};
 use units::{BitRate, ByteCount};
@@ -19,14 +18,14 @@ Examples:
   longhaul calc time --size '1 GB' --rate '1 Gbit/s' --rtt 200ms --loss 0.1%")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    subcommand: Subcommand,
     /// Print the figures as JSON, without formulas
     #[arg(long, global = true)]
     json: bool,
 }
 
-#[derive(Subcommand)]
-enum What {
+#[derive(clap::Subcommand)]
+enum Subcommand {
     /// Calculate the window that a rate needs at an RTT: the bandwidth-delay product
     #[command(after_help = "\
 Example:
@@ -96,12 +95,16 @@ Examples:
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    args.what.check()?;
-    let (text, figures) = match args.what {
-        What::Window { rate, rtt } => (window(rate, rtt), window_figures(rate, rtt)),
-        What::Rate { window, rtt } => (window_rate(window, rtt), window_rate_figures(window, rtt)),
-        What::Loss { loss, rtt, mss } => (loss_rates(loss, rtt, mss), loss_figures(loss, rtt, mss)),
-        What::Time {
+    args.subcommand.check()?;
+    let (text, figures) = match args.subcommand {
+        Subcommand::Window { rate, rtt } => (window(rate, rtt), window_figures(rate, rtt)),
+        Subcommand::Rate { window, rtt } => {
+            (window_rate(window, rtt), window_rate_figures(window, rtt))
+        }
+        Subcommand::Loss { loss, rtt, mss } => {
+            (loss_rates(loss, rtt, mss), loss_figures(loss, rtt, mss))
+        }
+        Subcommand::Time {
             size,
             rate,
             rtt,
@@ -126,7 +129,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-impl What {
+impl Subcommand {
     /// Refuses figures for which no formula has a result.
     fn check(&self) -> anyhow::Result<()> {
         let zero_rate = "--rate must be above zero";

@@ -4,7 +4,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use mover::plan::Purpose;
 
-use crate::moving::{self, Common, Order};
+use crate::moving::{self, CommonArgs, Order};
 
 /// Compare two directories, or two files
 ///
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long)]
     empty_dirs: bool,
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

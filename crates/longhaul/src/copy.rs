@@ -6,7 +6,7 @@ use mover::plan::Purpose;
 
 use crate::{
     exit,
-    moving::{self, Common, Order, Writing},
+    moving::{self, CommonArgs, Order, WriteArgs},
 };
 
 /// Copy files and directories to or from FTP servers
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DST")]
     to: Vec<OsString>,
     #[command(flatten)]
-    writing: Writing,
+    writing: WriteArgs,
     /// Make empty directories as well
     #[arg(long)]
     empty_dirs: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long)]
     clean: bool,
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
 }
 
 /// Command line of a copy in another place than the shell: in a file, or from another machine.

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use crate::{exit, text_place::Place};
+use crate::{exit, text_position::TextPosition};
 
 /// A configuration file before and after its change.
 pub(crate) struct Document {
@@ -32,7 +32,10 @@ impl Document {
         let now = before.parse::<DocumentMut>().map_err(|error| {
             let offset = error.span().map_or(0, |it| it.start);
             let message = error.message().trim_end().replace('`', "\"");
-            exit::misuse(format!("{}: {message}", Place::of(&before, offset, path)))
+            exit::misuse(format!(
+                "{}: {message}",
+                TextPosition::of(&before, offset, path)
+            ))
         })?;
         Ok(Self {
             before,

@@ -97,7 +97,7 @@ taken; 2 wrong use or configuration.";
 
 /// Output of `check`.
 #[derive(Serialize)]
-struct Checked<'a> {
+struct CheckResult<'a> {
     file: &'a Path,
     /// Summary of the configuration. `None` if it is wrong.
     summary: Option<Vec<String>>,
@@ -107,7 +107,7 @@ struct Checked<'a> {
 
 /// Output of `remove-interception`.
 #[derive(Serialize)]
-struct Uninstalled<'a> {
+struct RemovalResult<'a> {
     file: &'a Path,
     /// A line for each listener.
     removed: Vec<String>,
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     if let Action::RemoveInterception { format } = action {
         let removed = intercept::remove(&config)?;
-        format.print(&Uninstalled { file, removed }, |done| {
+        format.print(&RemovalResult { file, removed }, |done| {
             match &*done.removed {
                 [] => format!("{}: no [[ftp]] is transparent\n", file.display()),
                 lines => lines.join("\n") + "\n",
@@ -175,7 +175,7 @@ fn check(
         Err(error) if format.json => error.to_string(),
         Err(error) => return Ok(refuse(error)),
     };
-    let checked = Checked {
+    let checked = CheckResult {
         file,
         summary: loaded
             .is_ok()

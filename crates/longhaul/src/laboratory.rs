@@ -25,7 +25,7 @@ fn refusal(command: &str) -> String {
 const CURE: &str = "install the package longhaul-lab, or build with `cargo build --release`";
 
 #[cfg(not(feature = "laboratory"))]
-mod absent {
+mod missing_command {
     use std::{env, ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
     use anyhow::Context as _;
@@ -34,29 +34,29 @@ mod absent {
 
     /// Subcommands of the laboratory. A production build has only their names.
     #[derive(clap::Subcommand)]
-    pub(crate) enum Absent {
+    pub(crate) enum MissingCommand {
         /// Compare plain FTP with Longhaul over an emulated WAN (package longhaul-lab)
         #[command(disable_help_flag = true)]
-        Demo(Anything),
+        Demo(RawArgs),
         /// Join two network namespaces by an emulated WAN (package longhaul-lab)
         #[command(disable_help_flag = true)]
-        Wan(Anything),
+        Wan(RawArgs),
         /// Run an evaluation plan (package longhaul-lab)
         #[command(disable_help_flag = true)]
-        Eval(Anything),
+        Eval(RawArgs),
     }
 
     #[derive(clap::Args)]
-    pub(crate) struct Anything {
+    pub(crate) struct RawArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         arguments: Vec<OsString>,
     }
 
-    impl Absent {
+    impl MissingCommand {
         /// Executes the laboratory's own program, which is installed beside this one. Returns the
         /// error, mostly that it is not installed, with exit code 2.
         pub(crate) fn call(&self) -> anyhow::Error {
-            let (name, Anything { arguments }) = match self {
+            let (name, RawArgs { arguments }) = match self {
                 Self::Demo(rest) => ("demo", rest),
                 Self::Wan(rest) => ("wan", rest),
                 Self::Eval(rest) => ("eval", rest),
@@ -80,7 +80,7 @@ mod absent {
 }
 
 #[cfg(not(feature = "laboratory"))]
-pub(crate) use absent::Absent;
+pub(crate) use missing_command::MissingCommand;
 
 #[cfg(test)]
 mod tests {

@@ -8,11 +8,13 @@ mod age;
 mod agent;
 mod calc;
 mod check;
+mod connection_args;
 mod copy;
 #[cfg(feature = "laboratory")]
 mod demo;
 mod doctor;
 mod document;
+mod embedded_gateways;
 #[cfg(feature = "laboratory")]
 mod eval;
 mod exit;
@@ -25,7 +27,6 @@ mod log;
 mod logging;
 mod ls;
 mod moving;
-mod nears;
 mod notify;
 mod open_files;
 mod output;
@@ -40,13 +41,12 @@ mod setup;
 mod status;
 mod store;
 mod sync;
-mod text_place;
+mod text_position;
 mod top;
 mod trace;
 mod upgrade;
 #[cfg(feature = "laboratory")]
 mod wan;
-mod way;
 
 use std::process::ExitCode;
 
@@ -101,7 +101,7 @@ enum Command {
     Calc(calc::Args),
     #[cfg(not(feature = "laboratory"))]
     #[command(flatten)]
-    Absent(laboratory::Absent),
+    Missing(laboratory::MissingCommand),
 }
 
 /// Executes the command line, and returns the exit code: 0 done, 1 the work failed, 2 wrong use or
@@ -142,7 +142,7 @@ pub fn run() -> ExitCode {
         Command::Probe(args) => probe::run(&args),
         Command::Calc(args) => calc::run(args).map(done),
         #[cfg(not(feature = "laboratory"))]
-        Command::Absent(command) => Err(command.call()),
+        Command::Missing(command) => Err(command.call()),
     };
     result.unwrap_or_else(|error| exit::tell(&error))
 }

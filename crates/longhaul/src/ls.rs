@@ -1,6 +1,6 @@
 //! `longhaul ls URL`: lists a directory of a server or of this machine.
 
-mod told;
+mod listing_printer;
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
@@ -17,12 +17,12 @@ use mover::{
 };
 use units::parse_duration;
 
-use self::told::Told;
+use self::listing_printer::ListingPrinter;
 use crate::{
+    connection_args::ConnectionArgs,
     exit::{self, INTERRUPTED},
     filters::{Filters, now_unix_s},
     logging,
-    way::Way,
 };
 
 /// List files of a server or of this machine
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
-    way: Way,
+    connection: ConnectionArgs,
     #[command(flatten)]
     filters: Filters,
     /// Give up when the server has been silent for this long
@@ -76,7 +76,7 @@ struct Lister<'a> {
     filter: Filter,
     is_recursive: bool,
     now_unix_s: i64,
-    told: &'a mut Told,
+    printer: &'a mut ListingPrinter,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let is_remote = matches!(location, Location::Remote(_));
     exit::ensure(
-        is_remote || args.way.is_direct(),
+        is_remote || args.connection.is_direct(),
         "the directory is on this machine: no gateway is of use",
     )?;
     let filter = args.filters.read()?;
@@ -109,16 +109,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result<ExitCode> {
     let mut access = args
-        .way
+        .connection
         .read(args.stall_timeout, location.server().is_some())?;
     if let Some(server) = location.server() {
         access.ask_password(server)?;
     }
     let near = access.start_near(location.server().map(|it| it.scheme))?;
     let site = access.site(&location);
-    let mut told = Told::new(args.json, args.names);
+    let mut printer = ListingPrinter::new(args.json, args.names);
     let listed = tokio::select! {
-        listed = list_all(args, &site, location.path(), filter, &mut told) => Some(listed),
+        listed = list_all(args, &site, location.path(), filter, &mut printer) => Some(listed),
         () = exit::interrupted() => None,
     };
     if let Some(near) = near {
@@ -126,8 +126,8 @@ async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result
     }
     let is_interrupted = listed.is_none();
     listed.transpose()?;
-    told.end(is_interrupted)?;
-    Ok(match (is_interrupted, told.failed()) {
+    printer.print_result(is_interrupted)?;
+    Ok(match (is_interrupted, printer.failed()) {
         (true, _) => ExitCode::from(INTERRUPTED),
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
@@ -139,7 +139,7 @@ async fn list_all(
     site: &Site,
     root: Vec<u8>,
     filter: Filter,
-    told: &mut Told,
+    printer: &mut ListingPrinter,
 ) -> anyhow::Result<()> {
     let browser = Browser::open(site, None).await?;
     let mut lister = Lister {
@@ -148,7 +148,7 @@ async fn list_all(
         filter,
         is_recursive: args.recursive,
         now_unix_s: now_unix_s(),
-        told,
+        printer,
     };
     lister.all().await?;
     lister.browser.close().await;
@@ -162,7 +162,7 @@ impl Lister<'_> {
         if root.kind != Kind::Directory {
             let mut names = self.root.split(|it| *it == b'/');
             let name = names.next_back().unwrap_or_default().to_vec();
-            return self.told.entry(&name, &root);
+            return self.printer.print_entry(&name, &root);
         }
         // Directories to be listed, the next one at the end.
         let mut waiting = vec![Vec::new()];
@@ -171,7 +171,8 @@ impl Lister<'_> {
                 Ok(below) => below,
                 Err(error) if directory.is_empty() || is_lost(&error) => return Err(error),
                 Err(error) => {
-                    self.told.failure(&directory, &format!("{error:#}"));
+                    self.printer
+                        .print_failure(&directory, &format!("{error:#}"));
                     continue;
                 }
             };
@@ -223,7 +224,7 @@ impl Lister<'_> {
                 }
             };
             if is_shown {
-                self.told.entry(&path, &entry)?;
+                self.printer.print_entry(&path, &entry)?;
             }
             if is_shown && is_directory {
                 below.push(path);
@@ -231,7 +232,7 @@ impl Lister<'_> {
         }
         if not_understood > 0 {
             let reason = format!("{not_understood} lines of its listing are not understood");
-            self.told.failure(directory, &reason);
+            self.printer.print_failure(directory, &reason);
         }
         Ok(below)
     }

@@ -10,7 +10,7 @@ use std::{
 use mover::near::Peer;
 use toml::Spanned;
 
-use crate::{exit, text_place::Place};
+use crate::{exit, text_position::TextPosition};
 
 /// Returns the far gateway that a command line names, by key and endpoint or by a name of this
 /// file.
@@ -42,7 +42,7 @@ fn look_up(name: &str, text: &str, file: &Path) -> Result<Peer, String> {
     let peers: BTreeMap<String, Spanned<String>> = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |it| it.start);
         let message = error.message().replace('`', "\"");
-        format!("{}: {message}", Place::of(text, offset, file))
+        format!("{}: {message}", TextPosition::of(text, offset, file))
     })?;
     let Some(peer) = peers.get(name) else {
         let names: Vec<_> = peers.into_keys().collect();
@@ -53,8 +53,12 @@ fn look_up(name: &str, text: &str, file: &Path) -> Result<Peer, String> {
         let file = file.display();
         return Err(format!("{file} names no peer {name:?}; it names {known}"));
     };
-    Peer::parse(peer.get_ref())
-        .map_err(|error| format!("{}: {error}", Place::of(text, peer.span().start, file)))
+    Peer::parse(peer.get_ref()).map_err(|error| {
+        format!(
+            "{}: {error}",
+            TextPosition::of(text, peer.span().start, file)
+        )
+    })
 }
 
 /// Returns the default path of the file.

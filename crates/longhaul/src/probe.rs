@@ -13,7 +13,6 @@ mod udp;
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
 use probe::ProbeError;
 
 use crate::exit::wrong_use;
@@ -26,11 +25,11 @@ use crate::exit::wrong_use;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    subcommand: Subcommand,
 }
 
-#[derive(Subcommand)]
-enum What {
+#[derive(clap::Subcommand)]
+enum Subcommand {
     Ftp(Box<ftp::Args>),
     Transaction(transaction::Args),
     Compare(compare::Args),
@@ -42,15 +41,15 @@ enum What {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let done = match &args.what {
-        What::Ftp(args) => ftp::run(args),
-        What::Transaction(args) => transaction::run(args),
-        What::Compare(args) => compare::run(args),
-        What::Bulk(args) => bulk::run(args),
-        What::Ping(args) => ping::run(args),
-        What::Tcp(args) => tcp::run(args),
-        What::Udp(args) => udp::run(args),
-        What::Serve(args) => serve::run(args),
+    let done = match &args.subcommand {
+        Subcommand::Ftp(args) => ftp::run(args),
+        Subcommand::Transaction(args) => transaction::run(args),
+        Subcommand::Compare(args) => compare::run(args),
+        Subcommand::Bulk(args) => bulk::run(args),
+        Subcommand::Ping(args) => ping::run(args),
+        Subcommand::Tcp(args) => tcp::run(args),
+        Subcommand::Udp(args) => udp::run(args),
+        Subcommand::Serve(args) => serve::run(args),
     };
     match done {
         Ok(Verdict::Good) => Ok(ExitCode::SUCCESS),

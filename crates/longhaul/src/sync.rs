@@ -4,7 +4,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use mover::plan::{Deletion, DeletionMax, Purpose};
 
-use crate::moving::{self, Common, Order, Writing};
+use crate::moving::{self, CommonArgs, Order, WriteArgs};
 
 /// Make a directory equal to another one
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DST")]
     destination: OsString,
     #[command(flatten)]
-    writing: Writing,
+    writing: WriteArgs,
     /// Delete files at DST that SRC does not have
     #[arg(long)]
     delete: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "delete")]
     trust_empty: bool,
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -67,7 +67,7 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     let path = format!("/trace?peer={peer}");
     let mut asked = Err(anyhow::anyhow!("no place is known"));
     for place in places {
-        let answer = admin::open(place, Request::get(&path), "", admin::PATIENCE).await;
+        let answer = admin::open(place, Request::get(&path), "", admin::TIMEOUT).await;
         asked = answer
             .map(|answer| (place, answer))
             .with_context(|| place.no_answer());
@@ -79,13 +79,13 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     let code = answer.status().as_u16();
     let mut body = answer.into_body();
     if code != 200 {
-        let text = admin::read(body, admin::PATIENCE).await.unwrap_or_default();
+        let text = admin::read(body, admin::TIMEOUT).await.unwrap_or_default();
         return Err(match code {
             404 if !text.is_empty() => exit::misuse(text.trim().to_owned()),
             _ => anyhow::anyhow!("the gateway at {admin} begins no trace: {}", text.trim()),
         });
     }
-    let mut file = Written::create(args)?;
+    let mut file = TraceFile::create(args)?;
     let time = async {
         match args.seconds {
             Some(seconds) => sleep(Duration::from_secs(seconds)).await,
@@ -114,7 +114,7 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
 }
 
 /// The file, with the state of the recording.
-struct Written {
+struct TraceFile {
     name: String,
     out: Box<dyn Write>,
     /// Beginning of an incomplete record.
@@ -125,7 +125,7 @@ struct Written {
     is_standard_output: bool,
 }
 
-impl Written {
+impl TraceFile {
     fn create(args: &Args) -> anyhow::Result<Self> {
         let path = args.out.clone().unwrap_or_else(|| usual_name(&args.peer));
         let is_standard_output = path == Path::new("-");
@@ -230,8 +230,8 @@ const RECORD_MAX_BYTES: usize = 1 << 20;
 mod tests {
     use super::*;
 
-    fn to_memory() -> Written {
-        Written {
+    fn to_memory() -> TraceFile {
+        TraceFile {
             name: "memory".into(),
             out: Box::new(io::sink()),
             pending: Vec::new(),

@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.socket()?;
-    let Answer { code, body } = admin::ask_patiently(&admin, "POST", "/upgrade", PATIENCE)?;
+    let Answer { code, body } = admin::ask_patiently(&admin, "POST", "/upgrade", TIMEOUT)?;
     anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
         .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
@@ -69,4 +69,4 @@ fn text(outcome: &Outcome) -> String {
 }
 
 /// Longest wait. A gateway gives up before that.
-const PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(45);

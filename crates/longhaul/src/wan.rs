@@ -111,7 +111,7 @@ Example:
 struct Up {
     /// Directions that the settings apply to
     #[arg(default_value = "both")]
-    direction: Which,
+    direction: DirectionArg,
     /// Give the first site this name
     #[arg(long, default_value = "site-a", value_name = "NAME")]
     name_a: String,
@@ -152,7 +152,7 @@ struct Up {
 struct Set {
     /// Directions that the settings apply to
     #[arg(default_value = "both")]
-    direction: Which,
+    direction: DirectionArg,
     #[command(flatten)]
     path: PathArgs,
     /// Take the WAN interface of the sending site down, as when its cable is pulled, or up again
@@ -168,7 +168,7 @@ struct PathArgs {
     profile: Option<String>,
     /// Set the rate of the bottleneck, Ethernet framing included: '1 Gbit/s', or 'unlimited'
     #[arg(long, value_parser = change::parse_rate, value_name = "RATE")]
-    rate: Option<MaybeRate>,
+    rate: Option<OptionalRate>,
     /// Set the round-trip time, split evenly between the directions: 200ms
     #[arg(long, value_parser = change::parse_delay, value_name = "TIME", conflicts_with = "delay")]
     rtt: Option<Duration>,
@@ -187,7 +187,7 @@ struct PathArgs {
     loss: Option<f64>,
     /// Lose this share of the packets in bursts of this mean length: 1%/10, or 'off'
     #[arg(long, value_parser = change::parse_bursts, value_name = "SHARE/LENGTH")]
-    burst_loss: Option<MaybeBursts>,
+    burst_loss: Option<OptionalBursts>,
     /// Flip one bit in this share of the packets: 0.01%
     #[arg(long, value_parser = change::parse_share, value_name = "SHARE")]
     corrupt: Option<f64>,
@@ -207,11 +207,11 @@ struct PathArgs {
 }
 
 // Clap interprets the outermost `Option` of a field as "may be absent".
-type MaybeRate = Option<BitRate>;
-type MaybeBursts = Option<GilbertElliott>;
+type OptionalRate = Option<BitRate>;
+type OptionalBursts = Option<GilbertElliott>;
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Which {
+enum DirectionArg {
     AToB,
     BToA,
     Both,
@@ -295,7 +295,7 @@ impl Up {
         self.path.change(&mut config.paths, self.direction)?;
         config.radio = self.path.profile()?.and_then(|profile| profile.radio);
         anyhow::ensure!(
-            config.radio.is_none() || self.direction == Which::Both,
+            config.radio.is_none() || self.direction == DirectionArg::Both,
             "both directions share a radio medium; leave {} out",
             self.direction.name()
         );
@@ -347,8 +347,8 @@ impl PathArgs {
         self.profile.as_ref().map(named).transpose()
     }
 
-    fn change(&self, paths: &mut [PathConfig; 2], which: Which) -> anyhow::Result<()> {
-        let directions = which.directions();
+    fn change(&self, paths: &mut [PathConfig; 2], direction: DirectionArg) -> anyhow::Result<()> {
+        let directions = direction.directions();
         if let Some(profile) = self.profile()? {
             for direction in directions {
                 let [forward, backward] = &mut *paths;
@@ -359,7 +359,7 @@ impl PathArgs {
             }
         }
         anyhow::ensure!(
-            self.rtt.is_none() || which == Which::Both,
+            self.rtt.is_none() || direction == DirectionArg::Both,
             "--rtt concerns both directions; --delay is for one"
         );
         let change = PathChange {
@@ -381,7 +381,7 @@ impl PathArgs {
     }
 }
 
-impl Which {
+impl DirectionArg {
     fn name(self) -> &'static str {
         match self {
             Self::AToB => "a-to-b",

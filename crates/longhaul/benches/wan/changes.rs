@@ -36,7 +36,7 @@ const BEFORE: Duration = Duration::from_secs(10);
 /// Pause in whose middle the change of an idle route occurs.
 const PAUSE: Duration = Duration::from_secs(4);
 /// Time beside four round trips in which the link may find the rate of the new route.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Time over which goodput is measured.
 const WINDOW: Duration = Duration::from_secs(8);
 const REQUIRED: f64 = 0.9;
@@ -77,7 +77,7 @@ impl Row {
     /// Returns the time from the change, or from the beginning of the transfer after it, until
     /// goodput counts.
     fn patience(&self) -> Duration {
-        4 * self.after.rtt + PATIENCE
+        4 * self.after.rtt + TIMEOUT
     }
 
     /// Returns goodput as a fraction of a perfect sender's.

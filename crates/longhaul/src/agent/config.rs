@@ -21,7 +21,7 @@ use units::parse_duration;
 
 use crate::{
     copy::{self, Line},
-    text_place::Place,
+    text_position::TextPosition,
 };
 
 /// A checked configuration.
@@ -49,7 +49,7 @@ pub(super) struct JobConfig {
     /// Whether incomplete files of other programs, recognised by their names, are taken as well.
     pub(super) takes_partial: bool,
     /// Position of the job in the file.
-    pub(super) at: Place,
+    pub(super) at: TextPosition,
 }
 
 /// A mistake, and its position in the file.
@@ -59,7 +59,7 @@ struct Problem {
 }
 
 type Table<'a> = BTreeMap<String, (Range<usize>, &'a Spanned<DeValue<'a>>)>;
-type Checked<T> = Result<T, Problem>;
+type CheckResult<T> = Result<T, Problem>;
 
 impl Config {
     /// Reads a configuration file.
@@ -73,7 +73,7 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
-        let place = |span: Range<usize>| Place::of(text, span.start, path);
+        let place = |span: Range<usize>| TextPosition::of(text, span.start, path);
         let tell = |it: Problem| anyhow::anyhow!("{}: {}", place(it.span), it.message);
         let read = DeTable::parse(text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
@@ -84,7 +84,7 @@ impl Config {
     }
 }
 
-fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> Place) -> Checked<Config> {
+fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> TextPosition) -> CheckResult<Config> {
     let mut top = table(file);
     let mut config = Config {
         listen: None,
@@ -139,8 +139,8 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> Place) -> Checked<C
 /// Checks the jobs of one `[[job]]`. Returns each with the position of its name.
 fn check_job(
     job: &Spanned<DeValue<'_>>,
-    place: &dyn Fn(Range<usize>) -> Place,
-) -> Checked<Vec<(Range<usize>, JobConfig)>> {
+    place: &dyn Fn(Range<usize>) -> TextPosition,
+) -> CheckResult<Vec<(Range<usize>, JobConfig)>> {
     let mut keys = table(as_table(job)?);
     let missing = |key: &str| problem(job, &format!("the job has no {key}"));
     let (_, name) = keys.remove("name").ok_or_else(|| missing("name"))?;
@@ -229,7 +229,7 @@ fn check_job(
     Ok(jobs)
 }
 
-fn schedule(keys: &mut Table<'_>) -> Checked<Option<Schedule>> {
+fn schedule(keys: &mut Table<'_>) -> CheckResult<Option<Schedule>> {
     let every = keys.remove("every");
     let Some((cron_key, cron)) = keys.remove("cron") else {
         let Some((_, every)) = every else {
@@ -251,7 +251,7 @@ fn schedule(keys: &mut Table<'_>) -> Checked<Option<Schedule>> {
 }
 
 /// Converts keys that are flags of `longhaul copy` to a command line, in the order of the file.
-fn flags(keys: &Table<'_>) -> Checked<Vec<String>> {
+fn flags(keys: &Table<'_>) -> CheckResult<Vec<String>> {
     let command = Line::command();
     let mut sorted: Vec<_> = keys.iter().collect();
     sorted.sort_by_key(|(_, (span, _))| span.start);
@@ -302,7 +302,7 @@ fn table<'a>(table: &'a DeTable<'a>) -> Table<'a> {
     entries.map(entry).collect()
 }
 
-fn refuse_others(rest: &Table<'_>, expected: &str) -> Checked<()> {
+fn refuse_others(rest: &Table<'_>, expected: &str) -> CheckResult<()> {
     match rest.iter().next() {
         None => Ok(()),
         Some((key, (span, _))) => Err(Problem {
@@ -312,14 +312,14 @@ fn refuse_others(rest: &Table<'_>, expected: &str) -> Checked<()> {
     }
 }
 
-fn as_table<'a>(value: &'a Spanned<DeValue<'a>>) -> Checked<&'a DeTable<'a>> {
+fn as_table<'a>(value: &'a Spanned<DeValue<'a>>) -> CheckResult<&'a DeTable<'a>> {
     match value.get_ref() {
         DeValue::Table(table) => Ok(table),
         _ => Err(problem(value, "expected a table")),
     }
 }
 
-fn as_text(value: &Spanned<DeValue<'_>>) -> Checked<String> {
+fn as_text(value: &Spanned<DeValue<'_>>) -> CheckResult<String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
         _ => Err(problem(value, "expected a text in quotes")),
@@ -327,17 +327,17 @@ fn as_text(value: &Spanned<DeValue<'_>>) -> Checked<String> {
 }
 
 /// Reads a text in which `~/` at the beginning stands for the home folder, as in a shell.
-fn as_path(value: &Spanned<DeValue<'_>>) -> Checked<String> {
+fn as_path(value: &Spanned<DeValue<'_>>) -> CheckResult<String> {
     in_home(value, as_text(value)?)
 }
 
 /// Reads a list of texts in which `~/` at the beginning stands for the home folder.
-fn as_paths(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
+fn as_paths(value: &Spanned<DeValue<'_>>) -> CheckResult<Vec<String>> {
     let texts = as_texts(value)?.into_iter();
     texts.map(|it| in_home(value, it)).collect()
 }
 
-fn in_home(value: &Spanned<DeValue<'_>>, text: String) -> Checked<String> {
+fn in_home(value: &Spanned<DeValue<'_>>, text: String) -> CheckResult<String> {
     let below = match text.strip_prefix('~') {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ => return Ok(text),
@@ -349,7 +349,7 @@ fn in_home(value: &Spanned<DeValue<'_>>, text: String) -> Checked<String> {
 }
 
 /// Reads a text, a number, or a list of them.
-fn as_texts(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
+fn as_texts(value: &Spanned<DeValue<'_>>) -> CheckResult<Vec<String>> {
     match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => Ok(vec![number.as_str().to_owned()]),
         DeValue::Array(array) if !array.is_empty() => array.iter().map(as_text).collect(),
@@ -358,7 +358,7 @@ fn as_texts(value: &Spanned<DeValue<'_>>) -> Checked<Vec<String>> {
     }
 }
 
-fn flag(value: Option<(Range<usize>, &Spanned<DeValue<'_>>)>) -> Checked<bool> {
+fn flag(value: Option<(Range<usize>, &Spanned<DeValue<'_>>)>) -> CheckResult<bool> {
     match value {
         None => Ok(false),
         Some((_, value)) => match value.get_ref() {
@@ -371,7 +371,7 @@ fn flag(value: Option<(Range<usize>, &Spanned<DeValue<'_>>)>) -> Checked<bool> {
 fn duration(
     value: Option<(Range<usize>, &Spanned<DeValue<'_>>)>,
     default: Duration,
-) -> Checked<Duration> {
+) -> CheckResult<Duration> {
     let Some((_, value)) = value else {
         return Ok(default);
     };
@@ -379,7 +379,7 @@ fn duration(
 }
 
 /// Reads a name that is valid for files and for labels of metrics.
-fn checked_name(value: &Spanned<DeValue<'_>>) -> Checked<String> {
+fn checked_name(value: &Spanned<DeValue<'_>>) -> CheckResult<String> {
     let name = as_text(value)?;
     let is_fit = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
     let is_good = !name.is_empty()

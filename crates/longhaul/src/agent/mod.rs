@@ -24,10 +24,10 @@ use tokio::{
 
 use self::config::{Config, JobConfig};
 use crate::{
+    embedded_gateways::EmbeddedGateways,
     exit,
     filters::now_unix_s,
     moving::{Order, Settings},
-    nears::Nears,
     open_files, output,
 };
 
@@ -185,10 +185,10 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
     };
     make_private(&folder)
         .with_context(|| format!("the folder {} cannot be used", folder.display()))?;
-    let mut nears = Nears::default();
+    let mut gateways = EmbeddedGateways::default();
     let mut jobs = Vec::new();
     for job in config.jobs {
-        jobs.push(make(job, &mut nears)?);
+        jobs.push(make(job, &mut gateways)?);
     }
     let ends = jobs.iter();
     let ends = ends.map(|it| [it.name.clone(), it.from.clone(), it.to.clone()]);
@@ -207,7 +207,7 @@ async fn work_until(config: Config, until: impl Future<Output = ()>) -> anyhow::
     tracing::info!(jobs = jobs.len(), folder = %folder.display(), "the agent runs");
     agent::run(jobs, &folder, status, until).await?;
     pages.shutdown().await;
-    nears.end().await;
+    gateways.end().await;
     Ok(())
 }
 
@@ -228,12 +228,12 @@ fn make_private(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
+fn make(config: JobConfig, gateways: &mut EmbeddedGateways) -> anyhow::Result<AgentJob> {
     let order = config.order();
     let mut settings = Settings::read(&order)?;
     let (mut sources, to) = settings.ends();
     let from = sources.pop().expect("a job has one source");
-    let door = nears
+    let door = gateways
         .door(&mut settings)
         .map_err(|error| exit::misuse(format!("{}: {error:#}", config.at)))?;
     let launcher = ["/proc/self/exe", "launch"].map(OsString::from).to_vec();
@@ -256,7 +256,7 @@ fn make(config: JobConfig, nears: &mut Nears) -> anyhow::Result<AgentJob> {
             let order = config.order();
             let mut settings = Settings::read(&order).map_err(|it| format!("{it:#}"))?;
             if let Some(door) = &door {
-                settings.access.go_through(door.clone());
+                settings.access.use_listener(door.clone());
             }
             let mut job = settings.job(&order);
             job.plan.removes_source = config.removes_source;

@@ -118,8 +118,8 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
 
 /// Returns the first line that a client receives.
 fn greeting(at: SocketAddr) -> io::Result<String> {
-    let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&at, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut line = Vec::new();
     BufReader::new(stream.take(LINE_MAX_BYTES)).read_until(b'\n', &mut line)?;
     match line.is_empty() {
@@ -136,7 +136,7 @@ fn connect(server: &Endpoint) -> io::Result<()> {
             addresses.next().ok_or(io::ErrorKind::NotFound)?
         }
     };
-    TcpStream::connect_timeout(&address, PATIENCE).map(drop)
+    TcpStream::connect_timeout(&address, TIMEOUT).map(drop)
 }
 
 /// Returns the address of a listener for a program on this machine.
@@ -150,7 +150,7 @@ fn local(listen: SocketAddr) -> SocketAddr {
 }
 
 /// Longest wait for a greeting. A far gateway waits for a server for 10 s.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 const LINE_MAX_BYTES: u64 = 4096;
 

@@ -112,7 +112,7 @@ fn knock(address: SocketAddr) -> io::Result<i32> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.connect(address)?;
-    socket.set_read_timeout(Some(ICMP_PATIENCE))?;
+    socket.set_read_timeout(Some(ICMP_TIMEOUT))?;
     socket.send(&[0])?;
     // A gateway does not answer. ICMP causes an error.
     match socket.recv(&mut [0; 64]) {
@@ -216,7 +216,7 @@ fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
 }
 
 /// Longest wait for a refusal, which arrives within a round trip.
-const ICMP_PATIENCE: Duration = Duration::from_secs(1);
+const ICMP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Least MTU that tunnels leave.
 const MTU_MIN: i32 = 1400;

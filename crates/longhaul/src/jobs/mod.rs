@@ -1,6 +1,6 @@
 //! `longhaul jobs`: jobs that several machines share, over NATS JetStream.
 
-mod place;
+mod pool_args;
 mod show;
 mod submit;
 mod worker;
@@ -15,7 +15,7 @@ use fleet::{
 };
 use gatewayd::config::LogLevel;
 
-use self::place::Place;
+use self::pool_args::PoolArgs;
 use crate::{exit, filters::now_unix_s, logging, open_files, output};
 
 /// Share the files of a job among several machines
@@ -46,31 +46,31 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Submit(submit::Args),
-    Ls(show::List),
-    Show(show::One),
-    Retry(Retry),
-    Cancel(Cancel),
+    Ls(show::ListArgs),
+    Show(show::ShowArgs),
+    Retry(RetryArgs),
+    Cancel(CancelArgs),
     Worker(worker::Args),
 }
 
 /// Retry failed batches, or cancelled jobs
 #[derive(clap::Args)]
-struct Retry {
+struct RetryArgs {
     /// The jobs
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    pool: PoolArgs,
 }
 
 /// Take jobs out of the queue; running transfers are aborted within some seconds
 #[derive(clap::Args)]
-struct Cancel {
+struct CancelArgs {
     /// The jobs
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    pool: PoolArgs,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         match &args.command {
             Command::Submit(args) => submit::run(args).await,
             Command::Ls(args) => show::list(args).await,
-            Command::Show(args) => show::one(args).await,
+            Command::Show(args) => show::show(args).await,
             Command::Retry(args) => retry(args).await,
             Command::Cancel(args) => cancel(args).await,
             Command::Worker(args) => worker::run(args).await,
@@ -97,9 +97,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-async fn retry(args: &Retry) -> anyhow::Result<()> {
+async fn retry(args: &RetryArgs) -> anyhow::Result<()> {
     check_names(&args.jobs)?;
-    let queue = args.place.open().await?;
+    let queue = args.pool.open().await?;
     for job in &args.jobs {
         let again = retry_one(&queue, job).await?;
         output::print(&format!("{job}: {again}\n"))?;
@@ -155,9 +155,9 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     })
 }
 
-async fn cancel(args: &Cancel) -> anyhow::Result<()> {
+async fn cancel(args: &CancelArgs) -> anyhow::Result<()> {
     check_names(&args.jobs)?;
-    let queue = args.place.open().await?;
+    let queue = args.pool.open().await?;
     for job in &args.jobs {
         let now = now_unix_s();
         let changed = queue

@@ -8,14 +8,14 @@ use fleet::{
 use serde::Serialize;
 use units::ByteCount;
 
-use super::{check_names, known, place::Place};
+use super::{check_names, known, pool_args::PoolArgs};
 use crate::output;
 
 /// List jobs and dead letters
 #[derive(clap::Args)]
-pub(super) struct List {
+pub(super) struct ListArgs {
     #[command(flatten)]
-    place: Place,
+    pool: PoolArgs,
     /// Print a line of JSON for each job, and for each dead letter
     #[arg(long)]
     json: bool,
@@ -23,11 +23,11 @@ pub(super) struct List {
 
 /// Show one job: its files, the workers on it, and its dead letters
 #[derive(clap::Args)]
-pub(super) struct One {
+pub(super) struct ShowArgs {
     /// The job
     job: String,
     #[command(flatten)]
-    place: Place,
+    pool: PoolArgs,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -58,15 +58,15 @@ enum Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct JobDetails<'a> {
     #[serde(flatten)]
     job: Job<'a>,
-    claims: Vec<Work<'a>>,
+    claims: Vec<WorkClaim<'a>>,
     dead_letters: Vec<&'a DeadLetter>,
 }
 
 #[derive(Serialize)]
-struct Work<'a> {
+struct WorkClaim<'a> {
     work: &'a str,
     #[serde(flatten)]
     claim: &'a Claim,
@@ -90,8 +90,8 @@ impl<'a> Job<'a> {
     }
 }
 
-pub(super) async fn list(args: &List) -> anyhow::Result<()> {
-    let queue = args.place.open().await?;
+pub(super) async fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let queue = args.pool.open().await?;
     let (records, unreadable) = queue.records().await?;
     let letters = queue.dead_letters(None).await?;
     if args.json {
@@ -123,9 +123,9 @@ pub(super) async fn list(args: &List) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-pub(super) async fn one(args: &One) -> anyhow::Result<()> {
+pub(super) async fn show(args: &ShowArgs) -> anyhow::Result<()> {
     check_names(std::slice::from_ref(&args.job))?;
-    let queue = args.place.open().await?;
+    let queue = args.pool.open().await?;
     let record = known(queue.record(&args.job).await?, &args.job)?;
     let is_over = matches!(
         record.state(),
@@ -138,8 +138,8 @@ pub(super) async fn one(args: &One) -> anyhow::Result<()> {
     };
     let letters = queue.dead_letters(Some(&args.job)).await?;
     if args.json {
-        let claims = claims.iter().map(|(work, claim)| Work { work, claim });
-        return output::print(&output::json(&Whole {
+        let claims = claims.iter().map(|(work, claim)| WorkClaim { work, claim });
+        return output::print(&output::json(&JobDetails {
             job: Job::of(&record),
             claims: claims.collect(),
             dead_letters: letters.iter().map(|(_, letter)| letter).collect(),

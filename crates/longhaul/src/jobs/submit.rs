@@ -6,7 +6,7 @@ use clap::Parser as _;
 use fleet::{message::Word, queue::random_name, record::Record};
 use serde::Serialize;
 
-use super::place::{Place, Replicas};
+use super::pool_args::{PoolArgs, ReplicaArgs};
 use crate::{copy::Line, exit, filters::now_unix_s, moving::Settings, output};
 
 /// Put a job into the queue, and print its name
@@ -24,9 +24,9 @@ Examples:
 )]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    pool: PoolArgs,
     #[command(flatten)]
-    replicas: Replicas,
+    replicas: ReplicaArgs,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -36,7 +36,7 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Submitted<'a> {
+struct SubmitResult<'a> {
     job: &'a str,
 }
 
@@ -61,13 +61,13 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
         [first, more @ ..] => format!("{first} and {} more", more.len()),
         [] => String::new(),
     };
-    let queue = args.place.open_or_make(args.replicas).await?;
+    let queue = args.pool.open_or_make(args.replicas).await?;
     let record = Record::new(random_name(), words, from, to, now_unix_s());
     queue.create(&record).await?;
     queue.put(&record.order(), "1").await?;
     let job = &record.job;
     match args.json {
-        true => output::print(&output::json(&Submitted { job })),
+        true => output::print(&output::json(&SubmitResult { job })),
         false => output::print(&format!("{job}\n")),
     }
 }

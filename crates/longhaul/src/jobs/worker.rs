@@ -9,10 +9,10 @@ use fleet::worker::Worker;
 use mover::{job::Job, limit::RateLimit};
 
 use super::{
-    place::{Place, Replicas, process_name},
+    pool_args::{PoolArgs, ReplicaArgs, process_name},
     submit::read,
 };
-use crate::{exit, moving::Settings, nears::Nears};
+use crate::{embedded_gateways::EmbeddedGateways, exit, moving::Settings};
 
 /// Take jobs from the queue and move their files, until SIGTERM or SIGINT
 ///
@@ -21,9 +21,9 @@ use crate::{exit, moving::Settings, nears::Nears};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    pool: PoolArgs,
     #[command(flatten)]
-    replicas: Replicas,
+    replicas: ReplicaArgs,
     /// Work on this number of batches of files at a time
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
@@ -39,9 +39,9 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
-    let queue = args.place.open_or_make(args.replicas).await?;
-    let nears = std::sync::Arc::new(Mutex::new(Nears::default()));
-    let makers = nears.clone();
+    let queue = args.pool.open_or_make(args.replicas).await?;
+    let gateways = std::sync::Arc::new(Mutex::new(EmbeddedGateways::default()));
+    let makers = gateways.clone();
     let make = move |words: &[OsString]| {
         let made = make(words, &makers);
         made.map_err(|error| format!("{error:#}"))
@@ -56,23 +56,23 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
         make: Box::new(make),
     };
     fleet::worker::run(queue, worker, exit::interrupted()).await?;
-    let nears = std::mem::take(&mut *nears.lock().unwrap_or_else(PoisonError::into_inner));
-    nears.end().await;
+    let gateways = std::mem::take(&mut *gateways.lock().unwrap_or_else(PoisonError::into_inner));
+    gateways.end().await;
     tracing::info!("the worker has ended");
     Ok(())
 }
 
 /// Makes the job of a command line, with this machine's accounts.
-fn make(words: &[OsString], nears: &Mutex<Nears>) -> anyhow::Result<Job> {
+fn make(words: &[OsString], gateways: &Mutex<EmbeddedGateways>) -> anyhow::Result<Job> {
     let line = read(words)?;
     let mut orders = line.copy.orders()?;
     let order = orders.pop().filter(|_| orders.is_empty());
     let order = order.ok_or_else(|| exit::misuse("a job of a fleet has one destination"))?;
     order.check_for_workers()?;
     let mut settings = Settings::read(&order)?;
-    let mut nears = nears.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(door) = nears.door(&mut settings)? {
-        settings.access.go_through(door);
+    let mut gateways = gateways.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(door) = gateways.door(&mut settings)? {
+        settings.access.use_listener(door);
     }
     Ok(settings.job(&order))
 }

@@ -15,13 +15,13 @@ use crate::exit;
 
 /// A command without a shell: the program and its arguments.
 #[derive(Debug, Clone)]
-pub(super) struct Words(Vec<OsString>);
+pub(super) struct CommandWords(Vec<OsString>);
 
 /// Calls for the files of a job. Some run beside transfers, and delay none.
 pub(super) struct Calls {
-    words: Arc<Words>,
+    words: Arc<CommandWords>,
     job: Arc<Job>,
-    waiting: VecDeque<Moved>,
+    waiting: VecDeque<MovedFile>,
     running: JoinSet<Call>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Call {
     pub(super) failure: Option<String>,
 }
 
-impl Words {
+impl CommandWords {
     /// Reads a command as a shell splits one into words.
     pub(super) fn read(text: &str) -> anyhow::Result<Self> {
         let words = shlex::split(text).filter(|words| !words.is_empty());
@@ -47,7 +47,7 @@ impl Words {
 }
 
 impl Calls {
-    pub(super) fn new(words: Words, job: Arc<Job>) -> Self {
+    pub(super) fn new(words: CommandWords, job: Arc<Job>) -> Self {
         Self {
             words: Arc::new(words),
             job,
@@ -58,7 +58,7 @@ impl Calls {
 
     /// Calls the command, if the note is about a moved file. The user's name of the file is
     /// `shown`.
-    pub(super) fn hear(&mut self, note: &Note, shown: String) {
+    pub(super) fn add(&mut self, note: &Note, shown: String) {
         let Became::Moved(version, _) = note.result else {
             return;
         };
@@ -67,7 +67,7 @@ impl Calls {
             [] => last_name(&source.path()),
             _ => note.path.to_bytes(),
         };
-        self.waiting.push_back(Moved {
+        self.waiting.push_back(MovedFile {
             shown,
             path,
             source: text(source),
@@ -127,7 +127,7 @@ fn text(location: Location) -> Vec<u8> {
 }
 
 /// A file that was moved.
-struct Moved {
+struct MovedFile {
     shown: String,
     path: Vec<u8>,
     source: Vec<u8>,
@@ -136,7 +136,7 @@ struct Moved {
 }
 
 /// Calls the command for a file. Returns the reason of a failure.
-async fn call(words: &Words, file: &Moved) -> io::Result<Option<String>> {
+async fn call(words: &CommandWords, file: &MovedFile) -> io::Result<Option<String>> {
     let facts = FileFacts {
         job: None,
         path: &file.path,
@@ -157,14 +157,14 @@ async fn call(words: &Words, file: &Moved) -> io::Result<Option<String>> {
         drop(input);
         child.wait().await
     };
-    let Ok(ended) = timeout(PATIENCE, end).await else {
+    let Ok(ended) = timeout(TIMEOUT, end).await else {
         kill(&child);
         child.wait().await?;
-        return Ok(Some(format!("killed after {} s", PATIENCE.as_secs())));
+        return Ok(Some(format!("killed after {} s", TIMEOUT.as_secs())));
     };
     let ended = ended?;
     Ok((!ended.success()).then(|| ended.to_string()))
 }
 
 /// Time after which a command is killed, as in the agent.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use mover::run::Cleaned;
 
 use super::{Order, Settings, open_journal, settings::ask_passwords};
-use crate::{output, way::start_near};
+use crate::{connection_args::start_near, output};
 
 /// Removes the parts that earlier runs of the same command have left at their destinations, and the
 /// journals.

@@ -4,8 +4,8 @@ mod calls;
 mod clean;
 mod overlap;
 mod pour;
+mod progress_reporter;
 mod settings;
-mod told;
 
 use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
@@ -25,22 +25,22 @@ use units::parse_duration;
 
 use self::{
     calls::Calls,
+    progress_reporter::{OutputFormat, ProgressReporter},
     settings::{ask_passwords, share_gateways},
-    told::{Manner, Told},
 };
 pub(crate) use self::{clean::clean, pour::pour_stdin, settings::Settings};
 use crate::{
+    connection_args::{ConnectionArgs, start_near},
     exit,
     filters::Filters,
     logging, open_files, output,
-    way::{Way, start_near},
 };
 
 /// Flags of every command that works on files at source and destination.
 #[derive(clap::Args)]
-pub(crate) struct Common {
+pub(crate) struct CommonArgs {
     #[command(flatten)]
-    pub(crate) way: Way,
+    pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
     filters: Filters,
     /// Work on this number of files at a time, each by a connection of its own
@@ -69,7 +69,7 @@ pub(crate) struct Common {
 
 /// Flags of commands that write files.
 #[derive(clap::Args)]
-pub(crate) struct Writing {
+pub(crate) struct WriteArgs {
     /// Print the planned steps, and change nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -117,9 +117,9 @@ pub(crate) struct Order<'a> {
     pub(crate) sources: &'a [OsString],
     pub(crate) destination: &'a OsString,
     pub(crate) purpose: Purpose,
-    pub(crate) common: &'a Common,
+    pub(crate) common: &'a CommonArgs,
     /// Flags for writing. `None` for a command that writes no files.
-    pub(crate) writing: Option<&'a Writing>,
+    pub(crate) writing: Option<&'a WriteArgs>,
     /// Whether a directory goes into a destination that ends in a slash, as it does with several
     /// sources. A shell may expand a pattern to one source or to several.
     pub(crate) enters_destination: bool,
@@ -164,14 +164,14 @@ enum Resume {
     Never,
 }
 
-impl Common {
+impl CommonArgs {
     /// Output format.
-    fn manner(&self) -> Manner {
+    fn output_format(&self) -> OutputFormat {
         match self.json {
-            true => Manner::Json,
-            false if is_seen() => Manner::Bar,
-            false if self.progress && !output::is_quiet() => Manner::Lines,
-            false => Manner::Result,
+            true => OutputFormat::Json,
+            false if is_seen() => OutputFormat::Bar,
+            false if self.progress && !output::is_quiet() => OutputFormat::Lines,
+            false => OutputFormat::Result,
         }
     }
 }
@@ -181,7 +181,7 @@ impl Order<'_> {
     /// are refused.
     pub(crate) fn check_for_workers(&self) -> anyhow::Result<()> {
         let common = self.common;
-        let is_set = |is_it: fn(&Writing) -> bool| self.writing.is_some_and(is_it);
+        let is_set = |is_it: fn(&WriteArgs) -> bool| self.writing.is_some_and(is_it);
         let whole = "workers tell by their log, and by longhaul jobs show";
         for (is_given, flag, why) in [
             (common.json, "--json", whole),
@@ -247,12 +247,12 @@ impl Order<'_> {
 }
 
 /// A job that is ready to run, and its output.
-struct Ready {
+struct PreparedJob {
     job: Arc<Job>,
     calls: Option<Calls>,
     journal: Option<Journal>,
     progress: Arc<Progress>,
-    told: Told,
+    reporter: ProgressReporter,
 }
 
 /// Copies to all destinations of a command line at the same time. Returns the exit code.
@@ -288,7 +288,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     for (order, settings) in orders.iter().zip(settings) {
         let destination = settings.ends().1;
         let to = (!is_alone).then(|| destination.clone());
-        match Ready::new(order, settings, to, first.beside(), &bars) {
+        match PreparedJob::new(order, settings, to, first.beside(), &bars) {
             Ok(ready) => running.push((destination, tokio::spawn(ready.run()))),
             Err(error) => broken.push((destination, error)),
         }
@@ -316,14 +316,14 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
 }
 
 /// Outcome of a job.
-struct End {
+struct JobOutcome {
     summary: Summary,
     /// Commands that have failed, or were not called.
     failed_calls: u64,
     is_interrupted: bool,
 }
 
-impl Ready {
+impl PreparedJob {
     fn new(
         order: &Order<'_>,
         settings: Settings,
@@ -340,36 +340,42 @@ impl Ready {
         let progress = Arc::new(progress);
         Ok(Self {
             calls: words.map(|words| Calls::new(words, job.clone())),
-            told: Told::new(order.common.manner(), &job, to, progress.clone(), bars),
+            reporter: ProgressReporter::new(
+                order.common.output_format(),
+                &job,
+                to,
+                progress.clone(),
+                bars,
+            ),
             job,
             journal,
             progress,
         })
     }
 
-    async fn run(self) -> anyhow::Result<End> {
-        let (mut told, mut calls) = (self.told, self.calls);
+    async fn run(self) -> anyhow::Result<JobOutcome> {
+        let (mut reporter, mut calls) = (self.reporter, self.calls);
         let mut interrupted = std::pin::pin!(exit::interrupted());
         let tell = |note: Option<Note>, tally| {
             if let Some(calls) = &mut calls {
                 if let Some(note) = &note {
-                    calls.hear(note, told.path(note));
+                    calls.add(note, reporter.path(note));
                 }
                 while let Some(call) = calls.ended() {
-                    told.called(&call);
+                    reporter.report_call(&call);
                 }
             }
-            told.hear(note, tally);
+            reporter.report(note, tally);
         };
         let (progress, interrupt) = (self.progress, interrupted.as_mut());
         let summary = mover::run::run(self.job, self.journal, progress, interrupt, tell).await;
-        told.moved();
+        reporter.end_transfers();
         let mut is_interrupted = summary.is_interrupted;
         if let Some(calls) = &mut calls {
             while !is_interrupted {
                 tokio::select! {
                     call = calls.next() => match call {
-                        Some(call) => told.called(&call),
+                        Some(call) => reporter.report_call(&call),
                         None => break,
                     },
                     () = interrupted.as_mut() => is_interrupted = true,
@@ -377,20 +383,20 @@ impl Ready {
             }
             // Running commands continue by themselves.
             for call in calls.give_up() {
-                told.called(&call);
+                reporter.report_call(&call);
             }
         }
-        told.end(&summary)?;
-        Ok(End {
+        reporter.print_result(&summary)?;
+        Ok(JobOutcome {
             summary,
-            failed_calls: told.failed_calls(),
+            failed_calls: reporter.failed_calls(),
             is_interrupted,
         })
     }
 }
 
-fn code(ends: &[End], is_check: bool, is_broken: bool) -> ExitCode {
-    let has_failed = |end: &End| {
+fn code(ends: &[JobOutcome], is_check: bool, is_broken: bool) -> ExitCode {
+    let has_failed = |end: &JobOutcome| {
         let tally = end.summary.tally;
         let is_other = is_check && tally.differing + tally.missing + tally.surplus > 0;
         tally.failed > 0 || end.failed_calls > 0 || is_other

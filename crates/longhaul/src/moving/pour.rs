@@ -10,11 +10,11 @@ use serde::Serialize;
 use units::{BitRate, ByteCount};
 
 use super::{Order, Settings, settings::ask_passwords};
-use crate::{exit, logging, output, way::start_near};
+use crate::{connection_args::start_near, exit, logging, output};
 
 /// The result, as JSON.
 #[derive(Serialize)]
-struct Poured<'a> {
+struct PourResult<'a> {
     event: &'static str,
     path: &'a str,
     moved: u64,
@@ -80,7 +80,7 @@ async fn work(order: &Order<'_>, mut settings: Settings) -> anyhow::Result<()> {
     }
     let (bytes, elapsed) = (poured.context(to.clone())?, begun.elapsed());
     if order.common.json {
-        return output::print(&output::json(&Poured {
+        return output::print(&output::json(&PourResult {
             event: "result",
             path: &to,
             moved: 1,

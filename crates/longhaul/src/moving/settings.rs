@@ -17,11 +17,11 @@ use mover::{
 };
 
 use super::{
-    Order, Writing,
-    calls::Words,
+    Order, WriteArgs,
+    calls::CommandWords,
     overlap::{INTO_ITSELF, ONE_WITHIN},
 };
-use crate::{exit, filters::now_unix_s, way::Access};
+use crate::{connection_args::Access, exit, filters::now_unix_s};
 
 /// A checked command line.
 pub(crate) struct Settings {
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     destination: Location,
     filter: Filter,
     lanes_max: u16,
-    pub(super) on_file: Option<Words>,
+    pub(super) on_file: Option<CommandWords>,
     pub(crate) access: Access,
     /// State shared with other jobs that use the same gateway.
     sharing: Option<Arc<Sharing>>,
@@ -61,13 +61,13 @@ impl Settings {
             .map(|it| it.scheme)
             .filter(|it| it.is_ftp())
             .collect();
-        let way = &orders[0].common.way;
+        let connection = &orders[0].common.connection;
         exit::ensure(
-            !schemes.is_empty() || way.is_direct(),
+            !schemes.is_empty() || connection.is_direct(),
             "both ends are on this machine, or at a web server: no gateway is of use",
         )?;
         exit::ensure(
-            !way.has_peer() || schemes.len() < 2,
+            !connection.has_peer() || schemes.len() < 2,
             "with --peer all servers must have the same scheme",
         )?;
         let mut places = HashSet::new();
@@ -123,14 +123,14 @@ impl Settings {
             "--links copy: FTP cannot carry symbolic links. --links follow copies what they lead to",
         )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
-        let (way, patience) = (&order.common.way, order.common.stall_timeout);
+        let (connection, patience) = (&order.common.connection, order.common.stall_timeout);
         Ok(Self {
             sources,
             destination,
             filter: order.common.filters.read()?,
             lanes_max: order.common.transfers,
-            on_file: on_file.map(Words::read).transpose()?,
-            access: way.read_one(number, count, patience, is_remote)?,
+            on_file: on_file.map(CommandWords::read).transpose()?,
+            access: connection.read_one(number, count, patience, is_remote)?,
             sharing: None,
         })
     }
@@ -282,7 +282,7 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
         let (before, rest) = jobs.split_at_mut(number);
         let job = &mut rest[0];
         for other in before {
-            job.access.know_as(&other.access);
+            job.access.adopt_passwords(&other.access);
         }
         let servers: Vec<Server> = job.servers().cloned().collect();
         for server in servers {
@@ -343,12 +343,12 @@ fn links(links: super::Links) -> plan::Links {
     }
 }
 
-fn settle_s(writing: &Writing) -> i64 {
+fn settle_s(writing: &WriteArgs) -> i64 {
     let settle = writing.settle.unwrap_or_default();
     i64::try_from(settle.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-fn moving(writing: &Writing) -> Moving {
+fn moving(writing: &WriteArgs) -> Moving {
     let suffix = writing.partial_suffix.clone().into_bytes();
     Moving {
         partial_suffix: (!writing.inplace).then_some(suffix),

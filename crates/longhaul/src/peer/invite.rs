@@ -9,7 +9,7 @@ use gatewayd::{
 };
 use net::target::{Endpoint, ServesPattern};
 
-use super::{change, told, unix_s};
+use super::{change, report_change, unix_s};
 use crate::{exit, output};
 
 /// Print an invite, by which another gateway becomes a peer
@@ -49,13 +49,13 @@ pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<(
         Some(endpoint) => endpoint.clone(),
         None => known()?,
     };
-    let wanted = Wanted {
+    let wanted = InviteOptions {
         name: args.name.clone(),
         serves: args.serves.clone(),
         expires: args.expires,
     };
     let invite = make(config, file, &endpoint, wanted)?;
-    told(
+    report_change(
         config,
         &format!("The invite is good once, for {}", minutes(args.expires)),
     )?;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, config: &Config, file: &Path) -> anyhow::Result<(
 }
 
 /// Properties of the peer in an invite.
-pub(crate) struct Wanted {
+pub(crate) struct InviteOptions {
     pub(crate) name: Option<String>,
     pub(crate) serves: Vec<String>,
     pub(crate) expires: Duration,
@@ -74,7 +74,7 @@ pub(crate) fn make(
     config: &Config,
     file: &Path,
     endpoint: &Endpoint,
-    wanted: Wanted,
+    wanted: InviteOptions,
 ) -> anyhow::Result<Invite> {
     let invite = Invite::new(config.relay.link.identity.public_key(), endpoint);
     let now = unix_s();

@@ -129,7 +129,7 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         register.peers.push(new);
         Ok(())
     })?;
-    told(config, &format!("{name:?} is a peer"))
+    report_change(config, &format!("{name:?} is a peer"))
 }
 
 fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
@@ -138,7 +138,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
             register.withdraw_invites();
             Ok(())
         })?;
-        return told(config, "No invite is good any more");
+        return report_change(config, "No invite is good any more");
     };
     // The register may also contain a peer of the configuration, by its key.
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
@@ -158,7 +158,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     if was_in_file {
         places::write_config(file, &text)?;
     }
-    told(
+    report_change(
         config,
         &format!("{name:?} is no peer any more, and what it had open has ended"),
     )
@@ -194,7 +194,7 @@ fn change_for<T>(
 }
 
 /// Makes a running gateway apply a change, and reports the result.
-fn told(config: &Config, done: &str) -> anyhow::Result<()> {
+fn report_change(config: &Config, done: &str) -> anyhow::Result<()> {
     match service::take_on(config)? {
         true => eprintln!("{done}; the gateway knows"),
         false => eprintln!("{done}; no gateway runs, and the next one will know"),

@@ -13,7 +13,7 @@ use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Content, Output, PeerArgs, parse_time, resolve},
+    options::{ArrivalArgs, Content, Output, PeerArgs, parse_time, resolve},
     show,
 };
 use crate::exit::misuse;
@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE.csv")]
     csv: Option<PathBuf>,
     #[command(flatten)]
-    arrive: Arrive,
+    arrive: ArrivalArgs,
     #[command(flatten)]
     output: Output,
 }

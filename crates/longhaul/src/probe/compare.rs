@@ -4,7 +4,6 @@ use std::{fs, path::PathBuf};
 
 use anyhow::Context;
 use bench_kit::machine;
-use clap::Subcommand;
 use probe::{
     compare::Comparison,
     ftp::{self, FtpProbe},
@@ -16,7 +15,7 @@ use crate::laboratory::drawn_file;
 use super::{
     Verdict,
     ftp::SessionArgs,
-    options::{Arrive, Output},
+    options::{ArrivalArgs, Output},
     transaction::ExchangeArgs,
 };
 
@@ -26,11 +25,11 @@ use super::{
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    subcommand: Subcommand,
 }
 
-#[derive(Subcommand)]
-enum What {
+#[derive(clap::Subcommand)]
+enum Subcommand {
     /// Compare FTP sessions
     #[command(after_help = EXAMPLES)]
     Ftp(Box<Ftp>),
@@ -42,11 +41,11 @@ enum What {
 #[derive(clap::Args)]
 struct Ftp {
     #[command(flatten)]
-    ways: Ways,
+    routes: RouteArgs,
     #[command(flatten)]
     session: SessionArgs,
     #[command(flatten)]
-    arrive: Arrive,
+    arrive: ArrivalArgs,
     #[command(flatten)]
     output: Output,
 }
@@ -54,17 +53,17 @@ struct Ftp {
 #[derive(clap::Args)]
 struct Transaction {
     #[command(flatten)]
-    ways: Ways,
+    routes: RouteArgs,
     #[command(flatten)]
     exchange: ExchangeArgs,
     #[command(flatten)]
-    arrive: Arrive,
+    arrive: ArrivalArgs,
     #[command(flatten)]
     output: Output,
 }
 
 #[derive(clap::Args)]
-struct Ways {
+struct RouteArgs {
     /// Reach the server itself at this address
     #[arg(long, value_name = "HOST:PORT")]
     direct: String,
@@ -97,52 +96,52 @@ Examples:
 Exit codes: 0 every try succeeded on both ways; 1 some did not; 2 wrong use.";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    match &args.what {
-        What::Ftp(args) => compare_ftp(args),
-        What::Transaction(args) => compare_transactions(args),
+    match &args.subcommand {
+        Subcommand::Ftp(args) => compare_ftp(args),
+        Subcommand::Transaction(args) => compare_transactions(args),
     }
 }
 
 fn compare_ftp(args: &Ftp) -> anyhow::Result<Verdict> {
     let before = machine::describe();
-    let direct = args.session.probe(&args.ways.direct, &args.arrive)?;
+    let direct = args.session.probe(&args.routes.direct, &args.arrive)?;
     let through = FtpProbe {
         label: THROUGH.to_owned(),
-        ..args.session.probe(&args.ways.through, &args.arrive)?
+        ..args.session.probe(&args.routes.through, &args.arrive)?
     };
     let mut sink = args.output.sink(2 * args.arrive.count)?;
     let sessions = ftp::run_by_turns(&[&direct, &through], |session| {
         sink.add(session, session.failure.is_none());
     })?;
     sink.finish()?;
-    let comparison = Comparison::of_ftp(&args.ways.title, &LABELS, &sessions);
-    conclude(&args.ways, &args.output, &comparison, before)
+    let comparison = Comparison::of_ftp(&args.routes.title, &LABELS, &sessions);
+    conclude(&args.routes, &args.output, &comparison, before)
 }
 
 fn compare_transactions(args: &Transaction) -> anyhow::Result<Verdict> {
     let before = machine::describe();
-    let direct = args.exchange.probe(&args.ways.direct, &args.arrive)?;
+    let direct = args.exchange.probe(&args.routes.direct, &args.arrive)?;
     let through = TransactionProbe {
         label: THROUGH.to_owned(),
-        ..args.exchange.probe(&args.ways.through, &args.arrive)?
+        ..args.exchange.probe(&args.routes.through, &args.arrive)?
     };
     let mut sink = args.output.sink(2 * args.arrive.count)?;
     let all = transaction::run_by_turns(&[&direct, &through], |one| {
         sink.add(one, one.failure.is_none());
     })?;
     sink.finish()?;
-    let comparison = Comparison::of_transactions(&args.ways.title, &LABELS, &all);
-    conclude(&args.ways, &args.output, &comparison, before)
+    let comparison = Comparison::of_transactions(&args.routes.title, &LABELS, &all);
+    conclude(&args.routes, &args.output, &comparison, before)
 }
 
 fn conclude(
-    ways: &Ways,
+    routes: &RouteArgs,
     output: &Output,
     comparison: &Comparison,
     machine: String,
 ) -> anyhow::Result<Verdict> {
-    if let Some(path) = &ways.page {
-        let mut conditions = ways.note.clone();
+    if let Some(path) = &routes.page {
+        let mut conditions = routes.note.clone();
         conditions.push(format!("The machine: {machine}."));
         conditions.push(format!("longhaul {}.", env!("LONGHAUL_VERSION")));
         let html = comparison.html(&conditions);

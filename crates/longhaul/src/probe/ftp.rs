@@ -10,7 +10,7 @@ use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Content, Output, parse_time, resolve},
+    options::{ArrivalArgs, Content, Output, parse_time, resolve},
     show,
 };
 use crate::exit::misuse;
@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
     #[command(flatten)]
-    arrive: Arrive,
+    arrive: ArrivalArgs,
     #[command(flatten)]
     output: Output,
 }
@@ -96,7 +96,7 @@ Exit codes: 0 all sessions were complete; 1 some were not; 2 wrong use or a wron
 
 impl SessionArgs {
     /// Creates the probe of one route, by the options.
-    pub(super) fn probe(&self, server: &str, arrive: &Arrive) -> anyhow::Result<FtpProbe> {
+    pub(super) fn probe(&self, server: &str, arrive: &ArrivalArgs) -> anyhow::Result<FtpProbe> {
         let mut probe = FtpProbe::new(resolve(server, Some(21))?);
         if let Some(path) = &self.script {
             let text = fs::read_to_string(path)

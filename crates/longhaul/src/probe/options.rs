@@ -77,7 +77,7 @@ impl Content {
 
 /// Number and times of the tries.
 #[derive(clap::Args)]
-pub(super) struct Arrive {
+pub(super) struct ArrivalArgs {
     /// Try this many times
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) count: u64,
@@ -128,7 +128,7 @@ impl PeerArgs {
     }
 }
 
-impl Arrive {
+impl ArrivalArgs {
     pub(super) fn arrivals(&self) -> anyhow::Result<Arrivals> {
         let default = if self.arrivals.is_some() { 1000 } else { 1 };
         let arrivals = Arrivals {

@@ -10,7 +10,7 @@ use units::ByteCount;
 
 use super::{
     Verdict,
-    options::{Arrive, Output, parse_time, resolve},
+    options::{ArrivalArgs, Output, parse_time, resolve},
     show,
 };
 use crate::exit::misuse;
@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) exchange: ExchangeArgs,
     #[command(flatten)]
-    arrive: Arrive,
+    arrive: ArrivalArgs,
     #[command(flatten)]
     output: Output,
 }
@@ -59,7 +59,11 @@ Examples:
 Exit codes: 0 all transactions were complete; 1 some were not; 2 wrong use.";
 
 impl ExchangeArgs {
-    pub(super) fn probe(&self, server: &str, arrive: &Arrive) -> anyhow::Result<TransactionProbe> {
+    pub(super) fn probe(
+        &self,
+        server: &str,
+        arrive: &ArrivalArgs,
+    ) -> anyhow::Result<TransactionProbe> {
         let request = match &self.request {
             Some(text) => Request::Bytes(unescaped(text).map_err(misuse)?),
             None => Request::Peer {

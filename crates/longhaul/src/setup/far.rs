@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use net::target::{AllowEntry, Endpoint, Host};
 
-use super::{Places, key};
+use super::{LocationArgs, key};
 use crate::{
     output,
-    peer::invite::{self, EXPIRES, Wanted, life, peer_name, with_port},
+    peer::invite::{self, EXPIRES, InviteOptions, life, peer_name, with_port},
     service,
 };
 
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, default_value = EXPIRES, value_name = "TIME", value_parser = life)]
     expires: Duration,
     #[command(flatten)]
-    places: Places,
+    places: LocationArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         &config,
         &places.config,
         &args.endpoint,
-        Wanted {
+        InviteOptions {
             name: args.peer_name.clone(),
             // The peer is beside clients, so no server is reached through it.
             serves: Vec::new(),

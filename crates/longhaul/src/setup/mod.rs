@@ -37,7 +37,7 @@ enum Side {
 
 /// Options of both commands.
 #[derive(clap::Args)]
-struct Places {
+struct LocationArgs {
     /// Write the configuration to this file
     #[arg(long, default_value = places::CONFIG, value_name = "FILE")]
     config: PathBuf,
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-impl Places {
+impl LocationArgs {
     /// Opens the present configuration, and determines its key file. A new configuration has the
     /// key in the state folder.
     fn open(&self, title: &str) -> anyhow::Result<(Document, PathBuf)> {

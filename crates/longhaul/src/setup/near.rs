@@ -19,7 +19,7 @@ use net::target::Endpoint;
 use relay::status::Snapshot;
 use toml_edit::Array;
 
-use super::{Places, key};
+use super::{LocationArgs, key};
 use crate::{admin, document::Document, exit, peer::invite::peer_name, places, service};
 
 /// Make this machine the gateway beside the clients
@@ -52,7 +52,7 @@ pub(super) struct Args {
     #[arg(long, default_value = "far", value_name = "NAME", value_parser = peer_name)]
     peer_name: String,
     #[command(flatten)]
-    places: Places,
+    places: LocationArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -269,7 +269,7 @@ fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow:
     let peer = peers.find(|it| it.public_keys.contains(&far));
     let peer = peer.context("the far gateway is no peer")?;
     let begun = Instant::now();
-    while begun.elapsed() < UP_PATIENCE {
+    while begun.elapsed() < UP_TIMEOUT {
         let asked = admin::ask_any(&places::places_of(config), "/status.json");
         let snapshot = asked.and_then(|(_, it)| Ok(serde_json::from_str::<Snapshot>(&it.body)?));
         if let Ok(snapshot) = snapshot
@@ -308,7 +308,7 @@ const PRIVATE: [&str; 6] = [
 const FTP_PORT: u16 = 21;
 const OTHER_PORT: u16 = 2121;
 
-const UP_PATIENCE: Duration = Duration::from_secs(15);
+const UP_TIMEOUT: Duration = Duration::from_secs(15);
 
 const TITLE: &str = "\
 # A gateway beside FTP clients. All keys: man longhaul-gateway, docs/configuration.md

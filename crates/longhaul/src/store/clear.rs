@@ -41,7 +41,7 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Cleared {
+struct ClearResult {
     cleared: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, settings: &Settings, config: &Config) -> anyhow::
             }
         }
     }
-    args.format.print(&Cleared { cleared }, |done| {
+    args.format.print(&ClearResult { cleared }, |done| {
         let lines = done.cleared.iter().map(|it| format!("{it}: cleared\n"));
         match (lines.collect::<String>(), &failed) {
             (lines, None) if lines.is_empty() => "there is no store yet\n".to_owned(),
@@ -84,7 +84,7 @@ fn clear(settings: &Settings, config: &Config, name: &StoreName) -> anyhow::Resu
 fn ask(config: &Config, store: &str) -> anyhow::Result<()> {
     let at = places::socket_of(config);
     let body = json!({ "store": store }).to_string();
-    let answer = admin::order(&at, "/dashboard/clear", &body, PATIENCE).context(
+    let answer = admin::order(&at, "/dashboard/clear", &body, TIMEOUT).context(
         "a gateway has it open, and cannot be asked; clear it while the gateway is down",
     )?;
     judge(&at, &answer)
@@ -103,7 +103,7 @@ fn judge(at: &AdminPlace, Answer { code, body }: &Answer) -> anyhow::Result<()> 
 }
 
 /// Longest wait for the gateway. A store of terabytes has some ten thousand files.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

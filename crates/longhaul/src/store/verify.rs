@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Verified {
+struct VerifyResult {
     stores: Vec<Store>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<ExitCode> 
         wanted => chosen(settings, wanted)?,
     };
     let stores = names.into_iter().map(|it| verify(settings, it));
-    let verified = Verified {
+    let verified = VerifyResult {
         stores: stores.collect::<anyhow::Result<_>>()?,
     };
     args.format.print(&verified, text)?;
@@ -119,7 +119,7 @@ impl Store {
     }
 }
 
-fn text(verified: &Verified) -> String {
+fn text(verified: &VerifyResult) -> String {
     let mut text = String::new();
     for it in &verified.stores {
         text += &format!(
@@ -188,7 +188,7 @@ mod tests {
             damage,
         };
         let told = |store| {
-            text(&Verified {
+            text(&VerifyResult {
                 stores: vec![store],
             })
         };

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A folder with the configuration of an agent, and the agent.
 struct World {
@@ -96,7 +96,7 @@ impl Drop for World {
 fn wait(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{what} in {TIMEOUT:?}");
         sleep(Duration::from_millis(20));
     }
 }

@@ -18,7 +18,7 @@ use regex::Regex;
 
 use crate::common::{
     self,
-    side::{PATIENCE, Running, Side, printed},
+    side::{Running, Side, TIMEOUT, printed},
 };
 
 /// A user name that would form a log line of its own, if the log did not escape it.
@@ -36,7 +36,7 @@ fn refusing_server() -> SocketAddr {
 /// Makes a log-in that the server refuses.
 fn fail_to_log_in(door: SocketAddr, user: &str) {
     let mut stream = TcpStream::connect(door).expect("the door");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut lines = BufReader::new(stream.try_clone().expect("a handle")).lines();
     let mut next = || lines.next().expect("a line").expect("in time");
     assert!(next().starts_with("220"));
@@ -113,7 +113,7 @@ fn failed_log_ins_are_told_to_who_watches_the_log_and_no_filter_hides_them() {
         };
         let begun = Instant::now();
         while !is_whole() {
-            assert!(begun.elapsed() < PATIENCE, "no line");
+            assert!(begun.elapsed() < TIMEOUT, "no line");
             thread::sleep(Duration::from_millis(20));
         }
         let text = fs::read_to_string(&path).expect("a log");

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::common::{
     assert_ends,
-    side::{PATIENCE, Running, Side, printed},
+    side::{Running, Side, TIMEOUT, printed},
 };
 
 /// A gateway whose log is in a file.
@@ -61,7 +61,7 @@ impl Logged {
 /// Posts a filter, and returns the HTTP status.
 fn post(socket: &str, filter: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("a listener");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let length = filter.len();
     let request = format!(
         "POST /log HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{filter}"

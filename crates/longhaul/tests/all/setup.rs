@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::common::{
     self,
-    side::{PATIENCE, Side, assert_refused, is_up, printed},
+    side::{Side, TIMEOUT, assert_refused, is_up, printed},
 };
 
 #[test]
@@ -58,7 +58,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     near.wait("a link", |it| is_up(it, "far"));
     far.wait("a link", |it| is_up(it, "oslo"));
     let client = TcpStream::connect(near.ftp).expect("the door");
-    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).expect("a line");
     assert!(line.starts_with("220"), "{line}");
@@ -85,7 +85,7 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
     let _near = near.start();
     near.wait("the reason", |it| it["peers"][0]["state"] == "dismissed");
     let client = TcpStream::connect(near.ftp).expect("the door");
-    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).expect("a line");
     assert!(

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::common::{
     self,
-    side::{PATIENCE, Running, Side, assert_refused, is_up, printed},
+    side::{Running, Side, TIMEOUT, assert_refused, is_up, printed},
 };
 
 /// Puts `count` chunks of 5,000 bytes into the store in a folder.
@@ -216,7 +216,7 @@ fn open(name: &str, token: Option<&str>) -> Open {
     printed(&near.near(&invite, &["--target", &target]));
     let come = || {
         let client = TcpStream::connect(near.ftp).expect("the door");
-        client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let mut line = String::new();
         let mut reader = BufReader::new(client.try_clone().expect("a socket"));
         reader.read_line(&mut line).expect("a line");

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::common::{
     assert_ends,
-    side::{PATIENCE, Running, Side, free, is_up, printed},
+    side::{Running, Side, TIMEOUT, free, is_up, printed},
 };
 
 /// Two gateways, and a forward to a server that reads all bytes.
@@ -228,7 +228,7 @@ fn what_cannot_be_traced_is_said() {
 /// Requests a trace, and does not read it.
 fn ask(admin: SocketAddr, header: &str) -> TcpStream {
     let mut stream = TcpStream::connect(admin).expect("a listener");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     setsockopt(&stream, RcvBuf, &4096).expect("a socket");
     let request = format!("GET /trace?peer=far HTTP/1.0\r\nHost: {admin}\r\n{header}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
@@ -261,7 +261,7 @@ fn readers_that_do_not_read_are_few_cost_little_and_go() {
         if begin(admin).1 == "200" {
             break;
         }
-        assert!(begun.elapsed() < 3 * PATIENCE, "nobody is cut off");
+        assert!(begun.elapsed() < 3 * TIMEOUT, "nobody is cut off");
     }
     let grown = peak.saturating_sub(before);
     println!(

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::common::{
     self,
-    side::{PATIENCE, Side, free, printed},
+    side::{Side, TIMEOUT, free, printed},
 };
 
 /// A gateway whose process changes.
@@ -102,7 +102,7 @@ impl Gateway {
         let begun = Instant::now();
         let older = &self.pids[..self.pids.len() - 1];
         while older.iter().any(|pid| self.runs(*pid)) {
-            assert!(begun.elapsed() < PATIENCE, "an old process does not end");
+            assert!(begun.elapsed() < TIMEOUT, "an old process does not end");
             thread::sleep(Duration::from_millis(50));
         }
         assert!(self.runs(self.pid()));
@@ -145,7 +145,7 @@ impl Pair {
     fn connect(&self) -> (TcpStream, Duration) {
         let begun = Instant::now();
         let mut stream = TcpStream::connect(self.forward).expect("a listener");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         echo(&mut stream, 1);
         (stream, begun.elapsed())
     }
@@ -328,7 +328,7 @@ fn an_order_to_reload_that_comes_to_the_earlier_process_is_not_lost() {
     kill(Pid::from_raw(old), Signal::SIGHUP).expect("it is still there");
     let begun = Instant::now();
     while TcpStream::connect(after).is_err() {
-        assert!(begun.elapsed() < PATIENCE, "the front door has not moved");
+        assert!(begun.elapsed() < TIMEOUT, "the front door has not moved");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -347,7 +347,7 @@ fn the_address_with_tls_is_handed_over() {
     for _ in 0..2 {
         pair.near.succeed();
         let mut stream = TcpStream::connect(https).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         stream.write_all(b"no TLS").expect("it is open");
         let mut came = [0];
         stream.read_exact(&mut came).expect("an answer");
@@ -364,7 +364,7 @@ fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
     let upgrade = thread::spawn(move || common::longhaul(&["upgrade", "--json", "--admin", &url]));
     let begun = Instant::now();
     while successor_of(old, &config).is_none() {
-        assert!(begun.elapsed() < PATIENCE, "a new process was started");
+        assert!(begun.elapsed() < TIMEOUT, "a new process was started");
     }
     // The reloads occur before, during and after the handover.
     for _ in 0..8 {
@@ -381,7 +381,7 @@ fn a_reload_that_is_asked_for_in_the_midst_of_an_upgrade_is_not_lost() {
         );
         let begun = Instant::now();
         while TcpStream::connect(at).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "it has not moved; {said}");
+            assert!(begun.elapsed() < TIMEOUT, "it has not moved; {said}");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -408,7 +408,7 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
         if status["transfers"].as_array().map(Vec::len) == Some(1) {
             break stream;
         }
-        assert!(begun.elapsed() < PATIENCE, "the near gateway stays");
+        assert!(begun.elapsed() < TIMEOUT, "the near gateway stays");
         thread::sleep(Duration::from_millis(100));
     };
     pair.far.succeed();
@@ -442,7 +442,7 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
         status["peers"][0]["state"] == "dismissed"
     });
     let mut stream = TcpStream::connect(pair.forward).expect("a listener");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut came = [0];
     let answered = stream
         .write_all(b"x")
@@ -508,7 +508,7 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
             if let Some(fresh) = seen.filter(|pid| running(&config).contains(pid)) {
                 break fresh;
             }
-            assert!(begun.elapsed() < PATIENCE, "a new process was started");
+            assert!(begun.elapsed() < TIMEOUT, "a new process was started");
         };
         // The moments range from the start of the new process to the end of the handover.
         thread::sleep(Duration::from_millis(5 * round));
@@ -532,7 +532,7 @@ fn a_process_that_is_killed_while_it_hands_over_leaves_one_that_serves() {
         pair.connect();
         let begun = Instant::now();
         while running(&config).len() > 1 {
-            assert!(begun.elapsed() < PATIENCE, "{:?} run", running(&config));
+            assert!(begun.elapsed() < TIMEOUT, "{:?} run", running(&config));
             thread::sleep(Duration::from_millis(20));
         }
     }

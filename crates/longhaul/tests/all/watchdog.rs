@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::common::side::{PATIENCE, Running, Side, printed};
+use crate::common::side::{Running, Side, TIMEOUT, printed};
 
 /// Receives messages until one is `wanted`. Returns the number of other messages before it.
 fn hear(socket: &UnixDatagram, wanted: &str) -> usize {
@@ -28,7 +28,7 @@ fn hear(socket: &UnixDatagram, wanted: &str) -> usize {
             return others;
         }
         others += 1;
-        assert!(begun.elapsed() < PATIENCE, "{wanted} did not come");
+        assert!(begun.elapsed() < TIMEOUT, "{wanted} did not come");
     }
 }
 
@@ -38,7 +38,7 @@ fn systemd_hears_that_a_gateway_is_up_works_and_ends() {
     printed(&side.far(&["--allow", "127.0.0.1:1"]));
     let path = side.folder.path("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     program
         .args(["gateway", "--config", &side.config()])

@@ -34,7 +34,7 @@ fn parse_port(text: &str) -> Option<SocketAddr> {
 
 /// Form of the data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum DataMode {
     Pasv,
     Epsv,
     Port,
@@ -50,8 +50,8 @@ pub(crate) struct Client {
 impl Client {
     /// Connects, waits for the greeting and logs in.
     pub(crate) fn connect(server: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let stream = TcpStream::connect_timeout(&server, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut client = Self {
             lines: BufReader::new(stream),
             greeting: String::new(),
@@ -84,15 +84,15 @@ impl Client {
     /// Opens a data connection and uses it for the transfer that `command` begins.
     pub(crate) fn transfer(
         &mut self,
-        way: Way,
+        mode: DataMode,
         command: &str,
         with: impl FnOnce(TcpStream) -> io::Result<()>,
     ) -> io::Result<()> {
         let server = self.lines.get_ref().peer_addr()?;
         let own = self.lines.get_ref().local_addr()?.ip();
-        let data = match way {
-            Way::Pasv | Way::Epsv => {
-                let at = if way == Way::Pasv {
+        let data = match mode {
+            DataMode::Pasv | DataMode::Epsv => {
+                let at = if mode == DataMode::Pasv {
                     let reply = self.ask("PASV", "227")?;
                     let start = reply.find('(').map_or(0, |at| at + 1);
                     let at = parse_port(reply[start..].trim_end_matches(['.', ')']));
@@ -104,15 +104,15 @@ impl Client {
                     SocketAddr::new(server.ip(), port)
                 };
                 assert_eq!(at.ip(), server.ip(), "the server's own address is told");
-                let data = TcpStream::connect_timeout(&at, PATIENCE)?;
+                let data = TcpStream::connect_timeout(&at, TIMEOUT)?;
                 self.ask(command, "150")?;
                 data
             }
-            Way::Port | Way::Eprt => {
+            DataMode::Port | DataMode::Eprt => {
                 let listener = TcpListener::bind((own, 0))?;
                 let port = listener.local_addr()?.port();
                 let family = if own.is_ipv4() { 1 } else { 2 };
-                let named = if way == Way::Port {
+                let named = if mode == DataMode::Port {
                     let [high, low] = port.to_be_bytes();
                     format!("PORT {},{high},{low}", own.to_string().replace('.', ","))
                 } else {
@@ -135,4 +135,4 @@ impl Client {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use std::{
 };
 
 use emulator::privilege;
-use ftp::Way;
+use ftp::DataMode;
 use libtest_mimic::{Arguments, Trial};
 use machine::errors;
 use nix::sys::signal::Signal;
@@ -98,26 +98,34 @@ fn trial(name: &str, test: fn()) -> Trial {
 fn an_unmodified_client_is_accelerated() {
     let world = World::up();
     let mut count = 0;
-    for (family, ways) in [
-        (0, vec![Way::Pasv, Way::Epsv, Way::Port, Way::Eprt]),
-        (1, vec![Way::Epsv, Way::Eprt]),
+    for (family, modes) in [
+        (
+            0,
+            vec![
+                DataMode::Pasv,
+                DataMode::Epsv,
+                DataMode::Port,
+                DataMode::Eprt,
+            ],
+        ),
+        (1, vec![DataMode::Epsv, DataMode::Eprt]),
     ] {
         let (mut client, accelerated) = world.connect(family).expect("a connection");
         assert!(accelerated, "{}", SERVER[family]);
-        for way in ways {
+        for mode in modes {
             world.client.enter(|| {
                 let mut received = Vec::new();
                 client
-                    .transfer(way, "RETR x", |mut data| {
+                    .transfer(mode, "RETR x", |mut data| {
                         data.read_to_end(&mut received).map(drop)
                     })
-                    .unwrap_or_else(|error| panic!("{way:?}: {error}"));
-                assert!(received == CONTENT, "{way:?}");
+                    .unwrap_or_else(|error| panic!("{mode:?}: {error}"));
+                assert!(received == CONTENT, "{mode:?}");
                 client
-                    .transfer(way, "STOR y", |mut data| data.write_all(&CONTENT[1..]))
-                    .unwrap_or_else(|error| panic!("{way:?}: {error}"));
+                    .transfer(mode, "STOR y", |mut data| data.write_all(&CONTENT[1..]))
+                    .unwrap_or_else(|error| panic!("{mode:?}: {error}"));
                 let size = client.ask("SIZE y", "213").expect("a size");
-                assert_eq!(size, format!("213 {}", CONTENT.len() - 1), "{way:?}");
+                assert_eq!(size, format!("213 {}", CONTENT.len() - 1), "{mode:?}");
             });
             count += 2;
         }
@@ -167,7 +175,7 @@ fn all_pass_after(world: &mut World, what: &str, disturb: impl FnOnce(&mut World
             world.client.enter(|| {
                 let mut received = Vec::new();
                 client
-                    .transfer(Way::Epsv, "RETR x", |mut data| {
+                    .transfer(DataMode::Epsv, "RETR x", |mut data| {
                         data.read_to_end(&mut received).map(drop)
                     })
                     .expect("a direct transfer");
@@ -215,7 +223,7 @@ fn what_passes_is_never_taken_over() {
         client.ask("SIZE x", "213").expect("it still stands");
         let mut received = Vec::new();
         client
-            .transfer(Way::Pasv, "RETR x", |mut data| {
+            .transfer(DataMode::Pasv, "RETR x", |mut data| {
                 data.read_to_end(&mut received).map(drop)
             })
             .expect("a direct transfer");

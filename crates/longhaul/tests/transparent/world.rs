@@ -141,9 +141,9 @@ impl World {
     }
 
     pub(crate) fn wait(&self, what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !condition() {
-            assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "no {what} within {TIMEOUT:?}");
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -192,4 +192,4 @@ pub(crate) fn has(program: &str) -> bool {
 }
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Longest wait for a state of a job.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A NATS server, workers, and a folder.
 pub(crate) struct World {
@@ -165,7 +165,7 @@ impl Drop for World {
 pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{what} in {TIMEOUT:?}");
         sleep(Duration::from_millis(50));
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{Folder, longhaul};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running gateway, which ends with the test.
 pub(crate) struct Running(pub(crate) Child);
@@ -130,7 +130,7 @@ impl Side {
                 return;
             }
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TIMEOUT,
                 "{what} did not come about: {status:?}"
             );
             thread::sleep(Duration::from_millis(50));

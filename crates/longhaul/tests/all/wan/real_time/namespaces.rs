@@ -119,18 +119,18 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a condition holds. Fails after [`PATIENCE`].
+/// Waits until a condition holds. Fails after [`TIMEOUT`].
 #[track_caller]
 fn wait(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Timeout that exceeds the end of a killed process on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Scenario for every kind of user.
 fn story(wan: &TestWan) {

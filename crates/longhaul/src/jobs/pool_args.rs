@@ -11,7 +11,7 @@ use crate::exit;
 
 /// Flags of all subcommands of `longhaul jobs`.
 #[derive(clap::Args)]
-pub(super) struct Place {
+pub(super) struct PoolArgs {
     /// The server of NATS: nats://[USER@]HOST[:PORT] or tls://; several of a cluster with commas
     #[arg(
         long,
@@ -33,21 +33,21 @@ pub(super) struct Place {
 
 /// Flags of subcommands that make a pool.
 #[derive(Clone, Copy, clap::Args)]
-pub(super) struct Replicas {
+pub(super) struct ReplicaArgs {
     /// Keep this number of copies of the queue's content. Applies when the first job or worker
     /// makes the pool
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
     nats_replicas: u8,
 }
 
-impl Place {
+impl PoolArgs {
     /// Connects to an existing pool.
     pub(super) async fn open(&self) -> anyhow::Result<Queue> {
         self.connect(None).await
     }
 
     /// Connects to a pool. A missing pool is made, with the replicas of each message.
-    pub(super) async fn open_or_make(&self, replicas: Replicas) -> anyhow::Result<Queue> {
+    pub(super) async fn open_or_make(&self, replicas: ReplicaArgs) -> anyhow::Result<Queue> {
         self.connect(Some(usize::from(replicas.nats_replicas)))
             .await
     }

@@ -8,9 +8,9 @@ use crate::{exit, moving::Settings};
 
 /// Near gateways, by far gateway and key.
 #[derive(Default)]
-pub(crate) struct Nears(HashMap<(String, PathBuf), Near>);
+pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), Near>);
 
-impl Nears {
+impl EmbeddedGateways {
     /// Returns the listener of the near gateway for a job, which is started unless another job has
     /// started it. `None` for a job that names no far gateway.
     pub(crate) fn door(&mut self, settings: &mut Settings) -> anyhow::Result<Option<Door>> {

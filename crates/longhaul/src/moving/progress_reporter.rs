@@ -22,7 +22,7 @@ use crate::output;
 
 /// Output format.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum OutputFormat {
     /// A line of JSON for each file.
     Json,
     /// A line on a terminal that shows progress.
@@ -34,8 +34,8 @@ pub(super) enum Manner {
 }
 
 /// Reporter of the results of files.
-pub(super) struct Told {
-    manner: Manner,
+pub(super) struct ProgressReporter {
+    format: OutputFormat,
     /// Time of the last progress output.
     shown: Instant,
     /// The destination, if there are several.
@@ -107,16 +107,16 @@ enum Line<'a> {
     },
 }
 
-impl Told {
+impl ProgressReporter {
     /// Creates a reporter. `to` is the destination, if there are several.
     pub(super) fn new(
-        manner: Manner,
+        format: OutputFormat,
         job: &Job,
         to: Option<String>,
         progress: Arc<Progress>,
         bars: &MultiProgress,
     ) -> Self {
-        let bar = if manner != Manner::Bar {
+        let bar = if format != OutputFormat::Bar {
             ProgressBar::hidden()
         } else {
             let to = to.as_ref().map(|to| format!("{to}: "));
@@ -128,7 +128,7 @@ impl Told {
         let destinations = job.roots.iter();
         let destinations = destinations.map(|it| printable(it.destination.directory()));
         Self {
-            manner,
+            format,
             shown: Instant::now(),
             to,
             bar,
@@ -143,15 +143,15 @@ impl Told {
         }
     }
 
-    pub(super) fn hear(&mut self, note: Option<Note>, tally: Tally) {
+    pub(super) fn report(&mut self, note: Option<Note>, tally: Tally) {
         self.bar.set_length(tally.bytes_wanted);
         self.bar.set_position(self.progress.moved_bytes());
         self.bar
             .set_message(format!("{} of {} files", tally.moved, tally.wanted));
-        if self.shown.elapsed() >= LINES_EVERY {
-            match self.manner {
-                Manner::Lines => self.show(tally),
-                Manner::Json if !self.is_check() => self.show_json(tally),
+        if self.shown.elapsed() >= LINE_INTERVAL {
+            match self.format {
+                OutputFormat::Lines => self.print_progress(tally),
+                OutputFormat::Json if !self.is_check() => self.print_progress_json(tally),
                 _ => {}
             }
         }
@@ -159,10 +159,10 @@ impl Told {
             return;
         };
         let path = self.path(&note);
-        if self.manner == Manner::Json {
-            return self.say_json(&path, &note.result);
+        if self.format == OutputFormat::Json {
+            return self.print_json(&path, &note.result);
         }
-        let path = self.named(&path);
+        let path = self.path_with_destination(&path);
         match &note.result {
             Result::Failed(reason) => self.bar.suspend(|| eprintln!("failed: {path}: {reason}")),
             Result::Retried(reason) => tracing::info!("again: {path}: {reason}"),
@@ -187,18 +187,18 @@ impl Told {
             }
             Result::Deleted => tracing::info!("deleted: {path}"),
             Result::Removed => tracing::info!("removed at SRC: {path}"),
-            Result::Surplus if self.is_check() => self.say(&format!("only at DST: {path}")),
+            Result::Surplus if self.is_check() => self.print_line(&format!("only at DST: {path}")),
             Result::Surplus => tracing::info!("only at DST: {path}"),
-            Result::Missing => self.say(&format!("missing: {path}")),
-            Result::Differs(what) => self.say(&format!("differs: {path}: {what}")),
-            Result::Planned(Step::Move(_)) => self.say(&format!("would copy {path}")),
-            Result::Planned(Step::Make) => self.say(&format!("would make {path}/")),
-            Result::Planned(Step::Delete) => self.say(&format!("would delete {path}")),
+            Result::Missing => self.print_line(&format!("missing: {path}")),
+            Result::Differs(what) => self.print_line(&format!("differs: {path}: {what}")),
+            Result::Planned(Step::Move(_)) => self.print_line(&format!("would copy {path}")),
+            Result::Planned(Step::Make) => self.print_line(&format!("would make {path}/")),
+            Result::Planned(Step::Delete) => self.print_line(&format!("would delete {path}")),
         }
     }
 
     /// Prints progress as an object.
-    fn show_json(&mut self, tally: Tally) {
+    fn print_progress_json(&mut self, tally: Tally) {
         self.shown = Instant::now();
         let line = Line::Progress {
             to: self.to.as_deref(),
@@ -213,7 +213,7 @@ impl Told {
     }
 
     /// Prints progress as a line.
-    fn show(&mut self, tally: Tally) {
+    fn print_progress(&mut self, tally: Tally) {
         self.shown = Instant::now();
         let moved = ByteCount::new(self.progress.moved_bytes());
         let wanted = ByteCount::new(tally.bytes_wanted);
@@ -229,7 +229,7 @@ impl Told {
     }
 
     /// Records that all transfers have ended.
-    pub(super) fn moved(&mut self) {
+    pub(super) fn end_transfers(&mut self) {
         self.took = Some(self.begun.elapsed());
     }
 
@@ -238,7 +238,7 @@ impl Told {
     }
 
     /// Returns a path, with the destination if there are several.
-    fn named(&self, path: &str) -> String {
+    fn path_with_destination(&self, path: &str) -> String {
         match &self.to {
             Some(to) => format!("{path} -> {to}"),
             None => path.to_owned(),
@@ -246,9 +246,9 @@ impl Told {
     }
 
     /// Reports a command that was called for a file, or will not be.
-    pub(super) fn called(&mut self, call: &Call) {
+    pub(super) fn report_call(&mut self, call: &Call) {
         self.failed_calls += u64::from(call.failure.is_some());
-        if self.manner == Manner::Json {
+        if self.format == OutputFormat::Json {
             let line = Line::Called {
                 to: self.to.as_deref(),
                 path: &call.path,
@@ -257,7 +257,7 @@ impl Told {
             // A closed output is no reason to stop.
             let _ = output::print(&output::json(&line));
         } else if let Some(failure) = &call.failure {
-            let path = self.named(&call.path);
+            let path = self.path_with_destination(&call.path);
             self.bar
                 .suspend(|| eprintln!("failed: --on-file for {path}: {failure}"));
         }
@@ -268,17 +268,17 @@ impl Told {
     }
 
     /// Prints a line of the requested result.
-    fn say(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         // A closed output is no reason to stop.
         let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
     }
 
-    pub(super) fn end(&mut self, summary: &Summary) -> anyhow::Result<()> {
+    pub(super) fn print_result(&mut self, summary: &Summary) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         let tally = summary.tally;
         let elapsed = self.took.unwrap_or_else(|| self.begun.elapsed());
         let bytes = ByteCount::new(self.progress.moved_bytes());
-        if self.manner == Manner::Json {
+        if self.format == OutputFormat::Json {
             return output::print(&output::json(&Line::Result {
                 to: self.to.as_deref(),
                 moved: tally.moved,
@@ -368,7 +368,7 @@ impl Told {
         }
     }
 
-    fn say_json(&self, path: &str, result: &Result) {
+    fn print_json(&self, path: &str, result: &Result) {
         let proof = match result {
             Result::Moved(_, proof) => Some(name(*proof)),
             _ => None,
@@ -424,7 +424,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Interval of lines that show progress.
-const LINES_EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 fn style() -> ProgressStyle {
     let style = "{prefix}{decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left; {msg}";

@@ -21,7 +21,7 @@ use crate::{exit, peers};
 
 /// Options for the access to servers.
 #[derive(clap::Args)]
-pub(crate) struct Way {
+pub(crate) struct ConnectionArgs {
     /// Connect through the listener of this gateway. Given as often as --to, the first one leads to
     /// the first destination, and so on
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peer")]
@@ -69,7 +69,7 @@ pub(crate) struct Access {
     patience: Duration,
 }
 
-impl Way {
+impl ConnectionArgs {
     pub(crate) fn is_direct(&self) -> bool {
         self.gateway.is_empty() && self.peer.is_empty()
     }
@@ -240,7 +240,7 @@ impl Access {
     }
 
     /// Uses the listener of a running near gateway.
-    pub(crate) fn go_through(&mut self, door: Door) {
+    pub(crate) fn use_listener(&mut self, door: Door) {
         self.door = Some(door);
     }
 
@@ -267,7 +267,7 @@ impl Access {
 
     /// Adopts passwords that the user has entered for another job. Behind another gateway a server
     /// may be a different one.
-    pub(crate) fn know_as(&mut self, other: &Self) {
+    pub(crate) fn adopt_passwords(&mut self, other: &Self) {
         if self.gateway == other.gateway {
             self.credentials.clone_from(&other.credentials);
         }

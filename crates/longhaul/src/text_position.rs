@@ -7,13 +7,13 @@ use std::{
 
 /// Position in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TextPosition {
     file: PathBuf,
     line: usize,
     column: usize,
 }
 
-impl Place {
+impl TextPosition {
     /// Returns the position of the byte at `offset` in the text of a file.
     pub(crate) fn of(text: &str, offset: usize, file: &Path) -> Self {
         let before = text.get(..offset).unwrap_or(text);
@@ -26,7 +26,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
     }

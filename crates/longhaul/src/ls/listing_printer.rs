@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::output;
 
 /// Printer of entries as they arrive.
-pub(super) struct Told {
+pub(super) struct ListingPrinter {
     is_json: bool,
     /// Whether only names are printed.
     is_short: bool,
@@ -43,7 +43,7 @@ enum Line<'a> {
     },
 }
 
-impl Told {
+impl ListingPrinter {
     pub(super) fn new(is_json: bool, is_short: bool) -> Self {
         Self {
             is_json,
@@ -58,7 +58,7 @@ impl Told {
     }
 
     /// Prints an entry. `path` is relative to the listed directory.
-    pub(super) fn entry(&mut self, path: &[u8], entry: &Entry) -> anyhow::Result<()> {
+    pub(super) fn print_entry(&mut self, path: &[u8], entry: &Entry) -> anyhow::Result<()> {
         self.entries += 1;
         let path = printable(path);
         if self.is_json {
@@ -87,7 +87,7 @@ impl Told {
     }
 
     /// Prints that a directory could not be listed, at least in part.
-    pub(super) fn failure(&mut self, path: &[u8], reason: &str) {
+    pub(super) fn print_failure(&mut self, path: &[u8], reason: &str) {
         self.failed += 1;
         let path = match path {
             b"" => ".".to_owned(),
@@ -105,7 +105,7 @@ impl Told {
         }
     }
 
-    pub(super) fn end(&self, is_interrupted: bool) -> anyhow::Result<()> {
+    pub(super) fn print_result(&self, is_interrupted: bool) -> anyhow::Result<()> {
         if !self.is_json {
             return Ok(());
         }
