@@ -9,9 +9,9 @@ use std::{
 use anyhow::Context as _;
 use mover::{
     credentials::{ANONYMOUS, Credentials},
+    embedded_gateway::{EmbeddedGateway, Peer},
     job::Site,
     location::{Location, Remote, Scheme, Server},
-    near::{Near, Peer},
     server::{Dial, Door, Password, Route},
     web::WebDial,
 };
@@ -187,7 +187,7 @@ fn door(text: &str) -> anyhow::Result<Door> {
 pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,
-) -> anyhow::Result<Option<Near>> {
+) -> anyhow::Result<Option<EmbeddedGateway>> {
     let mut peers: Vec<Peer> = Vec::new();
     for (peer, _) in all.iter().filter_map(|it| it.peer.as_ref()) {
         if !peers.contains(peer) {
@@ -201,7 +201,7 @@ pub(crate) fn start_near(
         return Ok(None);
     };
     let scheme = scheme.unwrap_or(Scheme::Ftp);
-    let near = Near::start(&peers, key, scheme, verify_tls).map_err(exit::wrong_use)?;
+    let near = EmbeddedGateway::start(&peers, key, scheme, verify_tls).map_err(exit::wrong_use)?;
     for access in all {
         let number = peers
             .iter()
@@ -214,7 +214,10 @@ pub(crate) fn start_near(
 impl Access {
     /// Starts the near gateway in this process, if a far one is named, and uses it from then on.
     /// `scheme` is the servers' scheme, if there are any.
-    pub(crate) fn start_near(&mut self, scheme: Option<Scheme>) -> anyhow::Result<Option<Near>> {
+    pub(crate) fn start_near(
+        &mut self,
+        scheme: Option<Scheme>,
+    ) -> anyhow::Result<Option<EmbeddedGateway>> {
         start_near(&mut [self], scheme)
     }
 

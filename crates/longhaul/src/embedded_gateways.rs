@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use mover::{near::Near, server::Door};
+use mover::{embedded_gateway::EmbeddedGateway, server::Door};
 
 use crate::{exit, moving::Settings};
 
 /// Near gateways, by far gateway and key.
 #[derive(Default)]
-pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), Near>);
+pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), EmbeddedGateway>);
 
 impl EmbeddedGateways {
     /// Returns the listener of the near gateway for a job, which is started unless another job has
@@ -20,7 +20,7 @@ impl EmbeddedGateways {
         let id = (format!("{}@{}", peer.public_key, peer.endpoint), key);
         let scheme = settings.scheme();
         if let Some(near) = self.0.get(&id) {
-            let (their_scheme, their_verify) = near.manner();
+            let (their_scheme, their_verify) = near.tls_settings();
             let is_same = scheme.is_none_or(|it| it == *their_scheme)
                 && settings.access.verify_tls() == their_verify;
             exit::ensure(

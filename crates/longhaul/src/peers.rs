@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mover::near::Peer;
+use mover::embedded_gateway::Peer;
 use toml::Spanned;
 
 use crate::{exit, text_position::TextPosition};

@@ -16,10 +16,10 @@ use std::{
 use fake_ftp::{Behaviour, FakeServer};
 use link::{Identity, Link, PeerConfig};
 use mover::{
+    embedded_gateway::{EmbeddedGateway, Peer},
     job::Job,
     journal::Journal,
     location::Scheme,
-    near::{Near, Peer},
     run::{Progress, Summary, run},
     server::Route,
     sharing::Sharing,
@@ -33,7 +33,7 @@ use crate::common::{FakeServerExt as _, World, content};
 
 /// A far gateway, and the mover's own near gateway. Both end with the runtime.
 struct Gateways {
-    near: Near,
+    near: EmbeddedGateway,
     far: Relay,
     _sessions: Sessions,
 }
@@ -65,7 +65,7 @@ impl Gateways {
         let (_, current) = watch::channel(far.clone());
         tokio::spawn(far::serve(current, None, []));
         let peer = Peer::parse(&format!("{far_key}@{endpoint}")).expect("a peer");
-        let near = Near::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
+        let near = EmbeddedGateway::start(&[peer], &near_key, Scheme::Ftp, &Verify::Roots(None));
         Self {
             near: near.expect("a near gateway"),
             far,

@@ -41,7 +41,7 @@ pub struct Peer {
 
 /// A near gateway within this process.
 #[derive(Debug)]
-pub struct Near {
+pub struct EmbeddedGateway {
     network: PipeNetwork,
     /// Addresses of the listeners in the network, in the order of the peers.
     doors: Vec<SocketAddr>,
@@ -123,7 +123,7 @@ impl Peer {
     }
 }
 
-impl Near {
+impl EmbeddedGateway {
     /// Starts a near gateway with these peers. `scheme` determines their TLS with servers, and
     /// `verify` the verification of servers.
     ///
@@ -186,7 +186,7 @@ impl Near {
     }
 
     /// Returns the scheme and the verification that the far gateway applies to servers.
-    pub fn manner(&self) -> &(Scheme, Verify) {
+    pub fn tls_settings(&self) -> &(Scheme, Verify) {
         &self.manner
     }
 
@@ -366,7 +366,7 @@ mod tests {
         Identity::generate().write_new(&key).expect("room");
         let far = Identity::generate().public_key().to_string();
         let peers = [peer(&far, "127.0.0.1:1")];
-        let near = Near::start(&peers, &key, Scheme::Ftp, &Verify::Off).expect("a link");
+        let near = EmbeddedGateway::start(&peers, &key, Scheme::Ftp, &Verify::Off).expect("a link");
         let door = near.door(0);
         let network = door.network.expect("its own network");
         let at = format!("{}:{}", door.host, door.port);
