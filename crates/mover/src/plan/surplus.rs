@@ -11,7 +11,7 @@ use ftp::listing::{Entry, Kind};
 use super::{
     Planner,
     alike::Listed,
-    found::check_path,
+    listing_events::check_path,
     note::{Note, Result, Step},
     options::Purpose,
     queue::Queued,
