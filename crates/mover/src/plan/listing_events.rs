@@ -9,7 +9,6 @@ use ftp::{
 
 use super::{
     Planner,
-    above::Wanted,
     alike::{Likeness, is_equivalent},
     compare::{Decision, Difference, compare, decide, what_is_there},
     event::Probe,
@@ -17,6 +16,7 @@ use super::{
     memory::Standing,
     note::{Note, Result, Step},
     options::{Links, Purpose},
+    parent_dirs::ParentState,
     queue::Queued,
     shift::{Held, TimeChange, described},
     task::{Directory, File, RelativePath, Task, TaskId},
@@ -594,14 +594,14 @@ impl Planner {
             return self.move_now(file);
         };
         let root = file.root;
-        match self.above.want(&above, file) {
-            Wanted::ToMake => {
+        match self.parent_dirs.request(&above, file) {
+            ParentState::ToMake => {
                 let task = Task::MakeAbove { root, path: above };
                 self.queue.push(Queued::new(task));
             }
-            Wanted::Waits => {}
-            Wanted::Ready(file) => self.move_now(file),
-            Wanted::Lost(file, reason) => self.note_failure(file.root, file.path, &reason),
+            ParentState::Waits => {}
+            ParentState::Ready(file) => self.move_now(file),
+            ParentState::Lost(file, reason) => self.note_failure(file.root, file.path, &reason),
         }
     }
 

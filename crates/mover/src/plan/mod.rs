@@ -7,7 +7,6 @@
 //! one task after another. If the server accepts pipelined commands, a lane may move several small
 //! files at a time.
 
-mod above;
 mod alike;
 mod compare;
 mod event;
@@ -17,6 +16,7 @@ mod listing_events;
 mod memory;
 mod note;
 mod options;
+mod parent_dirs;
 mod piece;
 mod pieces;
 mod queue;
@@ -31,10 +31,10 @@ mod version;
 use std::{collections::VecDeque, time::Instant};
 
 use self::{
-    above::Above,
     alike::Doubts,
     lanes::Lanes,
     limits::Limits,
+    parent_dirs::ParentDirs,
     pieces::{Fate, Pieces},
     queue::{Queue, Queued},
     surplus::Surplus,
@@ -62,7 +62,7 @@ pub struct Planner {
     lanes: Lanes<Given>,
     given_count: u64,
     tree: Tree,
-    above: Above,
+    parent_dirs: ParentDirs,
     surplus: Surplus,
     doubts: Doubts,
     pieces: Pieces,
@@ -100,7 +100,7 @@ impl Planner {
             given_count: 0,
             options,
             tree: Tree::default(),
-            above: Above::default(),
+            parent_dirs: ParentDirs::default(),
             surplus: Surplus::default(),
             doubts: Doubts::default(),
             pieces: Pieces::default(),
@@ -379,7 +379,7 @@ impl Planner {
             }
             Task::MakeAbove { path, .. } => {
                 let reason = format!("its directory cannot be made: {message}");
-                for file in self.above.failed(path, &reason) {
+                for file in self.parent_dirs.mark_failed(path, &reason) {
                     self.note_failure(file.root, file.path, &reason);
                 }
                 return;
@@ -419,7 +419,7 @@ impl Planner {
         match (task, outcome) {
             (Task::Probe { root }, Outcome::Probed(probe)) => self.probed(root, probe, now),
             (Task::MakeAbove { path, .. }, Outcome::Made) => {
-                for file in self.above.made(&path) {
+                for file in self.parent_dirs.mark_made(&path) {
                     self.queue.push(Queued::new(Task::Move(file)));
                 }
             }

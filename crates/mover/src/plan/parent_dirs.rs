@@ -6,12 +6,12 @@ use super::{task::File, tree::Presence};
 
 /// Directories of the destination into which roots go, by their paths.
 #[derive(Debug, Default)]
-pub(super) struct Above {
-    directories: HashMap<Vec<u8>, Waiting>,
+pub(super) struct ParentDirs {
+    directories: HashMap<Vec<u8>, ParentDir>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct ParentDir {
     presence: Presence,
     files: Vec<File>,
     /// Reason why it could not be made.
@@ -20,7 +20,7 @@ struct Waiting {
 
 /// Next step for a file that requires its directory.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum ParentState {
     /// The file waits, and the directory is to be made now.
     ToMake,
     /// The file waits for a directory that is being made.
@@ -31,35 +31,35 @@ pub(super) enum Wanted {
     Lost(File, String),
 }
 
-impl Above {
+impl ParentDirs {
     /// Requests a directory that may be missing, for a file.
-    pub(super) fn want(&mut self, path: &[u8], file: File) -> Wanted {
+    pub(super) fn request(&mut self, path: &[u8], file: File) -> ParentState {
         let Some(waiting) = self.directories.get_mut(path) else {
-            let waiting = Waiting {
+            let waiting = ParentDir {
                 presence: Presence::Making,
                 files: vec![file],
                 failure: String::new(),
             };
             self.directories.insert(path.to_vec(), waiting);
-            return Wanted::ToMake;
+            return ParentState::ToMake;
         };
         match waiting.presence {
-            Presence::There => Wanted::Ready(file),
-            Presence::Failed => Wanted::Lost(file, waiting.failure.clone()),
+            Presence::There => ParentState::Ready(file),
+            Presence::Failed => ParentState::Lost(file, waiting.failure.clone()),
             Presence::Missing | Presence::Making => {
                 waiting.files.push(file);
-                Wanted::Waits
+                ParentState::Waits
             }
         }
     }
 
     /// Records that a directory was made. Returns the files that waited for it.
-    pub(super) fn made(&mut self, path: &[u8]) -> Vec<File> {
+    pub(super) fn mark_made(&mut self, path: &[u8]) -> Vec<File> {
         self.end(path, Presence::There, "")
     }
 
     /// Records that a directory cannot be made. Returns the files that waited for it.
-    pub(super) fn failed(&mut self, path: &[u8], reason: &str) -> Vec<File> {
+    pub(super) fn mark_failed(&mut self, path: &[u8], reason: &str) -> Vec<File> {
         self.end(path, Presence::Failed, reason)
     }
 
