@@ -187,8 +187,8 @@ impl ProgressReporter {
             }
             Result::Deleted => tracing::info!("deleted: {path}"),
             Result::Removed => tracing::info!("removed at SRC: {path}"),
-            Result::Surplus if self.is_check() => self.print_line(&format!("only at DST: {path}")),
-            Result::Surplus => tracing::info!("only at DST: {path}"),
+            Result::Extra if self.is_check() => self.print_line(&format!("only at DST: {path}")),
+            Result::Extra => tracing::info!("only at DST: {path}"),
             Result::Missing => self.print_line(&format!("missing: {path}")),
             Result::Differs(what) => self.print_line(&format!("differs: {path}: {what}")),
             Result::Planned(Step::Move(_)) => self.print_line(&format!("would copy {path}")),
@@ -348,7 +348,7 @@ impl ProgressReporter {
         let is_theirs = matches!(
             note.result,
             Result::Deleted
-                | Result::Surplus
+                | Result::Extra
                 | Result::Unknown(_)
                 | Result::Planned(Step::Make | Step::Delete)
         );
@@ -388,7 +388,7 @@ impl ProgressReporter {
             Result::Planned(Step::Delete) => ("would_delete", None, None),
             Result::Differs(what) => ("differs", None, Some(*what)),
             Result::Missing => ("missing", None, None),
-            Result::Surplus => ("only_at_destination", None, None),
+            Result::Extra => ("only_at_destination", None, None),
             Result::Deleted => ("deleted", None, None),
             Result::Removed => ("removed", None, None),
         };

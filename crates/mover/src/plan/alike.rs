@@ -399,7 +399,7 @@ impl Planner {
 
     /// Keeps an entry of the destination that may be a changed name of the source.
     fn keep_alike(&mut self, directory: &Directory, entry: Entry) {
-        self.surplus.keep(directory.root, &directory.path);
+        self.extra_files.keep(directory.root, &directory.path);
         if self.options.deletion().is_some() {
             let path = directory.path.join(&entry.name);
             let why =

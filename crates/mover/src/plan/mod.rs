@@ -10,6 +10,7 @@
 mod alike;
 mod compare;
 mod event;
+mod extra_files;
 mod lanes;
 mod limits;
 mod listing_events;
@@ -21,7 +22,6 @@ mod piece;
 mod pieces;
 mod queue;
 mod shift;
-mod surplus;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -32,12 +32,12 @@ use std::{collections::VecDeque, time::Instant};
 
 use self::{
     alike::Doubts,
+    extra_files::ExtraFiles,
     lanes::Lanes,
     limits::Limits,
     parent_dirs::ParentDirs,
     pieces::{Fate, Pieces},
     queue::{Queue, Queued},
-    surplus::Surplus,
     tree::Tree,
 };
 pub use self::{
@@ -63,7 +63,7 @@ pub struct Planner {
     given_count: u64,
     tree: Tree,
     parent_dirs: ParentDirs,
-    surplus: Surplus,
+    extra_files: ExtraFiles,
     doubts: Doubts,
     pieces: Pieces,
     queue: Queue,
@@ -101,7 +101,7 @@ impl Planner {
             options,
             tree: Tree::default(),
             parent_dirs: ParentDirs::default(),
-            surplus: Surplus::default(),
+            extra_files: ExtraFiles::default(),
             doubts: Doubts::default(),
             pieces: Pieces::default(),
             queue,
@@ -255,7 +255,7 @@ impl Planner {
     /// Whether no work is left.
     pub fn is_finished(&self) -> bool {
         // A lane that still connects is no longer required.
-        self.is_at_rest() && self.surplus.is_done()
+        self.is_at_rest() && self.extra_files.is_done()
     }
 
     /// Returns the next note.
@@ -402,7 +402,7 @@ impl Planner {
                 self.choose_held(directory, held);
             }
             Task::ListAgain(directory) => return self.not_listed_again(directory, message),
-            Task::Delete(place) => self.surplus.keep_above(place.root, &place.path),
+            Task::Delete(place) => self.extra_files.keep_above(place.root, &place.path),
             Task::RemoveDirectory(directory) => return self.not_removed(directory, message),
             _ => {}
         }

@@ -44,7 +44,7 @@ pub enum Result {
     /// The destination lacks the file.
     Missing,
     /// Only the destination has the entry.
-    Surplus,
+    Extra,
     /// The entry was deleted at the destination.
     Deleted,
     /// The file was removed at the source, since the destination has it.

@@ -96,7 +96,7 @@ fn without_deletion_nothing_goes_but_an_empty_directory() {
     );
     assert!(there.join("file or folder/was/here").exists());
     assert_eq!(fs::read(there.join("was empty")).expect("a file"), b"file");
-    assert_eq!(told(&up, |it| *it == Outcome::Surplus), ["extra", "old"]);
+    assert_eq!(told(&up, |it| *it == Outcome::Extra), ["extra", "old"]);
     assert_eq!(
         fs::read(there.join("folder or file/x")).expect("a file"),
         b"folder or file/x"
@@ -174,10 +174,7 @@ fn a_check_tells_what_differs() {
         told(&checked, |it| *it == Outcome::Missing),
         ["sub/b", "sub/deep/c"]
     );
-    assert_eq!(
-        told(&checked, |it| *it == Outcome::Surplus),
-        ["extra", "old"]
-    );
+    assert_eq!(told(&checked, |it| *it == Outcome::Extra), ["extra", "old"]);
     assert_eq!(tally.failed, 0);
 
     // The files take two reads each, and differ only in the last byte.

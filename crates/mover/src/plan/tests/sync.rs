@@ -186,7 +186,7 @@ fn without_deletion_what_only_the_destination_has_stays_and_is_counted() {
     let mut trees = Trees::new(&["a", "new/b"], &["a", "x", "old/y"], sync());
     let tally = trees.run();
     assert_eq!((tally.moved, tally.same, tally.surplus), (1, 1, 2));
-    assert_eq!(trees.told(|it| *it == Result::Surplus), ["old", "x"]);
+    assert_eq!(trees.told(|it| *it == Result::Extra), ["old", "x"]);
     assert!(trees.deleted.is_empty());
     assert!(trees.destination.contains_key("old/y"));
 }
@@ -417,7 +417,7 @@ fn a_check_tells_what_differs_and_changes_nothing() {
         2,
         "files, not directories"
     );
-    assert_eq!(trees.told(|it| *it == Result::Surplus), ["more", "only"]);
+    assert_eq!(trees.told(|it| *it == Result::Extra), ["more", "only"]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::{
 
 /// Extra files of a job.
 #[derive(Debug, Default)]
-pub(super) struct Surplus {
+pub(super) struct ExtraFiles {
     files: Vec<Place>,
     directories: Vec<Directory>,
     /// Directories that cannot be removed, since an entry in them stays.
@@ -46,7 +46,7 @@ enum Stage {
     Done,
 }
 
-impl Surplus {
+impl ExtraFiles {
     /// Whether all deletions are done.
     pub(super) fn is_done(&self) -> bool {
         self.stage == Stage::Done
@@ -114,14 +114,14 @@ impl Planner {
         entries.retain(|it| !self.options.is_part(it));
         let parts = count - entries.len();
         if parts > 0 {
-            self.surplus.there -= parts as u64;
-            self.surplus.keep(directory.root, &directory.path);
+            self.extra_files.there -= parts as u64;
+            self.extra_files.keep(directory.root, &directory.path);
         }
         entries
     }
 
     fn count_there(&mut self, entries: &[Entry]) -> std::result::Result<(), String> {
-        self.surplus.there += entries.len() as u64;
+        self.extra_files.there += entries.len() as u64;
         let most = self.limits.entries_there_max;
         if entries.len() > most {
             return Err(format!(
@@ -149,23 +149,23 @@ impl Planner {
             return;
         }
         let entries = there.entries.into_values();
-        let mut surplus: Vec<Entry> = entries.filter(|it| !seen.contains(&it.name)).collect();
-        surplus.sort_by(|a, b| a.name.cmp(&b.name));
-        if seen.is_empty() && self.is_suspicious(directory, &surplus) {
+        let mut extra_files: Vec<Entry> = entries.filter(|it| !seen.contains(&it.name)).collect();
+        extra_files.sort_by(|a, b| a.name.cmp(&b.name));
+        if seen.is_empty() && self.is_suspicious(directory, &extra_files) {
             let message = format!(
                 "the source lists nothing there, and the destination has {} entries: nothing is deleted without \
                  --trust-empty",
-                surplus.len()
+                extra_files.len()
             );
             return self.note_failure(root, path, &message);
         }
-        for entry in self.doubt(directory, forms, &seen, surplus) {
+        for entry in self.doubt(directory, forms, &seen, extra_files) {
             self.surplus_one(directory, entry);
         }
     }
 
     /// Whether an empty listing of the source may be wrong, and would cause deletions.
-    fn is_suspicious(&self, directory: &Directory, surplus: &[Entry]) -> bool {
+    fn is_suspicious(&self, directory: &Directory, extra_files: &[Entry]) -> bool {
         let Some(deletion) = self.options.deletion() else {
             return false;
         };
@@ -173,7 +173,7 @@ impl Planner {
             let path = directory.path.join(&it.name);
             deletion.takes_excluded || !self.is_excluded(&path, it)
         };
-        !deletion.trusts_empty && surplus.iter().any(is_doomed)
+        !deletion.trusts_empty && extra_files.iter().any(is_doomed)
     }
 
     /// Processes an entry of the destination that the source lacks or leaves out.
@@ -183,17 +183,17 @@ impl Planner {
         let deletion = self.options.deletion();
         let is_excluded = self.is_excluded(&path, &entry);
         if is_excluded && !deletion.is_some_and(|it| it.takes_excluded) {
-            return self.surplus.keep(root, &directory.path);
+            return self.extra_files.keep(root, &directory.path);
         }
         if deletion.is_none() {
             self.tally.surplus += 1;
-            let result = Result::Surplus;
+            let result = Result::Extra;
             return self.notes.push_back(Note { root, path, result });
         }
         if entry.kind == Kind::Directory {
             self.doom_directory(Directory { root, path });
         } else if self.dooms() {
-            self.surplus.files.push(Place { root, path });
+            self.extra_files.files.push(Place { root, path });
         }
     }
 
@@ -202,20 +202,20 @@ impl Planner {
             return self.note_failure(directory.root, directory.path, &message);
         }
         if self.dooms() {
-            self.surplus.directories.push(directory.clone());
+            self.extra_files.directories.push(directory.clone());
             self.queue.push(Queued::new(Task::ListSurplus(directory)));
         }
     }
 
     /// Whether another entry may be recorded for deletion. Reports the first one beyond the limit.
     fn dooms(&mut self) -> bool {
-        let count = self.surplus.files.len() + self.surplus.directories.len();
+        let count = self.extra_files.files.len() + self.extra_files.directories.len();
         let most = self.limits.surplus_max;
         if count < most {
             return true;
         }
-        if !self.surplus.is_overfull {
-            self.surplus.is_overfull = true;
+        if !self.extra_files.is_overfull {
+            self.extra_files.is_overfull = true;
             let message = format!("more than {most} entries would be deleted");
             self.note_failure(0, RelativePath::default(), &message);
         }
@@ -230,13 +230,13 @@ impl Planner {
         };
         let key = (file.root, file.path.clone());
         if self.options.deletion().is_some() {
-            self.surplus.replacing.insert(key, file);
+            self.extra_files.replacing.insert(key, file);
             self.doom_directory(directory);
         } else if self.options.is_dry_run {
             self.move_now(file);
         } else {
             // The content of the directory may be valuable, so only an empty directory is removed.
-            self.surplus.replacing.insert(key, file);
+            self.extra_files.replacing.insert(key, file);
             self.queue
                 .push(Queued::new(Task::RemoveDirectory(directory)));
         }
@@ -244,25 +244,25 @@ impl Planner {
 
     /// Starts the next stage when all work of the present one is done.
     pub(super) fn advance(&mut self) {
-        while self.is_at_rest() && self.surplus.stage != Stage::Done {
+        while self.is_at_rest() && self.extra_files.stage != Stage::Done {
             if self.is_given_up {
                 self.end_doubts("the destination was not listed again");
-                self.end_surplus("it was not removed");
+                self.end_extra_files("it was not removed");
                 return;
             }
             if self.ask_doubts() {
                 return;
             }
-            match self.surplus.stage {
+            match self.extra_files.stage {
                 Stage::Moving => self.begin_deletion(),
                 Stage::Files | Stage::Directories => {
-                    self.surplus.stage = Stage::Directories;
-                    let directories = self.surplus.next_directories();
+                    self.extra_files.stage = Stage::Directories;
+                    let directories = self.extra_files.next_directories();
                     if directories.is_empty() {
-                        self.end_surplus("something in it is kept");
+                        self.end_extra_files("something in it is kept");
                     }
                     for directory in directories {
-                        if !self.surplus.is_kept(&directory) {
+                        if !self.extra_files.is_kept(&directory) {
                             self.queue
                                 .push(Queued::new(Task::RemoveDirectory(directory)));
                         }
@@ -275,16 +275,19 @@ impl Planner {
 
     /// Begins the deletions once all other work is done.
     fn begin_deletion(&mut self) {
-        let surplus = &self.surplus;
-        let removable = surplus.directories.iter().filter(|it| !surplus.is_kept(it));
-        let count = (surplus.files.len() + removable.count()) as u64;
+        let extra_files = &self.extra_files;
+        let removable = extra_files
+            .directories
+            .iter()
+            .filter(|it| !extra_files.is_kept(it));
+        let count = (extra_files.files.len() + removable.count()) as u64;
         self.tally.doomed = count;
         let Some(deletion) = self.options.deletion().filter(|_| count > 0) else {
-            return self.end_surplus("something in it is kept");
+            return self.end_extra_files("something in it is kept");
         };
         let refusal = if self.tally.failed > 0 {
             Some("something has failed".to_owned())
-        } else if deletion.max.allows(count, surplus.there) {
+        } else if deletion.max.allows(count, extra_files.there) {
             None
         } else {
             Some(format!("--max-delete {} does not allow that", deletion.max))
@@ -292,49 +295,49 @@ impl Planner {
         if let Some(refusal) = refusal {
             let message = format!(
                 "{count} of the {} entries of the destination would be deleted, and {refusal}: nothing is deleted",
-                surplus.there
+                extra_files.there
             );
             self.note_failure(0, RelativePath::default(), &message);
-            return self.end_surplus("it is not deleted");
+            return self.end_extra_files("it is not deleted");
         }
         if self.options.is_dry_run {
             return self.plan_deletion();
         }
-        self.surplus.stage = Stage::Files;
-        for place in std::mem::take(&mut self.surplus.files) {
+        self.extra_files.stage = Stage::Files;
+        for place in std::mem::take(&mut self.extra_files.files) {
             self.queue.push(Queued::new(Task::Delete(place)));
         }
     }
 
     /// Reports the entries that would be deleted.
     fn plan_deletion(&mut self) {
-        let files = std::mem::take(&mut self.surplus.files);
+        let files = std::mem::take(&mut self.extra_files.files);
         let mut places = files;
         loop {
-            let directories = self.surplus.next_directories();
+            let directories = self.extra_files.next_directories();
             if directories.is_empty() {
                 break;
             }
             let removable = directories
                 .into_iter()
-                .filter(|it| !self.surplus.is_kept(it));
+                .filter(|it| !self.extra_files.is_kept(it));
             places.extend(removable.map(|Directory { root, path }| Place { root, path }));
         }
         for Place { root, path } in places {
-            let file = self.surplus.replacing.remove(&(root, path.clone()));
+            let file = self.extra_files.replacing.remove(&(root, path.clone()));
             let result = Result::Planned(Step::Delete);
             self.notes.push_back(Note { root, path, result });
             if let Some(file) = file {
                 self.move_now(file);
             }
         }
-        self.end_surplus("something in it is kept");
+        self.end_extra_files("something in it is kept");
     }
 
     /// Ends the job. Files that still wait for the removal of a directory cannot be moved.
-    fn end_surplus(&mut self, why: &str) {
-        self.surplus.stage = Stage::Done;
-        let mut waiting: Vec<File> = std::mem::take(&mut self.surplus.replacing)
+    fn end_extra_files(&mut self, why: &str) {
+        self.extra_files.stage = Stage::Done;
+        let mut waiting: Vec<File> = std::mem::take(&mut self.extra_files.replacing)
             .into_values()
             .collect();
         waiting.sort_by(|a, b| (a.root, &a.path).cmp(&(b.root, &b.path)));
@@ -352,7 +355,7 @@ impl Planner {
 
     pub(super) fn removed(&mut self, directory: Directory) {
         let Directory { root, path } = directory;
-        let file = self.surplus.replacing.remove(&(root, path.clone()));
+        let file = self.extra_files.replacing.remove(&(root, path.clone()));
         self.deleted(root, path);
         if let Some(file) = file {
             self.move_now(file);
@@ -362,8 +365,8 @@ impl Planner {
     /// Records that a directory cannot be removed.
     pub(super) fn not_removed(&mut self, directory: &Directory, message: &str) {
         let Directory { root, path } = directory.clone();
-        self.surplus.keep_above(root, &path);
-        let file = self.surplus.replacing.remove(&(root, path.clone()));
+        self.extra_files.keep_above(root, &path);
+        let file = self.extra_files.replacing.remove(&(root, path.clone()));
         if file.is_some() {
             let hint = match self.options.deletion() {
                 Some(_) => "",
