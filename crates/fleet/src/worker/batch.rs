@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
-    plan::{File, Note, RelativePath},
+    plan::{File, FileEvent, RelativePath},
     run::{self, Browser, chain},
 };
 use tokio::time::timeout;
@@ -62,7 +62,7 @@ impl WorkerContext {
         }
         let job = Arc::new(job);
         let mut failures = Failures::default();
-        let tell = |note: Option<Note>, _| match note {
+        let tell = |note: Option<FileEvent>, _| match note {
             Some(note) if is_first => failures.add(&note, &note.path),
             Some(note) => failures.add(&note, &files[note.root].1),
             None => {}

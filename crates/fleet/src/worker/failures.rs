@@ -1,7 +1,7 @@
 //! Reasons of failed files, for a dead letter.
 
 use mover::{
-    plan::{Note, RelativePath, Result as NoteResult},
+    plan::{FileEvent, FileOutcome, RelativePath},
     run::Summary,
 };
 
@@ -14,8 +14,8 @@ pub(super) struct Failures {
 
 impl Failures {
     /// Adds a note about the file with this path.
-    pub(super) fn add(&mut self, note: &Note, path: &RelativePath) {
-        let NoteResult::Failed(reason) = &note.result else {
+    pub(super) fn add(&mut self, note: &FileEvent, path: &RelativePath) {
+        let FileOutcome::Failed(reason) = &note.result else {
             return;
         };
         self.count += 1;

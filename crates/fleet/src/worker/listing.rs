@@ -6,7 +6,7 @@ use std::{pin::pin, sync::Arc};
 use futures_util::{StreamExt as _, stream};
 use mover::{
     job::Job,
-    plan::{Note, Result as NoteResult, Step},
+    plan::{FileEvent, FileOutcome, Step},
     run,
 };
 use tokio::sync::mpsc;
@@ -43,12 +43,12 @@ impl WorkerContext {
         let (mut batches, mut failures) = (Batches::default(), Failures::default());
         let mut wanted = 0;
         let run = async {
-            let tell = |note: Option<Note>, _| {
+            let tell = |note: Option<FileEvent>, _| {
                 let Some(note) = note else {
                     return;
                 };
                 failures.add(&note, &note.path);
-                if let NoteResult::Planned(Step::Move(version)) = note.result {
+                if let FileOutcome::Planned(Step::Move(version)) = note.result {
                     wanted += 1;
                     let full = batches.add(note.root, &note.path, version);
                     // The receiver is dropped if the work is interrupted.

@@ -7,7 +7,7 @@ use mover::{
     job::Job,
     location::Location,
     names::last_name,
-    plan::{Note, Result as Became, Version},
+    plan::{FileEvent, FileOutcome, Version},
 };
 use tokio::{io::AsyncWriteExt as _, process::Command, task::JoinSet, time::timeout};
 
@@ -58,8 +58,8 @@ impl Calls {
 
     /// Calls the command, if the note is about a moved file. The user's name of the file is
     /// `shown`.
-    pub(super) fn add(&mut self, note: &Note, shown: String) {
-        let Became::Moved(version, _) = note.result else {
+    pub(super) fn add(&mut self, note: &FileEvent, shown: String) {
+        let FileOutcome::Moved(version, _) = note.result else {
             return;
         };
         let source = self.job.source(note.root, &note.path);

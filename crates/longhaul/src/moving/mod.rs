@@ -18,7 +18,7 @@ use mover::{
     journal::{Journal, JournalError},
     limit::RateLimit,
     location::Location,
-    plan::{Note, Purpose},
+    plan::{FileEvent, Purpose},
     run::{Progress, Summary},
 };
 use units::parse_duration;
@@ -356,7 +356,7 @@ impl PreparedJob {
     async fn run(self) -> anyhow::Result<JobOutcome> {
         let (mut reporter, mut calls) = (self.reporter, self.calls);
         let mut interrupted = std::pin::pin!(exit::interrupted());
-        let tell = |note: Option<Note>, tally| {
+        let tell = |note: Option<FileEvent>, tally| {
             if let Some(calls) = &mut calls {
                 if let Some(note) = &note {
                     calls.add(note, reporter.path(note));

@@ -11,7 +11,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
-    plan::{Note, Proof, Purpose, Result, Step, Tally},
+    plan::{FileEvent, FileOutcome, Proof, Purpose, Step, Tally},
     run::{Progress, Summary},
 };
 use serde::Serialize;
@@ -143,7 +143,7 @@ impl ProgressReporter {
         }
     }
 
-    pub(super) fn report(&mut self, note: Option<Note>, tally: Tally) {
+    pub(super) fn report(&mut self, note: Option<FileEvent>, tally: Tally) {
         self.bar.set_length(tally.bytes_wanted);
         self.bar.set_position(self.progress.moved_bytes());
         self.bar
@@ -164,36 +164,40 @@ impl ProgressReporter {
         }
         let path = self.path_with_destination(&path);
         match &note.result {
-            Result::Failed(reason) => self.bar.suspend(|| eprintln!("failed: {path}: {reason}")),
-            Result::Retried(reason) => tracing::info!("again: {path}: {reason}"),
-            Result::NoConnection(reason) => {
+            FileOutcome::Failed(reason) => {
+                self.bar.suspend(|| eprintln!("failed: {path}: {reason}"))
+            }
+            FileOutcome::Retried(reason) => tracing::info!("again: {path}: {reason}"),
+            FileOutcome::NoConnection(reason) => {
                 self.bar
                     .suspend(|| eprintln!("longhaul: {reason}; trying again"));
             }
-            Result::Waiting(what) => self.bar.suspend(|| eprintln!("longhaul: {what}")),
-            Result::LeftOut(reason) => tracing::info!("left out: {path}: {reason}"),
-            Result::Unknown(reason) => {
+            FileOutcome::Waiting(what) => self.bar.suspend(|| eprintln!("longhaul: {what}")),
+            FileOutcome::LeftOut(reason) => tracing::info!("left out: {path}: {reason}"),
+            FileOutcome::Unknown(reason) => {
                 self.bar.suspend(|| {
                     eprintln!(
                         "longhaul: what is in {path} is not known, so all is copied: {reason}"
                     );
                 });
             }
-            Result::Warning(what) => {
+            FileOutcome::Warning(what) => {
                 self.bar.suspend(|| eprintln!("longhaul: {path}: {what}"));
             }
-            Result::Moved(..) | Result::Same(_) | Result::TakenBefore => {
+            FileOutcome::Moved(..) | FileOutcome::Same(_) | FileOutcome::TakenBefore => {
                 tracing::debug!(path, "done");
             }
-            Result::Deleted => tracing::info!("deleted: {path}"),
-            Result::Removed => tracing::info!("removed at SRC: {path}"),
-            Result::Extra if self.is_check() => self.print_line(&format!("only at DST: {path}")),
-            Result::Extra => tracing::info!("only at DST: {path}"),
-            Result::Missing => self.print_line(&format!("missing: {path}")),
-            Result::Differs(what) => self.print_line(&format!("differs: {path}: {what}")),
-            Result::Planned(Step::Move(_)) => self.print_line(&format!("would copy {path}")),
-            Result::Planned(Step::Make) => self.print_line(&format!("would make {path}/")),
-            Result::Planned(Step::Delete) => self.print_line(&format!("would delete {path}")),
+            FileOutcome::Deleted => tracing::info!("deleted: {path}"),
+            FileOutcome::Removed => tracing::info!("removed at SRC: {path}"),
+            FileOutcome::Extra if self.is_check() => {
+                self.print_line(&format!("only at DST: {path}"))
+            }
+            FileOutcome::Extra => tracing::info!("only at DST: {path}"),
+            FileOutcome::Missing => self.print_line(&format!("missing: {path}")),
+            FileOutcome::Differs(what) => self.print_line(&format!("differs: {path}: {what}")),
+            FileOutcome::Planned(Step::Move(_)) => self.print_line(&format!("would copy {path}")),
+            FileOutcome::Planned(Step::Make) => self.print_line(&format!("would make {path}/")),
+            FileOutcome::Planned(Step::Delete) => self.print_line(&format!("would delete {path}")),
         }
     }
 
@@ -344,13 +348,13 @@ impl ProgressReporter {
     }
 
     /// Returns the path of a note, below the source or the destination in the user's spelling.
-    pub(super) fn path(&self, note: &Note) -> String {
+    pub(super) fn path(&self, note: &FileEvent) -> String {
         let is_theirs = matches!(
             note.result,
-            Result::Deleted
-                | Result::Extra
-                | Result::Unknown(_)
-                | Result::Planned(Step::Make | Step::Delete)
+            FileOutcome::Deleted
+                | FileOutcome::Extra
+                | FileOutcome::Unknown(_)
+                | FileOutcome::Planned(Step::Make | Step::Delete)
         );
         let roots = match is_theirs {
             true => &self.destinations,
@@ -368,29 +372,29 @@ impl ProgressReporter {
         }
     }
 
-    fn print_json(&self, path: &str, result: &Result) {
+    fn print_json(&self, path: &str, result: &FileOutcome) {
         let proof = match result {
-            Result::Moved(_, proof) => Some(name(*proof)),
+            FileOutcome::Moved(_, proof) => Some(name(*proof)),
             _ => None,
         };
         let (result, bytes, reason) = match result {
-            Result::Moved(version, _) => ("copied", version.size_bytes, None),
-            Result::Same(_) | Result::TakenBefore => ("same", None, None),
-            Result::LeftOut(reason) => ("left_out", None, Some(*reason)),
-            Result::Retried(reason) => ("retried", None, Some(reason.as_str())),
-            Result::Waiting(what) => ("waiting", None, Some(what.as_str())),
-            Result::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),
-            Result::Failed(reason) => ("failed", None, Some(reason.as_str())),
-            Result::Unknown(reason) => ("unknown", None, Some(reason.as_str())),
-            Result::Warning(what) => ("warning", None, Some(what.as_str())),
-            Result::Planned(Step::Move(version)) => ("would_copy", version.size_bytes, None),
-            Result::Planned(Step::Make) => ("would_make", None, None),
-            Result::Planned(Step::Delete) => ("would_delete", None, None),
-            Result::Differs(what) => ("differs", None, Some(*what)),
-            Result::Missing => ("missing", None, None),
-            Result::Extra => ("only_at_destination", None, None),
-            Result::Deleted => ("deleted", None, None),
-            Result::Removed => ("removed", None, None),
+            FileOutcome::Moved(version, _) => ("copied", version.size_bytes, None),
+            FileOutcome::Same(_) | FileOutcome::TakenBefore => ("same", None, None),
+            FileOutcome::LeftOut(reason) => ("left_out", None, Some(*reason)),
+            FileOutcome::Retried(reason) => ("retried", None, Some(reason.as_str())),
+            FileOutcome::Waiting(what) => ("waiting", None, Some(what.as_str())),
+            FileOutcome::NoConnection(reason) => ("no_connection", None, Some(reason.as_str())),
+            FileOutcome::Failed(reason) => ("failed", None, Some(reason.as_str())),
+            FileOutcome::Unknown(reason) => ("unknown", None, Some(reason.as_str())),
+            FileOutcome::Warning(what) => ("warning", None, Some(what.as_str())),
+            FileOutcome::Planned(Step::Move(version)) => ("would_copy", version.size_bytes, None),
+            FileOutcome::Planned(Step::Make) => ("would_make", None, None),
+            FileOutcome::Planned(Step::Delete) => ("would_delete", None, None),
+            FileOutcome::Differs(what) => ("differs", None, Some(*what)),
+            FileOutcome::Missing => ("missing", None, None),
+            FileOutcome::Extra => ("only_at_destination", None, None),
+            FileOutcome::Deleted => ("deleted", None, None),
+            FileOutcome::Removed => ("removed", None, None),
         };
         let line = Line::File {
             to: self.to.as_deref(),

@@ -35,7 +35,7 @@ use crate::{
     job::Job,
     journal::Journal,
     limit::RateLimit,
-    plan::{Note, Result as Became, Tally},
+    plan::{FileEvent, FileOutcome, Tally},
     run::{self, Progress},
 };
 
@@ -500,7 +500,7 @@ impl Resident {
         Ok((job, journal))
     }
 
-    fn hear(&self, note: Option<Note>, tally: &Tally) {
+    fn hear(&self, note: Option<FileEvent>, tally: &Tally) {
         self.status.advances(self.number, tally);
         let Some(note) = note else {
             return;
@@ -508,7 +508,7 @@ impl Resident {
         let path = note.path.to_string();
         let job = &self.job.name;
         match &note.result {
-            Became::Moved(version, _) => {
+            FileOutcome::Moved(version, _) => {
                 self.write(&Line::Copied {
                     path: &path,
                     bytes: version.size_bytes,
@@ -516,17 +516,17 @@ impl Resident {
                 self.calls.notify_one();
             }
             // An earlier run may have moved the file and ended before its notification.
-            Became::Same(_) => self.calls.notify_one(),
-            Became::Failed(reason) => {
+            FileOutcome::Same(_) => self.calls.notify_one(),
+            FileOutcome::Failed(reason) => {
                 tracing::warn!(job, path, reason, "failed");
                 self.status.fails(self.number, reason);
                 let path = &path;
                 self.write(&Line::Failed { path, reason });
             }
-            Became::Warning(what) => tracing::warn!(job, path, "{what}"),
+            FileOutcome::Warning(what) => tracing::warn!(job, path, "{what}"),
             // The connection may still be established.
-            Became::Waiting(what) => tracing::warn!(job, what, "no connection yet"),
-            Became::NoConnection(reason) => {
+            FileOutcome::Waiting(what) => tracing::warn!(job, what, "no connection yet"),
+            FileOutcome::NoConnection(reason) => {
                 tracing::warn!(job, reason, "no connection");
                 self.status.fails(self.number, reason);
             }

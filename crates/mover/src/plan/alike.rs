@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Planner,
     event::Proof,
-    note::Result,
+    file_event::FileOutcome,
     queue::Queued,
     task::{Directory, File, RelativePath, Task},
     version::Version,
@@ -231,7 +231,7 @@ impl Planner {
 
     fn accept(&mut self, file: File, version: Version, proof: Proof) {
         self.tally.moved += 1;
-        self.note(&file, Result::Moved(version, proof));
+        self.note(&file, FileOutcome::Moved(version, proof));
         self.remove_source(file, version);
     }
 

@@ -11,8 +11,8 @@ use ftp::listing::{Entry, Kind};
 use super::{
     Planner,
     alike::Listed,
+    file_event::{FileEvent, FileOutcome, Step},
     listing_events::check_path,
-    note::{Note, Result, Step},
     options::Purpose,
     queue::Queued,
     task::{Directory, File, Place, RelativePath, Task},
@@ -120,7 +120,7 @@ impl Planner {
         entries
     }
 
-    fn count_there(&mut self, entries: &[Entry]) -> std::result::Result<(), String> {
+    fn count_there(&mut self, entries: &[Entry]) -> Result<(), String> {
         self.extra_files.there += entries.len() as u64;
         let most = self.limits.entries_there_max;
         if entries.len() > most {
@@ -187,8 +187,8 @@ impl Planner {
         }
         if deletion.is_none() {
             self.tally.surplus += 1;
-            let result = Result::Extra;
-            return self.notes.push_back(Note { root, path, result });
+            let result = FileOutcome::Extra;
+            return self.notes.push_back(FileEvent { root, path, result });
         }
         if entry.kind == Kind::Directory {
             self.doom_directory(Directory { root, path });
@@ -325,8 +325,8 @@ impl Planner {
         }
         for Place { root, path } in places {
             let file = self.extra_files.replacing.remove(&(root, path.clone()));
-            let result = Result::Planned(Step::Delete);
-            self.notes.push_back(Note { root, path, result });
+            let result = FileOutcome::Planned(Step::Delete);
+            self.notes.push_back(FileEvent { root, path, result });
             if let Some(file) = file {
                 self.move_now(file);
             }
@@ -349,8 +349,8 @@ impl Planner {
 
     pub(super) fn deleted(&mut self, root: usize, path: RelativePath) {
         self.tally.deleted += 1;
-        let result = Result::Deleted;
-        self.notes.push_back(Note { root, path, result });
+        let result = FileOutcome::Deleted;
+        self.notes.push_back(FileEvent { root, path, result });
     }
 
     pub(super) fn removed(&mut self, directory: Directory) {

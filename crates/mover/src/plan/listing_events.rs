@@ -12,9 +12,9 @@ use super::{
     alike::{Likeness, is_equivalent},
     compare::{Decision, Difference, compare, decide, what_is_there},
     event::Probe,
+    file_event::{FileEvent, FileOutcome, Step},
     limits::{DEPTH_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX},
     memory::Standing,
-    note::{Note, Result, Step},
     options::{Links, Purpose},
     parent_dirs::ParentState,
     queue::Queued,
@@ -145,8 +145,8 @@ impl Planner {
             missing.push(path);
         }
         for path in missing.into_iter().rev() {
-            let result = Result::Planned(Step::Make);
-            self.notes.push_back(Note { root, path, result });
+            let result = FileOutcome::Planned(Step::Make);
+            self.notes.push_back(FileEvent { root, path, result });
         }
     }
 
@@ -339,8 +339,8 @@ impl Planner {
                 described(shift_s)
             );
             let Directory { root, path } = directory.clone();
-            let result = Result::Warning(message);
-            self.notes.push_back(Note { root, path, result });
+            let result = FileOutcome::Warning(message);
+            self.notes.push_back(FileEvent { root, path, result });
         }
         for Held { file, found, .. } in shifted {
             self.tally.found += 1;
@@ -426,14 +426,14 @@ impl Planner {
             Standing::New => {}
             Standing::Taken => {
                 self.tally.same += 1;
-                self.note(&file, Result::TakenBefore);
+                self.note(&file, FileOutcome::TakenBefore);
                 let version = file.version();
                 self.remove_source(file, version);
                 return None;
             }
             Standing::Unsettled => {
                 self.tally.unsettled += 1;
-                self.note(&file, Result::LeftOut("it may still be written"));
+                self.note(&file, FileOutcome::LeftOut("it may still be written"));
                 return None;
             }
         }
@@ -555,7 +555,7 @@ impl Planner {
     fn same(&mut self, file: File) {
         self.tally.same += 1;
         let version = file.version();
-        self.note(&file, Result::Same(version));
+        self.note(&file, FileOutcome::Same(version));
         self.remove_source(file, version);
     }
 
@@ -578,7 +578,7 @@ impl Planner {
         match compare(&file, there, compares_content) {
             Difference::None => {
                 self.tally.same += 1;
-                self.note(&file, Result::Same(file.version()));
+                self.note(&file, FileOutcome::Same(file.version()));
             }
             Difference::In(what) => self.differs(file.root, file.path, what),
             Difference::InContentPerhaps => {
@@ -620,7 +620,7 @@ impl Planner {
     pub(super) fn move_now(&mut self, file: File) {
         if self.options.is_dry_run {
             let step = Step::Move(file.version());
-            self.note(&file, Result::Planned(step));
+            self.note(&file, FileOutcome::Planned(step));
         } else {
             self.queue.push(Queued::new(Task::Move(file)));
         }
@@ -637,22 +637,22 @@ impl Planner {
             self.note_failure(root, path, &message);
         } else if !self.is_unknown_told {
             self.is_unknown_told = true;
-            let result = Result::Unknown(message);
-            self.notes.push_back(Note { root, path, result });
+            let result = FileOutcome::Unknown(message);
+            self.notes.push_back(FileEvent { root, path, result });
         }
         self.queue.push(Queued::new(Task::ListSource(directory)));
     }
 
     pub(super) fn differs(&mut self, root: usize, path: RelativePath, what: &'static str) {
         self.tally.differing += 1;
-        let result = Result::Differs(what);
-        self.notes.push_back(Note { root, path, result });
+        let result = FileOutcome::Differs(what);
+        self.notes.push_back(FileEvent { root, path, result });
     }
 
     fn missing(&mut self, root: usize, path: RelativePath) {
         self.tally.missing += 1;
-        let result = Result::Missing;
-        self.notes.push_back(Note { root, path, result });
+        let result = FileOutcome::Missing;
+        self.notes.push_back(FileEvent { root, path, result });
     }
 
     fn conflict(&mut self, root: usize, path: RelativePath, there: &Kind) {
@@ -665,16 +665,13 @@ impl Planner {
 
     pub(super) fn leave_out(&mut self, root: usize, path: RelativePath, why: &'static str) {
         self.tally.left_out += 1;
-        let result = Result::LeftOut(why);
-        self.notes.push_back(Note { root, path, result });
+        let result = FileOutcome::LeftOut(why);
+        self.notes.push_back(FileEvent { root, path, result });
     }
 }
 
 /// Refuses paths that are too deep.
-pub(super) fn check_path(
-    path: &RelativePath,
-    is_directory: bool,
-) -> std::result::Result<(), String> {
+pub(super) fn check_path(path: &RelativePath, is_directory: bool) -> Result<(), String> {
     let names = path.names();
     if is_directory && names.len() > DEPTH_MAX {
         return Err(format!("it lies deeper than {DEPTH_MAX} directories"));

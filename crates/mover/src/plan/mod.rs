@@ -11,11 +11,11 @@ mod alike;
 mod compare;
 mod event;
 mod extra_files;
+mod file_event;
 mod lanes;
 mod limits;
 mod listing_events;
 mod memory;
-mod note;
 mod options;
 mod parent_dirs;
 mod piece;
@@ -42,12 +42,12 @@ use self::{
 };
 pub use self::{
     event::{Action, Event, Failure, Outcome, Probe, Proof},
+    file_event::{FileEvent, FileOutcome, Step, Tally},
     limits::{
         DEPTH_MAX, DIRECTORIES_WAITING_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX,
         PATH_BYTES_MAX, RESUME_LEAST,
     },
     memory::{Forgetful, Memory, Standing, Taken},
-    note::{Note, Result, Step, Tally},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
     piece::Piece,
     task::{Directory, File, Place, RelativePath, Task, TaskId},
@@ -68,7 +68,7 @@ pub struct Planner {
     pieces: Pieces,
     queue: Queue,
     limits: Limits,
-    notes: VecDeque<Note>,
+    notes: VecDeque<FileEvent>,
     tally: Tally,
     is_given_up: bool,
     /// Whether the missing listing of the destination has been reported.
@@ -259,7 +259,7 @@ impl Planner {
     }
 
     /// Returns the next note.
-    pub fn next_note(&mut self) -> Option<Note> {
+    pub fn next_file_event(&mut self) -> Option<FileEvent> {
         self.notes.pop_front()
     }
 
@@ -272,10 +272,10 @@ impl Planner {
     /// the first one reports it.
     fn wait_for(&mut self, what: String) {
         if !std::mem::replace(&mut self.has_told_wait, true) {
-            self.notes.push_back(Note {
+            self.notes.push_back(FileEvent {
                 root: 0,
                 path: RelativePath::default(),
-                result: Result::Waiting(what),
+                result: FileOutcome::Waiting(what),
             });
         }
     }
@@ -297,10 +297,10 @@ impl Planner {
         let is_told = self.last_refusal.as_ref() == Some(&failure.message);
         if !is_told && (others_may_do || !is_last) {
             self.last_refusal = Some(failure.message.clone());
-            self.notes.push_back(Note {
+            self.notes.push_back(FileEvent {
                 root: 0,
                 path: RelativePath::default(),
-                result: Result::NoConnection(failure.message.clone()),
+                result: FileOutcome::NoConnection(failure.message.clone()),
             });
         }
         match failure.remedy {
@@ -363,8 +363,8 @@ impl Planner {
             };
         }
         let (root, path) = queued.task.place();
-        let result = Result::Retried(failure.message);
-        self.notes.push_back(Note { root, path, result });
+        let result = FileOutcome::Retried(failure.message);
+        self.notes.push_back(FileEvent { root, path, result });
         self.queue.delay(queued, now);
     }
 
@@ -411,8 +411,8 @@ impl Planner {
 
     fn note_failure(&mut self, root: usize, path: RelativePath, message: &str) {
         self.tally.failed += 1;
-        let result = Result::Failed(message.to_owned());
-        self.notes.push_back(Note { root, path, result });
+        let result = FileOutcome::Failed(message.to_owned());
+        self.notes.push_back(FileEvent { root, path, result });
     }
 
     fn done(&mut self, task: Task, outcome: Outcome, now: Instant) {
@@ -462,7 +462,7 @@ impl Planner {
                     let message = format!(
                         "the file grows: copied are the {bytes} bytes that it had (--growing follow copies until it rests)"
                     );
-                    self.note(&file, Result::Warning(message));
+                    self.note(&file, FileOutcome::Warning(message));
                 }
                 self.pieces.forget(&file);
                 let version = file.version().seen(bytes, modified_unix_s);
@@ -470,7 +470,7 @@ impl Planner {
             }
             (Task::Move(file), Outcome::Unsettled) => {
                 self.tally.unsettled += 1;
-                self.note(&file, Result::LeftOut("it is open for writing"));
+                self.note(&file, FileOutcome::LeftOut("it is open for writing"));
             }
             (Task::Move(file), Outcome::Split(pieces)) => self.split(&file, pieces),
             (Task::MovePiece(file, _), Outcome::Arrived) => {
@@ -492,7 +492,7 @@ impl Planner {
             }
             (Task::RemoveSource(file, _), Outcome::Deleted) => {
                 self.tally.removed += 1;
-                self.note(&file, Result::Removed);
+                self.note(&file, FileOutcome::Removed);
             }
             (Task::RemoveSource(..), Outcome::Kept) => {}
             (task, outcome) => unreachable!("{outcome:?} is no outcome of {task:?}"),
@@ -524,8 +524,8 @@ impl Planner {
                     return self.lose(Task::Move(file), message);
                 }
                 let (root, path) = (file.root, file.path.clone());
-                let result = Result::Retried(message.to_owned());
-                self.notes.push_back(Note { root, path, result });
+                let result = FileOutcome::Retried(message.to_owned());
+                self.notes.push_back(FileEvent { root, path, result });
                 let file = File {
                     modified: None,
                     ..file
@@ -540,8 +540,8 @@ impl Planner {
         }
     }
 
-    fn note(&mut self, file: &File, result: Result) {
-        self.notes.push_back(Note {
+    fn note(&mut self, file: &File, result: FileOutcome) {
+        self.notes.push_back(FileEvent {
             root: file.root,
             path: file.path.clone(),
             result,

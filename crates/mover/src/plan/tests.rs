@@ -54,7 +54,7 @@ struct World {
     moves: u64,
     first_move: Option<Duration>,
     listed: Option<Duration>,
-    notes: Vec<Note>,
+    notes: Vec<FileEvent>,
 }
 
 fn entry(name: &[u8], kind: Kind, size_bytes: Option<u64>, unix_s: i64) -> Entry {
@@ -119,7 +119,7 @@ impl World {
                 self.act(action);
             }
             self.notes
-                .extend(std::iter::from_fn(|| self.planner.next_note()));
+                .extend(std::iter::from_fn(|| self.planner.next_file_event()));
             let next = self.coming.peek().map(|it| it.0.0);
             let due = self
                 .planner
@@ -152,7 +152,7 @@ impl World {
             }
         }
         self.notes
-            .extend(std::iter::from_fn(|| self.planner.next_note()));
+            .extend(std::iter::from_fn(|| self.planner.next_file_event()));
         self.planner.tally()
     }
 
@@ -375,7 +375,7 @@ fn whatever_connections_are_lost_everything_arrives_once_it_can() {
         assert_eq!((tally.moved, tally.failed), (7, 0), "seed {seed}");
         assert_eq!(world.destination, world.source, "seed {seed}");
         assert_eq!(world.moves, 7, "seed {seed}: once each");
-        let again = |it: &&Note| matches!(it.result, Result::Retried(_));
+        let again = |it: &&FileEvent| matches!(it.result, FileOutcome::Retried(_));
         lost += world.notes.iter().filter(again).count();
     }
     assert!(lost > 1_000, "connections were lost: {lost}");
@@ -387,7 +387,7 @@ fn a_server_that_nobody_can_reach_ends_the_job_with_its_reason() {
     world.loss = 1.0;
     let tally = world.run();
     assert_eq!((tally.moved, tally.failed), (0, 1));
-    let reason = Result::Failed("it was not to be".to_owned());
+    let reason = FileOutcome::Failed("it was not to be".to_owned());
     assert_eq!(world.notes.last().map(|it| &it.result), Some(&reason));
     // 1 + 2 + 4 + 8 + 16 s between six attempts.
     assert!(world.now >= Duration::from_secs(31) && world.now < Duration::from_secs(40));

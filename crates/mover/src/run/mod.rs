@@ -53,7 +53,7 @@ use crate::{
     disk::Machine,
     job::{Job, Site},
     journal::Journal,
-    plan::{Action, Forgetful, Note, Planner, Tally},
+    plan::{Action, FileEvent, Forgetful, Planner, Tally},
 };
 
 /// Result of a job.
@@ -74,7 +74,7 @@ pub async fn run(
     journal: Option<Journal>,
     progress: Arc<Progress>,
     interrupt: impl Future<Output = ()>,
-    tell: impl FnMut(Option<Note>, Tally),
+    tell: impl FnMut(Option<FileEvent>, Tally),
 ) -> Summary {
     let shared = Shared::new(job.into(), journal, progress, Arc::new(Machine));
     run_with(shared, interrupt, tell).await
@@ -83,7 +83,7 @@ pub async fn run(
 async fn run_with(
     shared: Shared,
     interrupt: impl Future<Output = ()>,
-    mut tell: impl FnMut(Option<Note>, Tally),
+    mut tell: impl FnMut(Option<FileEvent>, Tally),
 ) -> Summary {
     let shared = Arc::new(shared);
     let job = shared.job.clone();

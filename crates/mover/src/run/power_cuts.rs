@@ -16,7 +16,7 @@ use crate::{
     disk::faulty::FaultyDisk,
     job::{Job, Moving, RESUME_LEAST, Root, Site, Target, Verify},
     journal::{Journal, Origin, Part},
-    plan::{Note, Options, Purpose, Result as Became},
+    plan::{FileEvent, FileOutcome, Options, Purpose},
 };
 
 /// Sources of a job, and older files at its destination.
@@ -126,10 +126,10 @@ impl World {
         let progress = Arc::new(Progress::new(None));
         let shared = Shared::new(Arc::new(job), journal, progress, system);
         let mut done = Vec::new();
-        let tell = |note: Option<Note>, _| {
-            if let Some(Note {
+        let tell = |note: Option<FileEvent>, _| {
+            if let Some(FileEvent {
                 path,
-                result: Became::Moved(..) | Became::Same(_),
+                result: FileOutcome::Moved(..) | FileOutcome::Same(_),
                 ..
             }) = note
             {

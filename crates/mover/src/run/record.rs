@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use crate::plan::{Forgetful, Memory, Note, Planner, Result as Became, Taken, Tally, Task, TaskId};
+use crate::plan::{FileEvent, FileOutcome, Forgetful, Memory, Planner, Taken, Tally, Task, TaskId};
 
 /// Writer to a job's memory, if the job has one.
 pub(super) struct Record {
@@ -39,10 +39,10 @@ impl Record {
     pub(super) async fn drain(
         &self,
         planner: &mut Planner,
-        tell: &mut impl FnMut(Option<Note>, Tally),
+        tell: &mut impl FnMut(Option<FileEvent>, Tally),
     ) -> Result<(), Forgetful> {
         let mut notes = Vec::new();
-        while let Some(note) = planner.next_note() {
+        while let Some(note) = planner.next_file_event() {
             notes.push(note);
         }
         if let Some(memory) = &self.memory {
@@ -51,7 +51,7 @@ impl Record {
                 let memory = memory.clone();
                 on_disk(move || memory.took(&taken)).await?;
             }
-            let is_removed = |it: &&Note| it.result == Became::Removed;
+            let is_removed = |it: &&FileEvent| it.result == FileOutcome::Removed;
             let removed = notes.iter().filter(is_removed);
             let removed: Vec<_> = removed.map(|it| it.path.clone()).collect();
             if !removed.is_empty() {
@@ -67,10 +67,10 @@ impl Record {
     }
 }
 
-fn taken(note: &Note) -> Option<Taken> {
+fn taken(note: &FileEvent) -> Option<Taken> {
     let (version, is_moved) = match note.result {
-        Became::Moved(version, _) => (version, true),
-        Became::Same(version) => (version, false),
+        FileOutcome::Moved(version, _) => (version, true),
+        FileOutcome::Same(version) => (version, false),
         _ => return None,
     };
     Some(Taken {

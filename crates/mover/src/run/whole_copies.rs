@@ -7,7 +7,7 @@ use crate::{
     disk::faulty::FaultyDisk,
     fence::Fence,
     job::{Job, Moving, Root, Site, Target, Verify},
-    plan::{Note, Options, Proof, Result as Became},
+    plan::{FileEvent, FileOutcome, Options, Proof},
 };
 
 /// Creates a disk with a file `/from/a`, and the job that copies the folder.
@@ -44,9 +44,9 @@ fn run(disk: &FaultyDisk, job: Job) -> (Summary, Vec<Proof>) {
     let progress = Arc::new(Progress::new(None));
     let shared = Shared::new(Arc::new(job), None, progress, Arc::new(disk.clone()));
     let mut proofs = Vec::new();
-    let tell = |note: Option<Note>, _| {
-        if let Some(Note {
-            result: Became::Moved(_, proof),
+    let tell = |note: Option<FileEvent>, _| {
+        if let Some(FileEvent {
+            result: FileOutcome::Moved(_, proof),
             ..
         }) = note
         {

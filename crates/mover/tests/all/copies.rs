@@ -338,7 +338,7 @@ impl Drop for Appender {
 
 fn warnings(copied: &common::Copied) -> Vec<String> {
     let warnings = copied.notes.iter().filter_map(|it| match &it.result {
-        mover::plan::Result::Warning(message) => Some(message.clone()),
+        mover::plan::FileOutcome::Warning(message) => Some(message.clone()),
         _ => None,
     });
     warnings.collect()

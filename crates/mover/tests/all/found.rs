@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use ftp::listing::{Modified, Precision};
 use mover::{
     job::Job,
-    plan::{File, Note, RelativePath, Result as Outcome, Step, Version},
+    plan::{File, FileEvent, FileOutcome, RelativePath, Step, Version},
     run::{BrowseError, Browser},
 };
 use units::BitRate;
@@ -21,8 +21,8 @@ fn write_tree(folder: &Path) {
 
 /// Returns the moves that a dry run reports.
 fn planned(dry: &Copied) -> Vec<(usize, RelativePath, Version)> {
-    let step = |note: &Note| match note.result {
-        Outcome::Planned(Step::Move(version)) => Some((note.root, note.path.clone(), version)),
+    let step = |note: &FileEvent| match note.result {
+        FileOutcome::Planned(Step::Move(version)) => Some((note.root, note.path.clone(), version)),
         _ => None,
     };
     dry.notes.iter().filter_map(step).collect()

@@ -5,7 +5,7 @@ use std::fs;
 use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     job::Verify,
-    plan::{Proof, Result as Became},
+    plan::{FileOutcome, Proof},
 };
 
 use crate::common::{Copied, FakeServerExt as _, World, content};
@@ -32,7 +32,7 @@ fn copy(behaviour: Behaviour, is_upload: bool) -> (Copied, Vec<String>) {
 
 fn proof(copied: &Copied) -> Option<Proof> {
     copied.notes.iter().find_map(|note| match note.result {
-        Became::Moved(_, proof) => Some(proof),
+        FileOutcome::Moved(_, proof) => Some(proof),
         _ => None,
     })
 }

@@ -13,7 +13,7 @@ use std::{
 
 use mover::{
     job::{Job, Moving, Root, Site, Target},
-    plan::{Deletion, DeletionMax, File, Note, Options, Purpose, RelativePath, Result as Outcome},
+    plan::{Deletion, DeletionMax, File, FileEvent, FileOutcome, Options, Purpose, RelativePath},
     run::{Progress, run},
 };
 use tokio::runtime::Runtime;
@@ -39,7 +39,7 @@ fn copy(from: &Path, to: &Path) -> Job {
     }
 }
 
-fn run_job(job: Job) -> Vec<Note> {
+fn run_job(job: Job) -> Vec<FileEvent> {
     let mut notes = Vec::new();
     let progress = Arc::new(Progress::new(None));
     let running = run(job, None, progress, std::future::pending(), |note, _| {
@@ -49,9 +49,9 @@ fn run_job(job: Job) -> Vec<Note> {
     notes
 }
 
-fn failures(notes: &[Note]) -> Vec<&str> {
+fn failures(notes: &[FileEvent]) -> Vec<&str> {
     let failures = notes.iter().filter_map(|it| match &it.result {
-        Outcome::Failed(reason) => Some(reason.as_str()),
+        FileOutcome::Failed(reason) => Some(reason.as_str()),
         _ => None,
     });
     failures.collect()

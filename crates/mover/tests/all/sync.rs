@@ -5,7 +5,7 @@ use std::{fs, sync::Arc};
 use mover::{
     filter::{Bounds, Filter, Rule},
     job::Job,
-    plan::{Deletion, DeletionMax, Purpose, Result as Outcome, Step},
+    plan::{Deletion, DeletionMax, FileOutcome, Purpose, Step},
 };
 
 use crate::common::{Copied, World, content, tree, write};
@@ -26,7 +26,7 @@ fn checking(mut job: Job, compares_content: bool) -> Job {
 }
 
 /// Returns the sorted paths with this kind of result.
-fn told(copied: &Copied, is_it: impl Fn(&Outcome) -> bool) -> Vec<String> {
+fn told(copied: &Copied, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
     let notes = copied.notes.iter().filter(|it| is_it(&it.result));
     let mut paths: Vec<String> = notes.map(|it| it.path.to_string()).collect();
     paths.sort();
@@ -96,7 +96,7 @@ fn without_deletion_nothing_goes_but_an_empty_directory() {
     );
     assert!(there.join("file or folder/was/here").exists());
     assert_eq!(fs::read(there.join("was empty")).expect("a file"), b"file");
-    assert_eq!(told(&up, |it| *it == Outcome::Extra), ["extra", "old"]);
+    assert_eq!(told(&up, |it| *it == FileOutcome::Extra), ["extra", "old"]);
     assert_eq!(
         fs::read(there.join("folder or file/x")).expect("a file"),
         b"folder or file/x"
@@ -145,12 +145,12 @@ fn a_dry_run_changes_nothing_and_tells_all() {
     assert_eq!(tree(&there), before);
     assert_eq!(dry.moved_bytes, 0);
     assert_eq!(
-        told(&dry, |it| matches!(it, Outcome::Planned(Step::Move(_)))).len(),
+        told(&dry, |it| matches!(it, FileOutcome::Planned(Step::Move(_)))).len(),
         5
     );
-    let doomed = told(&dry, |it| *it == Outcome::Planned(Step::Delete));
+    let doomed = told(&dry, |it| *it == FileOutcome::Planned(Step::Delete));
     assert_eq!(doomed.len(), 9, "{doomed:?}");
-    let made = told(&dry, |it| *it == Outcome::Planned(Step::Make));
+    let made = told(&dry, |it| *it == FileOutcome::Planned(Step::Make));
     assert_eq!(
         made,
         ["empty", "empty/inside", "folder or file", "sub", "sub/deep"]
@@ -168,13 +168,16 @@ fn a_check_tells_what_differs() {
     write_trees(&here, &there);
     let checked = world.run(checking(world.upload(&here, "tree"), false));
     let tally = checked.summary.tally;
-    let differ = told(&checked, |it| matches!(it, Outcome::Differs(_)));
+    let differ = told(&checked, |it| matches!(it, FileOutcome::Differs(_)));
     assert_eq!(differ, ["a", "file or folder", "folder or file"]);
     assert_eq!(
-        told(&checked, |it| *it == Outcome::Missing),
+        told(&checked, |it| *it == FileOutcome::Missing),
         ["sub/b", "sub/deep/c"]
     );
-    assert_eq!(told(&checked, |it| *it == Outcome::Extra), ["extra", "old"]);
+    assert_eq!(
+        told(&checked, |it| *it == FileOutcome::Extra),
+        ["extra", "old"]
+    );
     assert_eq!(tally.failed, 0);
 
     // The files take two reads each, and differ only in the last byte.
@@ -185,9 +188,12 @@ fn a_check_tells_what_differs() {
     bytes[599_999] ^= 1;
     write(&world.at_server("pair/y"), &bytes);
     let checked = world.run(checking(world.upload(&world.here("pair"), "pair"), true));
-    assert_eq!(told(&checked, |it| matches!(it, Outcome::Same(_))), ["x"]);
     assert_eq!(
-        told(&checked, |it| *it == Outcome::Differs("the content")),
+        told(&checked, |it| matches!(it, FileOutcome::Same(_))),
+        ["x"]
+    );
+    assert_eq!(
+        told(&checked, |it| *it == FileOutcome::Differs("the content")),
         ["y"]
     );
     assert_eq!(checked.summary.tally.failed, 0);

@@ -72,9 +72,9 @@ impl Desk {
     }
 
     fn failures(&mut self) -> Vec<String> {
-        let notes = std::iter::from_fn(|| self.planner.next_note());
+        let notes = std::iter::from_fn(|| self.planner.next_file_event());
         let failures = notes.filter_map(|note| match note.result {
-            Result::Failed(reason) => Some(format!("{}: {reason}", note.path)),
+            FileOutcome::Failed(reason) => Some(format!("{}: {reason}", note.path)),
             _ => None,
         });
         failures.collect()
@@ -386,10 +386,10 @@ fn a_destination_that_does_not_list_takes_everything() {
     assert_eq!(tasks.len(), 3, "{tasks:?}");
     let tally = desk.planner.tally();
     assert_eq!((tally.moved, tally.failed), (2, 0));
-    let notes: Vec<Note> = std::iter::from_fn(|| desk.planner.next_note()).collect();
+    let notes: Vec<FileEvent> = std::iter::from_fn(|| desk.planner.next_file_event()).collect();
     let told = notes
         .iter()
-        .filter(|it| matches!(it.result, Result::Unknown(_)));
+        .filter(|it| matches!(it.result, FileOutcome::Unknown(_)));
     assert_eq!(told.count(), 1, "{notes:?}");
 }
 

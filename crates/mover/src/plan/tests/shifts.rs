@@ -24,7 +24,7 @@ fn second_run(
     change(&mut world.source);
     let tally = world.run();
     let told = world.notes.iter().filter_map(|it| match &it.result {
-        Result::Warning(message) => Some(message.clone()),
+        FileOutcome::Warning(message) => Some(message.clone()),
         _ => None,
     });
     (tally, told.collect())

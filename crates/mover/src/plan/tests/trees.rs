@@ -42,7 +42,7 @@ pub(super) struct Trees {
     pub(super) lost: u64,
     pub(super) deleted: Vec<String>,
     pub(super) moved: u64,
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<FileEvent>,
 }
 
 /// Creates a tree of these paths. A slash at the end makes a directory, `@` in front of the path a
@@ -98,7 +98,7 @@ impl Trees {
         for _ in 0..100_000 {
             pending.extend(std::iter::from_fn(|| self.planner.poll(now)));
             self.notes
-                .extend(std::iter::from_fn(|| self.planner.next_note()));
+                .extend(std::iter::from_fn(|| self.planner.next_file_event()));
             if self.planner.is_finished() {
                 return self.planner.tally();
             }
@@ -162,7 +162,7 @@ impl Trees {
         task: Task,
         path: &str,
         now: Instant,
-    ) -> std::result::Result<Outcome, Remedy> {
+    ) -> Result<Outcome, Remedy> {
         let stored = (self.stored)(&self.destination, path);
         let source = path;
         let is_of_source = matches!(task, Task::ListSource(_));
@@ -280,14 +280,14 @@ impl Trees {
     /// Returns the paths and reasons of failures.
     pub(super) fn failures(&self) -> Vec<String> {
         let failures = self.notes.iter().filter_map(|note| match &note.result {
-            Result::Failed(reason) => Some(format!("{}: {reason}", note.path)),
+            FileOutcome::Failed(reason) => Some(format!("{}: {reason}", note.path)),
             _ => None,
         });
         failures.collect()
     }
 
     /// Returns the paths of notes in their order.
-    pub(super) fn told(&self, is_it: impl Fn(&Result) -> bool) -> Vec<String> {
+    pub(super) fn told(&self, is_it: impl Fn(&FileOutcome) -> bool) -> Vec<String> {
         let notes = self.notes.iter().filter(|it| is_it(&it.result));
         notes.map(|it| it.path.to_string()).collect()
     }

@@ -26,7 +26,7 @@ use mover::{
     job::{Job, Moving, Root, Site, Target},
     journal::Journal,
     location::{Scheme, Server},
-    plan::{Note, Options, Result as Outcome},
+    plan::{FileEvent, FileOutcome, Options},
     run::{Progress, Summary, run},
     server::{Dial, Password, Route},
     web::WebDial,
@@ -47,7 +47,7 @@ pub(crate) struct World {
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) summary: Summary,
-    pub(crate) notes: Vec<Note>,
+    pub(crate) notes: Vec<FileEvent>,
     pub(crate) moved_bytes: u64,
 }
 
@@ -210,7 +210,7 @@ impl Copied {
     /// Returns the reasons of failures.
     pub(crate) fn failures(&self) -> Vec<&str> {
         let failures = self.notes.iter().filter_map(|note| match &note.result {
-            Outcome::Failed(reason) => Some(reason.as_str()),
+            FileOutcome::Failed(reason) => Some(reason.as_str()),
             _ => None,
         });
         failures.collect()

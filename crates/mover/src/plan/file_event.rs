@@ -4,18 +4,18 @@ use super::{event::Proof, task::RelativePath, version::Version};
 
 /// Record of the result for a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct FileEvent {
     /// Number of the root.
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,
     /// The result.
-    pub result: Result,
+    pub result: FileOutcome,
 }
 
 /// Result for a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Result {
+pub enum FileOutcome {
     /// The file was moved.
     Moved(Version, Proof),
     /// The destination had the file.
