@@ -59,7 +59,7 @@ use crate::remedy::Remedy;
 #[derive(Debug)]
 pub struct Planner {
     options: Options,
-    lanes: Lanes<Given>,
+    lanes: Lanes<Assignment>,
     given_count: u64,
     tree: Tree,
     parent_dirs: ParentDirs,
@@ -83,7 +83,7 @@ pub struct Planner {
 
 /// A task assigned to a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Given {
+struct Assignment {
     id: TaskId,
     queued: Queued,
 }
@@ -240,7 +240,7 @@ impl Planner {
         self.given_count += 1;
         let id = TaskId(self.given_count);
         let task = queued.task.clone();
-        self.lanes.give(lane, Given { id, queued });
+        self.lanes.give(lane, Assignment { id, queued });
         Some(Action::Work { lane, id, task })
     }
 
