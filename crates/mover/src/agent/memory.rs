@@ -26,7 +26,7 @@ use crate::{
         system::FileSystem,
     },
     names::{last_name, parent},
-    plan::{self, File, Forgetful, RelativePath, Standing, Taken, Version},
+    plan::{self, File, RelativePath, Standing, StateStoreError, Taken, Version},
 };
 
 /// The memory of one job.
@@ -362,8 +362,8 @@ impl JobMemory {
         .flatten()
     }
 
-    fn forgetful(&self, error: redb::Error) -> Forgetful {
-        Forgetful {
+    fn store_error(&self, error: redb::Error) -> StateStoreError {
+        StateStoreError {
             name: self.name.clone(),
             source: Box::new(error),
         }
@@ -394,7 +394,7 @@ impl plan::Memory for JobMemory {
         (record.state == State::Taken).then(|| record.version())
     }
 
-    fn begin(&self, files: &[File]) -> Result<(), Forgetful> {
+    fn begin(&self, files: &[File]) -> Result<(), StateStoreError> {
         let at_unix_s = now_unix_s();
         let begun = self.commit(|transaction| {
             let mut table = transaction.open_table(FILES)?;
@@ -404,10 +404,10 @@ impl plan::Memory for JobMemory {
             }
             Ok(())
         });
-        begun.map_err(|error| self.forgetful(error))
+        begun.map_err(|error| self.store_error(error))
     }
 
-    fn took(&self, taken: &[Taken]) -> Result<(), Forgetful> {
+    fn took(&self, taken: &[Taken]) -> Result<(), StateStoreError> {
         let at_unix_s = now_unix_s();
         let took = self.commit(|transaction| {
             let mut files = transaction.open_table(FILES)?;
@@ -430,7 +430,7 @@ impl plan::Memory for JobMemory {
             numbers.insert(NEXT_CALL, number)?;
             Ok(())
         });
-        took.map_err(|error| self.forgetful(error))?;
+        took.map_err(|error| self.store_error(error))?;
         let mut run = self.run.lock().expect("nobody panics with it");
         for taken in taken {
             run.settling.remove(&taken.path.to_bytes());
@@ -438,7 +438,7 @@ impl plan::Memory for JobMemory {
         Ok(())
     }
 
-    fn removed(&self, paths: &[RelativePath]) -> Result<(), Forgetful> {
+    fn removed(&self, paths: &[RelativePath]) -> Result<(), StateStoreError> {
         let removed = self.commit(|transaction| {
             let mut files = transaction.open_table(FILES)?;
             for path in paths {
@@ -446,7 +446,7 @@ impl plan::Memory for JobMemory {
             }
             Ok(())
         });
-        removed.map_err(|error| self.forgetful(error))
+        removed.map_err(|error| self.store_error(error))
     }
 }
 

@@ -19,22 +19,22 @@ pub trait Memory: Debug + Send + Sync {
     /// power cut.
     ///
     /// # Errors
-    /// [`Forgetful`] if the record cannot be written. The files must not be moved then.
-    fn begin(&self, files: &[File]) -> Result<(), Forgetful>;
+    /// [`StateStoreError`] if the record cannot be written. The files must not be moved then.
+    fn begin(&self, files: &[File]) -> Result<(), StateStoreError>;
 
     /// Records files that are complete at the destination. When the function returns, the record
     /// outlives a power cut.
     ///
     /// # Errors
-    /// [`Forgetful`] if the record cannot be written. The sources must not be removed then.
-    fn took(&self, taken: &[Taken]) -> Result<(), Forgetful>;
+    /// [`StateStoreError`] if the record cannot be written. The sources must not be removed then.
+    fn took(&self, taken: &[Taken]) -> Result<(), StateStoreError>;
 
     /// Records removals at the source. A later file of the same name, size and time then counts as
     /// new.
     ///
     /// # Errors
-    /// [`Forgetful`] if the record cannot be written.
-    fn removed(&self, paths: &[RelativePath]) -> Result<(), Forgetful>;
+    /// [`StateStoreError`] if the record cannot be written.
+    fn removed(&self, paths: &[RelativePath]) -> Result<(), StateStoreError>;
 }
 
 /// Standing of a file of the source in a job with a memory.
@@ -62,7 +62,7 @@ pub struct Taken {
 /// An error: the memory cannot record.
 #[derive(Debug, thiserror::Error)]
 #[error("the job's memory {name} cannot be used")]
-pub struct Forgetful {
+pub struct StateStoreError {
     /// Name of the memory.
     pub name: String,
     /// The reason.

@@ -47,7 +47,7 @@ pub use self::{
         DEPTH_MAX, DIRECTORIES_WAITING_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX,
         PATH_BYTES_MAX, RESUME_LEAST,
     },
-    memory::{Forgetful, Memory, Standing, Taken},
+    memory::{Memory, Standing, StateStoreError, Taken},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
     piece::Piece,
     task::{Directory, File, Place, RelativePath, Task, TaskId},

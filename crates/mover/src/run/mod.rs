@@ -53,7 +53,7 @@ use crate::{
     disk::Machine,
     job::{Job, Site},
     journal::Journal,
-    plan::{Action, FileEvent, Forgetful, Planner, Tally},
+    plan::{Action, FileEvent, Planner, StateStoreError, Tally},
 };
 
 /// Result of a job.
@@ -64,7 +64,7 @@ pub struct Summary {
     /// Whether the job was interrupted. Another run resumes it.
     pub is_interrupted: bool,
     /// Error that ended the job, since its memory could not be written.
-    pub broken: Option<Forgetful>,
+    pub broken: Option<StateStoreError>,
 }
 
 /// Runs a job to its end, or until `interrupt` resolves. `tell` receives each note and the present

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use crate::plan::{FileEvent, FileOutcome, Forgetful, Memory, Planner, Taken, Tally, Task, TaskId};
+use crate::plan::{
+    FileEvent, FileOutcome, Memory, Planner, StateStoreError, Taken, Tally, Task, TaskId,
+};
 
 /// Writer to a job's memory, if the job has one.
 pub(super) struct Record {
@@ -18,7 +20,10 @@ impl Record {
     }
 
     /// Records the files that are about to move, before a lane has them.
-    pub(super) async fn begin(&self, work: &[(usize, TaskId, Task)]) -> Result<(), Forgetful> {
+    pub(super) async fn begin(
+        &self,
+        work: &[(usize, TaskId, Task)],
+    ) -> Result<(), StateStoreError> {
         let Some(memory) = &self.memory else {
             return Ok(());
         };
@@ -40,7 +45,7 @@ impl Record {
         &self,
         planner: &mut Planner,
         tell: &mut impl FnMut(Option<FileEvent>, Tally),
-    ) -> Result<(), Forgetful> {
+    ) -> Result<(), StateStoreError> {
         let mut notes = Vec::new();
         while let Some(note) = planner.next_file_event() {
             notes.push(note);
@@ -81,8 +86,8 @@ fn taken(note: &FileEvent) -> Option<Taken> {
 }
 
 async fn on_disk(
-    work: impl FnOnce() -> Result<(), Forgetful> + Send + 'static,
-) -> Result<(), Forgetful> {
+    work: impl FnOnce() -> Result<(), StateStoreError> + Send + 'static,
+) -> Result<(), StateStoreError> {
     spawn_blocking(work)
         .await
         .expect("disk work does not panic")
