@@ -28,7 +28,7 @@ use crate::{
     names::{local, shown},
     part_name::{part_path, random_digits},
     plan::{self, Event, Outcome, Proof, Task, TaskId},
-    server::{Ahead, Content, Done, ServerError, Session, Upload, Ways},
+    server::{Content, Done, Pipeline, PortOwner, ServerError, Session, Upload},
 };
 
 /// Tasks of a lane that have not begun.
@@ -45,7 +45,7 @@ pub(super) struct Small<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) tell: &'a (dyn Fn(Event) + Sync),
     is_upload: bool,
-    ahead: Ahead<'a>,
+    pipeline: Pipeline<'a>,
     /// Running files.
     files: HashMap<u64, plan::File>,
     /// Files being written to the disk.
@@ -103,12 +103,12 @@ impl<'a> Small<'a> {
             return None;
         }
         let session: &mut Session = session;
-        let ways = session.ways(!shared.is_out_of_reach.load(Ordering::Relaxed));
+        let port_owner = session.port_owner(!shared.is_out_of_reach.load(Ordering::Relaxed));
         Some(Self {
             shared,
             tell,
             is_upload,
-            ahead: Ahead::new(session, ways, ports_max(shared.job.plan.lanes_max))
+            pipeline: Pipeline::new(session, port_owner, ports_max(shared.job.plan.lanes_max))
                 .behind(shared.job.fence.clone()),
             files: HashMap::new(),
             writing: JoinSet::new(),
@@ -123,12 +123,12 @@ impl<'a> Small<'a> {
     pub(super) async fn run(mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
         loop {
             self.begin(backlog).await?;
-            if self.ahead.is_empty() && self.writing.is_empty() {
+            if self.pipeline.is_empty() && self.writing.is_empty() {
                 return Ok(());
             }
             tokio::select! {
                 () = backlog.arrive(), if !backlog.is_closed => {}
-                ended = self.ahead.next() => match ended {
+                ended = self.pipeline.next() => match ended {
                     Ok(Some((id, result))) => self.ended(TaskId(id), result, backlog),
                     Ok(None) => {}
                     Err((id, error)) => return Err((TaskId(id), error.into())),
@@ -151,7 +151,7 @@ impl<'a> Small<'a> {
             let size_bytes = file.size_bytes.unwrap_or(u64::MAX);
             let is_next = is_small(self.shared, &backlog.tasks[0].1)
                 && !backlog.alone.contains(&id)
-                && self.ahead.has_room(size_bytes);
+                && self.pipeline.has_room(size_bytes);
             if !is_next {
                 break;
             }
@@ -176,7 +176,7 @@ impl<'a> Small<'a> {
         let source = job.source_path(file.root, &file.path);
         if !self.is_upload {
             let size_bytes = file.size_bytes.expect("a small file has a size");
-            return Ok(self.ahead.retrieve(id.0, &source, size_bytes).await?);
+            return Ok(self.pipeline.retrieve(id.0, &source, size_bytes).await?);
         }
         let destination = job.destination_path(file.root, &file.path);
         let part = job.moving.partial(&source, &destination);
@@ -202,7 +202,7 @@ impl<'a> Small<'a> {
             content,
             modified_unix_s: Some(modified_unix_s),
         };
-        Ok(self.ahead.store(id.0, upload).await?)
+        Ok(self.pipeline.store(id.0, upload).await?)
     }
 
     fn ended(&mut self, id: TaskId, result: Result<Done, ServerError>, backlog: &mut Backlog) {
@@ -214,7 +214,7 @@ impl<'a> Small<'a> {
                 Err(error) => self.told(id, Err(error)),
             },
             Err(error) => {
-                if self.ahead.ways() == Ways::Ours && is_out_of_reach(&error) {
+                if self.pipeline.port_owner() == PortOwner::Ours && is_out_of_reach(&error) {
                     self.shared.is_out_of_reach.store(true, Ordering::Relaxed);
                     self.is_ending = true;
                 }

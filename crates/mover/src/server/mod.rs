@@ -6,7 +6,6 @@
     reason = "owns the sockets of sessions with servers"
 )]
 
-mod ahead;
 mod control;
 mod data;
 mod dial;
@@ -16,19 +15,20 @@ mod hash;
 mod kept;
 mod look;
 mod opening;
+mod pipeline;
 mod session;
 mod spool;
 mod transfer;
 
 pub(crate) use self::dial::reach;
 pub use self::{
-    ahead::{Ahead, Content, Done, Upload, Ways},
     dial::{Dial, Door, Password, Route},
     error::ServerError,
     files::Lister,
     hash::Algorithm,
     kept::Kept,
     look::Facts,
+    pipeline::{Content, Done, Pipeline, PortOwner, Upload},
     session::Session,
     spool::Spooled,
     transfer::{Ended, Transfer, Verb},

@@ -15,9 +15,9 @@ use tokio::time::timeout;
 
 use super::{
     Dial, ServerError,
-    ahead::ports::Ports,
     control::{Control, Sent},
     data::Asked,
+    pipeline::ports::Ports,
 };
 
 /// A control connection that is ready for transfers.

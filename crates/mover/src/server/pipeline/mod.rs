@@ -24,9 +24,9 @@ use super::{ServerError, Session};
 use crate::fence::Fence;
 
 /// Running files of a session.
-pub struct Ahead<'a> {
+pub struct Pipeline<'a> {
     session: &'a mut Session,
-    ways: Ways,
+    port_owner: PortOwner,
     /// Most listening ports of this side that are open at a time.
     ports_max: usize,
     exchanges: VecDeque<Exchange>,
@@ -45,7 +45,7 @@ pub(crate) type Settled = (u64, Result<Done, ServerError>);
 
 /// Owner of the ports for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ways {
+pub enum PortOwner {
     /// The server, which names them one after another.
     Theirs,
     /// This side, which names any number.
@@ -65,11 +65,11 @@ impl Session {
 
     /// Returns the owner of the ports: this side in active mode, or at a gateway to which it is
     /// reachable, else the server.
-    pub fn ways(&self, ours_may_be_reached: bool) -> Ways {
+    pub fn port_owner(&self, ours_may_be_reached: bool) -> PortOwner {
         let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
         match self.dial.is_active || is_near {
-            true => Ways::Ours,
-            false => Ways::Theirs,
+            true => PortOwner::Ours,
+            false => PortOwner::Theirs,
         }
     }
 
@@ -80,13 +80,13 @@ impl Session {
     }
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> Pipeline<'a> {
     /// Creates the pipeline of a session, without files. At most `ports_max` listening ports of
     /// this side are open at a time, and at least one.
-    pub fn new(session: &'a mut Session, ways: Ways, ports_max: usize) -> Self {
+    pub fn new(session: &'a mut Session, port_owner: PortOwner, ports_max: usize) -> Self {
         Self {
             session,
-            ways,
+            port_owner,
             ports_max: ports_max.min(FILES_TO_GATEWAY_MAX),
             exchanges: VecDeque::new(),
             moving: JoinSet::new(),
@@ -105,10 +105,10 @@ impl<'a> Ahead<'a> {
     /// Whether another file of `bytes` may be begun.
     pub fn has_room(&self, bytes: u64) -> bool {
         let exchanges = &self.exchanges;
-        let has_turn = match self.ways {
+        let has_turn = match self.port_owner {
             // A rename precedes the next transfer, so that it waits for one at most.
-            Ways::Theirs => self.moving_count() < MOVING_MAX,
-            Ways::Ours => exchanges.len() < self.ports_max,
+            PortOwner::Theirs => self.moving_count() < MOVING_MAX,
+            PortOwner::Ours => exchanges.len() < self.ports_max,
         };
         let under_way: u64 = exchanges.iter().map(Exchange::bytes).sum();
         exchanges.is_empty() || has_turn && under_way + bytes <= BYTES_MAX
@@ -125,8 +125,8 @@ impl<'a> Ahead<'a> {
     }
 
     /// Returns the owner of the ports.
-    pub fn ways(&self) -> Ways {
-        self.ways
+    pub fn port_owner(&self) -> PortOwner {
+        self.port_owner
     }
 
     /// Begins an upload. [`next`](Self::next) returns its result with `id`.
@@ -159,9 +159,9 @@ impl<'a> Ahead<'a> {
 
     /// Returns a listening port of this side, unless the server names the port.
     async fn port(&mut self) -> Result<Option<Port>, ServerError> {
-        match self.ways {
-            Ways::Theirs => Ok(None),
-            Ways::Ours => {
+        match self.port_owner {
+            PortOwner::Theirs => Ok(None),
+            PortOwner::Ours => {
                 let port = self.session.free_port().await;
                 port.map(Some).map_err(ServerError::Data)
             }
