@@ -10,7 +10,7 @@ use crate::{
     names::{join, local},
     part_name::{digits_of, part_path},
     plan,
-    server::{Dial, Kept},
+    server::{Dial, SessionPool},
     sharing::Sharing,
     web::WebDial,
 };
@@ -33,7 +33,7 @@ pub struct Job {
     /// State shared with other jobs that use the same gateway.
     pub sharing: Option<Arc<Sharing>>,
     /// Pool of sessions. `None` gives the job sessions of its own.
-    pub kept: Option<Arc<Kept>>,
+    pub session_pool: Option<Arc<SessionPool>>,
     /// Check before each irreversible step. `None` if no other process takes the job over.
     pub fence: Option<Fence>,
 }

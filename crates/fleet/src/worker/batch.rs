@@ -127,7 +127,7 @@ impl WorkerContext {
             return;
         }
         let all = async {
-            let mut browser = Browser::open(&job.destination, job.kept.clone()).await?;
+            let mut browser = Browser::open(&job.destination, job.session_pool.clone()).await?;
             for part in parts {
                 // Most parts do not exist.
                 let _ = browser.delete(part).await;

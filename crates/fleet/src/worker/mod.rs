@@ -15,7 +15,7 @@ use mover::{
     job::Job,
     limit::RateLimit,
     run::{Progress, chain},
-    server::Kept,
+    server::SessionPool,
 };
 use tokio::{
     sync::{Mutex, watch},
@@ -54,7 +54,7 @@ struct WorkerContext {
     /// Progress of all slots, which bounds their common rate.
     progress: Progress,
     /// Sessions that stay open between batches.
-    kept: Arc<Kept>,
+    session_pool: Arc<SessionPool>,
     /// Time without a progress message after which a worker has lost its work.
     ack_wait: Duration,
     is_ending: watch::Receiver<bool>,
@@ -81,7 +81,7 @@ pub async fn run(
         progress: Progress::new(worker.rate_max.clone()),
         worker,
         queue,
-        kept: Arc::default(),
+        session_pool: Arc::default(),
         // Another version or an operator may have made the consumer.
         ack_wait: consumer.cached_info().config.ack_wait.max(ACK_WAIT_MIN),
         is_ending,
@@ -96,7 +96,7 @@ pub async fn run(
     loop {
         tokio::select! {
             () = &mut interrupt => break,
-            _ = ticks.tick() => context.kept.leave_old().await,
+            _ = ticks.tick() => context.session_pool.leave_old().await,
             Some(ended) = running.join_next() => ended.expect("a slot does not panic"),
         }
     }
@@ -105,7 +105,7 @@ pub async fn run(
     while let Some(ended) = running.join_next().await {
         ended.expect("a slot does not panic");
     }
-    context.kept.leave_all().await;
+    context.session_pool.leave_all().await;
     // The flush lets other workers take the returned work at once.
     context.queue.flush().await;
     Ok(())
@@ -230,7 +230,7 @@ impl WorkerContext {
             Ok(job) => job,
             Err(reason) => return Ok(TaskOutcome::Failed(reason)),
         };
-        job.kept = Some(self.kept.clone());
+        job.session_pool = Some(self.session_pool.clone());
         match &task.message {
             Message::Order(_) => self.list(task, job).await,
             Message::Batch(batch) => Ok(self.move_files(task, job, batch).await),

@@ -271,7 +271,7 @@ impl Settings {
             },
             sharing: self.sharing,
             fence: None,
-            kept: None,
+            session_pool: None,
         }
     }
 }

@@ -9,13 +9,13 @@ use crate::{
     disk::LocalFiles,
     job::Site,
     names::{join, last_name, local, parent, shown},
-    server::{Kept, ServerError},
+    server::{ServerError, SessionPool},
 };
 
 /// Access to one site, with a connection if the site requires one.
 pub struct Browser {
     end: End,
-    kept: Option<Arc<Kept>>,
+    session_pool: Option<Arc<SessionPool>>,
 }
 
 /// An error by which a site cannot be read or changed.
@@ -44,9 +44,12 @@ impl Browser {
     ///
     /// # Errors
     /// [`BrowseError::Server`] if the server cannot be reached, or refuses.
-    pub async fn open(site: &Site, kept: Option<Arc<Kept>>) -> Result<Self, BrowseError> {
-        let end = End::open(site, &LocalFiles::without_roots(), kept.as_deref()).await?;
-        Ok(Self { end, kept })
+    pub async fn open(
+        site: &Site,
+        session_pool: Option<Arc<SessionPool>>,
+    ) -> Result<Self, BrowseError> {
+        let end = End::open(site, &LocalFiles::without_roots(), session_pool.as_deref()).await?;
+        Ok(Self { end, session_pool })
     }
 
     /// Returns the entry of a path, without a name. `None` if it does not exist.
@@ -137,7 +140,7 @@ impl Browser {
 
     /// Ends the session with the server, or returns it to the pool.
     pub async fn close(self) {
-        self.end.close(self.kept.as_deref()).await;
+        self.end.close(self.session_pool.as_deref()).await;
     }
 }
 

@@ -503,7 +503,7 @@ mod tests {
             plan: Options::default(),
             moving: Moving::default(),
             sharing: None,
-            kept: None,
+            session_pool: None,
         }
     }
 

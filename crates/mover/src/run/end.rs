@@ -14,7 +14,7 @@ use crate::{
     disk::{LocalFiles, Stamp},
     job::Site,
     names::{local, shown},
-    server::{Algorithm, Ended, Facts, Kept, ServerError, Session, Transfer, Verb},
+    server::{Algorithm, Ended, Facts, ServerError, Session, SessionPool, Transfer, Verb},
     web::{Body, WebSession},
 };
 
@@ -44,12 +44,12 @@ impl End {
     pub(super) async fn open(
         site: &Site,
         files: &Arc<LocalFiles>,
-        kept: Option<&Kept>,
+        session_pool: Option<&SessionPool>,
     ) -> Result<Self, ServerError> {
-        let session = match (site, kept) {
+        let session = match (site, session_pool) {
             (Site::Local, _) => return Ok(Self::Local(LocalEnd::new(files.clone()))),
             (Site::Web(dial), _) => return Ok(Self::Web(Box::new(WebSession::open(dial).await?))),
-            (Site::Server(dial), Some(kept)) => kept.open(dial).await?,
+            (Site::Server(dial), Some(session_pool)) => session_pool.open(dial).await?,
             (Site::Server(dial), None) => Session::open(dial).await?,
         };
         Ok(Self::Remote(Box::new(session)))
@@ -356,10 +356,10 @@ impl End {
     }
 
     /// Ends the session with the server, or returns it to the pool.
-    pub(super) async fn close(self, kept: Option<&Kept>) {
-        match (self, kept) {
+    pub(super) async fn close(self, session_pool: Option<&SessionPool>) {
+        match (self, session_pool) {
             (Self::Local(_) | Self::Web(_), _) => {}
-            (Self::Remote(session), Some(kept)) => kept.keep(*session).await,
+            (Self::Remote(session), Some(session_pool)) => session_pool.keep(*session).await,
             (Self::Remote(session), None) => session.close().await,
         }
     }

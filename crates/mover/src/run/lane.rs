@@ -56,11 +56,11 @@ pub(super) async fn run(
     // The receiver is gone if the plan has ended.
     let tell = |event| drop(events.send((number, event)));
     let job = &shared.job;
-    let kept = job.kept.as_deref();
+    let session_pool = job.session_pool.as_deref();
     let ends = async {
         Ok((
-            End::open(&job.source, &shared.source_files, kept).await?,
-            End::open(&job.destination, &shared.destination_files, kept).await?,
+            End::open(&job.source, &shared.source_files, session_pool).await?,
+            End::open(&job.destination, &shared.destination_files, session_pool).await?,
         ))
     };
     let mut ends = std::pin::pin!(ends);
@@ -155,8 +155,8 @@ pub(super) async fn run(
         }
     }
     naming.end().await;
-    lane.source.close(kept).await;
-    lane.destination.close(kept).await;
+    lane.source.close(session_pool).await;
+    lane.destination.close(session_pool).await;
 }
 
 fn refusal(shared: &Shared, error: &ServerError) -> Failure {

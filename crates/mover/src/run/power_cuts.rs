@@ -84,7 +84,7 @@ impl World {
                 ..Moving::default()
             },
             sharing: None,
-            kept: None,
+            session_pool: None,
             fence: None,
         }
     }

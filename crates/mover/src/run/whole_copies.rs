@@ -33,7 +33,7 @@ fn world(verify: Verify) -> (FaultyDisk, Job) {
             ..Moving::default()
         },
         sharing: None,
-        kept: None,
+        session_pool: None,
         fence: None,
     };
     (disk, job)

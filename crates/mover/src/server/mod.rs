@@ -12,11 +12,11 @@ mod dial;
 mod error;
 mod files;
 mod hash;
-mod kept;
 mod look;
 mod opening;
 mod pipeline;
 mod session;
+mod session_pool;
 mod spool;
 mod transfer;
 
@@ -26,10 +26,10 @@ pub use self::{
     error::ServerError,
     files::Lister,
     hash::Algorithm,
-    kept::Kept,
     look::Facts,
     pipeline::{Content, Done, Pipeline, PortOwner, Upload},
     session::Session,
+    session_pool::SessionPool,
     spool::Spooled,
     transfer::{Ended, Transfer, Verb},
 };

@@ -34,7 +34,7 @@ fn copy(from: &Path, to: &Path) -> Job {
         plan: Options::default(),
         moving: Moving::default(),
         sharing: None,
-        kept: None,
+        session_pool: None,
         fence: None,
     }
 }

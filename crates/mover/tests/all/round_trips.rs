@@ -5,7 +5,7 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use fake_ftp::{Behaviour, FakeServer};
-use mover::server::{Kept, Password};
+use mover::server::{Password, SessionPool};
 
 use crate::common::{FakeServerExt as _, World, content, write};
 
@@ -173,13 +173,13 @@ fn a_kept_session_of_another_account_makes_room() {
         connections_max: Some(1),
         ..Behaviour::default()
     });
-    let kept = Arc::new(Kept::default());
+    let session_pool = Arc::new(SessionPool::default());
     write(&world.here("a"), b"a");
     for user in ["me", "you", "me"] {
         let mut dial = server.dial();
         dial.user = user.to_owned();
         let mut job = world.upload_by(dial, &world.here("a"), "a");
-        job.kept = Some(kept.clone());
+        job.session_pool = Some(session_pool.clone());
         job.plan.lanes_max = 1;
         job.plan.retries = 0;
         assert_eq!(world.run(job).failures(), [""; 0], "{user}");
@@ -196,11 +196,11 @@ fn a_kept_session_is_used_again() {
             ends_after_rename: leaves,
             ..Behaviour::default()
         });
-        let kept = Arc::new(Kept::default());
+        let session_pool = Arc::new(SessionPool::default());
         for name in ["a", "b"] {
             write(&world.here(name), name.as_bytes());
             let mut job = world.upload_by(server.dial(), &world.here(name), name);
-            job.kept = Some(kept.clone());
+            job.session_pool = Some(session_pool.clone());
             assert_eq!(world.run(job).failures(), [""; 0]);
             assert_eq!(server.content(name), Some(name.as_bytes().to_vec()));
             // This waits until the server has ended the session.

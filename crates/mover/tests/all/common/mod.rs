@@ -229,7 +229,7 @@ fn job(source: Site, destination: Site, (from, target): (Vec<u8>, Target)) -> Jo
         plan: Options::default(),
         moving: Moving::default(),
         sharing: None,
-        kept: None,
+        session_pool: None,
         fence: None,
     }
 }

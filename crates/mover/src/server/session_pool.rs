@@ -13,14 +13,14 @@ use super::{Dial, ServerError, Session};
 
 /// Idle sessions for the next job at the same server, since a log-in takes several round trips.
 #[derive(Default)]
-pub struct Kept(Mutex<VecDeque<Idle>>);
+pub struct SessionPool(Mutex<VecDeque<Idle>>);
 
 struct Idle {
     since: Instant,
     session: Session,
 }
 
-impl Kept {
+impl SessionPool {
     /// Takes a session from the pool, or opens a new one. If the server refuses a further
     /// connection, the pool's idle sessions of other accounts there are closed.
     ///
@@ -69,7 +69,7 @@ impl Kept {
             // The lock is not held while a session is closed.
             let old = {
                 let mut idle = self.idle();
-                let has_one = idle.len() > KEPT_MAX || idle.front().is_some_and(is_old);
+                let has_one = idle.len() > POOLED_MAX || idle.front().is_some_and(is_old);
                 has_one.then(|| idle.pop_front()).flatten()
             };
             match old {
@@ -99,9 +99,11 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for SessionPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kept").field(&self.idle().len()).finish()
+        f.debug_tuple("SessionPool")
+            .field(&self.idle().len())
+            .finish()
     }
 }
 
@@ -112,7 +114,7 @@ const CERTAIN_MAX: Duration = Duration::from_secs(2);
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Most sessions of the pool.
-const KEPT_MAX: usize = 64;
+const POOLED_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -128,12 +130,12 @@ mod tests {
     #[tokio::test]
     async fn of_too_many_sessions_the_oldest_ones_are_left() {
         let (dial, server) = start();
-        let kept = Kept::default();
-        for _ in 0..KEPT_MAX + 2 {
-            kept.keep(Session::open(&dial).await.expect("a session"))
+        let pool = SessionPool::default();
+        for _ in 0..POOLED_MAX + 2 {
+            pool.keep(Session::open(&dial).await.expect("a session"))
                 .await;
         }
-        assert_eq!(kept.idle().len(), KEPT_MAX);
+        assert_eq!(pool.idle().len(), POOLED_MAX);
         let mut ended = server.wait_for("two ends", |it| it.ended.len() >= 2);
         ended.ended.sort_unstable();
         assert_eq!(ended.ended, [0, 1]);
@@ -142,26 +144,26 @@ mod tests {
     #[tokio::test]
     async fn a_session_without_work_for_long_is_left() {
         let (dial, server) = start();
-        let kept = Kept::default();
+        let pool = SessionPool::default();
         for _ in 0..2 {
-            kept.keep(Session::open(&dial).await.expect("a session"))
+            pool.keep(Session::open(&dial).await.expect("a session"))
                 .await;
         }
         let long_ago = Instant::now().checked_sub(IDLE_MAX + Duration::from_secs(1));
-        kept.idle()[0].since = long_ago.expect("the machine is up for longer");
-        kept.leave_old().await;
+        pool.idle()[0].since = long_ago.expect("the machine is up for longer");
+        pool.leave_old().await;
         let ended = server.wait_for("an end", |it| !it.ended.is_empty());
-        assert_eq!((kept.idle().len(), &ended.ended[..]), (1, &[0][..]));
+        assert_eq!((pool.idle().len(), &ended.ended[..]), (1, &[0][..]));
     }
 
     #[tokio::test]
     async fn a_session_with_a_command_under_way_is_not_kept() {
         let (dial, server) = start();
-        let kept = Kept::default();
+        let pool = SessionPool::default();
         let mut busy = Session::open(&dial).await.expect("a session");
         busy.control.send("NOOP", b"").expect("room");
-        kept.keep(busy).await;
+        pool.keep(busy).await;
         let ended = server.wait_for("an end", |it| !it.ended.is_empty());
-        assert_eq!((kept.idle().len(), &ended.ended[..]), (0, &[0][..]));
+        assert_eq!((pool.idle().len(), &ended.ended[..]), (0, &[0][..]));
     }
 }
