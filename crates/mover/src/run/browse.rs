@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use ftp::listing::Entry;
 
-use super::{blocking::on_disk, delete::delete_file, end::End, failure::TaskError, lane};
+use super::{backend::Backend, blocking::on_disk, delete::delete_file, failure::TaskError, lane};
 use crate::{
     disk::LocalFiles,
     job::Site,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Access to one site, with a connection if the site requires one.
 pub struct Browser {
-    end: End,
+    backend: Backend,
     session_pool: Option<Arc<SessionPool>>,
 }
 
@@ -48,8 +48,12 @@ impl Browser {
         site: &Site,
         session_pool: Option<Arc<SessionPool>>,
     ) -> Result<Self, BrowseError> {
-        let end = End::open(site, &LocalFiles::without_roots(), session_pool.as_deref()).await?;
-        Ok(Self { end, session_pool })
+        let backend =
+            Backend::open(site, &LocalFiles::without_roots(), session_pool.as_deref()).await?;
+        Ok(Self {
+            backend,
+            session_pool,
+        })
     }
 
     /// Returns the entry of a path, without a name. `None` if it does not exist.
@@ -57,7 +61,7 @@ impl Browser {
     /// # Errors
     /// [`BrowseError`] if the disk or the server gives no answer.
     pub async fn look(&mut self, path: &[u8]) -> Result<Option<Entry>, BrowseError> {
-        Ok(self.end.look(path).await?)
+        Ok(self.backend.look(path).await?)
     }
 
     /// Lists a directory, and passes entries to `take` as they arrive, in no order. Returns the
@@ -71,7 +75,7 @@ impl Browser {
         path: &[u8],
         take: impl FnMut(Vec<Entry>),
     ) -> Result<u64, BrowseError> {
-        Ok(lane::list(&mut self.end, path, false, take).await?)
+        Ok(lane::list(&mut self.backend, path, false, take).await?)
     }
 
     /// Deletes a file.
@@ -79,7 +83,7 @@ impl Browser {
     /// # Errors
     /// [`BrowseError`] if the disk or the server refuses, or if the file does not exist.
     pub async fn delete(&mut self, path: &[u8]) -> Result<(), BrowseError> {
-        Ok(delete_file(&mut self.end, path).await?)
+        Ok(delete_file(&mut self.backend, path).await?)
     }
 
     /// Returns the absolute path of a path. The server reports it for the nearest existing
@@ -91,13 +95,13 @@ impl Browser {
         let mut below = Vec::new();
         let mut at = path;
         loop {
-            let place = match &mut self.end {
-                End::Remote(session) => session.place_of(at).await?,
-                End::Local(_) => local(at)
+            let place = match &mut self.backend {
+                Backend::Remote(session) => session.place_of(at).await?,
+                Backend::Local(_) => local(at)
                     .canonicalize()
                     .ok()
                     .map(|it| it.into_os_string().into_encoded_bytes()),
-                End::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
+                Backend::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
             };
             if let Some(place) = place {
                 let names = below.into_iter().rev();
@@ -118,7 +122,7 @@ impl Browser {
     /// # Errors
     /// [`BrowseError`] if the disk or the server refuses.
     pub async fn make_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
-        Ok(self.end.make_directory(path, false).await?)
+        Ok(self.backend.make_directory(path, false).await?)
     }
 
     /// Removes an empty directory.
@@ -126,21 +130,21 @@ impl Browser {
     /// # Errors
     /// [`BrowseError`] if the disk or the server refuses.
     pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
-        match &mut self.end {
-            End::Remote(session) => session.remove_directory(path).await?,
-            End::Local(end) => {
-                let (files, path) = (end.files.clone(), path.to_vec());
+        match &mut self.backend {
+            Backend::Remote(session) => session.remove_directory(path).await?,
+            Backend::Local(disk) => {
+                let (files, path) = (disk.files.clone(), path.to_vec());
                 let what = format!("removing the directory {}", shown(&local(&path)));
                 on_disk(move || files.remove_folder(&path), what).await?;
             }
-            End::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
+            Backend::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
         }
         Ok(())
     }
 
     /// Ends the session with the server, or returns it to the pool.
     pub async fn close(self) {
-        self.end.close(self.session_pool.as_deref()).await;
+        self.backend.close(self.session_pool.as_deref()).await;
     }
 }
 

@@ -14,10 +14,10 @@ use ftp::listing::{Entry, Kind, Precision};
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{
+    backend::Backend,
     blocking::on_disk,
     browse::BrowseError,
     delete::delete_file,
-    end::End,
     failure::{TaskError, chain},
     lane::{list, now_unix_s},
     shared::Shared,
@@ -112,8 +112,8 @@ pub(super) async fn forget_missing(shared: &Arc<Shared>) {
 struct Cleaner<'a> {
     job: &'a Job,
     /// The source. Without it, parts with shortened names are not recognised.
-    source: Option<End>,
-    destination: End,
+    source: Option<Backend>,
+    destination: Backend,
     /// Parts without a record in the journal that are not removed yet.
     found: BTreeMap<Vec<u8>, Entry>,
     /// Whether a server has listed a part without a time.
@@ -140,10 +140,10 @@ impl<'a> Cleaner<'a> {
             removes_sources: false,
         };
         let to = LocalFiles::new(system, destinations, side);
-        let destination = End::open(&job.destination, &to, None).await;
+        let destination = Backend::open(&job.destination, &to, None).await;
         Ok(Self {
             job,
-            source: End::open(&job.source, &from, None).await.ok(),
+            source: Backend::open(&job.source, &from, None).await.ok(),
             destination: destination?,
             found: BTreeMap::new(),
             has_undated: false,
@@ -370,9 +370,9 @@ impl<'a> Cleaner<'a> {
     }
 
     async fn remove(&mut self, part: &[u8], is_recorded: bool) -> Result<LeftFile, TaskError> {
-        if let End::Local(end) = &self.destination {
+        if let Backend::Local(disk) = &self.destination {
             let what = format!("removing {}", shown(&local(part)));
-            let (files, part) = (end.files.clone(), part.to_vec());
+            let (files, part) = (disk.files.clone(), part.to_vec());
             let (all, path) = (files.clone(), part.clone());
             let remove = move || files.remove_left_part(&part, is_recorded);
             let left = on_disk(remove, what.clone()).await?;

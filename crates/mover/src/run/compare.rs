@@ -1,6 +1,6 @@
 //! Whether a file has the same content at both ends.
 
-use super::{end::compare_hashes, failure::TaskError, lane::Lane, moving::read_exactly};
+use super::{backend::compare_hashes, failure::TaskError, lane::Lane, moving::read_exactly};
 use crate::plan::{File, Outcome};
 
 impl Lane {

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use ftp::listing::Kind;
 
 use super::{
+    backend::Backend,
     blocking::on_disk,
-    end::End,
     failure::TaskError,
     lane::{Lane, list},
 };
@@ -74,13 +74,13 @@ impl Lane {
     ) -> Result<Outcome, TaskError> {
         let path = self.shared.job.destination_directory(directory);
         let removed = match &mut self.destination {
-            End::Local(end) => {
+            Backend::Local(disk) => {
                 let what = format!("removing the directory {}", shown(&local(&path)));
-                let (files, path) = (end.files.clone(), path.clone());
+                let (files, path) = (disk.files.clone(), path.clone());
                 on_disk(move || files.remove_folder(&path), what).await
             }
-            End::Remote(session) => Ok(session.remove_directory(&path).await?),
-            End::Web(_) => Err(ServerError::SourceAlone.into()),
+            Backend::Remote(session) => Ok(session.remove_directory(&path).await?),
+            Backend::Web(_) => Err(ServerError::SourceAlone.into()),
         };
         match removed {
             Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
@@ -98,16 +98,16 @@ impl Lane {
     ) -> Result<Outcome, TaskError> {
         let job = &self.shared.job;
         let path = job.source_path(file.root, &file.path);
-        if let End::Local(end) = &self.destination {
+        if let Backend::Local(disk) = &self.destination {
             let there = job.destination_path(file.root, &file.path);
             let what = || format!("syncing {}", shown(&local(&there)));
-            let synced = end.files.kept_for_good(&there).await;
+            let synced = disk.files.kept_for_good(&there).await;
             synced.map_err(|error| TaskError::disk(what())(error))?;
         }
-        if let End::Local(end) = &self.source {
+        if let Backend::Local(disk) = &self.source {
             self.shared.pass_fence().await?;
             let what = format!("removing {}", shown(&local(&path)));
-            let (files, version) = (end.files.clone(), *version);
+            let (files, version) = (disk.files.clone(), *version);
             let remove = move || {
                 files.remove_source(&path, |now| {
                     version.is_same_as(&Version {
@@ -161,15 +161,15 @@ fn path_of(job: &Job, place: &Place) -> Vec<u8> {
     job.destination_path(place.root, &place.path)
 }
 
-pub(super) async fn delete_file(end: &mut End, path: &[u8]) -> Result<(), TaskError> {
-    match end {
-        End::Local(end) => {
+pub(super) async fn delete_file(backend: &mut Backend, path: &[u8]) -> Result<(), TaskError> {
+    match backend {
+        Backend::Local(disk) => {
             let what = format!("deleting {}", shown(&local(path)));
-            let (files, path) = (end.files.clone(), path.to_vec());
+            let (files, path) = (disk.files.clone(), path.to_vec());
             on_disk(move || files.remove(&path), what).await
         }
-        End::Remote(session) => Ok(session.delete(path).await?),
-        End::Web(_) => Err(ServerError::SourceAlone.into()),
+        Backend::Remote(session) => Ok(session.delete(path).await?),
+        Backend::Web(_) => Err(ServerError::SourceAlone.into()),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 use units::ByteCount;
 
 use super::{
-    end::End,
+    backend::Backend,
     failure::{TaskError, reconnection_message, with_hint},
     moving::Mover,
     naming::{FILES_SYNCED_MAX, Naming},
@@ -32,8 +32,8 @@ use crate::{
 pub(super) struct Lane {
     number: usize,
     pub(super) shared: Arc<Shared>,
-    pub(super) source: End,
-    pub(super) destination: End,
+    pub(super) source: Backend,
+    pub(super) destination: Backend,
     /// The root that this lane has last queried, if it is a file.
     found: Option<Found>,
     events: mpsc::UnboundedSender<(usize, Event)>,
@@ -59,8 +59,8 @@ pub(super) async fn run(
     let session_pool = job.session_pool.as_deref();
     let ends = async {
         Ok((
-            End::open(&job.source, &shared.source_files, session_pool).await?,
-            End::open(&job.destination, &shared.destination_files, session_pool).await?,
+            Backend::open(&job.source, &shared.source_files, session_pool).await?,
+            Backend::open(&job.destination, &shared.destination_files, session_pool).await?,
         ))
     };
     let mut ends = std::pin::pin!(ends);
@@ -202,10 +202,10 @@ impl Lane {
     /// Returns the most small files that are useful at a time.
     fn depth(&self) -> usize {
         match (&self.source, &self.destination) {
-            (End::Remote(_), End::Remote(_)) => 1,
+            (Backend::Remote(_), Backend::Remote(_)) => 1,
             // The next file begins while the name of the last one is synced.
-            (End::Local(_), End::Local(_)) => FILES_SYNCED_MAX,
-            (source, End::Local(_)) => source.depth().max(FILES_SYNCED_MAX),
+            (Backend::Local(_), Backend::Local(_)) => FILES_SYNCED_MAX,
+            (source, Backend::Local(_)) => source.depth().max(FILES_SYNCED_MAX),
             (source, destination) => source.depth().min(destination.depth()),
         }
     }
@@ -406,18 +406,18 @@ impl Lane {
 /// With `follows_links` a symbolic link counts as its target, if that is known. Returns the number
 /// of lines that could not be parsed.
 pub(super) async fn list(
-    end: &mut End,
+    backend: &mut Backend,
     path: &[u8],
     follows_links: bool,
     mut take: impl FnMut(Vec<Entry>),
 ) -> Result<u64, TaskError> {
-    let session = match end {
-        End::Remote(session) => session,
-        End::Local(end) => {
-            list_locally(end.files.clone(), path, follows_links, take).await?;
+    let session = match backend {
+        Backend::Remote(session) => session,
+        Backend::Local(disk) => {
+            list_locally(disk.files.clone(), path, follows_links, take).await?;
             return Ok(0);
         }
-        End::Web(_) => return Err(ServerError::SourceAlone.into()),
+        Backend::Web(_) => return Err(ServerError::SourceAlone.into()),
     };
     let mut lister = session.list(path, now_unix_s()).await?;
     let (mut imprecise, mut links) = (Vec::new(), Vec::new());

@@ -4,12 +4,12 @@
     reason = "owns lanes, and reads the clock for the plan"
 )]
 
+mod backend;
 mod blocking;
 mod browse;
 mod clean;
 mod compare;
 mod delete;
-mod end;
 mod failure;
 mod joining;
 mod lane;

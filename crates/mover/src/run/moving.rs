@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use self::growing::{FOLLOW_EVERY, FOLLOW_QUIET, ReadRange};
 use super::{
-    end::{End, Reader, compare_hashes},
+    backend::{Backend, Reader, compare_hashes},
     failure::TaskError,
     shared::Shared,
 };
@@ -34,8 +34,8 @@ use crate::{
 /// Mover of one file.
 pub(super) struct Mover<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) source: &'a mut End,
-    pub(super) destination: &'a mut End,
+    pub(super) source: &'a mut Backend,
+    pub(super) destination: &'a mut Backend,
     /// Counter of moved bytes, including a failed move.
     pub(super) moved_bytes: &'a mut u64,
     /// Whether a server has confirmed that it resumes a part, or takes a file from a spool.
@@ -80,9 +80,9 @@ impl Mover<'_> {
                 Ok(Some(outcome)) => Ok(outcome),
                 Err(error) => Err(error),
             };
-            if let (Err(_), End::Local(end)) = (&moved, &mut *self.destination) {
+            if let (Err(_), Backend::Local(disk)) = (&moved, &mut *self.destination) {
                 // Another lane may make the next attempt.
-                end.release_part();
+                disk.release_part();
             }
             match &moved {
                 Err(error) if is_long && !self.has_begun && error.is_of_name() => {
@@ -130,7 +130,7 @@ impl Mover<'_> {
                 if overlap.length > 0 && !self.has_begun =>
             {
                 let mut anew = Overlap::default();
-                if let End::Local(_) = self.destination {
+                if let Backend::Local(_) = self.destination {
                     anew.new = self.new_part(journal.as_ref(), origin);
                 }
                 self.copy(&names, &anew, &facts, journal.as_ref()).await
@@ -195,7 +195,7 @@ impl Mover<'_> {
     /// Removes a part that no later attempt can resume. The refusal of a gateway arrives when the
     /// part is already open.
     async fn leave(&mut self, names: &Names, journal: Option<&Arc<Journal>>, is_hopeless: bool) {
-        if !matches!(self.destination, End::Local(_)) || names.part == names.destination {
+        if !matches!(self.destination, Backend::Local(_)) || names.part == names.destination {
             return;
         }
         let there = self.destination.look_for_file(&names.part).await;
@@ -211,8 +211,8 @@ impl Mover<'_> {
     async fn discard(&mut self, names: &Names, journal: Option<&Arc<Journal>>) {
         // The next attempt ignores a part that could not be removed.
         let removed = self.destination.remove(&names.part).await;
-        if let (Ok(()), End::Local(end)) = (removed, &*self.destination) {
-            let _ = end.files.named(&names.part).await;
+        if let (Ok(()), Backend::Local(disk)) = (removed, &*self.destination) {
+            let _ = disk.files.named(&names.part).await;
         }
         end(journal, &names.key).await;
     }
@@ -236,7 +236,7 @@ impl Mover<'_> {
     /// must outlive a power cut first.
     async fn end_named(&self, names: &Names, journal: Option<&Arc<Journal>>) {
         match (&*self.destination, journal) {
-            (End::Local(_), Some(_)) => self.shared.end_later(&names.destination, &names.key),
+            (Backend::Local(_), Some(_)) => self.shared.end_later(&names.destination, &names.key),
             _ => end(journal, &names.key).await,
         }
     }
@@ -259,7 +259,7 @@ impl Mover<'_> {
             destination,
         };
         let mut digits = digits_of(&names.source);
-        if matches!(self.destination, End::Local(_)) && job.moving.has_random_parts {
+        if matches!(self.destination, Backend::Local(_)) && job.moving.has_random_parts {
             // A small file starts again in any case.
             let is_large = file.size_bytes.is_none_or(|it| it >= RESUME_LEAST.bytes());
             let journal = self.shared.journal.as_ref();
@@ -303,7 +303,7 @@ impl Mover<'_> {
             None => server::Facts::default(),
         };
         match (&*self.source, is_exact(known)) {
-            (End::Remote(_) | End::Web(_), true) => Ok(Facts::of(known)),
+            (Backend::Remote(_) | Backend::Web(_), true) => Ok(Facts::of(known)),
             _ => {
                 self.source.prepare_read()?;
                 let now = self.facts_now(names).await?;
@@ -318,12 +318,12 @@ impl Mover<'_> {
     /// Returns the attributes that the source's server reported just now, if they are exact.
     fn found_facts(&self) -> Option<Facts> {
         let known = server::Facts::of(self.found.as_ref()?);
-        let is_local = matches!(self.source, End::Local(_));
+        let is_local = matches!(self.source, Backend::Local(_));
         (!is_local && is_exact(known)).then(|| Facts::of(known))
     }
 
     async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
-        if let End::Local(_) = self.source {
+        if let Backend::Local(_) = self.source {
             let stamp = self.source.stamp(&names.source).await;
             let size_bytes = stamp.map(|it| it.size_bytes);
             return Ok(Facts {
@@ -362,7 +362,7 @@ impl Mover<'_> {
         if let Some(part) = &known
             && part.origin == origin
         {
-            let is_local = matches!(self.destination, End::Local(_));
+            let is_local = matches!(self.destination, Backend::Local(_));
             // Bytes that were not on the disk when the power failed may read as zeros.
             let certain_bytes = match !is_local || part.boot == self.shared.destination_files.boot()
             {
@@ -370,7 +370,7 @@ impl Mover<'_> {
                 false => part.synced_bytes,
             };
             let mut overlap = self.overlap(names, origin, certain_bytes).await?;
-            if let End::Local(local_end) = &*self.destination {
+            if let Backend::Local(local_end) = &*self.destination {
                 if overlap.length == 0 {
                     // Without locks, another process could be writing to the part unnoticed.
                     local_end.remove_left(&names.part, true).await?;
@@ -390,19 +390,19 @@ impl Mover<'_> {
         // The record must not describe a part of an earlier job with this name.
         if known.is_some() {
             match &*self.destination {
-                End::Local(_) => self.discard(names, Some(journal)).await,
+                Backend::Local(_) => self.discard(names, Some(journal)).await,
                 _ => end(Some(journal), &names.key).await,
             }
         }
         let new = self.new_part(Some(journal), Some(origin));
-        if let End::Remote(_) = self.destination {
+        if let Backend::Remote(_) = self.destination {
             // The removal of the server's old part shows when the upload begins.
             return Ok(Overlap {
                 new,
                 ..Overlap::default()
             });
         }
-        if let (End::Local(local_end), true) = (&*self.destination, names.part != names.key) {
+        if let (Backend::Local(local_end), true) = (&*self.destination, names.part != names.key) {
             // A run without a journal gave the part this name.
             local_end.remove_left(&names.key, false).await?;
         }
@@ -455,7 +455,7 @@ impl Mover<'_> {
 
     /// Returns the last bytes of a part of this length.
     async fn end_of_part(&mut self, names: &Names, length: u64) -> Result<Vec<u8>, TaskError> {
-        let is_local = matches!(self.destination, End::Local(_));
+        let is_local = matches!(self.destination, Backend::Local(_));
         let begin = length - OVERLAP_BYTES;
         let mut reader = self.destination.read(&names.part, begin).await?;
         let mut bytes = vec![0; OVERLAP_BYTES as usize];
@@ -481,7 +481,7 @@ impl Mover<'_> {
         if let Some(copied) = self.copy_by_spool(names, overlap, facts, journal).await? {
             return Ok(copied);
         }
-        let (follows, is_local) = (self.follows(), matches!(self.source, End::Local(_)));
+        let (follows, is_local) = (self.follows(), matches!(self.source, Backend::Local(_)));
         let mut read = (is_local && !follows).then(|| ReadRange::from(overlap.length));
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
         if !reader.is_of(facts.size_bytes, facts.modified_unix_s) {
@@ -497,7 +497,7 @@ impl Mover<'_> {
         let mut new = overlap.new.as_ref();
         let (offset, is_kept) = (overlap.length, overlap.clears(journal));
         let (part, path) = (&names.part[..], &names.destination[..]);
-        if let End::Local(_) = self.destination
+        if let Backend::Local(_) = self.destination
             && let Some(new) = new.take()
         {
             // The new part does not contain the synced bytes of an older one.

@@ -4,7 +4,7 @@
 use ftp::listing::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::{browse::BrowseError, end::End, failure::TaskError, progress::Progress};
+use super::{backend::Backend, browse::BrowseError, failure::TaskError, progress::Progress};
 use crate::{
     disk::LocalFiles,
     job::{Moving, Site},
@@ -34,8 +34,8 @@ pub async fn pour(
         false => own.clone(),
     };
     let files = LocalFiles::without_roots();
-    let mut end = End::open(site, &files, None).await?;
-    let there = end.look(path).await?;
+    let mut backend = Backend::open(site, &files, None).await?;
+    let there = backend.look(path).await?;
     if there.as_ref().is_some_and(|it| it.kind == Kind::Other) {
         let message = "the destination is neither a file nor a directory";
         return Err(BrowseError::Unusable(message.to_owned()));
@@ -48,7 +48,7 @@ pub async fn pour(
     let mut interrupt = std::pin::pin!(interrupt);
     let written = loop {
         let written = tokio::select! {
-            written = write(&mut end, (&part, path), progress, &mut input) => written,
+            written = write(&mut backend, (&part, path), progress, &mut input) => written,
             () = interrupt.as_mut() => Err(TaskError::Listing("interrupted".to_owned())),
         };
         match written {
@@ -57,21 +57,21 @@ pub async fn pour(
         }
     };
     let named = match written {
-        Ok(bytes) => name(&mut end, &part, path).await.map(|()| bytes),
+        Ok(bytes) => name(&mut backend, &part, path).await.map(|()| bytes),
         Err(error) => Err(error),
     };
     match named {
         Ok(bytes) => {
-            end.close(None).await;
+            backend.close(None).await;
             Ok(bytes)
         }
         Err(error) => {
             // The upload may still occupy the connection. A part of this machine is removed when
             // its handle is dropped.
-            if part != path && !is_local && end.reopen(site, &files).await.is_ok() {
+            if part != path && !is_local && backend.reopen(site, &files).await.is_ok() {
                 // If the server keeps the part, it has stated a reason before.
-                let _ = end.remove(&part).await;
-                end.close(None).await;
+                let _ = backend.remove(&part).await;
+                backend.close(None).await;
             }
             Err(error.into())
         }
@@ -79,10 +79,10 @@ pub async fn pour(
 }
 
 /// Gives the part its name, which then outlives a power cut.
-async fn name(end: &mut End, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
-    end.complete(part, path, None).await?;
-    end.name(part, path, None).await?;
-    if let End::Local(local_end) = end {
+async fn name(backend: &mut Backend, part: &[u8], path: &[u8]) -> Result<(), TaskError> {
+    backend.complete(part, path, None).await?;
+    backend.name(part, path, None).await?;
+    if let Backend::Local(local_end) = backend {
         let what = format!("syncing the directory of {}", shown(&local(path)));
         let named = local_end.files.named(path).await;
         named.map_err(TaskError::disk(what))?;
@@ -91,12 +91,12 @@ async fn name(end: &mut End, part: &[u8], path: &[u8]) -> Result<(), TaskError> 
 }
 
 async fn write(
-    end: &mut End,
+    backend: &mut Backend,
     (part, path): (&[u8], &[u8]),
     progress: &Progress,
     mut input: impl AsyncRead + Unpin,
 ) -> Result<u64, TaskError> {
-    let mut writer = end.write((part, path), 0, false).await?;
+    let mut writer = backend.write((part, path), 0, false).await?;
     let mut bytes = vec![0; progress.step_bytes()];
     let mut length = 0;
     loop {
@@ -112,11 +112,14 @@ async fn write(
     let told = writer.finish().await?.and_then(|it| it.size_bytes);
     let got = match told {
         Some(size_bytes) => Some(size_bytes),
-        None => end.look_for_file(part).await?.and_then(|it| it.size_bytes),
+        None => backend
+            .look_for_file(part)
+            .await?
+            .and_then(|it| it.size_bytes),
     };
     let is_whole = match got {
         Some(got) => got == length,
-        None => !end.tells_size(),
+        None => !backend.tells_size(),
     };
     match is_whole {
         true => Ok(length),

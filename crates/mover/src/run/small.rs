@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
+    backend::Backend,
     blocking::on_disk,
-    end::End,
     failure::TaskError,
     shared::Shared,
     whole_file::{Read, name, read, write},
@@ -89,14 +89,14 @@ impl<'a> Small<'a> {
     /// file, and the server accepts several at a time.
     pub(super) fn new(
         shared: &'a Arc<Shared>,
-        ends: (&'a mut End, &'a mut End),
+        ends: (&'a mut Backend, &'a mut Backend),
         tell: &'a (dyn Fn(Event) + Sync),
         (id, task): (TaskId, &Task),
         backlog: &Backlog,
     ) -> Option<Self> {
         let (is_upload, session) = match ends {
-            (End::Local(_), End::Remote(session)) => (true, session),
-            (End::Remote(session), End::Local(_)) => (false, session),
+            (Backend::Local(_), Backend::Remote(session)) => (true, session),
+            (Backend::Remote(session), Backend::Local(_)) => (false, session),
             _ => return None,
         };
         if !session.takes_ahead() || !is_small(shared, task) || backlog.alone.contains(&id) {

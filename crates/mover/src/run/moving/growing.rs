@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Copied, End, Facts, Mover, Names, TaskError};
+use super::{Backend, Copied, Facts, Mover, Names, TaskError};
 use crate::job::Growing;
 
 /// Range that was read from a file of this machine.
@@ -31,7 +31,7 @@ impl ReadRange {
     /// Whether the file at `path` of `source` still has these bytes, up to `end`.
     async fn is_still_in(
         &self,
-        source: &mut End,
+        source: &mut Backend,
         path: &[u8],
         end: u64,
     ) -> Result<bool, TaskError> {
@@ -57,7 +57,8 @@ impl ReadRange {
 impl Mover<'_> {
     /// Whether the mover waits until a file of this machine stops growing.
     pub(super) fn follows(&self) -> bool {
-        self.shared.job.moving.growing == Growing::Follow && matches!(self.source, End::Local(_))
+        self.shared.job.moving.growing == Growing::Follow
+            && matches!(self.source, Backend::Local(_))
     }
 
     /// Whether the source is longer than the copy and still begins with its bytes. `now` holds the
@@ -73,7 +74,7 @@ impl Mover<'_> {
         if self.follows() {
             return Ok(is_longer);
         }
-        if !matches!(self.source, End::Local(_)) {
+        if !matches!(self.source, Backend::Local(_)) {
             return Ok(copied.is_grown && (is_longer || now.size_bytes.is_none()));
         }
         let stamps = facts.stamp.zip(now.stamp);

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Copied, End, Facts, Mover, Names, PartNaming, TaskError, known, on_journal};
+use super::{Backend, Copied, Facts, Mover, Names, PartNaming, TaskError, known, on_journal};
 use crate::{
     job::Site,
     journal::{Begun, Journal, Origin},
@@ -279,8 +279,8 @@ impl Mover<'_> {
         };
         // Another attempt queries the server.
         self.shared.ranges.forget(&names.key);
-        if let (Err(_), End::Local(end)) = (&joined, &mut *self.destination) {
-            end.release_part();
+        if let (Err(_), Backend::Local(disk)) = (&joined, &mut *self.destination) {
+            disk.release_part();
         }
         match &joined {
             Ok(_) => self.end_named(&names, Some(&journal)).await,
@@ -301,9 +301,9 @@ impl Mover<'_> {
             Site::Local => false,
         };
         match &*self.source {
-            End::Remote(session) => is_direct && session.restarts(),
-            End::Web(session) => session.may_take_ranges(),
-            End::Local(_) => false,
+            Backend::Remote(session) => is_direct && session.restarts(),
+            Backend::Web(session) => session.may_take_ranges(),
+            Backend::Local(_) => false,
         }
     }
 
@@ -318,7 +318,7 @@ impl Mover<'_> {
             .filter(|_| job.moving.resumes)?;
         let is_download = matches!(
             (&*self.source, &*self.destination),
-            (End::Remote(_) | End::Web(_), End::Local(_))
+            (Backend::Remote(_) | Backend::Web(_), Backend::Local(_))
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();
@@ -368,8 +368,8 @@ impl Mover<'_> {
 
     fn local_destination(&self) -> Result<&LocalEnd, TaskError> {
         match &*self.destination {
-            End::Local(end) => Ok(end),
-            End::Remote(_) | End::Web(_) => Err(TaskError::Changed),
+            Backend::Local(disk) => Ok(disk),
+            Backend::Remote(_) | Backend::Web(_) => Err(TaskError::Changed),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ftp::spool::SpoolAnswer;
 
 use super::{
-    Copied, End, Facts, Mover, Names, NewPart, Overlap, ServerError, TaskError, read_exactly,
+    Backend, Copied, Facts, Mover, Names, NewPart, Overlap, ServerError, TaskError, read_exactly,
 };
 use crate::{
     job::RESUME_LEAST,
@@ -26,7 +26,7 @@ impl Mover<'_> {
     ) -> Result<Option<Copied>, TaskError> {
         let job = self.shared.job.clone();
         // The comparison of an overlap would fetch the file from a server twice.
-        let is_simple = overlap.length == 0 || matches!(self.source, End::Local(_));
+        let is_simple = overlap.length == 0 || matches!(self.source, Backend::Local(_));
         let origin = facts
             .origin()
             .filter(|it| it.size_bytes >= RESUME_LEAST.bytes());
@@ -37,7 +37,7 @@ impl Mover<'_> {
             return Ok(None);
         };
         self.check_overlap(names, overlap).await?;
-        let End::Remote(session) = &mut *self.destination else {
+        let Backend::Remote(session) = &mut *self.destination else {
             return Ok(None);
         };
         match session.spool(&share.request(overlap.length)).await? {

@@ -4,7 +4,7 @@
 
 use tokio::task::spawn_blocking;
 
-use super::{End, File, Mover, Names, Outcome, Proof, TaskError, Verify};
+use super::{Backend, File, Mover, Names, Outcome, Proof, TaskError, Verify};
 use crate::run::{
     local::renaming,
     whole_file::{Copied, FileCopy, name},
@@ -65,7 +65,7 @@ impl Mover<'_> {
     fn moves_whole(&self, file: &File, names: &Names) -> bool {
         let are_local = matches!(
             (&*self.source, &*self.destination),
-            (End::Local(_), End::Local(_))
+            (Backend::Local(_), Backend::Local(_))
         );
         let step_bytes = self.shared.progress.step_bytes() as u64;
         let is_small = file.size_bytes.is_some_and(|it| it <= step_bytes);

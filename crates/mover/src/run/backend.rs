@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// One end of a lane.
-pub(super) enum End {
+pub(super) enum Backend {
     Local(LocalEnd),
     Remote(Box<Session>),
     /// A web server, which is only a source.
@@ -39,7 +39,7 @@ pub(super) enum Writer<'a> {
     Remote(Transfer<'a>),
 }
 
-impl End {
+impl Backend {
     /// Connects, or takes a session from the pool. `files` are this machine's.
     pub(super) async fn open(
         site: &Site,
@@ -95,10 +95,10 @@ impl End {
                     found.push(session.look(path).await?);
                 }
             }
-            Self::Local(end) => {
+            Self::Local(disk) => {
                 for path in paths {
                     let what = format!("looking for {}", shown(&local(path)));
-                    let (files, path) = (end.files.clone(), path.to_vec());
+                    let (files, path) = (disk.files.clone(), path.to_vec());
                     found.push(on_disk(move || files.look(&path), what).await?);
                 }
             }
@@ -133,9 +133,9 @@ impl End {
         with_parents: bool,
     ) -> Result<(), TaskError> {
         match self {
-            Self::Local(end) => {
+            Self::Local(disk) => {
                 let what = format!("making the directory {}", shown(&local(path)));
-                let (files, path) = (end.files.clone(), path.to_vec());
+                let (files, path) = (disk.files.clone(), path.to_vec());
                 on_disk(move || files.make_folder(&path), what).await
             }
             Self::Remote(session) => {
@@ -181,7 +181,7 @@ impl End {
         offset_bytes: u64,
     ) -> Result<Reader<'_>, TaskError> {
         match self {
-            Self::Local(end) => Ok(Reader::Local(end.read(path, offset_bytes).await?)),
+            Self::Local(disk) => Ok(Reader::Local(disk.read(path, offset_bytes).await?)),
             Self::Remote(session) => {
                 let transfer = session
                     .transfer(Verb::Retrieve, path, offset_bytes, false)
@@ -202,9 +202,9 @@ impl End {
         is_kept: bool,
     ) -> Result<Writer<'_>, TaskError> {
         match self {
-            Self::Local(end) => {
+            Self::Local(disk) => {
                 let is_kept = is_kept || offset_bytes > 0;
-                let writer = end.write((part, path), offset_bytes, is_kept).await?;
+                let writer = disk.write((part, path), offset_bytes, is_kept).await?;
                 Ok(Writer::Local(writer))
             }
             Self::Remote(session) => {
@@ -220,9 +220,9 @@ impl End {
     /// Removes a file, if it exists.
     pub(super) async fn remove(&mut self, path: &[u8]) -> Result<(), TaskError> {
         match self {
-            Self::Local(end) => {
+            Self::Local(disk) => {
                 let what = format!("removing {}", shown(&local(path)));
-                let (files, path) = (end.files.clone(), path.to_vec());
+                let (files, path) = (disk.files.clone(), path.to_vec());
                 let remove = move || match files.remove(&path) {
                     Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                     result => result,
@@ -247,7 +247,7 @@ impl End {
         modified_unix_s: Option<i64>,
     ) -> Result<(), TaskError> {
         match self {
-            Self::Local(end) => end.complete(part, path, modified_unix_s).await,
+            Self::Local(disk) => disk.complete(part, path, modified_unix_s).await,
             Self::Remote(_) | Self::Web(_) => Ok(()),
         }
     }
@@ -261,8 +261,8 @@ impl End {
         modified_unix_s: Option<i64>,
     ) -> Result<bool, TaskError> {
         match self {
-            Self::Local(end) => {
-                end.name(part, path).await?;
+            Self::Local(disk) => {
+                disk.name(part, path).await?;
                 Ok(modified_unix_s.is_some())
             }
             Self::Remote(session) => Ok(session.name(part, path, modified_unix_s).await?),
@@ -272,10 +272,10 @@ impl End {
 
     /// Returns the state of a file of this machine.
     pub(super) async fn stamp(&self, path: &[u8]) -> Option<Stamp> {
-        let Self::Local(end) = self else {
+        let Self::Local(disk) = self else {
             return None;
         };
-        let (files, path) = (end.files.clone(), path.to_vec());
+        let (files, path) = (disk.files.clone(), path.to_vec());
         let stamp = spawn_blocking(move || files.stamp(&path));
         stamp.await.expect("disk work does not panic")
     }
@@ -305,9 +305,9 @@ impl End {
         algorithm: Algorithm,
     ) -> Result<Option<Vec<u8>>, TaskError> {
         match self {
-            Self::Local(end) => {
+            Self::Local(disk) => {
                 let what = format!("reading {}", shown(&local(path)));
-                let (files, path) = (end.files.clone(), path.to_vec());
+                let (files, path) = (disk.files.clone(), path.to_vec());
                 let hash = move || {
                     let file = files.open(&path)?;
                     algorithm.of_content(|bytes, at| file.read_at(bytes, at))
@@ -485,10 +485,13 @@ impl Writer<'_> {
 /// Whether two files have the same content, by hashes that both ends compute. `None` without common
 /// hashes. Two files of this machine are read anyway.
 pub(super) async fn compare_hashes(
-    (source, destination): (&mut End, &mut End),
+    (source, destination): (&mut Backend, &mut Backend),
     (ours, theirs): (&[u8], &[u8]),
 ) -> Result<Option<bool>, TaskError> {
-    if matches!((&source, &destination), (End::Local(_), End::Local(_))) {
+    if matches!(
+        (&source, &destination),
+        (Backend::Local(_), Backend::Local(_))
+    ) {
         return Ok(None);
     }
     let both_make = |it: &Algorithm| source.makes(*it) && destination.makes(*it);
@@ -554,12 +557,12 @@ mod tests {
         for at_quit in [AtQuit::Leaves, AtQuit::WaitsForEnd, AtQuit::Ignores] {
             let site = site_of_one_connection(at_quit);
             let files = LocalFiles::without_roots();
-            let mut end = End::open(&site, &files, None).await.expect("a session");
+            let mut backend = Backend::open(&site, &files, None).await.expect("a session");
             for _ in 0..2 {
-                let reopened = end.reopen(&site, &files).await;
+                let reopened = backend.reopen(&site, &files).await;
                 reopened.unwrap_or_else(|error| panic!("{at_quit:?}: {error}"));
             }
-            assert!(end.is_usable());
+            assert!(backend.is_usable());
         }
     }
 
@@ -567,12 +570,12 @@ mod tests {
     async fn a_connection_with_an_unanswered_command_ends_before_its_successor_is_opened() {
         let site = site_of_one_connection(AtQuit::Leaves);
         let files = LocalFiles::without_roots();
-        let mut end = End::open(&site, &files, None).await.expect("a session");
-        let End::Remote(session) = &mut end else {
+        let mut backend = Backend::open(&site, &files, None).await.expect("a session");
+        let Backend::Remote(session) = &mut backend else {
             unreachable!("the site is a server");
         };
         let answered = tokio::time::timeout(Duration::from_millis(50), session.is_alive(true));
         answered.await.expect_err("the command has no answer");
-        end.reopen(&site, &files).await.expect("there is room");
+        backend.reopen(&site, &files).await.expect("there is room");
     }
 }
