@@ -14,7 +14,7 @@ use crate::{
     disk::{LocalFiles, Stamp},
     job::Site,
     names::{local, shown},
-    server::{Algorithm, Ended, Facts, ServerError, Session, SessionPool, Transfer, Verb},
+    server::{Algorithm, Ended, ServerError, Session, SessionPool, Stat, Transfer, Verb},
     web::{Body, WebSession},
 };
 
@@ -112,18 +112,18 @@ impl Backend {
             Self::Local(_) => Ok(Box::pin(self.look(path))
                 .await?
                 .filter(|it| it.kind == Kind::File)),
-            Self::Remote(session) => Ok(session.facts(path).await?.entry()),
+            Self::Remote(session) => Ok(session.stat(path).await?.entry()),
             Self::Web(session) => Ok(session.look(path).await?),
         }
     }
 
     /// Returns the attributes that the source reports of a file. A temporary refusal is an error.
-    pub(super) async fn stated_facts(&mut self, path: &[u8]) -> Result<Facts, TaskError> {
+    pub(super) async fn recorded_stat(&mut self, path: &[u8]) -> Result<Stat, TaskError> {
         if let Self::Remote(session) = self {
-            return Ok(session.stated_facts(path).await?);
+            return Ok(session.recorded_stat(path).await?);
         }
         let found = self.look_for_file(path).await?;
-        Ok(found.as_ref().map(Facts::of).unwrap_or_default())
+        Ok(found.as_ref().map(Stat::of).unwrap_or_default())
     }
 
     /// Makes a directory and, if `with_parents`, the directories above it.
@@ -401,7 +401,7 @@ impl Reader<'_> {
         match self {
             Self::Local(..) => Ok(Ended {
                 is_sure: true,
-                facts: None,
+                stat: None,
             }),
             Self::Remote(transfer) => Ok(transfer.finish().await?),
             Self::Web(body) => Ok(body.finish()),
@@ -429,13 +429,13 @@ impl Writer<'_> {
 
     /// Ends the writing. Returns the attributes that a server reports of the file, if they were
     /// requested in advance.
-    pub(super) async fn finish(self) -> Result<Option<Facts>, TaskError> {
+    pub(super) async fn finish(self) -> Result<Option<Stat>, TaskError> {
         match self {
             Self::Local(mut writer) => {
                 writer.finish().await?;
                 Ok(None)
             }
-            Self::Remote(transfer) => Ok(transfer.finish().await?.facts),
+            Self::Remote(transfer) => Ok(transfer.finish().await?.stat),
         }
     }
 
@@ -474,10 +474,10 @@ impl Writer<'_> {
 
     /// Ends an upload whose bytes come from a spool at the gateway. It takes as long as the server
     /// requires.
-    pub(super) async fn finish_from_spool(self) -> Result<Option<Facts>, TaskError> {
+    pub(super) async fn finish_from_spool(self) -> Result<Option<Stat>, TaskError> {
         match self {
             Self::Local(..) => self.finish().await,
-            Self::Remote(transfer) => Ok(transfer.finish_from_spool().await?.facts),
+            Self::Remote(transfer) => Ok(transfer.finish_from_spool().await?.stat),
         }
     }
 }

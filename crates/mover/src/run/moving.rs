@@ -106,8 +106,8 @@ impl Mover<'_> {
         mut names: Names,
         naming: PartNaming,
     ) -> Result<Outcome, TaskError> {
-        let mut facts = self.facts(file, &names).await?;
-        let origin = facts.origin();
+        let mut stat = self.stat(file, &names).await?;
+        let origin = stat.origin();
         let journal = self.journal_for(origin);
         if journal.is_none() && names.digits.is_some() && !naming.is_taken {
             // The source has proved too small for a record.
@@ -124,7 +124,7 @@ impl Mover<'_> {
             _ => Overlap::default(),
         };
         let is_resumable = journal.is_some();
-        let copied = match self.copy(&names, &overlap, &facts, journal.as_ref()).await {
+        let copied = match self.copy(&names, &overlap, &stat, journal.as_ref()).await {
             // A server that refuses an offset receives the whole file.
             Err(TaskError::Server(ServerError::Refused { .. } | ServerError::NoRange))
                 if overlap.length > 0 && !self.has_begun =>
@@ -133,7 +133,7 @@ impl Mover<'_> {
                 if let Backend::Local(_) = self.destination {
                     anew.new = self.new_part(journal.as_ref(), origin);
                 }
-                self.copy(&names, &anew, &facts, journal.as_ref()).await
+                self.copy(&names, &anew, &stat, journal.as_ref()).await
             }
             copied => copied,
         };
@@ -156,7 +156,7 @@ impl Mover<'_> {
                 }
                 let is_full = matches!(&error, TaskError::Disk { source, .. }
                     if source.kind() == ErrorKind::StorageFull);
-                let size_bytes = facts.size_bytes.filter(|_| is_full).unwrap_or(0);
+                let size_bytes = stat.size_bytes.filter(|_| is_full).unwrap_or(0);
                 let is_hopeless = disk::never_fits(&local(&names.part), size_bytes);
                 self.leave(&names, journal.as_ref(), is_hopeless).await;
                 return Err(error);
@@ -166,18 +166,18 @@ impl Mover<'_> {
         let bytes = copied.bytes;
         if self.follows() {
             // The facts now match the later listing in which the file no longer changes.
-            facts.modified_unix_s = self.facts_now(&names).await?.modified_unix_s;
+            stat.modified_unix_s = self.current_stat(&names).await?.modified_unix_s;
         }
-        let (proof, is_grown) = self.check(&names, &facts, &copied).await?;
+        let (proof, is_grown) = self.check(&names, &stat, &copied).await?;
         let proof = match proof {
             // The hash of a stream proves nothing for a server whose bytes lay in a spool
             // meanwhile.
             Proof::Link if copied.is_spooled => Proof::Size,
             proof => proof,
         };
-        self.give_name(&names, facts.modified_unix_s).await?;
+        self.give_name(&names, stat.modified_unix_s).await?;
         self.end_named(&names, journal.as_ref()).await;
-        let modified_unix_s = facts.modified_unix_s;
+        let modified_unix_s = stat.modified_unix_s;
         Ok(match is_grown {
             true => Outcome::Grown {
                 bytes,
@@ -292,22 +292,22 @@ impl Mover<'_> {
     }
 
     /// Returns the source's present attributes of the file. For a small file the listing suffices.
-    async fn facts(&mut self, file: &File, names: &Names) -> Result<Facts, TaskError> {
+    async fn stat(&mut self, file: &File, names: &Names) -> Result<SourceStat, TaskError> {
         let is_small = file.size_bytes.is_some_and(|it| it < RESUME_LEAST.bytes());
         let known = match self.found.take() {
-            Some(found) => server::Facts::of(&found),
-            None if is_small => server::Facts {
+            Some(found) => server::Stat::of(&found),
+            None if is_small => server::Stat {
                 size_bytes: file.size_bytes,
                 modified: file.modified,
             },
-            None => server::Facts::default(),
+            None => server::Stat::default(),
         };
         match (&*self.source, is_exact(known)) {
-            (Backend::Remote(_) | Backend::Web(_), true) => Ok(Facts::of(known)),
+            (Backend::Remote(_) | Backend::Web(_), true) => Ok(SourceStat::of(known)),
             _ => {
                 self.source.prepare_read()?;
-                let now = self.facts_now(names).await?;
-                Ok(Facts {
+                let now = self.current_stat(names).await?;
+                Ok(SourceStat {
                     bytes_max: now.size_bytes.or(file.size_bytes),
                     ..now
                 })
@@ -316,17 +316,17 @@ impl Mover<'_> {
     }
 
     /// Returns the attributes that the source's server reported just now, if they are exact.
-    fn found_facts(&self) -> Option<Facts> {
-        let known = server::Facts::of(self.found.as_ref()?);
+    fn found_stat(&self) -> Option<SourceStat> {
+        let known = server::Stat::of(self.found.as_ref()?);
         let is_local = matches!(self.source, Backend::Local(_));
-        (!is_local && is_exact(known)).then(|| Facts::of(known))
+        (!is_local && is_exact(known)).then(|| SourceStat::of(known))
     }
 
-    async fn facts_now(&mut self, names: &Names) -> Result<Facts, TaskError> {
+    async fn current_stat(&mut self, names: &Names) -> Result<SourceStat, TaskError> {
         if let Backend::Local(_) = self.source {
             let stamp = self.source.stamp(&names.source).await;
             let size_bytes = stamp.map(|it| it.size_bytes);
-            return Ok(Facts {
+            return Ok(SourceStat {
                 size_bytes,
                 bytes_max: size_bytes,
                 modified_unix_s: stamp.map(|it| it.modified_unix_s),
@@ -335,7 +335,7 @@ impl Mover<'_> {
         }
         let now = self.source.look_for_file(&names.source).await?;
         let size_bytes = now.as_ref().and_then(|it| it.size_bytes);
-        Ok(Facts {
+        Ok(SourceStat {
             size_bytes,
             bytes_max: size_bytes,
             modified_unix_s: now.and_then(|it| it.modified).map(|it| it.unix_s),
@@ -475,16 +475,16 @@ impl Mover<'_> {
         &mut self,
         names: &Names,
         overlap: &Overlap,
-        facts: &Facts,
+        stat: &SourceStat,
         journal: Option<&Arc<Journal>>,
     ) -> Result<Copied, TaskError> {
-        if let Some(copied) = self.copy_by_spool(names, overlap, facts, journal).await? {
+        if let Some(copied) = self.copy_by_spool(names, overlap, stat, journal).await? {
             return Ok(copied);
         }
         let (follows, is_local) = (self.follows(), matches!(self.source, Backend::Local(_)));
         let mut read = (is_local && !follows).then(|| ReadRange::from(overlap.length));
         let mut reader = self.source.read(&names.source, overlap.begin()).await?;
-        if !reader.is_of(facts.size_bytes, facts.modified_unix_s) {
+        if !reader.is_of(stat.size_bytes, stat.modified_unix_s) {
             return Err(TaskError::Changed);
         }
         if !overlap.bytes.is_empty() {
@@ -512,7 +512,7 @@ impl Mover<'_> {
         }
         let mut bytes = vec![0; self.shared.progress.step_bytes()];
         let (mut length, mut synced_bytes) = (overlap.length, overlap.length);
-        let size_max_bytes = facts.bytes_max.filter(|_| !follows).unwrap_or(u64::MAX);
+        let size_max_bytes = stat.bytes_max.filter(|_| !follows).unwrap_or(u64::MAX);
         let mut quiet = Duration::ZERO;
         loop {
             let room = usize::try_from(size_max_bytes.saturating_sub(length));
@@ -544,7 +544,7 @@ impl Mover<'_> {
                 new.note(names).await;
             }
             if length - synced_bytes >= SYNC_BYTES
-                && let (Some(journal), Some(origin)) = (journal, facts.origin())
+                && let (Some(journal), Some(origin)) = (journal, stat.origin())
                 && writer.sync().await?
             {
                 synced_bytes = length;
@@ -563,12 +563,12 @@ impl Mover<'_> {
                 reader.abandon().await;
                 Ended {
                     is_sure: true,
-                    facts: None,
+                    stat: None,
                 }
             }
             false => reader.finish().await?,
         };
-        if !ended.is_sure && facts.size_bytes != Some(length) {
+        if !ended.is_sure && stat.size_bytes != Some(length) {
             return Err(ServerError::Cut.into());
         }
         if let Some(new) = new
@@ -581,7 +581,7 @@ impl Mover<'_> {
         Ok(Copied {
             bytes: length,
             is_spooled: false,
-            source_now: ended.facts,
+            source_now: ended.stat,
             there: writer.finish().await?,
             is_grown,
             read,
@@ -593,12 +593,12 @@ impl Mover<'_> {
     async fn check(
         &mut self,
         names: &Names,
-        facts: &Facts,
+        stat: &SourceStat,
         copied: &Copied,
     ) -> Result<(Proof, bool), TaskError> {
         let bytes = copied.bytes;
         let follows = self.follows();
-        if !follows && facts.size_bytes.is_some_and(|it| it != bytes) {
+        if !follows && stat.size_bytes.is_some_and(|it| it != bytes) {
             return Err(TaskError::Changed);
         }
         let verify = self.shared.job.moving.verify;
@@ -609,20 +609,20 @@ impl Mover<'_> {
             self.mend_source().await?;
         }
         let now = match copied.source_now {
-            Some(facts) => Facts::of(facts),
-            None => self.facts_now(names).await?,
+            Some(stat) => SourceStat::of(stat),
+            None => self.current_stat(names).await?,
         };
         let is_same_size = match now.size_bytes {
             Some(size_bytes) => size_bytes == bytes,
             None => !self.source.tells_size(),
         };
-        let is_same_time = match (facts.modified_unix_s, now.modified_unix_s) {
+        let is_same_time = match (stat.modified_unix_s, now.modified_unix_s) {
             (Some(before), Some(now)) => before == now,
             _ => true,
         };
-        let is_same_stamp = follows || facts.stamp.is_none() || facts.stamp == now.stamp;
+        let is_same_stamp = follows || stat.stamp.is_none() || stat.stamp == now.stamp;
         let is_same = is_same_size && is_same_time && is_same_stamp && !copied.is_grown;
-        let is_grown = !is_same && self.has_grown(names, facts, &now, copied).await?;
+        let is_grown = !is_same && self.has_grown(names, stat, &now, copied).await?;
         if copied.is_grown && !is_grown {
             return Err(TaskError::Endless(bytes));
         }
@@ -633,7 +633,7 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         }
         let got = match copied.there {
-            Some(facts) => facts.size_bytes,
+            Some(stat) => stat.size_bytes,
             None => {
                 let there = self.destination.look_for_file(&names.part).await?;
                 there.and_then(|it| it.size_bytes)
@@ -691,8 +691,8 @@ impl Mover<'_> {
 }
 
 /// Whether a time is exact. A listing's time may lack seconds, or be in another zone.
-fn is_exact(facts: server::Facts) -> bool {
-    let modified = facts.modified;
+fn is_exact(stat: server::Stat) -> bool {
+    let modified = stat.modified;
     modified.is_some_and(|it| it.precision == Precision::Second)
 }
 
@@ -703,9 +703,9 @@ struct Copied {
     /// Whether the bytes passed through a spool at the gateway.
     is_spooled: bool,
     /// Attributes that the source's server has reported since.
-    source_now: Option<server::Facts>,
+    source_now: Option<server::Stat>,
     /// Attributes that the destination's server has reported.
-    there: Option<server::Facts>,
+    there: Option<server::Stat>,
     /// Whether a server's file has grown by bytes that were not copied.
     is_grown: bool,
     /// Range that was read from a file of this machine.
@@ -713,7 +713,7 @@ struct Copied {
 }
 
 /// Attributes of the source.
-struct Facts {
+struct SourceStat {
     size_bytes: Option<u64>,
     /// Most bytes to copy: the size that the source has listed, or reports now.
     bytes_max: Option<u64>,
@@ -722,13 +722,13 @@ struct Facts {
     stamp: Option<Stamp>,
 }
 
-impl Facts {
+impl SourceStat {
     /// Converts the attributes that a server reports of a file.
-    fn of(facts: server::Facts) -> Self {
+    fn of(stat: server::Stat) -> Self {
         Self {
-            size_bytes: facts.size_bytes,
-            bytes_max: facts.size_bytes,
-            modified_unix_s: facts.modified.map(|it| it.unix_s),
+            size_bytes: stat.size_bytes,
+            bytes_max: stat.size_bytes,
+            modified_unix_s: stat.modified.map(|it| it.unix_s),
             stamp: None,
         }
     }

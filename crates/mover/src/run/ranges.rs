@@ -19,7 +19,7 @@ use tokio::{sync::Notify, time::sleep_until};
 use super::joining::{Joining, Load};
 use crate::{
     plan::{File, Piece},
-    server::Facts,
+    server::Stat,
 };
 
 /// All running ranges, and the abandoned ones.
@@ -60,7 +60,7 @@ struct Fetching {
     /// Whether another range has begun since.
     is_shared: bool,
     /// Attributes that the server sent after the last byte of the file.
-    facts: Option<Facts>,
+    stat: Option<Stat>,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Ranges {
             joining: Joining::new(now),
             has_begun: false,
             is_shared: false,
-            facts: None,
+            stat: None,
         };
         self.state().files.insert(part.to_vec(), fetching);
     }
@@ -265,16 +265,16 @@ impl Ranges {
 
     /// Records the attributes that the server has sent after the last byte. They apply to the whole
     /// file if one lane has fetched it.
-    pub(super) fn note_facts(&self, part: &[u8], facts: Facts) {
+    pub(super) fn note_stat(&self, part: &[u8], stat: Stat) {
         if let Some(fetching) = self.state().files.get_mut(part) {
-            fetching.facts = Some(facts).filter(|_| !fetching.is_shared);
+            fetching.stat = Some(stat).filter(|_| !fetching.is_shared);
         }
     }
 
     /// Takes the attributes after the last byte, if they are known.
-    pub(super) fn take_facts(&self, part: &[u8]) -> Option<Facts> {
+    pub(super) fn take_stat(&self, part: &[u8]) -> Option<Stat> {
         let mut state = self.state();
-        state.files.get_mut(part)?.facts.take()
+        state.files.get_mut(part)?.stat.take()
     }
 
     /// Returns the ranges of a file that lanes fetch, or have abandoned.
@@ -315,7 +315,7 @@ impl State {
         if let Some(fetching) = self.files.get_mut(part) {
             fetching.is_shared |= fetching.has_begun;
             fetching.has_begun = true;
-            fetching.facts = None;
+            fetching.stat = None;
         }
         self.running.push(Running {
             id: self.begun,

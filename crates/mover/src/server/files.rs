@@ -14,7 +14,7 @@ use crate::{
 use super::{
     ServerError, Session,
     control::Sent,
-    look::time_of,
+    stat::time_of,
     transfer::{Transfer, Verb},
 };
 

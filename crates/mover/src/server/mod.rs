@@ -12,12 +12,12 @@ mod dial;
 mod error;
 mod files;
 mod hash;
-mod look;
 mod opening;
 mod pipeline;
 mod session;
 mod session_pool;
 mod spool;
+mod stat;
 mod transfer;
 
 pub(crate) use self::dial::reach;
@@ -26,10 +26,10 @@ pub use self::{
     error::ServerError,
     files::Lister,
     hash::Algorithm,
-    look::Facts,
     pipeline::{Content, Done, Pipeline, PortOwner, Upload},
     session::Session,
     session_pool::SessionPool,
     spool::Spooled,
+    stat::Stat,
     transfer::{Ended, Transfer, Verb},
 };

@@ -12,7 +12,7 @@ use ftp::{
     wait,
 };
 
-use super::{ServerError, Session, control::Sent, look::quoted};
+use super::{ServerError, Session, control::Sent, stat::quoted};
 
 /// Commands for the settings of all transfers.
 struct Settings {

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Facts, ServerError, Session, control::Sent, data::Meeting};
+use super::{ServerError, Session, Stat, control::Sent, data::Meeting};
 
 /// Purpose of a data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Ended {
     pub is_sure: bool,
     /// Attributes that the server reported after the transfer, if they could be queried with it.
     /// This saves a round trip.
-    pub facts: Option<Facts>,
+    pub stat: Option<Stat>,
 }
 
 impl Session {
@@ -446,14 +446,14 @@ impl Transfer<'_> {
         if !reply.is_completed() {
             return Err(sent.refused(reply));
         }
-        let facts = match session.behind.take() {
+        let stat = match session.behind.take() {
             Some(asked) => Some(session.answered(asked).await?),
             None => None,
         };
         // Some servers never end TLS properly. If this one usually does, an attacker has cut the
         // data.
         let is_sure = !ended_in_silence || !session.says_goodbye;
-        Ok(Ended { is_sure, facts })
+        Ok(Ended { is_sure, stat })
     }
 
     /// Aborts a download. If the server confirms that soon, the session stays usable.

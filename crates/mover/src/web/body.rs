@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::session::Open;
-use crate::server::{Ended, Facts, ServerError};
+use crate::server::{Ended, ServerError, Stat};
 
 /// Bytes of a file. If dropped before its end, it closes the connection.
 pub(crate) struct Body<'a> {
@@ -19,7 +19,7 @@ pub(crate) struct Body<'a> {
     open: &'a mut Option<Open>,
     has_ended: bool,
     /// Attributes of the whole file, from the answer.
-    stated: Facts,
+    stated: Stat,
     has_length: bool,
     stall_max: Duration,
 }
@@ -30,7 +30,7 @@ impl<'a> Body<'a> {
     pub(super) fn new(
         incoming: Incoming,
         (host, open): (String, &'a mut Option<Open>),
-        (stated, has_length): (Facts, bool),
+        (stated, has_length): (Stat, bool),
         stall_max: Duration,
     ) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl<'a> Body<'a> {
     }
 
     /// Returns the attributes of the whole file, from the answer.
-    pub(crate) fn stated(&self) -> Facts {
+    pub(crate) fn stated(&self) -> Stat {
         self.stated
     }
 
@@ -78,7 +78,7 @@ impl<'a> Body<'a> {
     pub(crate) fn finish(self) -> Ended {
         Ended {
             is_sure: self.has_length,
-            facts: None,
+            stat: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use url::Url;
 
 use super::{
     body::Body,
-    session::{facts, first_byte, has_length, header, next_url},
+    session::{first_byte, has_length, header, next_url, stat},
 };
 
 /// Content of an answer.
@@ -76,7 +76,7 @@ async fn read(answer: &[u8], piece_bytes: usize) -> Option<Answer> {
     let headers = response.headers();
     let here = Url::parse("https://example.com/film").expect("a URL");
     let to = header(headers, &LOCATION).unwrap_or_default();
-    let (stated, is_sure) = (facts(&response), has_length(headers));
+    let (stated, is_sure) = (stat(&response), has_length(headers));
     let mut said = Answer {
         status: response.status().as_u16(),
         size_bytes: stated.size_bytes,

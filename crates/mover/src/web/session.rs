@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use url::{Position, Url};
 
 use super::{Body, WebDial};
-use crate::server::{Facts, ServerError, reach};
+use crate::server::{ServerError, Stat, reach};
 
 /// A session with a web server. It reconnects if the server has disconnected, or if another server
 /// has the file.
@@ -104,10 +104,10 @@ impl WebSession {
         let says_bytes = |it: &str| it.eq_ignore_ascii_case("bytes");
         let says_ranges = header(response.headers(), &ACCEPT_RANGES).is_some_and(says_bytes);
         self.takes_ranges = Some(is_partial || says_ranges);
-        let Facts {
+        let Stat {
             size_bytes,
             modified,
-        } = facts(&response);
+        } = stat(&response);
         Ok(Some(Entry {
             name: Vec::new(),
             kind: Kind::File,
@@ -143,7 +143,7 @@ impl WebSession {
             self.open = None;
             return Err(ServerError::NoRange);
         }
-        let (stated, has_length) = (facts(&response), has_length(response.headers()));
+        let (stated, has_length) = (stat(&response), has_length(response.headers()));
         let stall_max = self.dial.stall_max;
         Ok(Body::new(
             response.into_body(),
@@ -327,7 +327,7 @@ fn led(url: &Url) -> ServerError {
 }
 
 /// Returns the attributes of the whole file, from an answer.
-pub(super) fn facts(response: &Response<Incoming>) -> Facts {
+pub(super) fn stat(response: &Response<Incoming>) -> Stat {
     let headers = response.headers();
     let size = match response.status() {
         StatusCode::PARTIAL_CONTENT => {
@@ -337,7 +337,7 @@ pub(super) fn facts(response: &Response<Incoming>) -> Facts {
     };
     let modified =
         header(headers, &LAST_MODIFIED).and_then(|it| httpdate::parse_http_date(it).ok());
-    Facts {
+    Stat {
         size_bytes: size.and_then(|it| it.parse().ok()),
         modified: modified.and_then(unix_s).map(|unix_s| Modified {
             unix_s,

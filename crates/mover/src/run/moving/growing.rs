@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Backend, Copied, Facts, Mover, Names, TaskError};
+use super::{Backend, Copied, Mover, Names, SourceStat, TaskError};
 use crate::job::Growing;
 
 /// Range that was read from a file of this machine.
@@ -66,8 +66,8 @@ impl Mover<'_> {
     pub(super) async fn has_grown(
         &mut self,
         names: &Names,
-        facts: &Facts,
-        now: &Facts,
+        stat: &SourceStat,
+        now: &SourceStat,
         copied: &Copied,
     ) -> Result<bool, TaskError> {
         let is_longer = now.size_bytes.is_some_and(|it| it > copied.bytes);
@@ -77,7 +77,7 @@ impl Mover<'_> {
         if !matches!(self.source, Backend::Local(_)) {
             return Ok(copied.is_grown && (is_longer || now.size_bytes.is_none()));
         }
-        let stamps = facts.stamp.zip(now.stamp);
+        let stamps = stat.stamp.zip(now.stamp);
         if !is_longer || !stamps.is_some_and(|(before, now)| before.has_grown(&now)) {
             return Ok(false);
         }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Backend, Copied, Facts, Mover, Names, PartNaming, TaskError, known, on_journal};
+use super::{Backend, Copied, Mover, Names, PartNaming, SourceStat, TaskError, known, on_journal};
 use crate::{
     job::Site,
     journal::{Begun, Journal, Origin},
@@ -46,14 +46,16 @@ impl Mover<'_> {
             }
             return Ok(None);
         }
-        let facts = match self.found_facts() {
-            Some(facts) => facts,
+        let stat = match self.found_stat() {
+            Some(stat) => stat,
             // If the server does not report size and time now, the attempt fails and keeps the
             // fetched pieces.
-            None if begun.is_some() => Facts::of(self.source.stated_facts(&names.source).await?),
-            None => self.facts_now(&names).await?,
+            None if begun.is_some() => {
+                SourceStat::of(self.source.recorded_stat(&names.source).await?)
+            }
+            None => self.current_stat(&names).await?,
         };
-        let Some(origin) = facts.origin() else {
+        let Some(origin) = stat.origin() else {
             return Ok(None);
         };
         if begun.is_none() && !self.is_worth_splitting() {
@@ -262,18 +264,18 @@ impl Mover<'_> {
             missing.is_empty()
         };
         let origin = begun.and_then(|it| is_whole(&it.done, it.origin).then_some(it.origin));
-        let known = self.shared.ranges.take_facts(&names.key);
-        let facts = match known.filter(|it| it.size_bytes.is_some() && it.modified.is_some()) {
-            Some(facts) => facts,
+        let known = self.shared.ranges.take_stat(&names.key);
+        let stat = match known.filter(|it| it.size_bytes.is_some() && it.modified.is_some()) {
+            Some(stat) => stat,
             // A server that reports no attributes now may do so later. The fetched bytes stay.
-            None => self.source.stated_facts(&names.source).await?,
+            None => self.source.recorded_stat(&names.source).await?,
         };
         // Another process may have removed the part.
         let is_there = self.destination.stamp(&names.part).await.is_some();
         let origin = origin.filter(|_| is_there);
-        let joined = match (origin, Facts::of(facts).origin()) {
+        let joined = match (origin, SourceStat::of(stat).origin()) {
             (Some(then), Some(now)) if then == now => {
-                self.give_pieces_name(&names, facts, then.size_bytes).await
+                self.give_pieces_name(&names, stat, then.size_bytes).await
             }
             _ => Err(TaskError::Changed),
         };
@@ -460,8 +462,8 @@ impl Mover<'_> {
             reader.abandon().await;
             return Err(self.cause_of_surplus(names, origin, begin).await);
         }
-        if let Some(facts) = reader.finish().await?.facts {
-            self.shared.ranges.note_facts(&names.key, facts);
+        if let Some(stat) = reader.finish().await?.stat {
+            self.shared.ranges.note_stat(&names.key, stat);
         }
         Ok(pace)
     }
@@ -471,7 +473,7 @@ impl Mover<'_> {
     async fn cause_of_surplus(&mut self, names: &Names, origin: Origin, begin: u64) -> TaskError {
         let is_same = async {
             self.mend_source().await?;
-            let now = self.facts_now(names).await?;
+            let now = self.current_stat(names).await?;
             Ok::<_, TaskError>(now.origin() == Some(origin))
         };
         match begin > 0 && is_same.await.unwrap_or(false) {
@@ -483,23 +485,23 @@ impl Mover<'_> {
     async fn give_pieces_name(
         &mut self,
         names: &Names,
-        facts: server::Facts,
+        stat: server::Stat,
         bytes: u64,
     ) -> Result<Outcome, TaskError> {
         let copied = Copied {
             bytes,
             is_spooled: false,
-            source_now: Some(facts),
+            source_now: Some(stat),
             there: None,
             is_grown: false,
             read: None,
         };
-        let facts = Facts::of(facts);
-        let (proof, _) = self.check(names, &facts, &copied).await?;
-        self.give_name(names, facts.modified_unix_s).await?;
+        let stat = SourceStat::of(stat);
+        let (proof, _) = self.check(names, &stat, &copied).await?;
+        self.give_name(names, stat.modified_unix_s).await?;
         Ok(Outcome::Moved {
             bytes,
-            modified_unix_s: facts.modified_unix_s,
+            modified_unix_s: stat.modified_unix_s,
             proof,
         })
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ftp::spool::SpoolAnswer;
 
 use super::{
-    Backend, Copied, Facts, Mover, Names, NewPart, Overlap, ServerError, TaskError, read_exactly,
+    Backend, Copied, Mover, Names, NewPart, Overlap, ServerError, SourceStat, TaskError,
+    read_exactly,
 };
 use crate::{
     job::RESUME_LEAST,
@@ -21,13 +22,13 @@ impl Mover<'_> {
         &mut self,
         names: &Names,
         overlap: &Overlap,
-        facts: &Facts,
+        stat: &SourceStat,
         journal: Option<&Arc<Journal>>,
     ) -> Result<Option<Copied>, TaskError> {
         let job = self.shared.job.clone();
         // The comparison of an overlap would fetch the file from a server twice.
         let is_simple = overlap.length == 0 || matches!(self.source, Backend::Local(_));
-        let origin = facts
+        let origin = stat
             .origin()
             .filter(|it| it.size_bytes >= RESUME_LEAST.bytes());
         let (Some(sharing), Some(origin), true) = (&job.sharing, origin, is_simple) else {
@@ -88,7 +89,7 @@ impl Mover<'_> {
         (clears, new): (bool, Option<&NewPart>),
         share: &Share<'_>,
         answer: SpoolAnswer,
-    ) -> Result<Option<server::Facts>, TaskError> {
+    ) -> Result<Option<server::Stat>, TaskError> {
         let progress = &self.shared.progress;
         let mut writer = self
             .destination

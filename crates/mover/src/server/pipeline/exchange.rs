@@ -14,7 +14,7 @@ use crate::server::{
     ServerError, Session, Verb,
     control::Sent,
     data::{Asked, DataDial, Meeting},
-    look::{size_of, time_of},
+    stat::{size_of, time_of},
 };
 
 /// A small file for the server.

@@ -10,7 +10,7 @@ use crate::names::{join, parent};
 
 /// Attributes that a server reports of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct Stat {
     /// Size. `None` if the server does not report it.
     pub size_bytes: Option<u64>,
     /// Time of the last change. `None` if the server does not report it.
@@ -18,7 +18,7 @@ pub struct Facts {
 }
 
 /// Pending queries about one path.
-struct Look {
+struct StatRequest {
     size: Sent,
     modified: Sent,
     /// Change into a possible directory, and back. `None` for the directory of the log-in.
@@ -30,7 +30,7 @@ impl Session {
     ///
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, or the connection is lost.
-    pub async fn facts(&mut self, path: &[u8]) -> Result<Facts, ServerError> {
+    pub async fn stat(&mut self, path: &[u8]) -> Result<Stat, ServerError> {
         let asked = self.ask_facts(path)?;
         self.answered(asked).await
     }
@@ -40,7 +40,7 @@ impl Session {
     /// # Errors
     /// [`ServerError`] if the path cannot be sent, the connection is lost, or the server
     /// temporarily refuses one of the queries.
-    pub async fn stated_facts(&mut self, path: &[u8]) -> Result<Facts, ServerError> {
+    pub async fn recorded_stat(&mut self, path: &[u8]) -> Result<Stat, ServerError> {
         let asked = self.ask_facts(path)?;
         let mut replies = Vec::new();
         for sent in asked {
@@ -51,7 +51,7 @@ impl Session {
         if let Some((sent, reply)) = refused {
             return Err(sent.refused(reply.clone()));
         }
-        Ok(self.facts_of(&replies[0].1, &replies[1].1))
+        Ok(self.stat_of(&replies[0].1, &replies[1].1))
     }
 
     /// Queries size and time of a file. The commands are sent with the next awaited command.
@@ -64,17 +64,17 @@ impl Session {
         Ok([size, self.control.send("MDTM", path)?])
     }
 
-    pub(super) async fn answered(&mut self, asked: [Sent; 2]) -> Result<Facts, ServerError> {
+    pub(super) async fn answered(&mut self, asked: [Sent; 2]) -> Result<Stat, ServerError> {
         let [size, modified] = asked;
         let size = self.control.last(size).await?;
         let modified = self.control.last(modified).await?;
-        Ok(self.facts_of(&size, &modified))
+        Ok(self.stat_of(&size, &modified))
     }
 
-    fn facts_of(&mut self, size: &Reply, modified: &Reply) -> Facts {
+    fn stat_of(&mut self, size: &Reply, modified: &Reply) -> Stat {
         let size_bytes = size_of(size);
         self.tells_size |= size_bytes.is_some();
-        Facts {
+        Stat {
             size_bytes,
             modified: time_of(modified),
         }
@@ -91,8 +91,8 @@ impl Session {
             let mut found = Vec::new();
             for path in paths {
                 found.push(match self.is_directory(path).await? {
-                    true => Some(entry(Kind::Directory, Facts::default())),
-                    false => self.facts(path).await?.entry(),
+                    true => Some(entry(Kind::Directory, Stat::default())),
+                    false => self.stat(path).await?.entry(),
                 });
             }
             return Ok(found);
@@ -100,16 +100,16 @@ impl Session {
         let home = self.home().await?;
         let (mut asked, mut found) = (Vec::new(), Vec::new());
         for path in paths {
-            asked.push(self.ask_look(path, &home)?);
+            asked.push(self.send_stat(path, &home)?);
         }
-        for look in asked {
-            found.push(self.seen(look).await);
+        for request in asked {
+            found.push(self.receive_stat(request).await);
         }
         // All replies are read first, since each query changes the directory and returns.
         found.into_iter().collect()
     }
 
-    fn ask_look(&mut self, path: &[u8], home: &[u8]) -> Result<Look, ServerError> {
+    fn send_stat(&mut self, path: &[u8], home: &[u8]) -> Result<StatRequest, ServerError> {
         let [size, modified] = self.ask_facts(path)?;
         let there_and_back = match path.is_empty() {
             true => None,
@@ -118,17 +118,17 @@ impl Session {
                 self.control.send("CWD", home)?,
             ]),
         };
-        Ok(Look {
+        Ok(StatRequest {
             size,
             modified,
             there_and_back,
         })
     }
 
-    async fn seen(&mut self, look: Look) -> Result<Option<Entry>, ServerError> {
-        let facts = self.answered([look.size, look.modified]).await?;
-        let Some([there, back]) = look.there_and_back else {
-            return Ok(Some(entry(Kind::Directory, Facts::default())));
+    async fn receive_stat(&mut self, request: StatRequest) -> Result<Option<Entry>, ServerError> {
+        let stat = self.answered([request.size, request.modified]).await?;
+        let Some([there, back]) = request.there_and_back else {
+            return Ok(Some(entry(Kind::Directory, Stat::default())));
         };
         let reply = self.control.last(there).await?;
         let is_back = self.control.last(back).await?.is_completed();
@@ -136,10 +136,10 @@ impl Session {
             return Err(there.refused(reply));
         }
         match (reply.is_completed(), is_back) {
-            (true, true) => Ok(Some(entry(Kind::Directory, Facts::default()))),
+            (true, true) => Ok(Some(entry(Kind::Directory, Stat::default()))),
             // In another directory, names without a slash in front would lead to other files.
             (true, false) => Err(self.control.useless(NOT_AT_HOME)),
-            (false, _) => Ok(facts.entry()),
+            (false, _) => Ok(stat.entry()),
         }
     }
 
@@ -179,11 +179,11 @@ impl Session {
     pub async fn follow(&mut self, directory: &[u8], link: &mut Entry) -> Result<(), ServerError> {
         let path = join(directory, &link.name);
         let Some(place) = self.place_of(&path).await? else {
-            let facts = self.facts(&path).await?;
-            if facts.size_bytes.is_some() {
+            let stat = self.stat(&path).await?;
+            if stat.size_bytes.is_some() {
                 link.kind = Kind::File;
-                link.size_bytes = facts.size_bytes;
-                link.modified = facts.modified.or(link.modified);
+                link.size_bytes = stat.size_bytes;
+                link.modified = stat.modified.or(link.modified);
             }
             return Ok(());
         };
@@ -245,7 +245,7 @@ impl Session {
     }
 }
 
-impl Facts {
+impl Stat {
     /// Returns the attributes of an entry in a listing.
     pub fn of(entry: &Entry) -> Self {
         Self {
@@ -261,12 +261,12 @@ impl Facts {
     }
 }
 
-fn entry(kind: Kind, facts: Facts) -> Entry {
+fn entry(kind: Kind, stat: Stat) -> Entry {
     Entry {
         name: Vec::new(),
         kind,
-        size_bytes: facts.size_bytes,
-        modified: facts.modified,
+        size_bytes: stat.size_bytes,
+        modified: stat.modified,
     }
 }
 
