@@ -241,5 +241,5 @@ impl Lister<'_> {
 /// Whether the connection is unusable after this error.
 fn is_lost(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<BrowseError>();
-    matches!(error, Some(BrowseError::Server(it)) if !it.remedy().keeps_connection())
+    matches!(error, Some(BrowseError::Server(it)) if !it.retry_action().keeps_connection())
 }

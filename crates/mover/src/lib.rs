@@ -19,7 +19,7 @@ pub mod location;
 pub mod names;
 mod part_name;
 pub mod plan;
-pub mod remedy;
+pub mod retry_action;
 pub mod run;
 pub mod server;
 pub mod sharing;

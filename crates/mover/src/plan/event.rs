@@ -6,7 +6,7 @@ use super::{
     piece::Piece,
     task::{Task, TaskId},
 };
-use crate::remedy::Remedy;
+use crate::retry_action::RetryAction;
 
 /// Event of a lane.
 #[derive(Debug, Clone)]
@@ -117,7 +117,7 @@ pub enum Probe {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Action that may cure the failure.
-    pub remedy: Remedy,
+    pub retry_action: RetryAction,
     /// Description of the failure, for display.
     pub message: String,
     /// Bytes have moved since the task began. Such a task is retried without limit.

@@ -53,7 +53,7 @@ pub use self::{
     task::{Directory, File, Place, RelativePath, Task, TaskId},
     version::Version,
 };
-use crate::remedy::Remedy;
+use crate::retry_action::RetryAction;
 
 /// Plan of one job.
 #[derive(Debug)]
@@ -149,10 +149,10 @@ impl Planner {
                 if failure.has_moved {
                     self.lanes.proved();
                 }
-                if !failure.remedy.keeps_connection() {
+                if !failure.retry_action.keeps_connection() {
                     self.take_back(lane);
                 }
-                let is_full = failure.remedy == Remedy::FewerTransfers;
+                let is_full = failure.retry_action == RetryAction::FewerTransfers;
                 if is_full {
                     self.lanes.shrink(now);
                 }
@@ -288,9 +288,9 @@ impl Planner {
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
         // After a successful log-in the credentials are right, and a full server may refuse a
         // log-in.
-        let is_for_good = match failure.remedy {
-            Remedy::GiveUpServer => true,
-            Remedy::LogInAgain => !self.lanes.has_opened(),
+        let is_for_good = match failure.retry_action {
+            RetryAction::GiveUpServer => true,
+            RetryAction::LogInAgain => !self.lanes.has_opened(),
             _ => false,
         };
         let is_last = is_for_good || failures > self.options.retries;
@@ -303,9 +303,11 @@ impl Planner {
                 result: FileOutcome::NoConnection(failure.message.clone()),
             });
         }
-        match failure.remedy {
-            Remedy::FewerConnections => self.lanes.shrink(now),
-            Remedy::LogInAgain | Remedy::GiveUpServer if others_may_do => self.lanes.shrink(now),
+        match failure.retry_action {
+            RetryAction::FewerConnections => self.lanes.shrink(now),
+            RetryAction::LogInAgain | RetryAction::GiveUpServer if others_may_do => {
+                self.lanes.shrink(now)
+            }
             _ if others_may_do => return,
             _ => {}
         }
@@ -348,13 +350,16 @@ impl Planner {
             // The file starts again from its beginning.
             queued.task = Task::Move(file);
         }
-        let is_hopeless = failure.remedy == Remedy::GiveUpFile
-            || matches!(failure.remedy, Remedy::LogInAgain | Remedy::GiveUpServer)
+        let is_hopeless = failure.retry_action == RetryAction::GiveUpFile
+            || matches!(
+                failure.retry_action,
+                RetryAction::LogInAgain | RetryAction::GiveUpServer
+            )
             || queued.failures > self.options.retries
             || queued.attempts > self.options.retries.saturating_mul(ATTEMPTS_PER_RETRY)
             || self.is_given_up;
         if is_hopeless {
-            let is_refused = failure.remedy == Remedy::GiveUpFile;
+            let is_refused = failure.retry_action == RetryAction::GiveUpFile;
             return match queued.task {
                 Task::ListDestination(directory) if is_refused => {
                     self.unknown(directory, failure.message);
@@ -553,7 +558,7 @@ impl Planner {
 /// counts as refusing.
 fn lost() -> Failure {
     Failure {
-        remedy: Remedy::Reconnect,
+        retry_action: RetryAction::Reconnect,
         message: "the server ended the connection".to_owned(),
         has_moved: false,
         is_anew: false,

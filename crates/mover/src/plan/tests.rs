@@ -161,9 +161,9 @@ impl World {
             Action::Open { lane } => {
                 let is_full = self.open.len() >= self.connections_max;
                 let event = if is_full {
-                    Event::Refused(failure(Remedy::FewerConnections))
+                    Event::Refused(failure(RetryAction::FewerConnections))
                 } else if self.random.random_bool(self.loss) {
-                    Event::Refused(failure(Remedy::Reconnect))
+                    Event::Refused(failure(RetryAction::Reconnect))
                 } else {
                     assert!(self.open.insert(lane), "it is not open yet");
                     self.most_open = self.most_open.max(self.open.len());
@@ -178,7 +178,7 @@ impl World {
                 }
                 if self.random.random_bool(self.loss) {
                     self.open.remove(&lane);
-                    let event = Event::Failed(id, failure(Remedy::Reconnect));
+                    let event = Event::Failed(id, failure(RetryAction::Reconnect));
                     return self.later(Duration::from_millis(300), lane, event);
                 }
                 let (after, outcome) = self.work(lane, id, &task);
@@ -257,9 +257,9 @@ impl World {
     }
 }
 
-fn failure(remedy: Remedy) -> Failure {
+fn failure(retry_action: RetryAction) -> Failure {
     Failure {
-        remedy,
+        retry_action,
         message: "it was not to be".to_owned(),
         has_moved: false,
         is_anew: false,
@@ -398,7 +398,7 @@ fn a_refused_log_in_is_not_repeated() {
     let mut planner = Planner::new(1, Options::default());
     let now = Instant::now();
     assert_eq!(planner.poll(now), Some(Action::Open { lane: 0 }));
-    planner.handle(0, Event::Refused(failure(Remedy::GiveUpServer)), now);
+    planner.handle(0, Event::Refused(failure(RetryAction::GiveUpServer)), now);
     assert!(planner.is_finished());
     assert_eq!(planner.tally().failed, 1);
 }
@@ -412,7 +412,11 @@ fn a_file_that_fails_for_good_harms_no_other() {
     planner.handle(0, Event::Opened { depth: 1 }, now);
     while !planner.is_finished() {
         let Some(Action::Work { lane, id, task }) = planner.poll(now) else {
-            planner.handle(1, Event::Refused(failure(Remedy::FewerConnections)), now);
+            planner.handle(
+                1,
+                Event::Refused(failure(RetryAction::FewerConnections)),
+                now,
+            );
             continue;
         };
         let outcome = match task {
@@ -425,7 +429,11 @@ fn a_file_that_fails_for_good_harms_no_other() {
                 Outcome::Ended { not_understood: 0 }
             }
             Task::Move(file) if file.path.to_bytes() == b"b" => {
-                planner.handle(lane, Event::Failed(id, failure(Remedy::GiveUpFile)), now);
+                planner.handle(
+                    lane,
+                    Event::Failed(id, failure(RetryAction::GiveUpFile)),
+                    now,
+                );
                 continue;
             }
             Task::Move(_) => {
@@ -481,7 +489,7 @@ fn a_file_whose_bytes_never_arrive_fails_in_the_end() {
                     moves += 1;
                     let failure = Failure {
                         has_moved: true,
-                        ..failure(Remedy::Reconnect)
+                        ..failure(RetryAction::Reconnect)
                     };
                     Event::Failed(id, failure)
                 } else {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{job::RESUME_LEAST, plan::Failure, remedy::Remedy, server::ServerError};
+use crate::{job::RESUME_LEAST, plan::Failure, retry_action::RetryAction, server::ServerError};
 
 /// Error of a task.
 #[derive(Debug, thiserror::Error)]
@@ -60,21 +60,21 @@ impl TaskError {
         |source| Self::Disk { what, source }
     }
 
-    fn remedy(&self) -> Remedy {
+    fn retry_action(&self) -> RetryAction {
         match self {
-            Self::Server(error) => error.remedy(),
+            Self::Server(error) => error.retry_action(),
             // The credentials are right, since a full server may refuse a log-in.
-            Self::Reconnection(error) => match error.remedy() {
-                Remedy::LogInAgain => Remedy::Reconnect,
-                remedy => remedy,
+            Self::Reconnection(error) => match error.retry_action() {
+                RetryAction::LogInAgain => RetryAction::Reconnect,
+                retry_action => retry_action,
             },
             Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) | Self::NoFile => {
-                Remedy::GiveUpFile
+                RetryAction::GiveUpFile
             }
             // The rest of the transfer is not read, so the connection cannot be used again.
-            Self::Overlap | Self::Differs => Remedy::Reconnect,
+            Self::Overlap | Self::Differs => RetryAction::Reconnect,
             Self::Changed | Self::NoRanges | Self::IgnoredRange | Self::Busy | Self::PartTaken => {
-                Remedy::Retry
+                RetryAction::Retry
             }
         }
     }
@@ -97,7 +97,7 @@ impl TaskError {
 
     /// Whether the connections are still usable after the error.
     pub(super) fn keeps_connection(&self) -> bool {
-        self.remedy().keeps_connection()
+        self.retry_action().keeps_connection()
     }
 
     /// Whether another attempt cannot use any of the moved bytes.
@@ -108,7 +108,7 @@ impl TaskError {
     /// Converts the error for the plan. `moved_bytes` moved before it.
     pub(super) fn failure(&self, moved_bytes: u64) -> Failure {
         Failure {
-            remedy: self.remedy(),
+            retry_action: self.retry_action(),
             message: match self {
                 Self::Server(error) => with_hint(error),
                 Self::Reconnection(error) => reconnection_message(error),
@@ -177,16 +177,19 @@ mod tests {
     #[test]
     fn a_reconnection_is_repeated_after_a_refused_log_in_alone() {
         let full = || ServerError::LogIn(reply("530 too many clients"));
-        assert_eq!(full().remedy(), Remedy::LogInAgain);
-        assert_eq!(TaskError::Reconnection(full()).remedy(), Remedy::Reconnect);
+        assert_eq!(full().retry_action(), RetryAction::LogInAgain);
+        assert_eq!(
+            TaskError::Reconnection(full()).retry_action(),
+            RetryAction::Reconnect
+        );
         for error in [
             certificate_fault(),
             ServerError::NoTls(reply("500 what?")),
             ServerError::Reply(ftp::client::ReplyError::NoCode),
         ] {
-            assert_eq!(error.remedy(), Remedy::GiveUpServer, "{error}");
+            assert_eq!(error.retry_action(), RetryAction::GiveUpServer, "{error}");
             let error = TaskError::Reconnection(error);
-            assert_eq!(error.remedy(), Remedy::GiveUpServer, "{error}");
+            assert_eq!(error.retry_action(), RetryAction::GiveUpServer, "{error}");
         }
     }
 

@@ -137,7 +137,7 @@ pub(super) async fn run(
             Ok(outcome) => naming.done(id, outcome, named).await,
             Err(error) => {
                 let failure = error.failure(moved_bytes);
-                let goes_on = failure.remedy.keeps_connection();
+                let goes_on = failure.retry_action.keeps_connection();
                 if !goes_on {
                     naming.end().await;
                     lane.hang_up().await;
@@ -161,7 +161,7 @@ pub(super) async fn run(
 
 fn refusal(shared: &Shared, error: &ServerError) -> Failure {
     Failure {
-        remedy: error.remedy(),
+        retry_action: error.retry_action(),
         message: match shared.has_logged_in.load(Ordering::Relaxed) {
             true => reconnection_message(error),
             false => with_hint(error),

@@ -8,7 +8,7 @@ use ftp::{
 };
 use hyper::StatusCode;
 
-use crate::{fence::Fenced, remedy::Remedy};
+use crate::{fence::Fenced, retry_action::RetryAction};
 
 /// Error of an operation with a server.
 #[derive(Debug, thiserror::Error)]
@@ -197,15 +197,15 @@ impl ServerError {
         }
     }
 
-    /// Returns the remedy.
-    pub fn remedy(&self) -> Remedy {
+    /// Returns the action after this failure.
+    pub fn retry_action(&self) -> RetryAction {
         match self {
-            Self::Full(_) => Remedy::FewerConnections,
-            Self::LogIn(reply) if reply.is_temporary() => Remedy::Reconnect,
+            Self::Full(_) => RetryAction::FewerConnections,
+            Self::LogIn(reply) if reply.is_temporary() => RetryAction::Reconnect,
             Self::LogIn(reply) | Self::FixedServer { reply, .. }
                 if reply.code() == NOT_LOGGED_IN =>
             {
-                Remedy::LogInAgain
+                RetryAction::LogInAgain
             }
             // A reset or a timeout during the handshake is the path's fault. `InvalidData` is a
             // fault of the certificate.
@@ -215,14 +215,14 @@ impl ServerError {
                     io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
                 ) =>
             {
-                Remedy::Reconnect
+                RetryAction::Reconnect
             }
             Self::LogIn(_)
             | Self::FixedServer { .. }
             | Self::NoTls(_)
             | Self::Tls { .. }
             | Self::TlsSettings(_)
-            | Self::Reply(_) => Remedy::GiveUpServer,
+            | Self::Reply(_) => RetryAction::GiveUpServer,
             Self::Resolve { .. }
             | Self::Connect { .. }
             | Self::Lost { .. }
@@ -232,22 +232,22 @@ impl ServerError {
             | Self::Exchange { .. }
             | Self::TooEarly(_)
             | Self::Cut
-            | Self::NoPort(_) => Remedy::Reconnect,
+            | Self::NoPort(_) => RetryAction::Reconnect,
             // Codes 425 and 426 concern the data connection. 450, 451 and 452 concern the file at
             // present.
-            Self::Refused { reply, .. } if reply.is_temporary() => Remedy::Retry,
-            Self::Short { .. } | Self::Endless(_) | Self::Unreached => Remedy::Retry,
+            Self::Refused { reply, .. } if reply.is_temporary() => RetryAction::Retry,
+            Self::Short { .. } | Self::Endless(_) | Self::Unreached => RetryAction::Retry,
             Self::Http(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
-                Remedy::FewerTransfers
+                RetryAction::FewerTransfers
             }
-            Self::Http(status) if status.is_server_error() => Remedy::Retry,
-            Self::Http(StatusCode::REQUEST_TIMEOUT) => Remedy::Retry,
+            Self::Http(status) if status.is_server_error() => RetryAction::Retry,
+            Self::Http(StatusCode::REQUEST_TIMEOUT) => RetryAction::Retry,
             Self::Http(_) | Self::Led(_) | Self::NoRange | Self::SourceAlone | Self::Fenced(_) => {
-                Remedy::GiveUpFile
+                RetryAction::GiveUpFile
             }
             // Code 530 during a session means that the log-in was lost.
-            Self::Refused { reply, .. } if reply.code() == NOT_LOGGED_IN => Remedy::Reconnect,
-            Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => Remedy::GiveUpFile,
+            Self::Refused { reply, .. } if reply.code() == NOT_LOGGED_IN => RetryAction::Reconnect,
+            Self::Refused { .. } | Self::Unlisted | Self::Unsendable(_) => RetryAction::GiveUpFile,
         }
     }
 }

@@ -40,9 +40,9 @@ impl Desk {
         self.ask();
     }
 
-    fn refuse(&mut self, remedy: Remedy) {
+    fn refuse(&mut self, retry_action: RetryAction) {
         let lane = self.opening.remove(0);
-        let event = Event::Refused(failure(remedy));
+        let event = Event::Refused(failure(retry_action));
         self.planner.handle(lane, event, self.now);
         self.ask();
     }
@@ -56,9 +56,9 @@ impl Desk {
         task
     }
 
-    fn fail(&mut self, remedy: Remedy) -> Task {
+    fn fail(&mut self, retry_action: RetryAction) -> Task {
         let (lane, id, task) = self.work.remove(0);
-        let event = Event::Failed(id, failure(remedy));
+        let event = Event::Failed(id, failure(retry_action));
         self.planner.handle(lane, event, self.now);
         self.ask();
         task
@@ -118,8 +118,8 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
     desk.open();
     assert_eq!(desk.opening, [1, 2, 3]);
     // The only connected lane fails, and the next one is refused. Two are still connecting.
-    desk.fail(Remedy::Reconnect);
-    desk.refuse(Remedy::GiveUpServer);
+    desk.fail(RetryAction::Reconnect);
+    desk.refuse(RetryAction::GiveUpServer);
     assert!(!desk.planner.is_finished());
     assert_eq!(desk.failures(), [""; 0]);
     desk.open();
@@ -131,7 +131,7 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
 fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
     let mut desk = Desk::new(5, lanes(3));
     desk.open();
-    desk.fail(Remedy::Reconnect);
+    desk.fail(RetryAction::Reconnect);
     let mut alone = 0;
     while !desk.planner.is_finished() {
         assert!(alone < 100, "the attempts are bounded");
@@ -139,7 +139,7 @@ fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
             desk.now += Duration::from_secs(60);
             desk.ask();
         } else {
-            desk.refuse(Remedy::LogInAgain);
+            desk.refuse(RetryAction::LogInAgain);
             alone += 1;
         }
     }
@@ -151,9 +151,9 @@ fn a_log_in_refused_after_one_has_worked_is_repeated_within_bounds() {
 fn a_job_goes_on_once_a_refused_log_in_works_again() {
     let mut desk = Desk::new(2, lanes(1));
     desk.open();
-    desk.fail(Remedy::Reconnect);
+    desk.fail(RetryAction::Reconnect);
     for _ in 0..3 {
-        desk.refuse(Remedy::LogInAgain);
+        desk.refuse(RetryAction::LogInAgain);
         assert!(!desk.planner.is_finished());
         desk.now += Duration::from_secs(60);
         desk.ask();
@@ -168,9 +168,9 @@ fn a_job_goes_on_once_a_refused_log_in_works_again() {
 fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
     let mut desk = Desk::new(5, lanes(3));
     desk.open();
-    desk.fail(Remedy::Reconnect);
+    desk.fail(RetryAction::Reconnect);
     while !desk.opening.is_empty() {
-        desk.refuse(Remedy::GiveUpServer);
+        desk.refuse(RetryAction::GiveUpServer);
     }
     assert!(desk.planner.is_finished());
     assert_eq!(desk.failures().len(), 5);
@@ -179,7 +179,7 @@ fn a_server_that_fails_for_good_ends_the_job_also_after_a_log_in() {
 #[test]
 fn the_first_log_in_refused_ends_the_job() {
     let mut desk = Desk::new(5, lanes(3));
-    desk.refuse(Remedy::LogInAgain);
+    desk.refuse(RetryAction::LogInAgain);
     assert!(desk.planner.is_finished());
     assert_eq!(desk.failures().len(), 5);
 }
@@ -190,7 +190,7 @@ fn a_server_that_was_full_is_asked_again_after_a_while() {
     desk.open();
     assert_eq!(desk.opening.len(), 3);
     desk.open();
-    desk.refuse(Remedy::FewerConnections);
+    desk.refuse(RetryAction::FewerConnections);
     desk.open();
     assert_eq!(desk.opening, [0; 0], "three are up, and no more may be");
     for _ in 0..40 {
@@ -200,7 +200,7 @@ fn a_server_that_was_full_is_asked_again_after_a_while() {
     desk.now += Duration::from_secs(180);
     desk.done(Outcome::Probed(Probe::Missing));
     assert_eq!(desk.opening.len(), 1, "one more");
-    desk.refuse(Remedy::FewerConnections);
+    desk.refuse(RetryAction::FewerConnections);
     desk.now += Duration::from_secs(60);
     desk.done(Outcome::Probed(Probe::Missing));
     assert_eq!(desk.opening, [0; 0], "not so soon");
@@ -353,7 +353,7 @@ fn a_root_that_is_a_file_wants_its_directory_made_first() {
     desk.open();
     desk.done(probe(Some(b"new")));
     desk.done(probe(Some(b"new")));
-    desk.fail(Remedy::GiveUpFile);
+    desk.fail(RetryAction::GiveUpFile);
     assert!(desk.planner.is_finished());
     assert_eq!(desk.planner.tally().failed, 2);
     let failure = ": its directory cannot be made: it was not to be";
@@ -364,7 +364,7 @@ fn a_root_that_is_a_file_wants_its_directory_made_first() {
 fn a_destination_that_does_not_list_takes_everything() {
     let mut desk = Desk::new(1, lanes(1));
     desk.enter(true);
-    desk.fail(Remedy::GiveUpFile);
+    desk.fail(RetryAction::GiveUpFile);
     desk.found(vec![file("a"), directory("d")]);
     desk.done(ENDED);
     // The directory is not known to exist.
@@ -524,30 +524,30 @@ fn a_file_has_its_name_before_the_next_one_begins() {
 
 #[test]
 fn a_helper_that_fails_fails_no_file() {
-    for remedy in [
-        Remedy::Retry,
-        Remedy::Reconnect,
-        Remedy::FewerTransfers,
-        Remedy::FewerConnections,
-        Remedy::GiveUpFile,
-        Remedy::LogInAgain,
-        Remedy::GiveUpServer,
+    for retry_action in [
+        RetryAction::Retry,
+        RetryAction::Reconnect,
+        RetryAction::FewerTransfers,
+        RetryAction::FewerConnections,
+        RetryAction::GiveUpFile,
+        RetryAction::LogInAgain,
+        RetryAction::GiveUpServer,
     ] {
         let (mut desk, _) = with_helpers(1);
         desk.open();
         let (lane, id, task) = desk.work.pop().expect("a lane helps");
         assert!(is_help(&task));
         let failure = Failure {
-            is_anew: remedy == Remedy::Retry,
-            ..failure(remedy)
+            is_anew: retry_action == RetryAction::Retry,
+            ..failure(retry_action)
         };
         desk.planner
             .handle(lane, Event::Failed(id, failure), desk.now);
         desk.ask();
-        assert_eq!(desk.failures(), [""; 0], "{remedy:?}");
-        assert!(desk.opening.is_empty(), "{remedy:?}");
+        assert_eq!(desk.failures(), [""; 0], "{retry_action:?}");
+        assert!(desk.opening.is_empty(), "{retry_action:?}");
         desk.done(Outcome::Arrived);
-        assert!(matches!(desk.work[0].2, Task::Join(_)), "{remedy:?}");
+        assert!(matches!(desk.work[0].2, Task::Join(_)), "{retry_action:?}");
     }
 }
 
@@ -565,8 +565,8 @@ fn other_files_come_before_help_with_one_in_pieces() {
 fn no_connection_is_opened_for_help_after_a_refusal() {
     let (mut desk, file) = with_helpers(2);
     assert_eq!(desk.opening.len(), 2);
-    desk.refuse(Remedy::FewerConnections);
-    desk.refuse(Remedy::Reconnect);
+    desk.refuse(RetryAction::FewerConnections);
+    desk.refuse(RetryAction::Reconnect);
     for _ in 0..100 {
         desk.now += Duration::from_secs(60);
         desk.ask();
@@ -582,7 +582,7 @@ fn no_connection_is_opened_for_help_after_a_refusal() {
 fn a_connection_for_help_that_opens_after_the_refusal_of_others_helps() {
     let (mut desk, _) = with_helpers(2);
     assert_eq!(desk.opening.len(), 2);
-    desk.refuse(Remedy::FewerConnections);
+    desk.refuse(RetryAction::FewerConnections);
     desk.open();
     assert!(desk.work.iter().any(|it| is_help(&it.2)));
 }
@@ -596,13 +596,13 @@ fn refusals_beside_an_open_connection_do_not_end_the_job() {
         desk.now += Duration::from_secs(300);
         desk.ask();
         if !desk.opening.is_empty() {
-            desk.refuse(Remedy::FewerConnections);
+            desk.refuse(RetryAction::FewerConnections);
         }
     }
-    desk.fail(Remedy::Reconnect);
+    desk.fail(RetryAction::Reconnect);
     desk.now += Duration::from_secs(60);
     desk.ask();
-    desk.refuse(Remedy::FewerConnections);
+    desk.refuse(RetryAction::FewerConnections);
     assert_eq!(desk.failures(), [""; 0]);
     desk.now += Duration::from_secs(60);
     desk.ask();

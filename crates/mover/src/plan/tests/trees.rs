@@ -118,8 +118,7 @@ impl Trees {
                         continue;
                     }
                     let event = self.work(lane, id, task, now);
-                    let is_lost =
-                        matches!(&event, Event::Failed(_, it) if it.remedy == Remedy::Reconnect);
+                    let is_lost = matches!(&event, Event::Failed(_, it) if it.retry_action == RetryAction::Reconnect);
                     if is_lost {
                         self.lost += 1;
                         self.open.remove(&lane);
@@ -139,19 +138,19 @@ impl Trees {
         let (_, path) = task.place();
         let path = String::from_utf8(path.to_bytes()).expect("text");
         if self.refused.contains(&path) && !matches!(task, Task::Probe { .. }) {
-            return Event::Failed(id, failure(Remedy::GiveUpFile));
+            return Event::Failed(id, failure(RetryAction::GiveUpFile));
         }
         if self.random.random_bool(self.loss) {
-            return Event::Failed(id, failure(Remedy::Reconnect));
+            return Event::Failed(id, failure(RetryAction::Reconnect));
         }
         let done = self.effect(lane, id, task, &path, now);
         // A server's last action may succeed although its reply is lost.
         match done {
             Ok(_) if self.random.random_bool(self.loss) => {
-                Event::Failed(id, failure(Remedy::Reconnect))
+                Event::Failed(id, failure(RetryAction::Reconnect))
             }
             Ok(outcome) => Event::Done(id, outcome),
-            Err(remedy) => Event::Failed(id, failure(remedy)),
+            Err(retry_action) => Event::Failed(id, failure(retry_action)),
         }
     }
 
@@ -162,7 +161,7 @@ impl Trees {
         task: Task,
         path: &str,
         now: Instant,
-    ) -> Result<Outcome, Remedy> {
+    ) -> Result<Outcome, RetryAction> {
         let stored = (self.stored)(&self.destination, path);
         let source = path;
         let is_of_source = matches!(task, Task::ListSource(_));
@@ -241,7 +240,7 @@ impl Trees {
             }
             Task::RemoveDirectory(_) => {
                 if !children_of(&self.destination, path).is_empty() {
-                    return Err(Remedy::GiveUpFile);
+                    return Err(RetryAction::GiveUpFile);
                 }
                 self.destination.remove(path);
                 self.deleted.push(path.to_owned());

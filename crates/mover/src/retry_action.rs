@@ -2,7 +2,7 @@
 
 /// Action that may cure a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remedy {
+pub enum RetryAction {
     /// Repeat the command on the same connection, later.
     Retry,
     /// Open a new connection, later.
@@ -20,7 +20,7 @@ pub enum Remedy {
     GiveUpServer,
 }
 
-impl Remedy {
+impl RetryAction {
     /// Whether the connection is still usable after the failure.
     pub fn keeps_connection(self) -> bool {
         match self {
