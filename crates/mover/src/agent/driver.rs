@@ -28,7 +28,7 @@ use super::{
     history::{History, Line},
     memory::{JobMemory, MemoryError},
     status::Status,
-    timetable::{Left, Times, Timetable},
+    timetable::{RunOutcome, Times, Timetable},
     watch::Watch,
 };
 use crate::{
@@ -220,7 +220,7 @@ pub async fn run(
                 let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
                 let number = running.remove(&id).expect("each run has a job");
                 let (job, runnable) = &mut places[number];
-                let (left, is_forgetful) = ended.map_or_else(
+                let (outcome, is_broken) = ended.map_or_else(
                     |error| {
                         agent.fails(number, job, &AgentError::Broken(error));
                         (FAILED, true)
@@ -228,13 +228,13 @@ pub async fn run(
                     |(_, ended)| ended,
                 );
                 // After a disk error the memory fails at each use until it is opened again.
-                if let Some(runnable) = runnable.take_if(|_| is_forgetful) {
+                if let Some(runnable) = runnable.take_if(|_| is_broken) {
                     if let Some(calls) = runnable.calls {
                         calls.abort();
                     }
                     drop(runnable.resident);
                 }
-                table.ended(number, left, &Zoned::now());
+                table.ended(number, outcome, &Zoned::now());
             }
             () = &mut interrupt => break,
         }
@@ -399,12 +399,12 @@ impl Notices {
 
 impl Resident {
     /// Makes one run. Also returns whether the memory failed.
-    async fn run(self: Arc<Self>) -> (Left, bool) {
+    async fn run(self: Arc<Self>) -> (RunOutcome, bool) {
         let begun = Instant::now();
         let started = Timestamp::now();
         let started_unix_ms = started.as_millisecond();
         let noted = self.on_disk(move |it| it.started(started_unix_ms)).await;
-        let mut is_forgetful = noted.is_err();
+        let mut is_broken = noted.is_err();
         let made = noted.and_then(|()| (self.job.make)());
         let rate_max = made.as_ref().ok().and_then(|it| it.rate_max.clone());
         let progress = Arc::new(Progress::new(rate_max));
@@ -426,19 +426,19 @@ impl Resident {
                 .await;
                 tally = summary.tally;
                 is_interrupted = summary.is_interrupted;
-                is_forgetful |= summary.broken.is_some();
+                is_broken |= summary.broken.is_some();
                 reason = summary.broken.map(|it| run::chain(&it));
             }
             Err(error) => reason = Some(error),
         }
-        let mut left = Left {
+        let mut outcome = RunOutcome {
             unsettled: tally.unsettled > 0,
             failures: tally.failed > 0 || reason.is_some(),
         };
-        if left.is_nothing() && !is_interrupted {
+        if outcome.is_nothing() && !is_interrupted {
             reason = self.finish(started_unix_s).await.err();
-            is_forgetful |= reason.is_some();
-            left.failures = reason.is_some();
+            is_broken |= reason.is_some();
+            outcome.failures = reason.is_some();
         }
         if let Some(reason) = &reason {
             tracing::error!(job = self.job.name, reason, "the run failed");
@@ -446,7 +446,7 @@ impl Resident {
         }
         let elapsed_s = begun.elapsed().as_secs_f64();
         self.status.advances(self.number, &tally);
-        self.status.ends(self.number, elapsed_s, left.failures);
+        self.status.ends(self.number, elapsed_s, outcome.failures);
         let failed_calls = self.failed_calls.swap(0, Ordering::Relaxed);
         let done = tally.moved + tally.failed + tally.removed + failed_calls;
         let is_worth_a_line = done > 0 || reason.is_some();
@@ -464,7 +464,7 @@ impl Resident {
                 reason: reason.as_deref(),
             });
         }
-        (left, is_forgetful)
+        (outcome, is_broken)
     }
 
     /// Records that a run has left nothing. Once a day the memory forgets old files that have left
@@ -579,7 +579,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 const CLOSE_STEP: Duration = Duration::from_millis(10);
 
 /// Outcome of a run that could not be made.
-const FAILED: Left = Left {
+const FAILED: RunOutcome = RunOutcome {
     unsettled: false,
     failures: true,
 };

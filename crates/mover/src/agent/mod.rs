@@ -28,5 +28,5 @@ pub use self::{
     pages::serve,
     schedule::{Schedule, ScheduleError},
     status::{JobStatus, LastRun, Snapshot, Status},
-    timetable::{Left, Times, Timetable},
+    timetable::{RunOutcome, Times, Timetable},
 };

@@ -136,14 +136,14 @@ impl World {
             }
         }
         self.call(job)?;
-        let left = Left {
+        let outcome = RunOutcome {
             unsettled: is_unsettled,
             failures: false,
         };
-        if left.is_nothing() {
+        if outcome.is_nothing() {
             self.agent().memories[job].ended().expect("room");
         }
-        self.agent().table.ended(job, left, &clock);
+        self.agent().table.ended(job, outcome, &clock);
         Ok(())
     }
 

@@ -27,16 +27,16 @@ pub struct Times {
     pub settle: Duration,
 }
 
-/// Work that a run has left.
+/// Outcome of a run: the work that it has left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct RunOutcome {
     /// Files that may still be written.
     pub unsettled: bool,
     /// Something failed.
     pub failures: bool,
 }
 
-impl Left {
+impl RunOutcome {
     /// Whether no work is left, so that the schedule alone determines the next run.
     pub fn is_nothing(self) -> bool {
         self == Self::default()
@@ -127,14 +127,14 @@ impl Timetable {
     }
 
     /// Records that a run has ended.
-    pub fn ended(&mut self, job: usize, left: Left, now: &Zoned) {
+    pub fn ended(&mut self, job: usize, outcome: RunOutcome, now: &Zoned) {
         let job = &mut self.jobs[job];
         job.is_running = false;
-        if left.unsettled {
+        if outcome.unsettled {
             let settle = job.times.settle;
             job.want(now, settle);
         }
-        if left.failures {
+        if outcome.failures {
             let doublings = job.failures.min(RETRY_DOUBLINGS);
             job.failures += 1;
             job.want(now, RETRY_FIRST * 2_u32.pow(doublings));
@@ -202,11 +202,11 @@ mod tests {
 
     use super::*;
 
-    const UNSETTLED: Left = Left {
+    const UNSETTLED: RunOutcome = RunOutcome {
         unsettled: true,
         failures: false,
     };
-    const FAILURES: Left = Left {
+    const FAILURES: RunOutcome = RunOutcome {
         unsettled: false,
         failures: true,
     };
@@ -250,7 +250,7 @@ mod tests {
         while now <= end {
             ends.retain(|(when, job)| {
                 if *when <= now {
-                    table.ended(*job, Left::default(), &at(*when));
+                    table.ended(*job, RunOutcome::default(), &at(*when));
                 }
                 *when > now
             });
@@ -298,7 +298,7 @@ mod tests {
         let mut table = Timetable::new(vec![(cron("0 6 * * *"), Some(at(0.0)))], &now);
         assert_eq!(table.due(), Some(at(180.0)), "06:00 of the zone of now");
         assert_eq!(table.poll(&at(180.0)), Some(0));
-        table.ended(0, Left::default(), &at(181.0));
+        table.ended(0, RunOutcome::default(), &at(181.0));
         assert_eq!(table.due(), Some(at(360.0)), "06:00 UTC");
     }
 
@@ -315,7 +315,7 @@ mod tests {
     fn a_change_of_the_folder_starts_a_job_when_it_can_have_settled() {
         let mut table = Timetable::new(vec![(watched(), None)], &at(0.0));
         assert_eq!(table.poll(&at(0.0)), Some(0), "what is there already");
-        table.ended(0, Left::default(), &at(0.0));
+        table.ended(0, RunOutcome::default(), &at(0.0));
         assert_eq!(table.due(), Some(at(24.0 * 60.0)));
         table.noticed(0, &at(5.0));
         table.noticed(0, &at(5.25));
@@ -363,14 +363,14 @@ mod tests {
     #[test]
     fn a_file_that_fails_does_not_hold_up_one_that_settles() {
         let mut table = Timetable::new(vec![(watched(), None)], &at(0.0));
-        let left = Left {
+        let outcome = RunOutcome {
             unsettled: true,
             failures: true,
         };
         for now in 0..8 {
             let now = f64::from(now) / 2.0;
             assert_eq!(table.poll(&at(now)), Some(0));
-            table.ended(0, left, &at(now));
+            table.ended(0, outcome, &at(now));
             assert_eq!(table.due(), Some(at(now + 0.5)));
         }
     }
