@@ -195,9 +195,9 @@ impl EmbeddedGateway {
     pub async fn end(mut self) {
         self.sessions.close();
         if timeout(DRAIN_MAX, self.sessions.ended()).await.is_err() {
-            self.sessions.cut_short(CUT_PATIENCE).await;
+            self.sessions.cut_short(CUT_TIMEOUT).await;
         }
-        let _ = timeout(CUT_PATIENCE, self.relay.link().shutdown(DRAIN_MAX)).await;
+        let _ = timeout(CUT_TIMEOUT, self.relay.link().shutdown(DRAIN_MAX)).await;
         self.serving.shutdown().await;
     }
 }
@@ -277,7 +277,7 @@ fn first_session() -> u64 {
 const DRAIN_MAX: Duration = Duration::from_millis(20);
 
 /// Time for aborted sessions to inform the far gateway.
-const CUT_PATIENCE: Duration = Duration::from_secs(2);
+const CUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

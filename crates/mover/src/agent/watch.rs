@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
     const SILENCE: Duration = Duration::from_millis(200);
 
     #[test]
@@ -92,14 +92,14 @@ mod tests {
         let watch = watch.expect("watched");
         let file = folder.path().join("below/a");
         fs::write(&file, b"x").expect("room");
-        notices.recv_timeout(PATIENCE).expect("noticed");
+        notices.recv_timeout(TIMEOUT).expect("noticed");
         while notices.recv_timeout(SILENCE).is_ok() {}
         fs::read(&file).expect("there");
         fs::remove_file(&file).expect("there");
         assert!(notices.recv_timeout(SILENCE).is_err(), "nothing has come");
         assert!(!watch.is_lost());
         fs::remove_dir_all(folder.path()).expect("there");
-        notices.recv_timeout(PATIENCE).expect("noticed");
+        notices.recv_timeout(TIMEOUT).expect("noticed");
         while notices.recv_timeout(SILENCE).is_ok() {}
         assert!(watch.is_lost());
     }

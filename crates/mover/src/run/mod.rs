@@ -171,14 +171,14 @@ async fn run_with(
                 planner.handle(lane, event, Instant::now());
             }
         };
-        let _ = timeout(FAREWELL_PATIENCE, rest).await;
+        let _ = timeout(FAREWELL_TIMEOUT, rest).await;
         if broken.is_none() {
             broken = record.drain(&mut planner, &mut tell).await.err();
         }
     } else {
         let all = async { while lanes.join_next().await.is_some() {} };
         // Farewells to servers are optional, so their replies are not awaited beyond a timeout.
-        let _ = timeout(FAREWELL_PATIENCE, all).await;
+        let _ = timeout(FAREWELL_TIMEOUT, all).await;
         clean::forget_missing(&shared).await;
     }
     Summary {
@@ -198,4 +198,4 @@ async fn until(due: Option<Instant>) {
 /// Interval of progress reports, since a long file causes no other event.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);

@@ -165,7 +165,7 @@ impl Session {
                 self.control.send("HASH", path)?
             }
         };
-        let reply = self.control.last_within(sent, HASH_PATIENCE).await?;
+        let reply = self.control.last_within(sent, HASH_TIMEOUT).await?;
         Ok(match reply.is_completed() {
             true => algorithm.read(&reply),
             false => None,
@@ -177,7 +177,7 @@ const STEP_BYTES: usize = 1024 * 1024;
 
 /// Longest time in which a server may read a file for its hash. At 300 MB a second it reads a
 /// terabyte in that time.
-const HASH_PATIENCE: Duration = Duration::from_secs(3600);
+const HASH_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {

@@ -211,7 +211,7 @@ impl Session {
             self.control.end().await;
         };
         // A server that does not end the connection stays occupied.
-        let _ = timeout(LEAVE_PATIENCE, ending).await;
+        let _ = timeout(LEAVE_TIMEOUT, ending).await;
         self.control.close();
     }
 
@@ -247,4 +247,4 @@ async fn greet(control: &mut Control) -> Result<Reply, ServerError> {
 const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest time in which a server ends a connection.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

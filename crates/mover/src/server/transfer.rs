@@ -218,7 +218,7 @@ impl Session {
             self.is_moving = false;
             return error;
         }
-        match timeout(REASON_PATIENCE, self.control.last(transfer)).await {
+        match timeout(REASON_TIMEOUT, self.control.last(transfer)).await {
             Ok(Ok(reply)) => {
                 self.is_moving = false;
                 // The first refusal is the reason for the refusals after it.
@@ -263,7 +263,7 @@ impl Transfer<'_> {
     pub async fn end(&mut self) -> Result<bool, ServerError> {
         self.end_data().await?;
         if !self.replies.has_begun {
-            let patience = self.session.dial.patience.max(STORED_PATIENCE);
+            let patience = self.session.dial.patience.max(STORED_TIMEOUT);
             let (session, sent) = (&mut *self.session, self.sent);
             let reply = tokio::select! {
                 first = timeout(patience, session.control.next_reply(sent)) => {
@@ -271,7 +271,7 @@ impl Transfer<'_> {
                 }
                 // An earlier reply of the server may be unread.
                 error = broken(&mut self.leg) => {
-                    let first = timeout(REASON_PATIENCE, session.control.next_reply(sent)).await;
+                    let first = timeout(REASON_TIMEOUT, session.control.next_reply(sent)).await;
                     first.unwrap_or(Err(ServerError::Data(error)))?
                 }
             };
@@ -398,7 +398,7 @@ impl Transfer<'_> {
     pub async fn finish(self) -> Result<Ended, ServerError> {
         let patience = self.session.dial.patience;
         let patience = match self.verb {
-            Verb::Store => patience.max(STORED_PATIENCE),
+            Verb::Store => patience.max(STORED_TIMEOUT),
             _ => patience,
         };
         self.finish_within(patience).await
@@ -410,7 +410,7 @@ impl Transfer<'_> {
     /// # Errors
     /// [`ServerError`] with the reply of the server or of the gateway.
     pub async fn finish_from_spool(self) -> Result<Ended, ServerError> {
-        self.finish_within(SPOOLED_PATIENCE).await
+        self.finish_within(SPOOLED_TIMEOUT).await
     }
 
     async fn finish_within(mut self, patience: Duration) -> Result<Ended, ServerError> {
@@ -462,7 +462,7 @@ impl Transfer<'_> {
             session, leg, sent, ..
         } = self;
         drop(leg);
-        let answered = session.control.last_within(sent, REASON_PATIENCE).await;
+        let answered = session.control.last_within(sent, REASON_TIMEOUT).await;
         session.is_moving = answered.is_err();
     }
 
@@ -524,12 +524,12 @@ impl Verb {
 }
 
 /// Longest wait after a broken data connection for the reply that explains it.
-const REASON_PATIENCE: Duration = Duration::from_secs(5);
+const REASON_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait for the success of an upload from a spool. A slow server may take that long for a
 /// large file.
-const SPOOLED_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const SPOOLED_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Least timeout for the success of an upload. Bytes may still be in flight through the gateways,
 /// and some servers inspect or copy the file before they reply.
-const STORED_PATIENCE: Duration = Duration::from_secs(600);
+const STORED_TIMEOUT: Duration = Duration::from_secs(600);

@@ -161,7 +161,7 @@ impl Agent {
     fn kill(mut self) {
         self.running.take().expect("it runs").abort();
         // Open files are closed afterwards, as after a kill.
-        self.runtime.shutdown_timeout(PATIENCE);
+        self.runtime.shutdown_timeout(TIMEOUT);
     }
 }
 
@@ -169,7 +169,7 @@ impl Agent {
 fn wait(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} in {PATIENCE:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{what} in {TIMEOUT:?}");
         sleep(Duration::from_millis(20));
     }
 }
@@ -476,7 +476,7 @@ const LAUNCHER: &str = "ln \"$0\" \"$1\" 2>/dev/null || exit 0; shift; exec \"$@
 /// Shell script that writes a line for each call.
 const LOG: &str = "echo \"$LONGHAUL_PATH\" >> \"$0\"";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_source_that_is_open_for_writing_is_not_taken() {

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{MEETING_PATIENCE, ports::Port};
+use super::{MEETING_TIMEOUT, ports::Port};
 use crate::fence::Fenced;
 use crate::server::{
     ServerError, Session, Verb,
@@ -415,7 +415,7 @@ async fn open(dial: &DataDial, meeting: Meeting) -> Result<Leg, ServerError> {
     if !is_ours {
         return opening.await;
     }
-    let opened = timeout(MEETING_PATIENCE, opening).await;
+    let opened = timeout(MEETING_TIMEOUT, opening).await;
     opened.unwrap_or(Err(ServerError::Unreached))
 }
 

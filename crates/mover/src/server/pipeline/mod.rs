@@ -291,4 +291,4 @@ const MOVING_MAX: usize = 2;
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Longest time in which a gateway connects to a port of this side.
-const MEETING_PATIENCE: Duration = Duration::from_secs(10);
+const MEETING_TIMEOUT: Duration = Duration::from_secs(10);
