@@ -34,11 +34,11 @@ struct Questions {
     /// Number of questions begun.
     begun: AtomicU64,
     /// The last question with an answer.
-    answered: Mutex<Answered>,
+    answered: Mutex<FenceAnswer>,
 }
 
 #[derive(Default)]
-struct Answered {
+struct FenceAnswer {
     number: u64,
     allows: bool,
 }
@@ -67,7 +67,7 @@ impl Fence {
         if answered.number <= before {
             let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
             let allows = ask().await;
-            *answered = Answered { number, allows };
+            *answered = FenceAnswer { number, allows };
         }
         answered.allows
     }

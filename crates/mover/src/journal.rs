@@ -68,7 +68,7 @@ pub struct Part {
 
 /// Stored record of a file that is moved in pieces.
 #[derive(Debug, Serialize, Deserialize)]
-struct Done {
+struct StoredPieces {
     #[serde(flatten)]
     origin: Origin,
     /// Begin and end of each finished piece.
@@ -80,7 +80,7 @@ struct Done {
 
 /// Record of a file that is moved in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begun {
+pub struct PiecesRecord {
     /// The source.
     pub origin: Origin,
     /// Finished pieces.
@@ -132,7 +132,7 @@ impl LeftPart {
 
 /// Digits in the name of a part, in either kind of record.
 #[derive(Deserialize)]
-struct Named {
+struct PartDigits {
     #[serde(default)]
     digits: Option<u32>,
 }
@@ -225,7 +225,7 @@ impl Journal {
             };
             for entry in table.iter()? {
                 let (key, value) = entry?;
-                let named: Option<Named> = serde_json::from_slice(value.value()).ok();
+                let named: Option<PartDigits> = serde_json::from_slice(value.value()).ok();
                 let digits = named.and_then(|it| it.digits);
                 left.push(LeftPart {
                     key: key.value().to_vec(),
@@ -293,7 +293,7 @@ impl Journal {
         digits: Option<u32>,
     ) -> Result<(), redb::Error> {
         let done = Vec::new();
-        let begun = Done {
+        let begun = StoredPieces {
             origin,
             done,
             digits,
@@ -330,7 +330,7 @@ impl Journal {
     ///
     /// # Errors
     /// An error of the file.
-    pub fn pieces(&self, name: &[u8]) -> Result<Option<Begun>, redb::Error> {
+    pub fn pieces(&self, name: &[u8]) -> Result<Option<PiecesRecord>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(PIECES) {
             Ok(table) => table,
@@ -338,11 +338,12 @@ impl Journal {
             Err(error) => return Err(error.into()),
         };
         let record = table.get(name)?;
-        let known: Option<Done> = record.and_then(|it| serde_json::from_slice(it.value()).ok());
+        let known: Option<StoredPieces> =
+            record.and_then(|it| serde_json::from_slice(it.value()).ok());
         Ok(known.map(|it| {
             let pieces = it.done.into_iter();
             let pieces = pieces.map(|(begin, end)| Piece { begin, end });
-            Begun {
+            PiecesRecord {
                 origin: it.origin,
                 done: pieces.collect(),
                 digits: it.digits,
@@ -353,7 +354,7 @@ impl Journal {
     fn write_pieces(
         &self,
         name: &[u8],
-        change: impl FnOnce(Option<Done>) -> Option<Done>,
+        change: impl FnOnce(Option<StoredPieces>) -> Option<StoredPieces>,
     ) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         {
@@ -474,7 +475,7 @@ mod tests {
         for (begin, end) in [(10, 12), (0, 5), (10, 20)] {
             journal.add_piece(b"x", piece(begin, end)).expect("written");
         }
-        let begun = Begun {
+        let begun = PiecesRecord {
             origin,
             done: vec![piece(10, 20), piece(0, 5)],
             digits: Some(7),

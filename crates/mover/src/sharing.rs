@@ -27,7 +27,7 @@ pub struct Sharing {
 
 /// Progress of a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Brought {
+enum SpoolProgress {
     /// A job is sending the bytes.
     Some,
     /// A job has sent the last byte.
@@ -41,7 +41,7 @@ type File = (Vec<u8>, Origin);
 struct State {
     id: u128,
     /// Progress of each spool, by its instance.
-    spools: HashMap<u64, Brought>,
+    spools: HashMap<u64, SpoolProgress>,
     /// Jobs whose servers have the whole file.
     done: u32,
 }
@@ -126,7 +126,7 @@ impl Share<'_> {
         if has_all || state.spools.contains_key(&instance) {
             return None;
         }
-        state.spools.insert(instance, Brought::Some);
+        state.spools.insert(instance, SpoolProgress::Some);
         Some(Fill {
             state: self.state.clone(),
             instance,
@@ -155,14 +155,14 @@ impl Fill {
     /// Records that the gateway has all bytes.
     pub(crate) fn done(self) {
         let mut state = lock(&self.state);
-        state.spools.insert(self.instance, Brought::All);
+        state.spools.insert(self.instance, SpoolProgress::All);
     }
 }
 
 impl Drop for Fill {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        if state.spools.get(&self.instance) == Some(&Brought::Some) {
+        if state.spools.get(&self.instance) == Some(&SpoolProgress::Some) {
             state.spools.remove(&self.instance);
         }
     }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mover::agent::{self, AgentJob, Caller, Making, Status};
+use mover::agent::{self, AgentJob, Caller, RunJob, Status};
 use nix::unistd::geteuid;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -261,7 +261,7 @@ fn make(config: JobConfig, gateways: &mut EmbeddedGateways) -> anyhow::Result<Ag
             let mut job = settings.job(&order);
             job.plan.removes_source = config.removes_source;
             job.plan.leaves_partial = !config.takes_partial;
-            Ok(Making {
+            Ok(RunJob {
                 job,
                 rate_max: order.common.bwlimit.clone(),
             })

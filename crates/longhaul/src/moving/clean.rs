@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use mover::run::Cleaned;
+use mover::run::CleanResult;
 
 use super::{Order, Settings, open_journal, settings::ask_passwords};
 use crate::{connection_args::start_near, output};
@@ -50,8 +50,8 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     Ok(is_whole)
 }
 
-fn message(cleaned: &Cleaned) -> String {
-    let Cleaned {
+fn message(cleaned: &CleanResult) -> String {
+    let CleanResult {
         removed,
         kept,
         failed,

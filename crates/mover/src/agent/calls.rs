@@ -71,7 +71,7 @@ pub(super) struct Calls {
 }
 
 /// The outcome of a call.
-enum Made {
+enum CallOutcome {
     /// The command has succeeded, or an earlier agent called it and ended.
     Called(String),
     /// The command has failed.
@@ -116,8 +116,8 @@ impl Calls {
         let mut retries_left = self.caller.retries;
         let result = loop {
             match self.make_once(&call).await {
-                Ok(Made::Called(result)) => break result,
-                Ok(Made::Failed(result)) => {
+                Ok(CallOutcome::Called(result)) => break result,
+                Ok(CallOutcome::Failed(result)) => {
                     self.status.call_fails(self.number);
                     self.failed.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(
@@ -138,7 +138,7 @@ impl Calls {
                         break result;
                     }
                 }
-                Ok(Made::NotStarted(why)) => {
+                Ok(CallOutcome::NotStarted(why)) => {
                     tracing::warn!(job = self.job, path, why, "the command cannot be called");
                 }
                 Err(error) => {
@@ -162,15 +162,15 @@ impl Calls {
         Ok(())
     }
 
-    async fn make_once(&self, call: &Call) -> io::Result<Made> {
+    async fn make_once(&self, call: &Call) -> io::Result<CallOutcome> {
         let mark = self.mark(call.number);
         if mark.exists() {
             let result = "called by an agent that was ended meanwhile".to_owned();
-            return Ok(Made::Called(result));
+            return Ok(CallOutcome::Called(result));
         }
         let mut child = match self.start(call, &mark) {
             Ok(child) => child,
-            Err(error) => return Ok(Made::NotStarted(error.to_string())),
+            Err(error) => return Ok(CallOutcome::NotStarted(error.to_string())),
         };
         let ended = match timeout(self.caller.timeout, child.wait()).await {
             Ok(ended) => ended?,
@@ -178,13 +178,13 @@ impl Calls {
                 kill(&child);
                 child.wait().await?;
                 let after_s = self.caller.timeout.as_secs_f64();
-                return Ok(Made::Failed(format!("killed after {after_s} s")));
+                return Ok(CallOutcome::Failed(format!("killed after {after_s} s")));
             }
         };
         Ok(match (mark.exists(), ended.success()) {
-            (false, _) => Made::NotStarted(format!("the launcher ended with {ended}")),
-            (true, true) => Made::Called("done".to_owned()),
-            (true, false) => Made::Failed(ended.to_string()),
+            (false, _) => CallOutcome::NotStarted(format!("the launcher ended with {ended}")),
+            (true, true) => CallOutcome::Called("done".to_owned()),
+            (true, false) => CallOutcome::Failed(ended.to_string()),
         })
     }
 

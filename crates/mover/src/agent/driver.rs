@@ -52,7 +52,7 @@ pub struct AgentJob {
     /// The destination, for display.
     pub to: String,
     /// Makes the job of one run.
-    pub make: Box<dyn Fn() -> Result<Making, String> + Send + Sync>,
+    pub make: Box<dyn Fn() -> Result<RunJob, String> + Send + Sync>,
     /// The command for each moved file.
     pub caller: Option<Caller>,
     /// Age at which lines of the history are deleted. The memory also forgets older files that have
@@ -61,7 +61,7 @@ pub struct AgentJob {
 }
 
 /// The job of one run.
-pub struct Making {
+pub struct RunJob {
     /// The locations and the options of the copy.
     pub job: Job,
     /// Most bytes a second.
@@ -273,7 +273,7 @@ struct Agent {
 }
 
 /// A job whose memory and folders can be used.
-struct Settled {
+struct UsableJob {
     resident: Resident,
     calls: Option<Calls>,
     last_start: Option<Zoned>,
@@ -281,7 +281,7 @@ struct Settled {
     is_open: bool,
 }
 
-impl Settled {
+impl UsableJob {
     /// Starts a task that makes calls for the files of the job.
     fn stay(self, all_calls: &mut JoinSet<()>) -> RunnableJob {
         let calls = self.calls;
@@ -302,7 +302,7 @@ impl Agent {
             .breaks(number, Timestamp::now().as_second(), &reason);
     }
 
-    fn settle_in(&self, number: usize, job: &Arc<AgentJob>) -> Result<Settled, AgentError> {
+    fn settle_in(&self, number: usize, job: &Arc<AgentJob>) -> Result<UsableJob, AgentError> {
         let make = |name: &str| {
             let path = self.folder.join(name);
             match std::fs::create_dir_all(&path) {
@@ -343,7 +343,7 @@ impl Agent {
         };
         let last = memory.last_start_unix_ms()?;
         let last = last.and_then(|it| Timestamp::from_millisecond(it).ok());
-        Ok(Settled {
+        Ok(UsableJob {
             last_start: last.map(|it| it.to_zoned(TimeZone::system())),
             is_open: memory.is_open()?,
             resident: Resident {
@@ -492,7 +492,7 @@ impl Resident {
     }
 
     /// Adds the agent's memory and journal to a job.
-    fn prepare(&self, making: Making) -> Result<(Job, Journal), String> {
+    fn prepare(&self, making: RunJob) -> Result<(Job, Journal), String> {
         let mut job = making.job;
         job.plan.memory = Some(self.memory.clone());
         let journal = Journal::open(&self.parts, &self.job.name);

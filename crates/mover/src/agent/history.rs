@@ -73,7 +73,7 @@ pub enum Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Dated<'a> {
+struct DatedLine<'a> {
     at: String,
     #[serde(flatten)]
     line: &'a Line<'a>,
@@ -95,7 +95,7 @@ impl History {
 
     /// Writes a line. If the disk refuses it, the line is lost, and the log contains the error.
     pub fn write(&self, now: Timestamp, line: &Line<'_>) {
-        let dated = Dated {
+        let dated = DatedLine {
             at: format!("{now:.3}"),
             line,
         };

@@ -26,7 +26,7 @@ use crate::{
         system::FileSystem,
     },
     names::{last_name, parent},
-    plan::{self, File, RelativePath, Standing, StateStoreError, Taken, Version},
+    plan::{self, File, RelativePath, Standing, StateStoreError, TakenFile, Version},
 };
 
 /// The memory of one job.
@@ -49,12 +49,12 @@ struct Run {
     /// Files by the hash of their paths. A million files take 16 MB.
     found: HashSet<u64>,
     /// Files that may still be written.
-    settling: HashMap<Vec<u8>, Settling>,
+    settling: HashMap<Vec<u8>, UnsettledFile>,
 }
 
 /// A file that may still be written.
 #[derive(Debug)]
-struct Settling {
+struct UnsettledFile {
     version: Version,
     /// Time since which the file has had this version.
     since: Instant,
@@ -407,7 +407,7 @@ impl plan::Memory for JobMemory {
         begun.map_err(|error| self.store_error(error))
     }
 
-    fn took(&self, taken: &[Taken]) -> Result<(), StateStoreError> {
+    fn took(&self, taken: &[TakenFile]) -> Result<(), StateStoreError> {
         let at_unix_s = now_unix_s();
         let took = self.commit(|transaction| {
             let mut files = transaction.open_table(FILES)?;
@@ -470,7 +470,7 @@ impl Run {
         // If a source has more such files, the others wait for the first ones.
         if self.settling.len() < SETTLING_MAX {
             let since = now;
-            let settling = Settling {
+            let settling = UnsettledFile {
                 version,
                 since,
                 run,

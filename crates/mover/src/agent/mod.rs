@@ -21,7 +21,7 @@ mod watch;
 
 pub use self::{
     calls::Caller,
-    driver::{AgentError, AgentJob, Making, folder, run},
+    driver::{AgentError, AgentJob, RunJob, folder, run},
     history::{History, Line},
     mark::mark_called,
     memory::{Call, JobMemory, MemoryError},

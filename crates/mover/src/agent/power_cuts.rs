@@ -17,7 +17,7 @@ use crate::{
         faulty::FaultyDisk,
         system::{FileSystem as _, Opening},
     },
-    plan::{File, Memory as _, RelativePath, Standing, Taken},
+    plan::{File, Memory as _, RelativePath, Standing, TakenFile},
 };
 
 const FILES: u8 = 6;
@@ -99,7 +99,7 @@ impl World {
                 .collect();
             memory.begin(&moved).map_err(|_| Down)?;
             self.there.extend(moved.iter().map(number));
-            let taken = new.iter().map(|it| Taken {
+            let taken = new.iter().map(|it| TakenFile {
                 path: it.path.clone(),
                 version: it.version(),
                 is_moved: moved.iter().any(|moved| moved.path == it.path),

@@ -12,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
-use crate::plan::{File, Memory as _, RelativePath, Standing, Taken};
+use crate::plan::{File, Memory as _, RelativePath, Standing, TakenFile};
 
 /// Files of the source, each with its size and its last change.
 type Files = BTreeMap<Vec<u8>, (u64, i64)>;
@@ -162,7 +162,7 @@ impl World {
             *place.moves.entry(name.clone()).or_default() += 1;
             self.step()?;
         }
-        let taken = Taken {
+        let taken = TakenFile {
             path: file.path.clone(),
             version: file.version(),
             is_moved: !is_there,
@@ -320,7 +320,7 @@ fn a_job_that_moves_something_else_begins_with_an_empty_memory() {
         JobMemory::open(folder.path(), "job", "a b", Duration::ZERO, false),
         Err(MemoryError::Running(_))
     ));
-    let taken = Taken {
+    let taken = TakenFile {
         path: RelativePath::default().join(b"x"),
         version: file(b"x", 1, 2).version(),
         is_moved: true,
@@ -336,7 +336,7 @@ fn what_is_gone_from_the_source_is_forgotten_in_time() {
     let folder = tempfile::tempdir().expect("room");
     let memory = JobMemory::open(folder.path(), "job", "a b", Duration::ZERO, false).expect("room");
     let world = World::new(1, Vec::new());
-    let taken = |name: &[u8]| Taken {
+    let taken = |name: &[u8]| TakenFile {
         path: RelativePath::default().join(name),
         version: file(name, 1, 2).version(),
         is_moved: true,

@@ -17,10 +17,10 @@ use super::{
 
 /// Locked descriptors of all open parts, by the paths of the parts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts(Arc<Mutex<Locked>>);
+pub(super) struct Parts(Arc<Mutex<LockedParts>>);
 
 /// Locked descriptors, by the paths of the parts.
-type Locked = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
+type LockedParts = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 
 /// An open part. It stays locked until its last opening is dropped.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Parts {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Locked> {
+    fn lock(&self) -> MutexGuard<'_, LockedParts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +104,7 @@ fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
 }
 
 /// Adds an open part, and removes closed ones.
-fn note(parts: &mut Locked, part: &[u8], file: &Arc<dyn OpenFile>) {
+fn note(parts: &mut LockedParts, part: &[u8], file: &Arc<dyn OpenFile>) {
     parts.retain(|_, it| it.strong_count() > 0);
     parts.insert(part.to_vec(), Arc::downgrade(file));
 }

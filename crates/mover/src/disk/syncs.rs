@@ -21,10 +21,10 @@ pub(super) type SyncFolder = dyn Fn(&[u8]) -> io::Result<()> + Send + Sync;
 
 /// The waiting folders and files.
 #[derive(Debug, Default)]
-pub(super) struct Syncs(Mutex<Waiting>);
+pub(super) struct Syncs(Mutex<PendingSyncs>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingSyncs {
     folders: BTreeSet<Vec<u8>>,
     files: Vec<(Vec<u8>, oneshot::Sender<io::Result<()>>)>,
     is_running: bool,

@@ -41,12 +41,12 @@ struct Doubt {
     /// Moved files whose names the destination may have changed.
     uploads: Vec<Upload>,
     /// Purpose of the repeated listing in progress.
-    asked: Option<Asked>,
+    asked: Option<RelistPurpose>,
 }
 
 /// Purpose of a repeated listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum RelistPurpose {
     /// The names of files that were moved before.
     Names,
     /// All doubts, since no more files go into the directory.
@@ -78,14 +78,14 @@ enum Behaviour {
 /// Names in a listing of the source, by their forms.
 #[derive(Debug, Default)]
 pub(super) struct Forms {
-    seen: HashMap<u64, Seen>,
+    seen: HashMap<u64, FormNames>,
     /// Entries of the source that look like another one.
     twins: Vec<Entry>,
 }
 
 /// Names of one form.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct FormNames {
     count: u8,
     /// The destination does not list one of the names exactly.
     is_unlisted: bool,
@@ -110,7 +110,7 @@ impl Forms {
     }
 
     /// Records a name of the source. `there` is the destination's listing.
-    pub(super) fn note(&mut self, entry: &Entry, there: &Listed) -> Likeness {
+    pub(super) fn note(&mut self, entry: &Entry, there: &DestinationListing) -> Likeness {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);
         let seen = self.seen.entry(form).or_default();
@@ -133,13 +133,13 @@ impl Forms {
 
 /// Listing of a directory at the destination.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct DestinationListing {
     pub(super) entries: HashMap<Vec<u8>, Entry>,
     /// One name for each form.
     forms: HashMap<u64, Vec<u8>>,
 }
 
-impl Listed {
+impl DestinationListing {
     pub(super) fn new(entries: Vec<Entry>) -> Self {
         let forms = entries.iter().map(|it| (form(&it.name), it.name.clone()));
         Self {
@@ -223,7 +223,7 @@ impl Planner {
             is_asked: asks,
         });
         if asks {
-            doubt.asked = Some(Asked::Names);
+            doubt.asked = Some(RelistPurpose::Names);
             self.doubts.behaviours[kind] = Behaviour::Asked;
             self.queue.push(Queued::new(Task::ListAgain(directory)));
         }
@@ -241,7 +241,7 @@ impl Planner {
         let mut is_any = false;
         for ((root, path), doubt) in &mut self.doubts.directories {
             is_any = true;
-            doubt.asked = Some(Asked::All);
+            doubt.asked = Some(RelistPurpose::All);
             doubt.uploads.iter_mut().for_each(|it| it.is_asked = true);
             let (root, path) = (*root, path.clone());
             let directory = Directory { root, path };
@@ -257,7 +257,7 @@ impl Planner {
         entries: Vec<Entry>,
         now: Instant,
     ) {
-        let listed = Listed::new(entries);
+        let listed = DestinationListing::new(entries);
         let Some(doubt) = self.doubts.take(directory) else {
             return;
         };
@@ -266,7 +266,7 @@ impl Planner {
         for upload in asked {
             self.uploaded(upload, &listed);
         }
-        if doubt.asked == Some(Asked::Names) {
+        if doubt.asked == Some(RelistPurpose::Names) {
             *self.doubts.of(directory) = Doubt {
                 uploads: others,
                 asked: None,
@@ -299,7 +299,7 @@ impl Planner {
     }
 
     /// Checks whether a file has the name that the mover gave it.
-    fn uploaded(&mut self, upload: Upload, listed: &Listed) {
+    fn uploaded(&mut self, upload: Upload, listed: &DestinationListing) {
         let Upload {
             file,
             version,
@@ -356,7 +356,7 @@ impl Planner {
         directory: &Directory,
         entry: Entry,
         alike: &[Vec<u8>],
-        listed: &Listed,
+        listed: &DestinationListing,
         now: Instant,
     ) {
         let there = listed.entries.get(&entry.name).cloned();

@@ -10,7 +10,7 @@ use ftp::listing::{Entry, Kind};
 
 use super::{
     Planner,
-    alike::Listed,
+    alike::DestinationListing,
     file_event::{FileEvent, FileOutcome, Step},
     listing_events::check_path,
     options::Purpose,
@@ -93,7 +93,7 @@ impl Planner {
             return self.note_failure(directory.root, directory.path, &message);
         }
         let entries = self.without_parts(&directory, entries);
-        self.tree.node(&directory).there = Listed::new(entries);
+        self.tree.node(&directory).there = DestinationListing::new(entries);
         self.queue.push(Queued::new(Task::ListSource(directory)));
     }
 

@@ -18,7 +18,7 @@ use super::{
     options::{Links, Purpose},
     parent_dirs::ParentState,
     queue::Queued,
-    shift::{Held, TimeChange, described},
+    shift::{HeldFile, TimeChange, described},
     task::{Directory, File, RelativePath, Task, TaskId},
     tree::Presence,
     version::Version,
@@ -308,7 +308,7 @@ impl Planner {
                 self.choose_held(directory, held);
             }
             Some(TimeChange::Shifted(shift_s)) => {
-                shifts.hold(Held {
+                shifts.hold(HeldFile {
                     file,
                     there: there.cloned(),
                     shift_s,
@@ -325,7 +325,7 @@ impl Planner {
     pub(super) fn end_shifts(&mut self, directory: &Directory) {
         let shifts = &mut self.tree.node(directory).shifts;
         let shift_s = shifts.shift_s(self.shift_s);
-        let (shifted, others): (Vec<Held>, Vec<Held>) = shifts
+        let (shifted, others): (Vec<HeldFile>, Vec<HeldFile>) = shifts
             .end()
             .into_iter()
             .partition(|it| Some(it.shift_s) == shift_s);
@@ -342,7 +342,7 @@ impl Planner {
             let result = FileOutcome::Warning(message);
             self.notes.push_back(FileEvent { root, path, result });
         }
-        for Held { file, found, .. } in shifted {
+        for HeldFile { file, found, .. } in shifted {
             self.tally.found += 1;
             if let Some(memory) = &self.options.memory {
                 // The memory counts the file as seen, and learns its new time when its outcome is
@@ -354,8 +354,8 @@ impl Planner {
     }
 
     /// Chooses among files that have waited.
-    pub(super) fn choose_held(&mut self, directory: &Directory, held: Vec<Held>) {
-        for Held {
+    pub(super) fn choose_held(&mut self, directory: &Directory, held: Vec<HeldFile>) {
+        for HeldFile {
             file, there, found, ..
         } in held
         {

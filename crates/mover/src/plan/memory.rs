@@ -27,7 +27,7 @@ pub trait Memory: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`StateStoreError`] if the record cannot be written. The sources must not be removed then.
-    fn took(&self, taken: &[Taken]) -> Result<(), StateStoreError>;
+    fn took(&self, taken: &[TakenFile]) -> Result<(), StateStoreError>;
 
     /// Records removals at the source. A later file of the same name, size and time then counts as
     /// new.
@@ -50,7 +50,7 @@ pub enum Standing {
 
 /// A file that is complete at the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenFile {
     /// Path below the job's root.
     pub path: RelativePath,
     /// Version of the source.

@@ -36,7 +36,7 @@ use self::{
     lanes::Lanes,
     limits::Limits,
     parent_dirs::ParentDirs,
-    pieces::{Fate, Pieces},
+    pieces::{NextStep, Pieces},
     queue::{Queue, Queued},
     tree::Tree,
 };
@@ -47,7 +47,7 @@ pub use self::{
         DEPTH_MAX, DIRECTORIES_WAITING_MAX, ENTRIES_THERE_MAX, NAME_BYTES_MAX, NAMES_BYTES_MAX,
         PATH_BYTES_MAX, RESUME_LEAST,
     },
-    memory::{Memory, Standing, StateStoreError, Taken},
+    memory::{Memory, Standing, StateStoreError, TakenFile},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
     piece::Piece,
     task::{Directory, File, Place, RelativePath, Task, TaskId},
@@ -395,7 +395,7 @@ impl Planner {
                     self.queue.drop_helpers(file);
                 }
                 // For files that were to start again, the last piece reports the failure.
-                if !is_first && fate != Some(Fate::Anew) {
+                if !is_first && fate != Some(NextStep::Anew) {
                     return;
                 }
             }
@@ -517,13 +517,13 @@ impl Planner {
     }
 
     /// Processes the end of a piece. A known `fate` means that the piece was the file's last one.
-    fn pieces_ended(&mut self, file: File, fate: Option<Fate>, message: &str, now: Instant) {
+    fn pieces_ended(&mut self, file: File, fate: Option<NextStep>, message: &str, now: Instant) {
         if fate.is_some() {
             self.queue.drop_helpers(&file);
         }
         match fate {
-            Some(Fate::Whole) => self.queue.push(Queued::new(Task::Join(file))),
-            Some(Fate::Anew) => {
+            Some(NextStep::Whole) => self.queue.push(Queued::new(Task::Join(file))),
+            Some(NextStep::Anew) => {
                 let failures = self.pieces.begin_anew(&file);
                 if failures > self.options.retries || self.is_given_up {
                     return self.lose(Task::Move(file), message);
@@ -541,7 +541,7 @@ impl Planner {
                 };
                 self.queue.delay(anew, now);
             }
-            Some(Fate::Lost) | None => {}
+            Some(NextStep::Lost) | None => {}
         }
     }
 

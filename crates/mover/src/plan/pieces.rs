@@ -7,7 +7,7 @@ use super::task::{File, RelativePath};
 /// Files with missing pieces.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    missing: HashMap<Key, Missing>,
+    missing: HashMap<Key, MissingPieces>,
     /// Number of new starts of each file.
     anew: HashMap<Key, u32>,
 }
@@ -15,14 +15,14 @@ pub(super) struct Pieces {
 type Key = (usize, RelativePath);
 
 #[derive(Debug)]
-struct Missing {
+struct MissingPieces {
     pieces: usize,
-    fate: Fate,
+    fate: NextStep,
 }
 
 /// Next step for a file once all its pieces have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum NextStep {
     /// All pieces have arrived.
     Whole,
     /// A piece has failed, and its failure was recorded.
@@ -34,39 +34,40 @@ pub(super) enum Fate {
 impl Pieces {
     /// Records that a file is moved in `pieces` pieces.
     pub(super) fn split(&mut self, file: &File, pieces: usize) {
-        let fate = Fate::Whole;
-        self.missing.insert(key(file), Missing { pieces, fate });
+        let fate = NextStep::Whole;
+        self.missing
+            .insert(key(file), MissingPieces { pieces, fate });
     }
 
     /// Records that a piece has arrived. Returns the fate of the file after the last piece.
-    pub(super) fn arrived(&mut self, file: &File) -> Option<Fate> {
+    pub(super) fn arrived(&mut self, file: &File) -> Option<NextStep> {
         self.ended(file)
     }
 
     /// Records that a piece has failed. Returns whether it is the file's first failure, and the
     /// fate of the file after the last piece.
-    pub(super) fn lost(&mut self, file: &File) -> (bool, Option<Fate>) {
-        let first = self.doom(file, Fate::Lost);
+    pub(super) fn lost(&mut self, file: &File) -> (bool, Option<NextStep>) {
+        let first = self.doom(file, NextStep::Lost);
         (first, self.ended(file))
     }
 
     /// Records that a piece has shown all pieces to be unusable. Returns the fate of the file after
     /// the last piece.
-    pub(super) fn spoiled(&mut self, file: &File) -> Option<Fate> {
-        self.doom(file, Fate::Anew);
+    pub(super) fn spoiled(&mut self, file: &File) -> Option<NextStep> {
+        self.doom(file, NextStep::Anew);
         self.ended(file)
     }
 
     /// Whether the pieces of a file are unusable.
     pub(super) fn is_spoiled(&self, file: &File) -> bool {
         let missing = self.missing.get(&key(file));
-        missing.is_some_and(|it| it.fate == Fate::Anew)
+        missing.is_some_and(|it| it.fate == NextStep::Anew)
     }
 
     /// Whether pieces of a file are missing and still expected.
     pub(super) fn is_any_to_come(&self, file: &File) -> bool {
         let missing = self.missing.get(&key(file));
-        missing.is_some_and(|it| it.fate == Fate::Whole)
+        missing.is_some_and(|it| it.fate == NextStep::Whole)
     }
 
     /// Records that a file starts again. Returns how often it has done so.
@@ -82,9 +83,9 @@ impl Pieces {
     }
 
     /// Sets the fate of a file. Returns whether the file was expected to become complete.
-    fn doom(&mut self, file: &File, fate: Fate) -> bool {
+    fn doom(&mut self, file: &File, fate: NextStep) -> bool {
         match self.missing.get_mut(&key(file)) {
-            Some(missing) if missing.fate == Fate::Whole => {
+            Some(missing) if missing.fate == NextStep::Whole => {
                 missing.fate = fate;
                 true
             }
@@ -93,7 +94,7 @@ impl Pieces {
     }
 
     /// Records that a piece has ended. Returns the fate of the file after the last piece.
-    fn ended(&mut self, file: &File) -> Option<Fate> {
+    fn ended(&mut self, file: &File) -> Option<NextStep> {
         let key = key(file);
         let missing = self.missing.get_mut(&key)?;
         missing.pieces -= 1;
@@ -128,7 +129,7 @@ mod tests {
         pieces.split(&file(), 3);
         assert_eq!(pieces.arrived(&file()), None);
         assert_eq!(pieces.arrived(&file()), None);
-        assert_eq!(pieces.arrived(&file()), Some(Fate::Whole));
+        assert_eq!(pieces.arrived(&file()), Some(NextStep::Whole));
         assert!(pieces.missing.is_empty());
     }
 
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(pieces.lost(&file()), (true, None));
         assert_eq!(pieces.lost(&file()), (false, None));
         assert_eq!(pieces.spoiled(&file()), None);
-        assert_eq!(pieces.arrived(&file()), Some(Fate::Lost));
+        assert_eq!(pieces.arrived(&file()), Some(NextStep::Lost));
         assert!(pieces.missing.is_empty());
     }
 
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(pieces.spoiled(&file()), None);
         assert!(pieces.is_spoiled(&file()));
         assert_eq!(pieces.lost(&file()), (false, None));
-        assert_eq!(pieces.arrived(&file()), Some(Fate::Anew));
+        assert_eq!(pieces.arrived(&file()), Some(NextStep::Anew));
         assert!(!pieces.is_spoiled(&file()));
         assert_eq!(pieces.begin_anew(&file()), 1);
         assert_eq!(pieces.begin_anew(&file()), 2);

@@ -19,12 +19,12 @@ pub(super) struct Shifts {
     is_over: bool,
     /// Number of known files whose times differ otherwise than by quarter hours.
     changed: usize,
-    held: Vec<Held>,
+    held: Vec<HeldFile>,
 }
 
 /// A file that waits for the end of its listing.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldFile {
     pub(super) file: File,
     /// The destination's file.
     pub(super) there: Option<Entry>,
@@ -72,7 +72,7 @@ impl Shifts {
         self.is_over
     }
 
-    pub(super) fn hold(&mut self, held: Held) {
+    pub(super) fn hold(&mut self, held: HeldFile) {
         self.held.push(held);
     }
 
@@ -82,7 +82,7 @@ impl Shifts {
 
     /// Ends the waiting, since a known file has its old time or the listing has ended. Returns the
     /// files that have waited.
-    pub(super) fn end(&mut self) -> Vec<Held> {
+    pub(super) fn end(&mut self) -> Vec<HeldFile> {
         self.is_over = true;
         std::mem::take(&mut self.held)
     }

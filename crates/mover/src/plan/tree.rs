@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    alike::{Forms, Listed},
+    alike::{DestinationListing, Forms},
     shift::Shifts,
     task::{Directory, File, RelativePath},
 };
@@ -26,7 +26,7 @@ pub(super) enum Presence {
 pub(super) struct Node {
     pub(super) presence: Presence,
     /// The destination's entries, until the source's listing has ended.
-    pub(super) there: Listed,
+    pub(super) there: DestinationListing,
     /// Forms of the names in the source's listing.
     pub(super) forms: Forms,
     /// Names that the source's listing has contained. An interrupted listing starts again.
@@ -53,7 +53,7 @@ pub(super) struct Tree {
 
 /// Files and directories that a change of a directory makes ready.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Freed {
+pub(super) struct ReadyEntries {
     pub(super) files: Vec<File>,
     /// Directories to be made now.
     pub(super) to_make: Vec<Directory>,
@@ -63,7 +63,7 @@ impl Tree {
     pub(super) fn enter(&mut self, directory: &Directory, presence: Presence) {
         let node = Node {
             presence,
-            there: Listed::default(),
+            there: DestinationListing::default(),
             forms: Forms::default(),
             seen: HashSet::new(),
             is_overfull: false,
@@ -150,13 +150,13 @@ impl Tree {
     }
 
     /// Records that a directory was made.
-    pub(super) fn made(&mut self, directory: &Directory) -> Freed {
+    pub(super) fn made(&mut self, directory: &Directory) -> ReadyEntries {
         let node = self.node(directory);
         node.presence = Presence::There;
         let children = std::mem::take(&mut node.waiting_children);
         let files = std::mem::take(&mut node.waiting_files);
         self.held -= files.len();
-        Freed {
+        ReadyEntries {
             files,
             to_make: children
                 .into_iter()

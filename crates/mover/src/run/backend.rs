@@ -14,7 +14,7 @@ use crate::{
     disk::{LocalFiles, Stamp},
     job::Site,
     names::{local, shown},
-    server::{Algorithm, Ended, ServerError, Session, SessionPool, Stat, Transfer, Verb},
+    server::{Algorithm, ServerError, Session, SessionPool, Stat, Transfer, TransferResult, Verb},
     web::{Body, WebSession},
 };
 
@@ -397,9 +397,9 @@ impl Reader<'_> {
     }
 
     /// Ends the reading.
-    pub(super) async fn finish(self) -> Result<Ended, TaskError> {
+    pub(super) async fn finish(self) -> Result<TransferResult, TaskError> {
         match self {
-            Self::Local(..) => Ok(Ended {
+            Self::Local(..) => Ok(TransferResult {
                 is_sure: true,
                 stat: None,
             }),

@@ -34,7 +34,7 @@ use crate::{
 
 /// Result of the removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cleaned {
+pub struct CleanResult {
     /// Removed parts.
     pub removed: u64,
     /// Parts that stay, since a process may write to them, or another user owns them.
@@ -53,7 +53,7 @@ pub struct Cleaned {
 /// # Errors
 /// [`BrowseError`] if source or destination can no longer be reached, or the journal cannot be
 /// used.
-pub async fn clean(job: &Job, journal: Option<&Journal>) -> Result<Cleaned, BrowseError> {
+pub async fn clean(job: &Job, journal: Option<&Journal>) -> Result<CleanResult, BrowseError> {
     clean_on(Arc::new(Machine), job, journal).await
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn clean_on(
     system: Arc<dyn FileSystem>,
     job: &Job,
     journal: Option<&Journal>,
-) -> Result<Cleaned, BrowseError> {
+) -> Result<CleanResult, BrowseError> {
     let mut cleaner = Cleaner::open(system, job).await?;
     if let Some(journal) = journal {
         cleaner.clean_journal(journal).await?;
@@ -118,11 +118,11 @@ struct Cleaner<'a> {
     found: BTreeMap<Vec<u8>, Entry>,
     /// Whether a server has listed a part without a time.
     has_undated: bool,
-    cleaned: Cleaned,
+    cleaned: CleanResult,
 }
 
 /// A directory at the destination in which to search for parts.
-struct Waiting {
+struct PendingDirectory {
     from: Vec<u8>,
     to: Vec<u8>,
     depth: usize,
@@ -147,7 +147,7 @@ impl<'a> Cleaner<'a> {
             destination: destination?,
             found: BTreeMap::new(),
             has_undated: false,
-            cleaned: Cleaned::default(),
+            cleaned: CleanResult::default(),
         })
     }
 
@@ -214,7 +214,7 @@ impl<'a> Cleaner<'a> {
         if is_file || !is_directory {
             return Ok(());
         }
-        let mut waiting = VecDeque::from([Waiting {
+        let mut waiting = VecDeque::from([PendingDirectory {
             from: root.source.clone(),
             to: directory,
             depth: 0,
@@ -238,8 +238,11 @@ impl<'a> Cleaner<'a> {
     }
 
     /// Searches for parts in a directory. Returns the directories below it.
-    async fn find_in(&mut self, directory: &Waiting) -> Result<Vec<Waiting>, BrowseError> {
-        let Waiting { from, to, depth } = directory;
+    async fn find_in(
+        &mut self,
+        directory: &PendingDirectory,
+    ) -> Result<Vec<PendingDirectory>, BrowseError> {
+        let PendingDirectory { from, to, depth } = directory;
         let suffix = self.suffix().to_vec();
         let (mut below, mut parts) = (Vec::new(), Vec::new());
         let take = |entries: Vec<Entry>| {
@@ -282,7 +285,7 @@ impl<'a> Cleaner<'a> {
                 continue;
             }
             let depth = depth + 1;
-            waiting.push(Waiting { from, to, depth });
+            waiting.push(PendingDirectory { from, to, depth });
         }
         Ok(waiting)
     }
@@ -518,7 +521,7 @@ mod tests {
         part
     }
 
-    fn clean_now(job: &Job) -> Cleaned {
+    fn clean_now(job: &Job) -> CleanResult {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -548,10 +551,10 @@ mod tests {
         let held = put_part(&ours, "held");
         let writer = fs::File::open(&held).expect("there");
         writer.try_lock().expect("free");
-        let counts = |removed, kept| Cleaned {
+        let counts = |removed, kept| CleanResult {
             removed,
             kept,
-            ..Cleaned::default()
+            ..CleanResult::default()
         };
         assert_eq!(clean_now(&ours), counts(4, 1));
         assert!(gone.iter().all(|it| !it.exists()));
@@ -559,7 +562,7 @@ mod tests {
         assert_eq!(fs::read_dir(&to).expect("a folder").count(), 6);
         drop(writer);
         assert_eq!(clean_now(&ours), counts(1, 0));
-        assert_eq!(clean_now(&ours), Cleaned::default());
+        assert_eq!(clean_now(&ours), CleanResult::default());
     }
 
     #[test]
@@ -571,7 +574,7 @@ mod tests {
         let outside = put_part(&job(&from, &folder.path().join("outside")), "b/c");
         let ours = job(&from, &to);
         std::os::unix::fs::symlink(folder.path().join("outside/b"), to.join("b")).expect("room");
-        assert_eq!(clean_now(&ours), Cleaned::default());
+        assert_eq!(clean_now(&ours), CleanResult::default());
         assert!(outside.exists());
         fs::write(from.join("film"), b"whole").expect("room");
         let one = job(&from.join("film"), &to.join("film"));

@@ -13,9 +13,9 @@ use super::{
     backend::Backend,
     failure::{TaskError, reconnection_message, with_hint},
     moving::Mover,
-    naming::{FILES_SYNCED_MAX, Naming},
+    naming::{FILES_SYNCED_MAX, PendingNames},
     shared::Shared,
-    small::{Backlog, Small},
+    small::{Backlog, SmallFiles},
 };
 use crate::{
     disk::LocalFiles,
@@ -35,12 +35,12 @@ pub(super) struct Lane {
     pub(super) source: Backend,
     pub(super) destination: Backend,
     /// The root that this lane has last queried, if it is a file.
-    found: Option<Found>,
+    found: Option<SourceRoot>,
     events: mpsc::UnboundedSender<(usize, Event)>,
 }
 
 /// A root that is a file, as the source reports it.
-struct Found {
+struct SourceRoot {
     root: usize,
     at: Instant,
     entry: Entry,
@@ -98,7 +98,7 @@ pub(super) async fn run(
         depth: lane.depth(),
     });
     let mut backlog = Backlog::new(tasks);
-    let mut naming = Naming::new(number, &shared, events.clone());
+    let mut naming = PendingNames::new(number, &shared, events.clone());
     loop {
         let task = tokio::select! {
             task = backlog.next() => task,
@@ -190,7 +190,7 @@ fn awaited(source: &Site, destination: &Site, is_in: bool) -> String {
     )
 }
 
-impl Found {
+impl SourceRoot {
     /// Whether this is the source's answer about a file, recent enough to be used again.
     fn is(&self, file: &File) -> bool {
         let is_root = self.root == file.root && file.path.names().is_empty();
@@ -215,9 +215,9 @@ impl Lane {
         tell: &'a (dyn Fn(Event) + Sync),
         task: (TaskId, &Task),
         backlog: &Backlog,
-    ) -> Option<Small<'a>> {
+    ) -> Option<SmallFiles<'a>> {
         let ends = (&mut self.source, &mut self.destination);
-        Small::new(&self.shared, ends, tell, task, backlog)
+        SmallFiles::new(&self.shared, ends, tell, task, backlog)
     }
 
     /// Reconnects to a server on which a transfer was aborted.
@@ -374,7 +374,7 @@ impl Lane {
             }
         }
         let (size_bytes, modified) = (found.size_bytes, found.modified);
-        self.found = Some(Found {
+        self.found = Some(SourceRoot {
             root: number,
             at: Instant::now(),
             entry: found,

@@ -43,7 +43,7 @@ use tokio::{
 
 pub use self::{
     browse::{BrowseError, Browser},
-    clean::{Cleaned, clean},
+    clean::{CleanResult, clean},
     failure::chain,
     pour::pour,
     progress::Progress,

@@ -28,7 +28,7 @@ use crate::{
     names::local,
     part_name::{digits_of, is_long, part_path, random_digits, short_part_path},
     plan::{File, Outcome, Proof},
-    server::{self, Ended, ServerError},
+    server::{self, ServerError, TransferResult},
 };
 
 /// Mover of one file.
@@ -561,7 +561,7 @@ impl Mover<'_> {
         let ended = match is_grown {
             true => {
                 reader.abandon().await;
-                Ended {
+                TransferResult {
                     is_sure: true,
                     stat: None,
                 }

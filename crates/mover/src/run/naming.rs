@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Files whose names are being synced.
-pub(super) struct Naming {
+pub(super) struct PendingNames {
     lane: usize,
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<(usize, Event)>,
@@ -21,7 +21,7 @@ pub(super) struct Naming {
     places: Arc<Semaphore>,
 }
 
-impl Naming {
+impl PendingNames {
     pub(super) fn new(
         lane: usize,
         shared: &Arc<Shared>,

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{
     Progress, Summary,
-    clean::{Cleaned, clean_on},
+    clean::{CleanResult, clean_on},
     run_with,
     shared::Shared,
 };
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Removes the remaining parts.
-    fn clean(&self) -> Option<Cleaned> {
+    fn clean(&self) -> Option<CleanResult> {
         let (job, system) = (self.job(), Arc::new(self.disk.clone()));
         let journal = self.journal()?;
         let runtime = runtime();

@@ -39,14 +39,14 @@ struct State {
     /// Abandoned ranges, by the parts of their files.
     left: Vec<(Vec<u8>, Piece)>,
     /// Files that are moved in pieces, by their parts.
-    files: HashMap<Vec<u8>, Fetching>,
+    files: HashMap<Vec<u8>, PiecewiseFile>,
     /// Files for which further lanes are wanted, with the number of lanes.
     wanted: Vec<(File, usize)>,
 }
 
 /// A file that is moved in pieces.
 #[derive(Debug)]
-struct Fetching {
+struct PiecewiseFile {
     file: File,
     /// Pieces that no lane has begun.
     waiting: usize,
@@ -106,7 +106,7 @@ impl Ranges {
         connections_max: usize,
         now: Instant,
     ) {
-        let fetching = Fetching {
+        let fetching = PiecewiseFile {
             file: file.clone(),
             waiting: pieces,
             connections_max,
@@ -238,9 +238,9 @@ impl Ranges {
             ended.as_mut().enable();
             let now = Instant::now();
             match self.try_take(part, pace, now) {
-                Taken::Range(range) => return Some(range),
-                Taken::Nothing => return None,
-                Taken::Later => tokio::select! {
+                PieceOffer::Range(range) => return Some(range),
+                PieceOffer::Nothing => return None,
+                PieceOffer::Later => tokio::select! {
                     () = ended => {}
                     () = sleep_until((now + LOOK_EVERY).into()) => {}
                 },
@@ -248,19 +248,19 @@ impl Ranges {
         }
     }
 
-    fn try_take(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> Taken<'_> {
+    fn try_take(&self, part: &[u8], pace: Option<Pace>, now: Instant) -> PieceOffer<'_> {
         let mut state = self.state();
         let found = state.take_left(part);
         let Some(range) = found.or_else(|| state.split(part, pace, now)) else {
             let mut running = state.running.iter();
             return match running.any(|it| it.is_taken && it.part == part) {
-                true => Taken::Later,
-                false => Taken::Nothing,
+                true => PieceOffer::Later,
+                false => PieceOffer::Nothing,
             };
         };
         let id = state.run(part, range, true, now);
         drop(state);
-        Taken::Range(self.taken(id, range))
+        PieceOffer::Range(self.taken(id, range))
     }
 
     /// Records the attributes that the server has sent after the last byte. They apply to the whole
@@ -300,7 +300,7 @@ impl Ranges {
 
 /// Answer to a lane that has finished its own piece.
 #[derive(Debug)]
-enum Taken<'a> {
+enum PieceOffer<'a> {
     /// The lane fetches this range.
     Range(Range<'a>),
     /// Other lanes fetch ranges that they may abandon.
@@ -593,8 +593,8 @@ mod tests {
         now: Instant,
     ) -> Option<Range<'a>> {
         match ranges.try_take(part, pace, now) {
-            Taken::Range(range) => Some(range),
-            Taken::Later | Taken::Nothing => None,
+            PieceOffer::Range(range) => Some(range),
+            PieceOffer::Later | PieceOffer::Nothing => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use crate::plan::{
-    FileEvent, FileOutcome, Memory, Planner, StateStoreError, Taken, Tally, Task, TaskId,
+    FileEvent, FileOutcome, Memory, Planner, StateStoreError, TakenFile, Tally, Task, TaskId,
 };
 
 /// Writer to a job's memory, if the job has one.
@@ -51,7 +51,7 @@ impl Record {
             notes.push(note);
         }
         if let Some(memory) = &self.memory {
-            let taken: Vec<Taken> = notes.iter().filter_map(taken).collect();
+            let taken: Vec<TakenFile> = notes.iter().filter_map(taken).collect();
             if !taken.is_empty() {
                 let memory = memory.clone();
                 on_disk(move || memory.took(&taken)).await?;
@@ -72,13 +72,13 @@ impl Record {
     }
 }
 
-fn taken(note: &FileEvent) -> Option<Taken> {
+fn taken(note: &FileEvent) -> Option<TakenFile> {
     let (version, is_moved) = match note.result {
         FileOutcome::Moved(version, _) => (version, true),
         FileOutcome::Same(version) => (version, false),
         _ => return None,
     };
-    Some(Taken {
+    Some(TakenFile {
         path: note.path.clone(),
         version,
         is_moved,

@@ -28,7 +28,7 @@ use crate::{
     names::{local, shown},
     part_name::{part_path, random_digits},
     plan::{self, Event, Outcome, Proof, Task, TaskId},
-    server::{Content, Done, Pipeline, PortOwner, ServerError, Session, Upload},
+    server::{CompletedFile, Content, Pipeline, PortOwner, ServerError, Session, Upload},
 };
 
 /// Tasks of a lane that have not begun.
@@ -41,7 +41,7 @@ pub(super) struct Backlog {
 }
 
 /// The small files of a lane.
-pub(super) struct Small<'a> {
+pub(super) struct SmallFiles<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) tell: &'a (dyn Fn(Event) + Sync),
     is_upload: bool,
@@ -84,7 +84,7 @@ impl Backlog {
     }
 }
 
-impl<'a> Small<'a> {
+impl<'a> SmallFiles<'a> {
     /// Starts to move the small files of a lane between these ends. `None` unless `task` is such a
     /// file, and the server accepts several at a time.
     pub(super) fn new(
@@ -205,11 +205,16 @@ impl<'a> Small<'a> {
         Ok(self.pipeline.store(id.0, upload).await?)
     }
 
-    fn ended(&mut self, id: TaskId, result: Result<Done, ServerError>, backlog: &mut Backlog) {
+    fn ended(
+        &mut self,
+        id: TaskId,
+        result: Result<CompletedFile, ServerError>,
+        backlog: &mut Backlog,
+    ) {
         let file = self.files.remove(&id.0).expect("it is under way");
         match result {
-            Ok(Done::Stored { .. }) => self.told(id, Ok(moved(&file, self.shared))),
-            Ok(Done::Retrieved(content)) => match self.check(&file, &content) {
+            Ok(CompletedFile::Stored { .. }) => self.told(id, Ok(moved(&file, self.shared))),
+            Ok(CompletedFile::Retrieved(content)) => match self.check(&file, &content) {
                 Ok(()) => self.write(id, &file, content.bytes),
                 Err(error) => self.told(id, Err(error)),
             },

@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, time::timeout};
 use super::{Dial, ServerError, Session, control::Sent};
 
 /// A requested data connection.
-pub(super) enum Asked {
+pub(super) enum DataRequest {
     /// This side connects when the server has named a port.
     Passive {
         /// Form of the server's answer.
@@ -39,7 +39,7 @@ pub(super) enum Asked {
 }
 
 /// Origin of a data connection, once the server has agreed to it.
-pub(super) enum Meeting {
+pub(super) enum DataOrigin {
     /// The server listens at this address.
     At(SocketAddr),
     /// The server connects to this side.
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Takes the port that was requested in advance, unless the server may have closed it since.
-    pub(super) fn take_port_ahead(&mut self) -> Option<Asked> {
+    pub(super) fn take_port_ahead(&mut self) -> Option<DataRequest> {
         let (asked, at) = self.port_ahead.take()?;
         if at.elapsed() < PORT_AHEAD_MAX {
             return Some(asked);
@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// Requests a data connection. The next wait for a reply sends the command.
-    pub(super) async fn ask_for_data(&mut self) -> Result<Asked, ServerError> {
+    pub(super) async fn ask_for_data(&mut self) -> Result<DataRequest, ServerError> {
         if self.dial.is_active {
             let listener = self.listen().await.map_err(ServerError::Data)?;
             self.ask_for_active(Arc::new(listener))
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// Requests a data connection to a port of the server.
-    pub(super) fn ask_for_passive(&mut self) -> Result<Asked, ServerError> {
+    pub(super) fn ask_for_passive(&mut self) -> Result<DataRequest, ServerError> {
         if let Some((asked, _)) = self.port_ahead.take() {
             // The server closes the earlier port.
             self.control.disregard(asked.sent());
@@ -102,7 +102,7 @@ impl Session {
             PassiveForm::Epsv | PassiveForm::Lpsv => "EPSV",
         };
         let sent = self.control.send(verb, b"")?;
-        Ok(Asked::Passive { form, sent })
+        Ok(DataRequest::Passive { form, sent })
     }
 
     /// Opens a listening port of this side.
@@ -118,7 +118,10 @@ impl Session {
     }
 
     /// Requests a data connection to a port of this side.
-    pub(super) fn ask_for_active(&mut self, listener: Arc<Listener>) -> Result<Asked, ServerError> {
+    pub(super) fn ask_for_active(
+        &mut self,
+        listener: Arc<Listener>,
+    ) -> Result<DataRequest, ServerError> {
         let at = listener.local_addr().map_err(ServerError::Data)?;
         // All servers support PORT. An IPv6 address fits only into EPRT.
         let (form, verb) = match at.ip().to_canonical().is_ipv4() {
@@ -128,23 +131,27 @@ impl Session {
         let line = active_line(form, at).expect("the form fits the address");
         let argument = line.split_once(' ').map_or("", |(_, argument)| argument);
         let sent = self.control.send(verb, argument.as_bytes())?;
-        Ok(Asked::Active { listener, sent })
+        Ok(DataRequest::Active { listener, sent })
     }
 
     /// Returns the origin of the connection, by the reply to its request.
-    pub(super) fn meeting(&self, asked: Asked, reply: Reply) -> Result<Meeting, ServerError> {
+    pub(super) fn meeting(
+        &self,
+        asked: DataRequest,
+        reply: Reply,
+    ) -> Result<DataOrigin, ServerError> {
         let sent = asked.sent();
         if !reply.is_completed() {
             return Err(sent.refused(reply));
         }
         match asked {
-            Asked::Active { listener, .. } => Ok(Meeting::Here(listener)),
-            Asked::Passive { form, .. } => {
+            DataRequest::Active { listener, .. } => Ok(DataOrigin::Here(listener)),
+            DataRequest::Passive { form, .. } => {
                 let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
                 let port = announced_port(form, line);
                 // Another address in the reply is ignored (RFC 2577 section 3).
                 let at = port.map(|port| SocketAddr::new(self.control.peer().ip(), port));
-                at.map(Meeting::At).ok_or(ServerError::NoPort(reply))
+                at.map(DataOrigin::At).ok_or(ServerError::NoPort(reply))
             }
         }
     }
@@ -159,7 +166,7 @@ impl Session {
     }
 }
 
-impl Asked {
+impl DataRequest {
     /// Returns the command of the request.
     pub(super) fn sent(&self) -> Sent {
         match self {
@@ -183,10 +190,10 @@ impl DataDial {
     ///
     /// # Errors
     /// [`ServerError::Data`] if no connection is established.
-    pub(super) async fn connect(&self, meeting: Meeting) -> Result<Connection, ServerError> {
+    pub(super) async fn connect(&self, meeting: DataOrigin) -> Result<Connection, ServerError> {
         let connection = match meeting {
-            Meeting::At(at) => self.dial.connect_to(at).await,
-            Meeting::Here(listener) => self.accept(&listener).await,
+            DataOrigin::At(at) => self.dial.connect_to(at).await,
+            DataOrigin::Here(listener) => self.accept(&listener).await,
         };
         connection.map_err(ServerError::Data)
     }
@@ -207,7 +214,7 @@ impl DataDial {
     ///
     /// # Errors
     /// [`ServerError`] if no connection is established.
-    pub(super) async fn open(&self, meeting: Meeting) -> Result<Leg, ServerError> {
+    pub(super) async fn open(&self, meeting: DataOrigin) -> Result<Leg, ServerError> {
         let connection = self.connect(meeting).await?;
         self.secure(connection).await
     }
@@ -276,15 +283,15 @@ mod tests {
         let data = session.data_dial();
         let port = Arc::new(session.listen().await.expect("a port"));
         let at = port.local_addr().expect("a port");
-        let dialled = data.connect(Meeting::At(at)).await.expect("a listener");
-        let accepted = data.connect(Meeting::Here(port)).await.expect("a pipe");
+        let dialled = data.connect(DataOrigin::At(at)).await.expect("a listener");
+        let accepted = data.connect(DataOrigin::Here(port)).await.expect("a pipe");
         assert_eq!(dialled.network(), Some(&network));
         assert_eq!(
             accepted.peer_addr().expect("a pipe"),
             dialled.local_addr().expect("a pipe")
         );
         // The port was dropped.
-        let refused = data.connect(Meeting::At(at)).await;
+        let refused = data.connect(DataOrigin::At(at)).await;
         let Err(ServerError::Data(error)) = refused else {
             panic!("{refused:?}");
         };

@@ -80,11 +80,11 @@ impl Algorithm {
     }
 
     /// Returns the command for such a hash, if the server supports it.
-    fn asked(self, features: &Features) -> Option<Asked> {
+    fn asked(self, features: &Features) -> Option<HashCommand> {
         let (name, commands) = self.names();
         let mut hashes = features.hashes.iter();
         if let Some(at) = hashes.position(|it| it.eq_ignore_ascii_case(name)) {
-            return Some(Asked::Hash {
+            return Some(HashCommand::Hash {
                 name,
                 is_chosen: at == 0,
             });
@@ -93,7 +93,7 @@ impl Algorithm {
             let mut offered = features.hash_commands.iter();
             offered.any(|it| it.eq_ignore_ascii_case(command))
         };
-        commands.iter().find(has).map(|it| Asked::Command(it))
+        commands.iter().find(has).map(|it| HashCommand::Command(it))
     }
 
     /// Finds a hash among the words of a reply.
@@ -109,7 +109,7 @@ impl Algorithm {
 
 /// Command for a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum HashCommand {
     /// `HASH`, which computes one of several hashes.
     Hash { name: &'static str, is_chosen: bool },
     /// A command for this hash alone.
@@ -149,8 +149,8 @@ impl Session {
     ) -> Result<Option<Vec<u8>>, ServerError> {
         let sent = match algorithm.asked(&self.features) {
             None => return Ok(None),
-            Some(Asked::Command(command)) => self.control.send(command, path)?,
-            Some(Asked::Hash { name, is_chosen }) => {
+            Some(HashCommand::Command(command)) => self.control.send(command, path)?,
+            Some(HashCommand::Hash { name, is_chosen }) => {
                 if !is_chosen {
                     let chosen = self
                         .control
@@ -198,11 +198,11 @@ mod tests {
         let is_chosen = false;
         assert_eq!(
             best(&features(&["SHA-1", "SHA-256"], &["XMD5"])),
-            Some(Asked::Hash { name, is_chosen })
+            Some(HashCommand::Hash { name, is_chosen })
         );
         assert_eq!(
             best(&features(&[], &["XCRC", "XMD5"])),
-            Some(Asked::Command("XMD5"))
+            Some(HashCommand::Command("XMD5"))
         );
         assert_eq!(best(&features(&["CRC32"], &["XCRC"])), None);
     }

@@ -26,10 +26,10 @@ pub use self::{
     error::ServerError,
     files::Lister,
     hash::Algorithm,
-    pipeline::{Content, Done, Pipeline, PortOwner, Upload},
+    pipeline::{CompletedFile, Content, Pipeline, PortOwner, Upload},
     session::Session,
     session_pool::SessionPool,
-    spool::Spooled,
+    spool::SpoolReply,
     stat::Stat,
-    transfer::{Ended, Transfer, Verb},
+    transfer::{Transfer, TransferResult, Verb},
 };

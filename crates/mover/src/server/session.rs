@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{
     Dial, ServerError,
     control::{Control, Sent},
-    data::Asked,
+    data::DataRequest,
     pipeline::ports::Ports,
 };
 
@@ -35,7 +35,7 @@ pub struct Session {
     /// Whether a data connection has been established.
     pub(super) has_met: bool,
     /// Port for the next transfer, requested in advance, and the time of the request.
-    pub(super) port_ahead: Option<(Asked, Instant)>,
+    pub(super) port_ahead: Option<(DataRequest, Instant)>,
     /// Whether a transfer has begun, and the server has not reported its end.
     pub(super) is_moving: bool,
     /// Pending commands before an upload: the removal of the old file, and a query for its remains.

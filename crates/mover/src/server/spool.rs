@@ -6,7 +6,7 @@ use super::{ServerError, Session};
 
 /// Answer of the gateway to a request for a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spooled {
+pub enum SpoolReply {
     /// The next upload takes its bytes from the spool.
     Yes(SpoolAnswer),
     /// The gateway refuses a spool for this file.
@@ -20,7 +20,7 @@ impl Session {
     ///
     /// # Errors
     /// [`ServerError`] if the request is not answered.
-    pub async fn spool(&mut self, request: &SpoolRequest) -> Result<Spooled, ServerError> {
+    pub async fn spool(&mut self, request: &SpoolRequest) -> Result<SpoolReply, ServerError> {
         let argument = request.argument();
         let reply = self.control.ask("SITE", argument.as_bytes()).await?;
         let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
@@ -29,10 +29,10 @@ impl Session {
                 // Until the upload has ended, the session is unusable for other purposes. The next
                 // data connection would take the bytes.
                 self.is_moving = true;
-                Spooled::Yes(answer)
+                SpoolReply::Yes(answer)
             }
-            None if reply.is_temporary() || reply.code().0 == GONE => Spooled::No,
-            None => Spooled::Never,
+            None if reply.is_temporary() || reply.code().0 == GONE => SpoolReply::No,
+            None => SpoolReply::Never,
         })
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ServerError, Session, Stat, control::Sent, data::Meeting};
+use super::{ServerError, Session, Stat, control::Sent, data::DataOrigin};
 
 /// Purpose of a data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ struct Replies {
 
 /// Result of a successful transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct TransferResult {
     /// Whether the server itself has ended the data, so that no attacker on the path can have cut
     /// it.
     pub is_sure: bool,
@@ -167,7 +167,7 @@ impl Session {
 
     /// Requests a data connection, and waits for the answer. A server that does not support `EPSV`
     /// receives `PASV`.
-    async fn first_meeting(&mut self) -> Result<Meeting, ServerError> {
+    async fn first_meeting(&mut self) -> Result<DataOrigin, ServerError> {
         let asked = match self.take_port_ahead() {
             Some(asked) => asked,
             None => self.ask_for_data().await?,
@@ -189,7 +189,7 @@ impl Session {
     async fn open_data(
         &mut self,
         verb: Verb,
-        meeting: Meeting,
+        meeting: DataOrigin,
         sent: Sent,
     ) -> Result<(Leg, Replies), ServerError> {
         self.control.flush().await?;
@@ -395,7 +395,7 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// [`ServerError`] with the server's reply, or if there is none.
-    pub async fn finish(self) -> Result<Ended, ServerError> {
+    pub async fn finish(self) -> Result<TransferResult, ServerError> {
         let patience = self.session.dial.patience;
         let patience = match self.verb {
             Verb::Store => patience.max(STORED_TIMEOUT),
@@ -409,11 +409,11 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// [`ServerError`] with the reply of the server or of the gateway.
-    pub async fn finish_from_spool(self) -> Result<Ended, ServerError> {
+    pub async fn finish_from_spool(self) -> Result<TransferResult, ServerError> {
         self.finish_within(SPOOLED_TIMEOUT).await
     }
 
-    async fn finish_within(mut self, patience: Duration) -> Result<Ended, ServerError> {
+    async fn finish_within(mut self, patience: Duration) -> Result<TransferResult, ServerError> {
         self.end_data().await?;
         let is_upload = self.verb == Verb::Store;
         let Self {
@@ -453,7 +453,7 @@ impl Transfer<'_> {
         // Some servers never end TLS properly. If this one usually does, an attacker has cut the
         // data.
         let is_sure = !ended_in_silence || !session.says_goodbye;
-        Ok(Ended { is_sure, stat })
+        Ok(TransferResult { is_sure, stat })
     }
 
     /// Aborts a download. If the server confirms that soon, the session stays usable.

@@ -7,8 +7,8 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use super::session::Open;
-use crate::server::{Ended, ServerError, Stat};
+use super::session::IdleConnection;
+use crate::server::{ServerError, Stat, TransferResult};
 
 /// Bytes of a file. If dropped before its end, it closes the connection.
 pub(crate) struct Body<'a> {
@@ -16,7 +16,7 @@ pub(crate) struct Body<'a> {
     incoming: Incoming,
     chunk: Bytes,
     /// Place to which the connection returns for the next file.
-    open: &'a mut Option<Open>,
+    open: &'a mut Option<IdleConnection>,
     has_ended: bool,
     /// Attributes of the whole file, from the answer.
     stated: Stat,
@@ -29,7 +29,7 @@ impl<'a> Body<'a> {
     /// file.
     pub(super) fn new(
         incoming: Incoming,
-        (host, open): (String, &'a mut Option<Open>),
+        (host, open): (String, &'a mut Option<IdleConnection>),
         (stated, has_length): (Stat, bool),
         stall_max: Duration,
     ) -> Self {
@@ -75,8 +75,8 @@ impl<'a> Body<'a> {
     }
 
     /// Ends the reading after the last byte.
-    pub(crate) fn finish(self) -> Ended {
-        Ended {
+    pub(crate) fn finish(self) -> TransferResult {
+        TransferResult {
             is_sure: self.has_length,
             stat: None,
         }

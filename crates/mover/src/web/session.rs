@@ -28,23 +28,23 @@ use crate::server::{ServerError, Stat, reach};
 pub(crate) struct WebSession {
     dial: WebDial,
     /// Host and port of the server, in the normal form of URLs.
-    home: Place,
+    home: ServerAddress,
     /// Connector for the server itself. TLS sessions of other servers are never offered to it.
     connector: Connector,
-    open: Option<Open>,
+    open: Option<IdleConnection>,
     /// Whether files can be fetched from any byte on. `None` before the server has shown it.
     takes_ranges: Option<bool>,
 }
 
 /// An idle connection.
-pub(super) struct Open {
-    place: Place,
+pub(super) struct IdleConnection {
+    place: ServerAddress,
     sender: SendRequest<Empty<Bytes>>,
 }
 
 /// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct ServerAddress {
     /// Host name or address. An IPv6 address has brackets.
     host: String,
     port: u16,
@@ -56,7 +56,7 @@ impl WebSession {
     /// # Errors
     /// [`ServerError`] if the server cannot be reached, or its certificate is refused.
     pub(crate) async fn open(dial: &WebDial) -> Result<Self, ServerError> {
-        let home = Place::of(&parse(&dial.server.without_user().to_string())?);
+        let home = ServerAddress::of(&parse(&dial.server.without_user().to_string())?);
         let mut session = Self {
             dial: dial.clone(),
             home,
@@ -187,7 +187,7 @@ impl WebSession {
         url: &Url,
         range: Option<(u64, Option<u64>)>,
     ) -> Result<Response<Incoming>, ServerError> {
-        let place = Place::of(url);
+        let place = ServerAddress::of(url);
         let kept = self
             .open
             .take()
@@ -210,7 +210,7 @@ impl WebSession {
 
     async fn answer(
         &self,
-        open: &mut Open,
+        open: &mut IdleConnection,
         method: &Method,
         url: &Url,
         range: Option<(u64, Option<u64>)>,
@@ -253,7 +253,7 @@ impl WebSession {
             .map_err(|error| failed(io::Error::other(error)))
     }
 
-    async fn connect(&self, place: Place) -> Result<Open, ServerError> {
+    async fn connect(&self, place: ServerAddress) -> Result<IdleConnection, ServerError> {
         let name = place.host.trim_start_matches('[').trim_end_matches(']');
         let tcp = reach(name, place.port, self.dial.patience).await?;
         let leg = match place == self.home {
@@ -276,11 +276,11 @@ impl WebSession {
                 })?;
         // The task ends with the sender and the last body. Its errors appear there.
         tokio::spawn(connection);
-        Ok(Open { place, sender })
+        Ok(IdleConnection { place, sender })
     }
 }
 
-impl Place {
+impl ServerAddress {
     fn of(url: &Url) -> Self {
         Self {
             host: url.host_str().unwrap_or_default().to_owned(),

@@ -13,7 +13,7 @@ use std::{
 };
 
 use mover::{
-    agent::{AgentJob, Caller, Making, Schedule, Status, Times, run},
+    agent::{AgentJob, Caller, RunJob, Schedule, Status, Times, run},
     job::Job,
     limit::RateLimit,
 };
@@ -90,7 +90,7 @@ impl Setting {
             make: Box::new(move || {
                 let mut job = make();
                 job.plan.removes_source = removes_source;
-                Ok(Making {
+                Ok(RunJob {
                     job,
                     rate_max: None,
                 })
@@ -279,7 +279,7 @@ fn a_run_that_was_interrupted_goes_on_when_the_agent_starts_whatever_the_schedul
             let mut job = world.download("in", &world.here("in"));
             job.moving.rate_max.clone_from(&rate_max);
             let rate_max = rate_max.clone();
-            Ok(Making { job, rate_max })
+            Ok(RunJob { job, rate_max })
         });
         job
     };

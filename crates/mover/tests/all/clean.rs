@@ -8,7 +8,7 @@ use fake_ftp::{Behaviour, FakeServer};
 use mover::{
     job::Job,
     names::join,
-    run::{Cleaned, clean},
+    run::{CleanResult, clean},
 };
 
 const OLD: &str = "20200102030405";
@@ -50,7 +50,7 @@ impl Left {
         self.server.content(&self.part(below)).is_some()
     }
 
-    fn clean(&self) -> Cleaned {
+    fn clean(&self) -> CleanResult {
         let _ = &self.world;
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(clean(&self.job, None)).expect("cleaned")

@@ -4,7 +4,7 @@
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::{
-    trees::{Thing, Tree, Trees, tree},
+    trees::{Tree, TreeEntry, Trees, tree},
     *,
 };
 
@@ -134,7 +134,7 @@ fn of_sources_that_fall_together_one_stays_and_is_named() {
             };
             // All sources have different contents.
             for (number, thing) in trees.source.values_mut().enumerate() {
-                if let Thing::File(_, _, content) = thing {
+                if let TreeEntry::File(_, _, content) = thing {
                     *content = number as u8;
                 }
             }
@@ -176,7 +176,7 @@ fn sources_that_look_alike_are_all_moved_where_the_destination_tells_them_apart(
         let files = trees
             .source
             .values()
-            .filter(|it| matches!(it, Thing::File(..)));
+            .filter(|it| matches!(it, TreeEntry::File(..)));
         assert_eq!(files.count(), 0, "all are removed");
     }
 }

@@ -1,7 +1,7 @@
 //! Sources that are removed once the destination has them.
 
 use super::{
-    trees::{Thing, Trees},
+    trees::{TreeEntry, Trees},
     *,
 };
 
@@ -16,7 +16,7 @@ fn removing() -> Options {
 
 /// Creates two equal trees. As soon as the destination has listed `in/b`, `thing` takes its place
 /// there.
-fn changing(thing: Option<Thing>, options: Options) -> Trees {
+fn changing(thing: Option<TreeEntry>, options: Options) -> Trees {
     let mut trees = Trees::new(&FILES, &FILES, options);
     trees.meanwhile.insert("in/b".to_owned(), thing);
     trees
@@ -53,10 +53,10 @@ fn a_file_that_the_destination_has_lost_since_its_listing_is_moved_again() {
 
 #[test]
 fn a_file_that_another_one_has_replaced_since_is_moved_or_kept_as_the_job_says() {
-    let newer = Some(Thing::File(4, 2_000, 1));
+    let newer = Some(TreeEntry::File(4, 2_000, 1));
     let mut trees = changing(newer, removing());
     assert_eq!(counts(&trees.run()), (1, 2, 3, 0));
-    assert_eq!(trees.destination["in/b"], Thing::File(4, 1_000, 0));
+    assert_eq!(trees.destination["in/b"], TreeEntry::File(4, 1_000, 0));
     let options = Options {
         keeps_newer: true,
         ..removing()
@@ -72,7 +72,7 @@ fn what_a_look_does_not_tell_is_as_it_was_listed() {
     let mut trees = Trees::new(&FILES, &FILES, removing());
     trees.looks_without_time = true;
     assert_eq!(counts(&trees.run()), (0, 3, 3, 0));
-    let mut trees = changing(Some(Thing::File(5, 1_000, 1)), removing());
+    let mut trees = changing(Some(TreeEntry::File(5, 1_000, 1)), removing());
     trees.looks_without_time = true;
     assert_eq!(counts(&trees.run()), (1, 2, 3, 0), "another size");
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    trees::{Thing, Tree, Trees, tree},
+    trees::{Tree, TreeEntry, Trees, tree},
     *,
 };
 use crate::filter::{Bounds, Filter, Rule};
@@ -75,10 +75,10 @@ fn random_tree(random: &mut Pcg64Mcg) -> Tree {
             continue;
         }
         let thing = match random.random_range(0..10) {
-            0..5 => Thing::File(random.random_range(..3), random.random_range(0..2) * 100, 0),
-            _ => Thing::Directory,
+            0..5 => TreeEntry::File(random.random_range(..3), random.random_range(0..2) * 100, 0),
+            _ => TreeEntry::Directory,
         };
-        if thing == Thing::Directory {
+        if thing == TreeEntry::Directory {
             directories.push(path.clone());
         }
         tree.insert(path, thing);
@@ -93,8 +93,8 @@ fn whatever_two_trees_are_a_sync_makes_them_equal() {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let (source, mut destination) = (random_tree(&mut random), random_tree(&mut random));
         for thing in destination.values_mut() {
-            if matches!(thing, Thing::File(..)) && random.random_bool(0.1) {
-                *thing = Thing::Link;
+            if matches!(thing, TreeEntry::File(..)) && random.random_bool(0.1) {
+                *thing = TreeEntry::Link;
             }
         }
         let mut options = deleting();
@@ -113,7 +113,7 @@ fn whatever_two_trees_are_a_sync_makes_them_equal() {
             .count();
         assert!(tally.deleted as usize >= gone, "seed {seed}");
         let is_other = |path: &String| {
-            let is_directory = |tree: &Tree| tree.get(path) == Some(&Thing::Directory);
+            let is_directory = |tree: &Tree| tree.get(path) == Some(&TreeEntry::Directory);
             source.contains_key(path) && is_directory(&source) != is_directory(&destination)
         };
         replaced += destination.keys().filter(|it| is_other(it)).count();
@@ -174,7 +174,7 @@ fn a_dry_run_tells_what_a_run_does_and_changes_nothing() {
         deleted.sort();
         assert_eq!(planned(|it| *it == Step::Delete), deleted, "seed {seed}");
         let made = real.destination.iter().filter(|(path, thing)| {
-            **thing == Thing::Directory && destination.get(*path) != Some(&Thing::Directory)
+            **thing == TreeEntry::Directory && destination.get(*path) != Some(&TreeEntry::Directory)
         });
         let made: Vec<String> = made.map(|(path, _)| path.clone()).collect();
         assert_eq!(planned(|it| *it == Step::Make), made, "seed {seed}");
@@ -397,10 +397,10 @@ fn a_check_tells_what_differs_and_changes_nothing() {
     );
     trees
         .destination
-        .insert("time".to_owned(), Thing::File(4, 5_000, 0));
+        .insert("time".to_owned(), TreeEntry::File(4, 5_000, 0));
     trees
         .destination
-        .insert("size".to_owned(), Thing::File(5, 1_000, 0));
+        .insert("size".to_owned(), TreeEntry::File(5, 1_000, 0));
     let before = trees.destination.clone();
     let tally = trees.run();
     assert_eq!(trees.destination, before);
@@ -425,10 +425,10 @@ fn a_check_by_content_ignores_times() {
     let mut trees = Trees::new(&["a", "b", "c"], &["a", "b", "c"], check(true));
     trees
         .destination
-        .insert("b".to_owned(), Thing::File(1, 1_000, 9));
+        .insert("b".to_owned(), TreeEntry::File(1, 1_000, 9));
     trees
         .destination
-        .insert("c".to_owned(), Thing::File(7, 1_000, 0));
+        .insert("c".to_owned(), TreeEntry::File(7, 1_000, 0));
     let tally = trees.run();
     assert_eq!((tally.same, tally.differing), (1, 2));
     let mut trees = Trees::new(&["a", "b/"], &["a"], check(false));

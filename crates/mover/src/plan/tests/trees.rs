@@ -6,7 +6,7 @@ use crate::plan::task::Place;
 
 /// Entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Thing {
+pub(super) enum TreeEntry {
     Directory,
     /// Size, time and content.
     File(u64, i64, u8),
@@ -14,7 +14,7 @@ pub(super) enum Thing {
 }
 
 /// Entries by their paths. The root has the empty path.
-pub(super) type Tree = BTreeMap<String, Thing>;
+pub(super) type Tree = BTreeMap<String, TreeEntry>;
 
 /// Two trees, and a plan.
 pub(super) struct Trees {
@@ -30,7 +30,7 @@ pub(super) struct Trees {
     pub(super) strange: BTreeSet<String>,
     /// Replacements that take effect as soon as the destination has listed the path. `None` removes
     /// the entry.
-    pub(super) meanwhile: BTreeMap<String, Option<Thing>>,
+    pub(super) meanwhile: BTreeMap<String, Option<TreeEntry>>,
     /// Function from a path to the path under which the destination stores it.
     pub(super) stored: fn(&Tree, &str) -> String,
     /// Whether a query of a file returns only its size.
@@ -48,16 +48,16 @@ pub(super) struct Trees {
 /// Creates a tree of these paths. A slash at the end makes a directory, `@` in front of the path a
 /// link.
 pub(super) fn tree(paths: &[&str]) -> Tree {
-    let mut tree = Tree::from([(String::new(), Thing::Directory)]);
+    let mut tree = Tree::from([(String::new(), TreeEntry::Directory)]);
     for path in paths {
         let (path, thing) = match (path.strip_suffix('/'), path.strip_prefix('@')) {
-            (Some(path), _) => (path, Thing::Directory),
-            (_, Some(path)) => (path, Thing::Link),
-            _ => (*path, Thing::File(path.len() as u64, 1_000, 0)),
+            (Some(path), _) => (path, TreeEntry::Directory),
+            (_, Some(path)) => (path, TreeEntry::Link),
+            _ => (*path, TreeEntry::File(path.len() as u64, 1_000, 0)),
         };
         let slashes = path.match_indices('/');
         for (at, _) in slashes {
-            tree.insert(path[..at].to_owned(), Thing::Directory);
+            tree.insert(path[..at].to_owned(), TreeEntry::Directory);
         }
         tree.insert(path.to_owned(), thing);
     }
@@ -199,7 +199,9 @@ impl Trees {
                     path.is_empty() || self.is_directory(parent),
                     "{parent} is first"
                 );
-                let there = self.destination.insert(path.to_owned(), Thing::Directory);
+                let there = self
+                    .destination
+                    .insert(path.to_owned(), TreeEntry::Directory);
                 let may_be_there = is_replacement || self.loss > 0.0;
                 assert!(there.is_none() || may_be_there, "{path} is new");
                 Outcome::Made
@@ -269,7 +271,7 @@ impl Trees {
     }
 
     fn is_directory(&self, path: &str) -> bool {
-        self.destination.get(path) == Some(&Thing::Directory)
+        self.destination.get(path) == Some(&TreeEntry::Directory)
     }
 
     fn was_directory(&self, path: &str) -> bool {
@@ -303,15 +305,15 @@ fn children_of(tree: &Tree, path: &str) -> Vec<Entry> {
     let entries = tree.iter().filter_map(|(path, thing)| {
         let name = below(path)?.into_bytes();
         Some(match thing {
-            Thing::Directory => entry(&name, Kind::Directory, None, 0),
-            Thing::File(size, time, _) => entry(&name, Kind::File, Some(*size), *time),
-            Thing::Link => entry(&name, Kind::Symlink { target: None }, None, 0),
+            TreeEntry::Directory => entry(&name, Kind::Directory, None, 0),
+            TreeEntry::File(size, time, _) => entry(&name, Kind::File, Some(*size), *time),
+            TreeEntry::Link => entry(&name, Kind::Symlink { target: None }, None, 0),
         })
     });
     entries.collect()
 }
 
 /// Whether a file is moved in pieces, which applies to some.
-fn is_moved_in_pieces(thing: Thing) -> bool {
-    matches!(thing, Thing::File(size, ..) if size % 3 == 0)
+fn is_moved_in_pieces(thing: TreeEntry) -> bool {
+    matches!(thing, TreeEntry::File(size, ..) if size % 3 == 0)
 }

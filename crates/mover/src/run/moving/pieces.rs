@@ -12,7 +12,7 @@ use std::{
 use super::{Backend, Copied, Mover, Names, PartNaming, SourceStat, TaskError, known, on_journal};
 use crate::{
     job::Site,
-    journal::{Begun, Journal, Origin},
+    journal::{Journal, Origin, PiecesRecord},
     part_name::{PIECES, digits_of, part_path, random_digits},
     plan::{File, Outcome, Piece},
     run::{
@@ -113,7 +113,7 @@ impl Mover<'_> {
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
         };
-        let Begun { origin, done, .. } = begun;
+        let PiecesRecord { origin, done, .. } = begun;
         let mut part = self.open_pieces(&names, &journal).await?;
         let within = |it: &Piece| it.begin.max(piece.begin) < it.end.min(piece.end);
         let outside = [
@@ -334,7 +334,7 @@ impl Mover<'_> {
 
     /// Returns the names of a file that is moved in pieces, the journal, and its record. Without a
     /// journal, no piece is recorded.
-    async fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>, Option<Begun>)> {
+    async fn of_pieces(&self, file: &File) -> Option<(Names, Arc<Journal>, Option<PiecesRecord>)> {
         let key = self.pieces_key(file)?;
         let job = &self.shared.job;
         let (journal, suffix) = (

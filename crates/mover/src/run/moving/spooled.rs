@@ -11,7 +11,7 @@ use super::{
 use crate::{
     job::RESUME_LEAST,
     journal::Journal,
-    server::{self, Spooled},
+    server::{self, SpoolReply},
     sharing::Share,
 };
 
@@ -42,7 +42,7 @@ impl Mover<'_> {
             return Ok(None);
         };
         match session.spool(&share.request(overlap.length)).await? {
-            Spooled::Yes(answer) => {
+            SpoolReply::Yes(answer) => {
                 let size_bytes = origin.size_bytes;
                 let ends = (overlap.length, size_bytes);
                 let clears = overlap.clears(journal);
@@ -59,8 +59,8 @@ impl Mover<'_> {
                     read: None,
                 }))
             }
-            Spooled::No => Ok(None),
-            Spooled::Never => {
+            SpoolReply::No => Ok(None),
+            SpoolReply::Never => {
                 sharing.refused();
                 Ok(None)
             }

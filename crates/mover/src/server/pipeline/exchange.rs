@@ -13,7 +13,7 @@ use crate::fence::Fenced;
 use crate::server::{
     ServerError, Session, Verb,
     control::Sent,
-    data::{Asked, DataDial, Meeting},
+    data::{DataDial, DataOrigin, DataRequest},
     stat::{size_of, time_of},
 };
 
@@ -32,7 +32,7 @@ pub struct Upload {
 
 /// A file that has moved.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum CompletedFile {
     /// The file is complete at the server, under its name.
     Stored {
         /// Whether the file has its time.
@@ -54,7 +54,7 @@ pub struct Content {
 }
 
 /// Result of a data connection: the bytes read.
-pub(super) type Moved = Result<Vec<u8>, ServerError>;
+pub(super) type DataResult = Result<Vec<u8>, ServerError>;
 
 /// Exchange for a running file.
 pub(super) struct Exchange {
@@ -64,7 +64,7 @@ pub(super) struct Exchange {
     /// The listening port of this side, if it has one.
     ours: Option<Port>,
     /// The requested data connection, until the server has replied or the connection runs.
-    asked: Option<Asked>,
+    asked: Option<DataRequest>,
     /// The command that requests or announces a port, until it is answered.
     port: Option<Sent>,
     transfer: Question,
@@ -109,7 +109,7 @@ enum Data {
     /// The server has not named a port.
     Waiting,
     Moving(AbortHandle),
-    Ended(Moved),
+    Ended(DataResult),
 }
 
 impl Exchange {
@@ -198,16 +198,21 @@ impl Exchange {
     }
 
     /// Begins the data connection, if the server connects to this side.
-    pub(super) fn meet(&mut self, session: &Session, moving: &mut JoinSet<(u64, Moved)>) {
+    pub(super) fn meet(&mut self, session: &Session, moving: &mut JoinSet<(u64, DataResult)>) {
         match self.asked.take() {
-            Some(Asked::Active { listener, .. }) => {
-                self.begin(session, Meeting::Here(listener), moving);
+            Some(DataRequest::Active { listener, .. }) => {
+                self.begin(session, DataOrigin::Here(listener), moving);
             }
             asked => self.asked = asked,
         }
     }
 
-    fn begin(&mut self, session: &Session, meeting: Meeting, moving: &mut JoinSet<(u64, Moved)>) {
+    fn begin(
+        &mut self,
+        session: &Session,
+        meeting: DataOrigin,
+        moving: &mut JoinSet<(u64, DataResult)>,
+    ) {
         let dial = session.data_dial();
         let (id, bytes, verb) = (self.id, self.bytes, self.verb);
         let content = std::mem::take(&mut self.content);
@@ -221,7 +226,7 @@ impl Exchange {
         self.data = Data::Moving(task);
     }
 
-    pub(super) fn moved(&mut self, moved: Moved) {
+    pub(super) fn moved(&mut self, moved: DataResult) {
         self.data = Data::Ended(moved);
     }
 
@@ -229,8 +234,8 @@ impl Exchange {
     pub(super) fn advance(
         &mut self,
         session: &mut Session,
-        moving: &mut JoinSet<(u64, Moved)>,
-    ) -> Option<Result<Done, ServerError>> {
+        moving: &mut JoinSet<(u64, DataResult)>,
+    ) -> Option<Result<CompletedFile, ServerError>> {
         if let Some(port) = self.port
             && let Some(reply) = session.control.arrived(port)
         {
@@ -284,7 +289,7 @@ impl Exchange {
         };
         session.tells_size |= size.is_some();
         if self.verb != Verb::Store {
-            return Some(Ok(Done::Retrieved(Content {
+            return Some(Ok(CompletedFile::Retrieved(Content {
                 bytes,
                 size_bytes: size,
                 modified_unix_s: time.map(|it| it.unix_s),
@@ -297,7 +302,7 @@ impl Exchange {
             }));
         }
         let Some(names) = &self.names else {
-            return Some(Ok(Done::Stored {
+            return Some(Ok(CompletedFile::Stored {
                 has_time: self.has_time(session),
             }));
         };
@@ -356,11 +361,11 @@ impl Question {
 fn renamed(
     renaming: &[Question; 2],
     has_time: impl FnOnce() -> bool,
-) -> Option<Result<Done, ServerError>> {
+) -> Option<Result<CompletedFile, ServerError>> {
     let [from, to] = renaming;
     let (from_reply, to_reply) = (from.answer.as_ref()?, to.answer.as_ref()?);
     Some(match from_reply.class() {
-        Class::Intermediate if to_reply.is_completed() => Ok(Done::Stored {
+        Class::Intermediate if to_reply.is_completed() => Ok(CompletedFile::Stored {
             has_time: has_time(),
         }),
         Class::Intermediate => Err(to.sent.refused(to_reply.clone())),
@@ -368,7 +373,7 @@ fn renamed(
     })
 }
 
-async fn give(dial: DataDial, meeting: Meeting, content: &[u8]) -> Moved {
+async fn give(dial: DataDial, meeting: DataOrigin, content: &[u8]) -> DataResult {
     let stall_max = dial.stall_max();
     let stalled = |_| ServerError::Stalled(stall_max);
     let mut leg = open(&dial, meeting).await?;
@@ -386,7 +391,7 @@ async fn give(dial: DataDial, meeting: Meeting, content: &[u8]) -> Moved {
 
 /// Reads a file of `expected_bytes`. One byte more ends the reading, since the file has changed or
 /// is endless.
-async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
+async fn take(dial: DataDial, meeting: DataOrigin, expected_bytes: u64) -> DataResult {
     let stall_max = dial.stall_max();
     let mut leg = open(&dial, meeting).await?;
     let bytes_max = usize::try_from(expected_bytes).unwrap_or(usize::MAX) + 1;
@@ -409,8 +414,8 @@ async fn take(dial: DataDial, meeting: Meeting, expected_bytes: u64) -> Moved {
     }
 }
 
-async fn open(dial: &DataDial, meeting: Meeting) -> Result<Leg, ServerError> {
-    let is_ours = matches!(meeting, Meeting::Here(_)) && !dial.is_active();
+async fn open(dial: &DataDial, meeting: DataOrigin) -> Result<Leg, ServerError> {
+    let is_ours = matches!(meeting, DataOrigin::Here(_)) && !dial.is_active();
     let opening = dial.open(meeting);
     if !is_ours {
         return opening.await;

@@ -15,9 +15,9 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 
-pub use self::exchange::{Content, Done, Upload};
+pub use self::exchange::{CompletedFile, Content, Upload};
 use self::{
-    exchange::{Clearance, Exchange, Moved},
+    exchange::{Clearance, DataResult, Exchange},
     ports::Port,
 };
 use super::{ServerError, Session};
@@ -31,7 +31,7 @@ pub struct Pipeline<'a> {
     ports_max: usize,
     exchanges: VecDeque<Exchange>,
     /// Data connections, with the ids of their exchanges.
-    moving: JoinSet<(u64, Moved)>,
+    moving: JoinSet<(u64, DataResult)>,
     /// Check before each rename.
     fence: Option<Fence>,
     /// The running query of the fence, for all files that were complete at its start.
@@ -41,7 +41,7 @@ pub struct Pipeline<'a> {
 }
 
 /// A file, and its result.
-pub(crate) type Settled = (u64, Result<Done, ServerError>);
+pub(crate) type FileResult = (u64, Result<CompletedFile, ServerError>);
 
 /// Owner of the ports for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl<'a> Pipeline<'a> {
     /// # Errors
     /// The file in progress and a [`ServerError`], if the session is unusable. All running files
     /// have to start again.
-    pub async fn next(&mut self) -> Result<Option<Settled>, (u64, ServerError)> {
+    pub async fn next(&mut self) -> Result<Option<FileResult>, (u64, ServerError)> {
         loop {
             let moving_count = self.moving_count();
             let ended = self.advance();
@@ -243,7 +243,7 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Processes arrived replies. Removes and returns the first file that has ended.
-    fn advance(&mut self) -> Option<Settled> {
+    fn advance(&mut self) -> Option<FileResult> {
         for at in 0..self.exchanges.len() {
             let exchange = &mut self.exchanges[at];
             if let Some(result) = exchange.advance(self.session, &mut self.moving) {
