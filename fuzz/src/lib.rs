@@ -100,6 +100,10 @@ mod tests {
             1,
             "in spite of everything"
         );
+        for seed in &link_pair::seeds()[6..8] {
+            let arrived = link_pair::play(seed);
+            assert_eq!(arrived, 1, "also with a peer of the previous release");
+        }
         for seed in &ftp_sessions::seeds()[..2] {
             assert_eq!(ftp_sessions::play(seed), 1, "a transfer succeeds");
         }

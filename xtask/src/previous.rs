@@ -82,7 +82,7 @@ fn build(source: &Path, work: &Path) -> Result<PathBuf> {
 struct Work(PathBuf);
 
 impl Work {
-    /// Makes the folder. Removes first what an interrupted run has left there.
+    /// Makes the folder. Removes that of an interrupted run first.
     fn new(path: PathBuf) -> Result<Self> {
         remove(&path)
             .and_then(|()| fs::create_dir(&path))

@@ -377,8 +377,8 @@ impl Endpoint {
         }
     }
 
-    /// Speaks version 2 alone, as an endpoint of the previous release does. To be called before the
-    /// first handshake.
+    /// Speaks version 2 alone, as an endpoint of the previous release does. The call must come
+    /// before the first handshake.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn speak_version_2(&mut self) {
         self.version = Version::V2;

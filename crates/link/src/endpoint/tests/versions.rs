@@ -63,8 +63,8 @@ fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
     }
 }
 
-/// Sends A more from B than A's slow reader takes. Returns the stream, and the most bytes that had
-/// arrived without being read.
+/// B sends A more than A's slow reader takes. Returns the stream, and the most bytes that have
+/// arrived and that A has not read.
 fn slow_reader(two: &mut Two) -> (StreamKey, usize) {
     let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
     two.b.write(key, Bytes::from(vec![1; 3_000_000]));
