@@ -381,7 +381,7 @@ impl Endpoint {
     /// before the first handshake.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn speak_version_2(&mut self) {
-        self.version = Version::V2;
+        self.version = crate::version::Version::V2;
     }
 
     fn parameters(&self, peer: usize, now: Time) -> Parameters {

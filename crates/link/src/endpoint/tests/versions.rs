@@ -8,7 +8,7 @@ use crate::{Read, StreamKey, stream::SLOT_SIZE, wire::frame::Frame};
 
 const UPLOAD_BYTES: usize = 300_000;
 
-/// Returns A and B, which are up. The versions are the latest ones that they speak.
+/// Returns A and B, which are up. Each speaks no later version than its own.
 fn connected(of_a: Version, of_b: Version) -> Two {
     let mut two = Two::of_versions(of_a, of_b);
     two.exchange(50);
