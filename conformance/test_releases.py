@@ -25,7 +25,7 @@ TRANSFERS, WORKERS = 20, 5
 SIZE_MAX, LARGE = 2_000_000, 50_000_000
 # Files of a mirrored folder.
 FOLDER_FILES = 3
-# Of an upload, before ABOR: more than the buffers of a connection hold.
+# Bytes of an upload before ABOR. They exceed the buffers of a connection.
 ABORTED_BYTES = 1_000_000
 
 # Listeners without coding, with TLS, to the server that knows MLSD, and for a web server.

@@ -544,7 +544,7 @@ impl SentLog {
 
     /// Declares packets lost that were sent before `time` and that a report listed as missing.
     ///
-    /// That report may have come before their time was up.
+    /// The report may be older than the expiry of the packets' reordering window.
     fn give_up_spoken(&mut self, time: Time, outcome: &mut Outcome) {
         self.judged_until = self.judged_until.max(self.resolved);
         while self

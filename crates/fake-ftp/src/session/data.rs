@@ -83,7 +83,7 @@ impl Session {
             return self.say("553 no such name");
         }
         if rest > 0 && self.behaviour.refuses_to_append {
-            // As from a distance: the client has sent bytes before it can notice.
+            // The client has sent bytes before it can notice, like one far away.
             thread::sleep(Duration::from_millis(50));
             return self.say("451 append is off");
         }
@@ -134,7 +134,7 @@ impl Session {
             self.state().files.insert(path, file);
         }
         self.note_ahead();
-        // As Pure-FTPd has it, and ProFTPD.
+        // Pure-FTPd and ProFTPD send the same codes.
         let reply = if is_whole { "226 done" } else { "451 broken" };
         self.say(self.behaviour.upload_reply.unwrap_or(reply));
         if self.behaviour.confirms_twice {

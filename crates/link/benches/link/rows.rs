@@ -63,7 +63,7 @@ fn rows() -> Vec<Row> {
             (0.25, Straggler::Late(ms(5)), "late by 5 ms".to_owned()),
             (0.01, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
             (0.8, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
-            // As netem reorders: these packets skip the delay, and overtake by that.
+            // Like netem's reordering: these packets skip the delay, and overtake the others.
             (
                 0.01,
                 Straggler::Early,

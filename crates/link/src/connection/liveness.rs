@@ -214,8 +214,8 @@ impl Liveness {
 
     /// Returns the time at which the lack of reports counts as a silence.
     ///
-    /// That is long after a report was due for the `oldest` packet in flight. After an ICMP error
-    /// it is soon after the answer to the first question was due.
+    /// The time is long after the due report on the `oldest` packet in flight. After an ICMP error
+    /// it is soon after the due answer to the first question.
     pub(super) fn silence_due(
         &self,
         oldest: Time,

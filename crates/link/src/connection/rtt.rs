@@ -25,8 +25,7 @@ pub(crate) struct Rtt {
 
 /// Half of the time over which the minimum is taken, so the last 15 to 30 s.
 ///
-/// That is long enough to outlast a queue that we build ourselves, and short enough to follow a
-/// change of route.
+/// The span outlasts a queue of our own packets, and is short enough to follow a change of route.
 const HALF_WINDOW: Duration = Duration::from_secs(15);
 
 /// Greatest age of a sample on an idle link: two keep-alives of the peer.

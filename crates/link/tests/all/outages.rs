@@ -301,7 +301,7 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
     );
     let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
     let sent_before = world.sent_to(stranger);
-    // As they were, from another address; each with one bit flipped; and noise.
+    // The same datagrams from another address, each with one bit flipped, and noise.
     for (index, datagram) in recorded
         .iter()
         .enumerate()

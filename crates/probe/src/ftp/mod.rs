@@ -62,7 +62,7 @@ pub struct Password(pub String);
 /// Opener of data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataMode {
-    /// As in the script.
+    /// The mode of the script.
     #[default]
     Scripted,
     /// The server, even if the script has `PASV` or `EPSV`.

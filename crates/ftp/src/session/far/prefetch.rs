@@ -125,8 +125,8 @@ impl Prefetch {
     /// Records the answer to a question. Returns whether the server may have answered an earlier
     /// question twice.
     ///
-    /// That is so if it has refused one, and this answer has the code of another question. It is
-    /// also so if the server refuses `PWD`, which every server supports.
+    /// The first sign is a refusal where this answer has the code of another question. The second
+    /// sign is a refused `PWD`, which every server supports.
     pub(super) fn is_out_of_step(&mut self, subject: Subject, code: Code) -> bool {
         let is_refusal = code.class() == Class::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);

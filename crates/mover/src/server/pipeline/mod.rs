@@ -145,7 +145,7 @@ impl<'a> Pipeline<'a> {
     /// Begins a download of a file that has `size_bytes`.
     ///
     /// # Errors
-    /// As for [`store`](Self::store).
+    /// The errors of [`store`](Self::store).
     pub async fn retrieve(
         &mut self,
         id: u64,

@@ -9,7 +9,7 @@ fn spooled(far: &mut FarSession, text: &str) -> Vec<String> {
     drain(far)
 }
 
-/// Creates a session of a user who has logged in.
+/// Creates a session with a user logged in.
 fn logged_in() -> FarSession {
     let mut far = session();
     client(&mut far, 90, "USER joe");
