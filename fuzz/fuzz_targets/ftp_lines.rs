@@ -1,2 +1,2 @@
 #![no_main]
-longhaul_fuzz::target!(longhaul_fuzz::ftp_lines);
+fuzz_targets::target!(fuzz_targets::ftp_lines);

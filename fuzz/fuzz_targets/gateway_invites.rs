@@ -1,2 +1,2 @@
 #![no_main]
-longhaul_fuzz::target!(longhaul_fuzz::gateway_invites);
+fuzz_targets::target!(fuzz_targets::gateway_invites);

@@ -1,2 +1,2 @@
 #![no_main]
-longhaul_fuzz::target!(longhaul_fuzz::gateway_register);
+fuzz_targets::target!(fuzz_targets::gateway_register);

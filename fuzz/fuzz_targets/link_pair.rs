@@ -1,2 +1,2 @@
 #![no_main]
-longhaul_fuzz::target!(longhaul_fuzz::link_pair);
+fuzz_targets::target!(fuzz_targets::link_pair);

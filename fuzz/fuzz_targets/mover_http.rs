@@ -1,2 +1,2 @@
 #![no_main]
-longhaul_fuzz::target!(longhaul_fuzz::mover_http);
+fuzz_targets::target!(fuzz_targets::mover_http);

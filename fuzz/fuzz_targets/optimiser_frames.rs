@@ -1,2 +1,2 @@
 #![no_main]
-longhaul_fuzz::target!(longhaul_fuzz::optimiser_frames);
+fuzz_targets::target!(fuzz_targets::optimiser_frames);

@@ -88,7 +88,7 @@ fn build(arguments: &Arguments) -> Result<()> {
     let program = tool("cargo-fuzz", CARGO_FUZZ_VERSION, Build::Optimised)?;
     let mut command = Command::new(program);
     command
-        .args(["fuzz", "build", "--features", "libfuzzer"])
+        .args(["fuzz", "build"])
         .args(["--sanitizer", &arguments.sanitizer])
         .arg("--target-dir")
         .arg(build_folder(arguments))

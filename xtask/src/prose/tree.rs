@@ -115,7 +115,10 @@ mod tests {
             group("crates/net/src/tls/roots.rs").as_deref(),
             Some("crates/net")
         );
-        assert_eq!(group("fuzz/src/lib.rs").as_deref(), Some("fuzz"));
+        assert_eq!(
+            group("fuzz/fuzz_targets/link_pair.rs").as_deref(),
+            Some("fuzz")
+        );
         assert_eq!(group("README.md").as_deref(), Some("README.md"));
         assert_eq!(group("docs/moving.md").as_deref(), Some("docs/moving.md"));
         assert_eq!(

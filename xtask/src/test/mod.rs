@@ -1,5 +1,4 @@
-//! `cargo xtask test`: every test of the workspace and of the fuzz crate, in tiers, and their
-//! count.
+//! `cargo xtask test`: every test of the workspace, in tiers, and their count.
 //!
 //! A test's module names its requirement beside the program. Tests in `real_time` need the machine
 //! for themselves. Tests in `namespaces` need network namespaces, and tests in `installed` need
@@ -14,7 +13,7 @@ use anyhow::Result;
 
 use crate::{
     Failure, eval, packages,
-    shell::{cargo, read_lines, root, target_folder},
+    shell::{cargo, read_lines},
 };
 use programs::{Program, Tier};
 use suites::{Origin, Suites, timed};
@@ -73,7 +72,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     patient(&programs, &mut suites)?;
     calibrated(&programs, &mut suites)?;
     documentation(&mut suites)?;
-    fuzz(&mut suites)?;
     retry(&programs, 0, &mut suites)?;
     // This build replaces the program that the other tests call.
     let first = suites.len();
@@ -168,24 +166,6 @@ fn production(suites: &mut Suites) -> Result<()> {
     ];
     let mark = " (production build)";
     read("production build", mark, &command, suites)
-}
-
-/// Runs the harness over its seeds and a few thousand mutations, without the fuzzing engine. It
-/// uses the workspace's target folder, which has most of its dependencies.
-fn fuzz(suites: &mut Suites) -> Result<()> {
-    if !root().join("fuzz/Cargo.toml").exists() {
-        return Ok(());
-    }
-    let folder = target_folder().display().to_string();
-    let command = [
-        "test",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
-        "--lib",
-        "--target-dir",
-        &folder,
-    ];
-    read("fuzz", "", &command, suites)
 }
 
 /// Runs the failed tests again, one by one: a busy machine can spoil a test that moves real

@@ -1,5 +1,5 @@
-//! Entry point for `fuzz/`: reads a web server's answer as the mover does, over a connection in
-//! memory.
+//! Entry point for `fuzz-targets`: reads a web server's answer as the mover does, over a connection
+//! in memory.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Fuzz targets for parsers of bytes from outside: `cargo xtask fuzz`.
+//! Bodies of the fuzz targets for parsers of bytes from outside. `cargo xtask fuzz` runs them under
+//! the engine, and the tests run them without it.
 //!
 //! Each module is one target: `run` takes any bytes and panics on a fault. `seeds` are first
 //! inputs, made by the code that makes such messages in production. Targets that act over time read
@@ -28,7 +29,6 @@ pub use tape::Tape;
 
 /// The body of a fuzz target: writes its seeds into the folder `$FUZZ_WRITE_SEEDS` and exits, or
 /// runs the inputs of the engine.
-#[cfg(feature = "libfuzzer")]
 #[macro_export]
 macro_rules! target {
     ($module:path) => {
