@@ -10,7 +10,7 @@
 //! - An earlier join has made the whole transfer faster.
 //!
 //! Without a sign one connection joins for a trial after five windows. If the missing bytes would
-//! take half a minute or more, three connections join for a trial after two windows.
+//! take half a minute or more, up to seven connections join for a trial after two windows.
 
 use std::time::{Duration, Instant};
 
@@ -331,7 +331,7 @@ const LONG_REST_S: f64 = 30.0;
 
 const LONG_REST_WINDOWS: u32 = 2;
 
-const LONG_REST_CONNECTIONS: usize = 3;
+const LONG_REST_CONNECTIONS: usize = 7;
 
 /// Factor of gain from which a trial is followed by another one.
 const GAIN_LEAST: f64 = 1.25;
@@ -360,6 +360,7 @@ mod tests {
         joining: Joining,
         now: Instant,
         connections: usize,
+        connections_max: usize,
         rest_bytes: u64,
     }
 
@@ -372,6 +373,7 @@ mod tests {
                 joining,
                 now,
                 connections: 1,
+                connections_max: 8,
                 rest_bytes,
             }
         }
@@ -387,7 +389,7 @@ mod tests {
             }
             let load = Load {
                 connections: self.connections,
-                connections_max: 8,
+                connections_max: self.connections_max,
                 is_any_opening: false,
                 rest_bytes: self.rest_bytes,
             };
@@ -508,6 +510,7 @@ mod tests {
     #[test]
     fn on_a_full_path_a_single_one_joins_after_a_failed_trial_with_several() {
         let mut path = Path::new(40 << 30);
+        path.connections_max = 16;
         path.slow_start();
         let mut counts = vec![path.connections];
         for _ in 0..200 {
@@ -515,7 +518,7 @@ mod tests {
             counts.push(path.connections);
         }
         counts.dedup();
-        assert_eq!(counts[..3], [1, 4, 5]);
+        assert_eq!(counts[..3], [1, 8, 9]);
     }
 
     #[test]
