@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    Failure, architecture, prose,
+    Failure, architecture, book, prose,
     shell::{Build, cargo, root, succeeds, tool},
 };
 
@@ -87,6 +87,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         println!("{complaint}");
         if !failed.contains(&"architecture") {
             failed.push("architecture");
+        }
+    }
+    for complaint in book::complaints(root())? {
+        println!("{complaint}");
+        if !failed.contains(&"documents") {
+            failed.push("documents");
         }
     }
     for complaint in prose::complaints(root())? {

@@ -5,6 +5,7 @@
 
 mod architecture;
 mod bench;
+mod book;
 mod browser;
 mod conformance;
 mod eval;
@@ -85,6 +86,10 @@ enum Command {
     Eval(eval::Arguments),
     /// Writes man pages, and completions for bash, zsh and fish
     Man(man::Arguments),
+    /// Builds the documents into a book with mdBook, and checks their links and command lines
+    ///
+    /// The pages are in the folder `book` of cargo's target folder.
+    Book(book::Arguments),
     /// Draws the picture of the README from the results
     Picture,
     /// Builds the Debian packages longhaul and longhaul-lab, and an archive for other distributions
@@ -105,6 +110,7 @@ fn main() -> ExitCode {
         Command::Faults { arguments } => bench::measure(bench::Script::Faults, arguments),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Man(arguments) => man::run(arguments),
+        Command::Book(arguments) => book::run(arguments),
         Command::Picture => picture::run(),
         Command::Package(arguments) => package::run(arguments),
     };
