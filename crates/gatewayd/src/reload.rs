@@ -341,3 +341,11 @@ impl fmt::Debug for Reloads {
         f.debug_struct("Reloads").finish_non_exhaustive()
     }
 }
+
+/// Returns the changes that a reload of `fresh` applies, and the changes that need a restart.
+#[cfg(test)]
+pub(crate) fn changes(running: &Config, fresh: Config) -> (Vec<String>, Vec<String>) {
+    let known = Known::all(running);
+    let plan = plan::plan(running, fresh, &known).expect("a plan");
+    (plan.taken, plan.needs_restart)
+}

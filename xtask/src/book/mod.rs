@@ -26,9 +26,18 @@ pub(crate) struct Arguments {
     /// Check command lines by the help of this program, instead of building longhaul
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Write the tables of docs/configuration.md first, from the doc comments of the configuration
+    #[arg(long)]
+    write: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    if arguments.write {
+        let mut write = cargo(["test", "-p", "gatewayd", "--lib", "config::reference_tests"]);
+        if !succeeds(write.env("LONGHAUL_WRITE_REFERENCE", "1"))? {
+            return Ok(Err(Failure::Failed));
+        }
+    }
     let longhaul = match &arguments.program {
         Some(program) => std::path::absolute(program)?,
         None if succeeds(&mut cargo(["build", "--quiet", "-p", "longhaul"]))? => {

@@ -303,5 +303,7 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
 }
 
 #[cfg(test)]
+mod reference_tests;
+#[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
