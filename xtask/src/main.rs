@@ -7,6 +7,7 @@ mod architecture;
 mod bench;
 mod book;
 mod browser;
+mod changelog;
 mod conformance;
 mod eval;
 mod fuzz;
@@ -21,6 +22,7 @@ mod sbom;
 mod shell;
 mod siege;
 mod test;
+mod version;
 
 use std::process::ExitCode;
 
@@ -52,8 +54,8 @@ enum Command {
     /// As root, Debian packages that the tests need are installed first. Otherwise the missing ones
     /// are named, and the exit code is 2.
     Test(test::Arguments),
-    /// Checks format, lints, documentation, licences, prose, and the tree against ARCHITECTURE.md;
-    /// no warning is let through
+    /// Checks format, lints, documentation, licences, prose, the changelog, and the tree against
+    /// ARCHITECTURE.md; no warning is let through
     Lint(lint::Arguments),
     /// Counts sentences of comments and documents that break the rules for prose
     ///

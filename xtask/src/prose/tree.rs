@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 pub(super) struct Source {
     /// Path from the root of the workspace.
     pub path: PathBuf,
-    /// Name in the baseline: `crates/NAME`, `xtask`, `fuzz`, or the path of a document.
+    /// Name in the baseline: `crates/NAME`, `xtask`, `fuzz`, `changelog`, or the path of a
+    /// document.
     pub group: String,
 }
 
@@ -25,9 +26,10 @@ impl Source {
         let group = match parts[..] {
             ["crates", crate_name, .., file] if is_rust(file) => format!("crates/{crate_name}"),
             [folder @ ("xtask" | "fuzz"), .., file] if is_rust(file) => folder.to_owned(),
+            ["changelog", .., file] if file.ends_with(".md") => "changelog".to_owned(),
             // Commands write the other pages of the results.
             ["docs", "results", file] if file != "README.md" => return None,
-            [file] | ["docs", .., file] if file.ends_with(".md") => name.to_owned(),
+            [file] | [".github" | "docs", .., file] if file.ends_with(".md") => name.to_owned(),
             _ => return None,
         };
         Some(Self { path, group })
@@ -36,11 +38,7 @@ impl Source {
     /// Returns the checked part of the file's text. Released parts of the changelog are not
     /// checked.
     pub(super) fn checked<'a>(&self, text: &'a str) -> &'a str {
-        const RELEASE: &str = "\n## [";
-        const UNRELEASED: &str = "\n## [Unreleased]";
-        let releases = text.match_indices(RELEASE).map(|(at, _)| at);
-        let mut released = releases.filter(|at| !text[*at..].starts_with(UNRELEASED));
-        match released.next() {
+        match text.find("\n## [") {
             Some(at) if self.group == "CHANGELOG.md" => &text[..=at],
             _ => text,
         }
@@ -94,7 +92,7 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>> {
 }
 
 /// Folders with comments or documents.
-const FOLDERS: [&str; 4] = ["crates", "docs", "fuzz", "xtask"];
+const FOLDERS: [&str; 6] = [".github", "changelog", "crates", "docs", "fuzz", "xtask"];
 
 #[cfg(test)]
 mod tests {
@@ -102,9 +100,9 @@ mod tests {
 
     #[test]
     fn released_parts_of_the_changelog_are_not_checked() {
-        let text = "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.1.0]\n\n- Old.\n";
+        let text = "# Changelog\n\nNew.\n\n## [0.1.0]\n\n- Old.\n";
         let checked = |path: &str| Source::new(path).expect("a document").checked(text);
-        assert!(checked("CHANGELOG.md").ends_with("- New.\n\n"));
+        assert!(checked("CHANGELOG.md").ends_with("New.\n\n"));
         assert_eq!(checked("README.md"), text);
     }
 
@@ -121,6 +119,14 @@ mod tests {
         );
         assert_eq!(group("README.md").as_deref(), Some("README.md"));
         assert_eq!(group("docs/moving.md").as_deref(), Some("docs/moving.md"));
+        assert_eq!(
+            group("changelog/unreleased/fixed-a.md").as_deref(),
+            Some("changelog")
+        );
+        assert_eq!(
+            group(".github/PULL_REQUEST_TEMPLATE.md").as_deref(),
+            Some(".github/PULL_REQUEST_TEMPLATE.md")
+        );
         assert_eq!(
             group("docs/results/README.md").as_deref(),
             Some("docs/results/README.md")
