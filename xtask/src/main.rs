@@ -18,6 +18,7 @@ mod packages;
 mod picture;
 mod previous;
 mod prose;
+mod release;
 mod sbom;
 mod shell;
 mod siege;
@@ -96,6 +97,10 @@ enum Command {
     Picture,
     /// Builds the Debian packages longhaul and longhaul-lab, and an archive for other distributions
     Package(package::Arguments),
+    /// Makes a release: version, changelog, packages, source archive, checksums (RELEASING.md)
+    ///
+    /// The tree must be clean. Tag, signature and publication are left to do by hand, and printed.
+    Release(release::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -115,6 +120,7 @@ fn main() -> ExitCode {
         Command::Book(arguments) => book::run(arguments),
         Command::Picture => picture::run(),
         Command::Package(arguments) => package::run(arguments),
+        Command::Release(arguments) => release::run(arguments),
     };
     match result {
         Ok(Ok(())) => ExitCode::SUCCESS,

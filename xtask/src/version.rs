@@ -2,8 +2,6 @@
 //!
 //! Pre-releases have no version: a package of Debian would sort them differently.
 
-#![allow(dead_code, reason = "the command that joins fragments follows")]
-
 use std::{fmt, fs, path::Path, str::FromStr};
 
 use anyhow::{Context, Result};

@@ -3,12 +3,6 @@
 //!
 //! `cargo xtask lint` checks both. `cargo xtask release` joins the fragments into the file.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the command that joins fragments follows"
-)]
-
 mod fragment;
 mod releases;
 

@@ -1,0 +1,260 @@
+//! `cargo xtask release`: everything of a release that needs no key and no account.
+//!
+//! In: a clean tree and a version. Out: a commit that sets the version and the changelog, and a
+//! folder with packages, bills of materials, the source archive and checksums. Tag, signature and
+//! publication are left to a person, and printed as commands.
+
+mod changes;
+mod git;
+mod source;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use jiff::{Timestamp, tz::TimeZone};
+
+use self::changes::Changes;
+use crate::{
+    Failure, changelog,
+    shell::{cargo, require, root, succeeds, target_folder},
+    version::Version,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The version: a successor of the present one, or the present one if it has no tag yet
+    version: Version,
+    /// Does all of it in a clone in cargo's target folder: nothing in this tree changes
+    #[arg(long)]
+    dry_run: bool,
+    /// Leaves out the packages and bills of materials, which take longest
+    #[arg(long)]
+    no_packages: bool,
+    /// Writes the files into this empty folder instead of `releases/VERSION` in cargo's target
+    /// folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    let version = arguments.version;
+    if let Some(reason) = objection(root(), version)? {
+        eprintln!("error: {reason}");
+        return Ok(Err(Failure::Missing));
+    }
+    let tree = if arguments.dry_run {
+        git::rehearsal(root())?
+    } else {
+        root().to_owned()
+    };
+    let out = out_folder(arguments)?;
+    cut(&tree, version, arguments.dry_run)?;
+    if !arguments.no_packages && !package(&tree, &out, arguments.dry_run)? {
+        eprintln!("the packages were not built; the command may be repeated");
+        return Ok(Err(Failure::Failed));
+    }
+    source::write(&tree, version, &out)?;
+    let text = fs::read_to_string(tree.join(changelog::FILE)).context(changelog::FILE)?;
+    let notes = changelog::section(&text, version);
+    let notes = notes.with_context(|| format!("{} lacks {version}", changelog::FILE))?;
+    fs::write(out.join("NOTES.md"), notes).context("NOTES.md")?;
+    write_checksums(&out)?;
+    println!("{}", summary(arguments, &out));
+    Ok(Ok(()))
+}
+
+/// Returns the reason why `version` cannot be released from the tree, if there is one.
+fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
+    if let Some(reason) = git::objection(tree, version)? {
+        return Ok(Some(reason));
+    }
+    let present = Version::of_workspace(tree)?;
+    let fragments = changelog::fragments(tree)?.len();
+    Ok(changes::objection(version, present, fragments))
+}
+
+/// Commits the changes that make the version, if there are any.
+fn cut(tree: &Path, version: Version, is_rehearsal: bool) -> Result<()> {
+    let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
+    let changes = Changes::prepare(tree, version, today)?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    changes.apply(tree)?;
+    let mut resolve = cargo(["tree", "--locked", "--quiet", "--package", "xtask"]);
+    resolve.current_dir(tree);
+    require(&mut resolve).context("Cargo.lock does not fit the version")?;
+    git::commit(tree, version, is_rehearsal)
+}
+
+/// Builds the packages in a process of their own, which has the new version. Returns whether that
+/// succeeded.
+fn package(tree: &Path, out: &Path, is_rehearsal: bool) -> Result<bool> {
+    let mut package = cargo(["run", "--quiet", "--locked", "--package", "xtask", "--"]);
+    package
+        .args(["package", "--out"])
+        .arg(out)
+        .current_dir(tree);
+    if is_rehearsal {
+        // The clone has a target folder of its own.
+        package.env_remove("CARGO_TARGET_DIR");
+    }
+    succeeds(&mut package)
+}
+
+/// Makes the folder of the files. The default one is emptied, and another one must be empty.
+fn out_folder(arguments: &Arguments) -> Result<PathBuf> {
+    let folder = if let Some(folder) = &arguments.out {
+        std::path::absolute(folder)?
+    } else {
+        let kind = if arguments.dry_run { "-dry-run" } else { "" };
+        let name = format!("{}{kind}", arguments.version);
+        let folder = target_folder().join("releases").join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        }
+        folder
+    };
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let is_empty = fs::read_dir(&folder)?.next().is_none();
+    ensure!(is_empty, "{} is not empty", folder.display());
+    Ok(folder)
+}
+
+/// Writes the SHA-256 hashes of all files in the folder into `SHA256SUMS`.
+fn write_checksums(folder: &Path) -> Result<()> {
+    let names = files(folder)?;
+    let mut hash = Command::new("sha256sum");
+    hash.arg("--").args(&names).current_dir(folder);
+    let output = hash
+        .stderr(Stdio::inherit())
+        .output()
+        .context("sha256sum")?;
+    ensure!(output.status.success(), "sha256sum: {}", output.status);
+    fs::write(folder.join(CHECKSUMS), output.stdout).context(CHECKSUMS)
+}
+
+/// The names of the files in a folder, sorted.
+fn files(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        let name = entry?.file_name().into_string();
+        name.map_err(|name| anyhow::anyhow!("{} is not in UTF-8", name.display()))
+    };
+    let mut names: Vec<String> = entries.map(name).collect::<Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// The files of the release, and the steps that a person has to take.
+fn summary(arguments: &Arguments, out: &Path) -> String {
+    let version = arguments.version;
+    let (tag, folder) = (version.tag(), out.display());
+    let files = files(out).unwrap_or_default().join("\n  ");
+    let mut text = format!("\nThe files of {version} are in {folder}:\n\n  {files}\n\n");
+    if arguments.dry_run {
+        text += "This was a rehearsal in a clone. Nothing in the tree has changed.";
+        return text;
+    }
+    text += &format!(
+        "Left to do by hand (RELEASING.md):\n\n  \
+         git show                                                  # read the commit\n  \
+         .ci/run                                                   # test and lint it\n  \
+         git tag --sign {tag} --message 'Longhaul {version}'\n  \
+         gpg --armor --detach-sign {folder}/{CHECKSUMS}\n  \
+         git push --atomic REMOTE HEAD {tag}\n\n\
+         Then publish the files with {CHECKSUMS}.asc, and NOTES.md as their description.\n\
+         `git reset --keep HEAD~` undoes the commit, as long as it is not pushed."
+    );
+    text
+}
+
+const CHECKSUMS: &str = "SHA256SUMS";
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process::Command};
+
+    use clap::Parser;
+    use tempfile::TempDir;
+
+    use super::{
+        CHECKSUMS, changelog,
+        git::tests::{repository, version, write},
+        objection, write_checksums,
+    };
+    use crate::{Arguments, shell::root};
+
+    #[test]
+    fn checksums_name_all_files_and_can_be_verified() {
+        let folder = TempDir::new().expect("a folder");
+        for name in ["b.deb", "a.tar.gz"] {
+            write(folder.path(), name, name);
+        }
+        write_checksums(folder.path()).expect("sha256sum runs");
+        let text = fs::read_to_string(folder.path().join(CHECKSUMS)).expect("checksums");
+        let names: Vec<_> = text
+            .lines()
+            .filter_map(|it| it.split("  ").nth(1))
+            .collect();
+        assert_eq!(names, ["a.tar.gz", "b.deb"]);
+        let verified = || {
+            let mut verify = Command::new("sha256sum");
+            verify.args(["--check", "--quiet", CHECKSUMS]);
+            let output = verify.current_dir(folder.path()).output();
+            output.expect("sha256sum runs").status.success()
+        };
+        assert!(verified());
+        write(folder.path(), "b.deb", "other");
+        assert!(!verified(), "a changed file is detected");
+    }
+
+    #[test]
+    fn release_needs_a_clean_tree_a_successor_and_fragments() {
+        let folder = repository(&[("Cargo.toml", "[workspace.package]\nversion = \"0.1.0\"\n")]);
+        let tree = folder.path();
+        let reason = |text| objection(tree, version(text)).expect("the tree can be read");
+        assert_eq!(reason("0.1.0"), None);
+        let reason_of_none = reason("0.2.0").expect("no fragments");
+        assert!(reason_of_none.contains("no change to release"));
+        write(
+            tree,
+            &format!("{}/fixed-a.md", changelog::FOLDER),
+            "It is.\n",
+        );
+        let reason = reason("0.2.0").expect("the fragment is not committed");
+        assert!(reason.contains("without a commit"), "{reason}");
+    }
+
+    #[test]
+    fn command_lines_of_workflows_and_of_the_page_exist() {
+        let mut paths = vec![root().join("RELEASING.md")];
+        for entry in fs::read_dir(root().join(".github/workflows"))
+            .into_iter()
+            .flatten()
+        {
+            paths.push(entry.expect("an entry").path());
+        }
+        let mut checked = 0;
+        for path in paths {
+            let text = fs::read_to_string(&path).expect("it can be read");
+            // In the page they are indented, and in a workflow everything is.
+            for line in text.lines().filter(|line| line.starts_with("    ")) {
+                let Some((_, command)) = line.split_once("cargo xtask ") else {
+                    continue;
+                };
+                let command = command.replace("VERSION", "0.2.0");
+                let words = ["xtask"].into_iter().chain(command.split_whitespace());
+                if let Err(error) = Arguments::try_parse_from(words) {
+                    panic!("{}: {line}: {error}", path.display());
+                }
+                checked += 1;
+            }
+        }
+        assert!(checked > 1, "{checked} command lines were found");
+    }
+}
