@@ -233,10 +233,7 @@ mod tests {
     #[test]
     fn command_lines_of_workflows_and_of_the_page_exist() {
         let mut paths = vec![root().join("RELEASING.md")];
-        for entry in fs::read_dir(root().join(".github/workflows"))
-            .into_iter()
-            .flatten()
-        {
+        for entry in fs::read_dir(root().join(".github/workflows")).expect("workflows") {
             paths.push(entry.expect("an entry").path());
         }
         let mut checked = 0;
@@ -255,6 +252,6 @@ mod tests {
                 checked += 1;
             }
         }
-        assert!(checked > 1, "{checked} command lines were found");
+        assert!(checked > 6, "{checked} command lines were found");
     }
 }
