@@ -32,6 +32,7 @@ pub struct Played {
     pub wire: Vec<u8>,
     /// Chunks sent by name, alone or in lists.
     pub references: usize,
+    /// Lists sent by name.
     pub lists: usize,
     /// Bytes saved by compression.
     pub saved_bytes: u64,
