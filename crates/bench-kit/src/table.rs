@@ -12,6 +12,7 @@ pub struct Table {
 }
 
 impl Table {
+    /// Creates a table with the names of the columns and the rows.
     pub fn new(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         Self {
             head: head.iter().map(|&name| name.to_owned()).collect(),

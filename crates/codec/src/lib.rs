@@ -3,7 +3,6 @@
 //! A message has the form of a [`Version`]. Fields are big-endian integers, flags, and bytes after
 //! a two-byte length. Each service declares its own messages and encodes them with these fields: an
 //! FTP session in `ftp`, every other service in `relay`.
-#![warn(missing_docs)]
 
 /// Version of the messages between two gateways.
 ///

@@ -20,6 +20,7 @@ pub struct Cable {
 }
 
 impl Cable {
+    /// IPv4 addresses of site A and site B.
     pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 1, 2)];
 
     /// Makes the two sites and joins them. `mtu` is in bytes.

@@ -20,6 +20,7 @@ pub struct PathChange {
     /// Size of the bottleneck's queue. `None` keeps a default queue at its default, also after a
     /// change of rate.
     pub queue: Option<ByteCount>,
+    /// Variation of the one-way delay.
     pub jitter: Option<Jitter>,
     /// Share of packets lost at random.
     pub loss: Option<f64>,
@@ -27,6 +28,7 @@ pub struct PathChange {
     pub bursts: Option<Option<GilbertElliott>>,
     /// Share of packets with one bit flipped.
     pub corruption: Option<f64>,
+    /// Packets that overtake others.
     pub reordering: Option<Reordering>,
     /// Share of packets that arrive twice.
     pub duplication: Option<f64>,

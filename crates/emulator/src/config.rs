@@ -16,7 +16,9 @@ use super::error::WanError;
 /// One end of the WAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Site {
+    /// Site A, by convention the site of the clients.
     A,
+    /// Site B, by convention the site of the servers.
     B,
 }
 
@@ -24,7 +26,9 @@ pub enum Site {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
+    /// From site A to site B.
     AToB,
+    /// From site B to site A.
     BToA,
 }
 
@@ -56,6 +60,7 @@ pub struct WanConfig {
     pub visible: bool,
 }
 
+/// Name and addresses of a site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SiteConfig {
@@ -68,6 +73,7 @@ pub struct SiteConfig {
 }
 
 impl WanConfig {
+    /// Returns the impairments of a direction.
     pub fn path_mut(&mut self, direction: Direction) -> &mut PathConfig {
         &mut self.paths[direction.index()]
     }
@@ -154,8 +160,10 @@ impl SiteConfig {
 }
 
 impl Site {
+    /// Both sites, A first.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
+    /// Returns the opposite site.
     pub fn other(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -169,6 +177,7 @@ impl Site {
 }
 
 impl Direction {
+    /// Both directions, A to B first.
     pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
 
     /// The site that sends in this direction.

@@ -18,6 +18,7 @@ pub enum WanError {
     /// A namespace of this name exists. Choose another name, or remove the namespace.
     #[error("a network namespace called {name} exists already ({})", path.display())]
     NameTaken {
+        /// Name of the namespace.
         name: String,
         /// The namespace's file.
         path: PathBuf,
@@ -27,10 +28,16 @@ pub enum WanError {
     Invalid(String),
     /// No emulator of this name runs.
     #[error("no emulated WAN called {name} is up")]
-    NotRunning { name: String },
+    NotRunning {
+        /// Name of the emulator.
+        name: String,
+    },
     /// An emulator of this name runs already.
     #[error("an emulated WAN called {name} is already up")]
-    AlreadyRunning { name: String },
+    AlreadyRunning {
+        /// Name of the emulator.
+        name: String,
+    },
     /// The running emulator refused or failed.
     #[error("{0}")]
     Refused(String),
@@ -39,6 +46,7 @@ pub enum WanError {
     Io {
         /// The purpose of the call.
         action: String,
+        /// Error of the call.
         #[source]
         source: io::Error,
     },

@@ -86,6 +86,7 @@ impl Wan {
         &self.config
     }
 
+    /// Returns the IPv4 address of a site.
     pub fn address(&self, site: Site) -> Ipv4Addr {
         self.config.sites[site.index()].ipv4
     }

@@ -7,13 +7,16 @@ use wansim::{Counters, Duplex, Packet, PathConfig};
 
 use super::{config::Direction, sys};
 
+/// State of a running emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// A to B, then B to A.
     pub directions: [DirectionReport; 2],
+    /// State of the thread that moves the packets.
     pub thread: ThreadReport,
 }
 
+/// Settings and counters of one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
     /// The settings in force.
@@ -30,6 +33,7 @@ pub struct DirectionReport {
 pub struct Load {
     /// Frames received; one frame may hold many packets.
     pub frames_in: u64,
+    /// Frames sent; one frame may hold many packets.
     pub frames_out: u64,
     /// Frames that contradicted themselves or were too long.
     pub malformed: u64,
@@ -46,6 +50,7 @@ pub struct Load {
     pub latest_us: u64,
 }
 
+/// Processor use of the thread that moves the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// Time since the start.

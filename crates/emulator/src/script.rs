@@ -28,11 +28,14 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
+/// Change at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// Time since the start of the script.
     pub at: Duration,
+    /// Directions that change.
     pub directions: Vec<Direction>,
+    /// New settings.
     pub change: PathChange,
     /// The settings as written in the file.
     text: String,
@@ -42,15 +45,19 @@ pub struct Step {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScriptError {
+    /// The file cannot be read.
     #[error("reading {file}")]
     Unreadable {
+        /// Path of the file.
         file: String,
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
     /// The text is not a valid script.
     #[error("{file}:{line}:{column}: {message}")]
     Wrong {
+        /// Path of the file.
         file: String,
         /// Counts from 1.
         line: usize,

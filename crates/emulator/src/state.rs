@@ -71,6 +71,7 @@ impl Place {
         })
     }
 
+    /// Returns the name of the emulator.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -37,6 +37,7 @@ pub struct Sink {
 pub struct Bulk {
     /// A sink, or a gateway in front of a sink.
     pub to: SocketAddr,
+    /// Bytes to send.
     pub size: ByteCount,
     /// Longest time from connecting to the echo. A transfer that takes longer is cut off.
     /// [`Sink::received`] returns the bytes that arrived.
@@ -92,6 +93,7 @@ impl Sink {
             .context("receive buffer")
     }
 
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -10,9 +10,12 @@ pub use crate::ftp::Direction;
 
 use units::calc::Transfer;
 
+/// Path with the work of a trial on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
+    /// The emulated path.
     pub path: PathSpec,
+    /// Work of each trial.
     pub work: Work,
 }
 
@@ -28,6 +31,7 @@ pub struct PathSpec {
     pub rate_bits_per_s: u64,
     /// Rate from A to B, if it differs.
     pub rate_back_bits_per_s: Option<u64>,
+    /// Round-trip time of an empty path in milliseconds.
     pub rtt_ms: f64,
     /// Share of packets lost at random in each direction, from 0 to 1.
     pub loss: f64,
@@ -39,10 +43,13 @@ pub struct PathSpec {
     pub duplication: f64,
 }
 
+/// Work of a trial: files, sessions or transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Work {
+    /// Kind of the work.
     #[serde(default)]
     pub job: Job,
+    /// Direction of the payload.
     pub direction: Direction,
     /// Bytes of each file, or of each answer of a transaction.
     pub size_bytes: u64,
@@ -68,6 +75,7 @@ pub struct Work {
     pub outage_ms: Option<u64>,
 }
 
+/// Kind of the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
@@ -152,10 +160,12 @@ impl PathSpec {
 }
 
 impl Work {
+    /// Returns the payload of all files.
     pub fn bytes(&self) -> ByteCount {
         ByteCount::new(self.size_bytes * u64::from(self.files))
     }
 
+    /// Returns the length of the outage, zero without one.
     pub fn outage(&self) -> Duration {
         Duration::from_millis(self.outage_ms.unwrap_or(0))
     }

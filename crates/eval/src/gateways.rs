@@ -130,6 +130,7 @@ impl Gateways {
         Ok(gateways)
     }
 
+    /// Returns the path of a gateway's configuration file.
     pub fn file(&self, site: Site) -> PathBuf {
         self.folder.join(format!("{}.toml", NAMES[site as usize]))
     }

@@ -103,6 +103,7 @@ pub enum RecordsError {
     /// It cannot be read or written.
     #[error("{path}")]
     Io {
+        /// Path of the file.
         path: String,
         /// Error of the file system.
         source: io::Error,
@@ -110,6 +111,7 @@ pub enum RecordsError {
     /// A line is no record.
     #[error("{path}:{line}: not a record")]
     Malformed {
+        /// Path of the file.
         path: String,
         /// Counts from 1.
         line: usize,

@@ -10,7 +10,9 @@ use super::cell::Cell;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
+    /// FTP over the kernel's CUBIC.
     FtpCubic,
+    /// FTP over the kernel's BBR.
     FtpBbr,
     /// FTP through a pair of gateways.
     Longhaul,

@@ -54,6 +54,7 @@ pub enum DoorError {
     /// The certificate of a listener cannot be used.
     #[error("the front door on {listen} has no TLS: {source}")]
     Certificate {
+        /// Address of the listener.
         listen: SocketAddr,
         /// The mistake in its certificate, or in the roots of client certificates.
         source: AcceptorError,

@@ -40,6 +40,7 @@ pub struct Register {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DismissedPeer {
+    /// Public key of the peer.
     #[serde(with = "text")]
     pub public_key: PublicKey,
     /// Unix time of its removal, in seconds.
@@ -50,7 +51,9 @@ pub struct DismissedPeer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Enrolled {
+    /// Name of the peer at this gateway.
     pub name: String,
+    /// Public key of the peer.
     #[serde(with = "text")]
     pub public_key: PublicKey,
     /// Endpoint of the peer. `None` if the peer connects to this gateway.

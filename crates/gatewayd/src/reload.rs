@@ -38,6 +38,7 @@ pub type SetLog = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub struct Reloads {
     /// Orders to read the configuration again, without an answer.
     pub orders: mpsc::Receiver<()>,
+    /// Reads the configuration.
     pub load: Load,
     /// Receives each configuration that was applied.
     pub taken: Box<dyn Fn(&Config) + Send + Sync>,

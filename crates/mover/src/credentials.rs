@@ -243,6 +243,7 @@ fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     None
 }
 
+/// User name of a log-in without an account (RFC 1635).
 pub const ANONYMOUS: &str = "anonymous";
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 //!
 //! The crate contains no code for gateways, the link or FTP.
 
-#![warn(missing_docs)]
-
 mod connection;
 pub mod dial;
 pub mod pipe;

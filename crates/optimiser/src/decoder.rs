@@ -23,12 +23,27 @@ pub enum Event {
     Bytes(Bytes),
     /// The next bytes belong to a chunk with this name. The first reference of a stream has the
     /// number 0.
-    Reference { number: u64, reference: Reference },
+    Reference {
+        /// Number of the reference in its stream.
+        number: u64,
+        /// Name and length of the chunk.
+        reference: Reference,
+    },
     /// The next bytes belong to the chunks of a list with this name. The chunks have the following
     /// numbers.
-    List { number: u64, reference: Reference },
+    List {
+        /// Number of the reference in its stream.
+        number: u64,
+        /// Name and length of the list.
+        reference: Reference,
+    },
     /// A chunk whose bytes have arrived.
-    Chunk { name: Name, bytes: Bytes },
+    Chunk {
+        /// Name of the chunk.
+        name: Name,
+        /// Bytes of the chunk.
+        bytes: Bytes,
+    },
     /// End of the bytes. Their count and hash must agree with this.
     End(Head),
 }
@@ -37,16 +52,22 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
+    /// The bytes are no frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// A block does not decompress to its length.
     #[error("a compressed block that cannot be decompressed to its length")]
     Block,
+    /// Lengths of chunks do not fit the bytes.
     #[error("chunks that do not fit the bytes that came")]
     Chunks,
+    /// Bytes follow the last frame.
     #[error("bytes after the end")]
     AfterEnd,
+    /// The stream ended before the last frame.
     #[error("the stream ended without its last frame")]
     Truncated,
+    /// Count or hash of the bytes differ from the last frame.
     #[error("count or hash of the bytes differ from those at the other gateway")]
     Differs,
 }

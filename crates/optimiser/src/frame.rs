@@ -63,14 +63,17 @@ pub enum Head {
 pub struct Reference {
     /// Number of bytes of the chunk.
     pub bytes: usize,
+    /// Name of the chunk.
     pub name: Name,
 }
 
 /// Error for bytes that are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
+    /// The type is unknown.
     #[error("a frame of unknown type {0}")]
     UnknownType(u8),
+    /// A length of a frame of this type is out of bounds.
     #[error("a frame of type {0} with a length out of bounds")]
     OutOfBounds(u8),
 }

@@ -3,8 +3,6 @@
 //! The number of connections is bounded. Requests must be for the listener's own names. Each
 //! request carries the identity of its client.
 
-#![warn(missing_docs)]
-
 mod bounded;
 mod client;
 mod guard;

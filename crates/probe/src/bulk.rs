@@ -58,6 +58,7 @@ pub enum Proxy {
 /// One transfer. Times count from its beginning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
+    /// Name of the route.
     pub side: String,
     /// Counts from 0 in the order of arrival.
     pub number: u64,
@@ -73,6 +74,7 @@ pub struct Transfer {
     pub ended_us: u64,
     /// Bytes that the kernel took.
     pub bytes: u64,
+    /// Failure of the transfer. `None` after a correct echo.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
@@ -80,6 +82,7 @@ pub struct Transfer {
 /// Figures over many transfers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
+    /// Number of transfers.
     pub tried: usize,
     /// Transfers with a correct echo.
     pub complete: usize,

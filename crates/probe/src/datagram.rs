@@ -16,6 +16,7 @@ pub enum Kind {
 /// The header of each datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    /// Purpose of the datagram.
     pub kind: Kind,
     /// Identifies the test.
     pub id: u64,

@@ -19,6 +19,7 @@ pub enum ProbeError {
     System {
         /// The missing resource.
         what: String,
+        /// Error of the system.
         #[source]
         source: io::Error,
     },

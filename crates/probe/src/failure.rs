@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{during}: {kind}: {detail}")]
 pub struct Failure {
+    /// Kind of the failure.
     pub kind: FailureKind,
     /// The step that failed, such as `RETR` or `connecting`.
     pub during: String,

@@ -25,7 +25,10 @@ pub enum Hello {
         answer_bytes: u64,
     },
     /// `bytes` bytes follow, and the peer returns the last [`ECHO_BYTES`] of them.
-    Bulk { bytes: u64 },
+    Bulk {
+        /// Number of bytes.
+        bytes: u64,
+    },
     /// The peer echoes this client's datagrams as long as this connection lasts. The peer answers
     /// with [`Ready`].
     Ping {},

@@ -22,7 +22,9 @@ use bench_kit::stats;
 pub struct PingProbe {
     /// A probe's peer; with [`By::Tcp`], any open TCP port.
     pub target: SocketAddr,
+    /// Kind of the packets.
     pub by: By,
+    /// Number of packets.
     pub count: u64,
     /// Time from one packet to the next.
     pub interval: Duration,
@@ -42,6 +44,7 @@ pub enum By {
     Tcp,
 }
 
+/// A packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
     /// Counts from 0.
@@ -60,11 +63,13 @@ pub struct Ping {
 /// Figures over many round trips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
+    /// Number of packets.
     pub sent: usize,
     /// Packets without an answer.
     pub lost: usize,
     /// Answers beyond the first.
     pub duplicates: u64,
+    /// Round-trip times in seconds. `None` without an answer.
     pub rtt_s: Option<stats::Summary>,
     /// Mean difference between consecutive round-trip times, in seconds.
     pub jitter_s: Option<f64>,

@@ -28,6 +28,7 @@ pub struct TransactionProbe {
     pub server: SocketAddr,
     /// Name of this route in records.
     pub label: String,
+    /// The request of each transaction.
     pub request: Request,
     /// Longest silence before a transaction fails. Default 30 s.
     pub timeout: Duration,
@@ -50,6 +51,7 @@ pub enum Request {
 /// One transaction. Times count from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
+    /// Name of the route.
     pub side: String,
     /// Counts from 0 in the order of arrival.
     pub number: u64,
@@ -63,7 +65,9 @@ pub struct Transaction {
     pub first_byte_us: Option<u64>,
     /// When the server had closed the connection after the answer, or the transaction had failed.
     pub ended_us: u64,
+    /// Bytes of the answer that arrived.
     pub answer_bytes: u64,
+    /// Failure of the transaction. `None` after a complete answer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<Failure>,
 }
@@ -71,7 +75,9 @@ pub struct Transaction {
 /// Figures over many transactions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
+    /// Number of transactions.
     pub tried: usize,
+    /// Transactions with a complete answer.
     pub complete: usize,
     /// Failures by kind.
     pub failures: std::collections::BTreeMap<FailureKind, usize>,

@@ -73,14 +73,19 @@ pub enum Refusal {
 /// A limit that is reached. Its text becomes part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reached {
+    /// The listener does not serve the address of the client.
     #[error("clients from your address are not served")]
     Stranger,
+    /// All sessions.
     #[error("too many sessions, try again later")]
     Sessions,
+    /// All forwards.
     #[error("too many forwards at once")]
     Forwards,
+    /// Sessions of one client.
     #[error("too many sessions from your address, try again later")]
     SessionsOfClient,
+    /// Failed log-ins of one client.
     #[error("too many failed logins from your address, try again in a minute")]
     FailedLogins,
 }

@@ -35,6 +35,7 @@ pub struct Settings {
 /// A peer, seen from the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
+    /// Name of the peer at this gateway.
     pub name: String,
     /// Source of the statement that it is a peer.
     pub origin: Origin,
@@ -132,6 +133,7 @@ pub enum DoorTls {
 pub struct PassThrough {
     /// Address for clients.
     pub listen: SocketAddr,
+    /// The server.
     pub target: Endpoint,
     /// Networks of permitted clients. `None` for loopback and private ranges.
     pub clients: Option<Vec<Network>>,

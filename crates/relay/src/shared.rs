@@ -67,22 +67,36 @@ pub(crate) struct Shared {
 /// Reason why no stream could be opened, as a reply's text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReachError {
+    /// No peer serves the host.
     #[error("no peer serves {0}")]
     NoPeer(Host),
+    /// The peer that serves the host does not answer.
     #[error("peer {name} ({endpoint}) does not answer; its last answer: {last_answer}")]
     PeerDown {
+        /// Name of the peer.
         name: String,
+        /// Endpoint of the peer, or a text in its place.
         endpoint: String,
+        /// Time of the last answer, as text.
         last_answer: String,
     },
+    /// The peer has removed this gateway.
     #[error(
         "this gateway is no longer a peer of {name} ({endpoint}): the operator there has removed it"
     )]
-    Dismissed { name: String, endpoint: String },
+    Dismissed {
+        /// Name of the peer.
+        name: String,
+        /// Endpoint of the peer, or a text in its place.
+        endpoint: String,
+    },
+    /// No peer that serves the host answers within the time of this request.
     #[error("no peer for {0} answers at once")]
     NotAtOnce(Host),
+    /// The peer permits no more streams.
     #[error("peer {0}: too many transfers at once")]
     TooMany(String),
+    /// The gateway shuts down.
     #[error("this gateway is shutting down")]
     Closed,
 }

@@ -24,6 +24,7 @@ use crate::transfer_log::TransferRecord;
 /// A gateway at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// Version of the gateway.
     pub version: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
@@ -113,7 +114,9 @@ impl Snapshot {
 /// A process that another one has replaced. It serves its sessions, and ends after them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OlderProcess {
+    /// Process id.
     pub pid: u32,
+    /// Version of its program.
     pub version: String,
     /// Unix time since which it serves no new sessions, in seconds.
     pub since_unix_s: u64,
@@ -126,6 +129,7 @@ pub struct OlderProcess {
 /// Sums over finished FTP transfers, as in the transfer log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtpTotals {
+    /// Number of transfers.
     pub transfers: u64,
     /// Bytes from clients.
     pub upload_bytes: u64,
@@ -167,8 +171,10 @@ pub struct Dropped {
     pub undecryptable: u64,
 }
 
+/// A peer, and the path to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PeerStatus {
+    /// Name of the peer at this gateway.
     pub name: String,
     /// `never-answered`, `refused`, `dismissed`, `connecting`, `up` or `silent`.
     pub state: String,
@@ -234,9 +240,11 @@ pub struct TransferStatus {
     pub kind: String,
     /// `near` or `far`.
     pub side: String,
+    /// Name of the peer.
     pub peer: String,
     /// The client's address; empty on the far side.
     pub client: String,
+    /// The server.
     pub target: String,
     /// Bytes from the client's side to the server's.
     pub up_bytes: u64,

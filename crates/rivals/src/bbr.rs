@@ -8,6 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::law::{Delivery, Law};
 
+/// Law of BBR version 1.
 #[derive(Debug)]
 pub struct Bbr {
     phase: Phase,

@@ -8,6 +8,7 @@ use crate::{
     reno::{WINDOW_INITIAL, WINDOW_MIN},
 };
 
+/// Law of CUBIC.
 #[derive(Debug)]
 pub struct Cubic {
     window: f64,
@@ -41,6 +42,7 @@ struct Exit {
 }
 
 impl Cubic {
+    /// Creates the law with an initial window.
     pub fn new() -> Self {
         Self {
             window: WINDOW_INITIAL,

@@ -6,6 +6,7 @@ use std::time::Duration;
 /// A congestion control law. Acknowledgements and losses go in; a window comes out, and a pacing
 /// rate from the laws that pace.
 pub trait Law: Send + std::fmt::Debug {
+    /// An acknowledgement has arrived.
     fn on_delivery(&mut self, delivery: &Delivery);
     /// A loss was found, the first one since the last recovery ended.
     fn on_loss(&mut self, in_flight: u64, now: Duration);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::law::{Delivery, Law};
 
+/// Law of Reno.
 #[derive(Debug)]
 pub struct Reno {
     window: f64,
@@ -12,6 +13,7 @@ pub struct Reno {
 }
 
 impl Reno {
+    /// Creates the law with an initial window.
     pub fn new() -> Self {
         Self {
             window: WINDOW_INITIAL,

@@ -20,11 +20,14 @@ pub struct Ack {
 /// The segments from `start` up to, but without, `end`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Range {
+    /// Number of the first segment.
     pub start: u64,
+    /// Number behind the last segment.
     pub end: u64,
 }
 
 impl Range {
+    /// Whether the range contains no segment.
     pub fn is_empty(&self) -> bool {
         self.start >= self.end
     }

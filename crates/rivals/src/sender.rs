@@ -34,6 +34,7 @@ pub struct Counts {
     pub sent: u64,
     /// Loss recoveries.
     pub recoveries: u64,
+    /// Retransmission timeouts.
     pub timeouts: u64,
 }
 
@@ -73,10 +74,12 @@ impl Sender {
         }
     }
 
+    /// Returns the congestion control law.
     pub fn law(&self) -> &dyn Law {
         &*self.law
     }
 
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }

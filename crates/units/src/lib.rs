@@ -4,7 +4,6 @@
 //! a fraction in an `f64`. The crate parses the text forms of all four, and every flag and file
 //! accepts the same spellings. [`calc`] has formulas that the program, its plans and the gateway
 //! share. [`split_port`] parses hosts with ports.
-#![warn(missing_docs)]
 
 mod address;
 mod bit_rate;

@@ -14,7 +14,6 @@
 //! The model owns no socket, reads no clock and takes its seed as an argument. One implementation
 //! therefore serves simulation (virtual time) and emulation (real time). Senders do congestion
 //! control and retransmission.
-#![warn(missing_docs)]
 
 mod bottleneck;
 mod bucket;

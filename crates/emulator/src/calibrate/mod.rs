@@ -24,6 +24,7 @@ use crate::{
 /// An impairment and its measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
+    /// Name of the impairment.
     pub name: &'static str,
     measure: fn() -> Result<Vec<Row>, LoadError>,
 }
@@ -35,10 +36,13 @@ pub struct Row {
     pub name: String,
     /// Unit of `set`, `measured` and `bound`.
     pub unit: &'static str,
+    /// Value in the settings.
     pub set: f64,
+    /// Value that the kernel's packets show.
     pub measured: f64,
     /// Largest allowed distance between `set` and `measured`.
     pub bound: f64,
+    /// Result of the comparison.
     pub verdict: Verdict,
 }
 

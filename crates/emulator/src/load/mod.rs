@@ -17,12 +17,15 @@ use crate::{Site, Wan, WanError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// The emulator failed.
     #[error(transparent)]
     Wan(#[from] WanError),
+    /// A system call failed.
     #[error("{action}")]
     Io {
         /// The purpose of the call.
         action: &'static str,
+        /// Error of the call.
         #[source]
         source: io::Error,
     },

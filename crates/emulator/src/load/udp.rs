@@ -31,6 +31,7 @@ pub struct UdpLoad {
     pub payload: usize,
     /// Rate on the wire, with Ethernet framing.
     pub rate: BitRate,
+    /// Number of packets.
     pub packets: u64,
     /// Whether sender and receiver use super-packets (UDP_SEGMENT, UDP_GRO).
     pub offload: bool,

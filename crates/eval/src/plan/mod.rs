@@ -10,6 +10,7 @@ use std::{ops::Range, path::Path, time::Duration};
 
 use super::{cell::Cell, side::Side};
 
+/// Checked plan: all trials of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Begins the names of the result files: letters, digits and hyphens.
@@ -25,7 +26,9 @@ pub struct Plan {
 /// A cell with the sides that are compared in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
+    /// Path and work.
     pub cell: Cell,
+    /// Movers to compare.
     pub sides: Vec<Side>,
     /// Trials of each side.
     pub repetitions: u32,
@@ -69,6 +72,7 @@ impl Plan {
         file.plan(published).map_err(problem)
     }
 
+    /// Returns the number of trials.
     pub fn trials(&self) -> usize {
         let of_task = |task: &Task| task.sides.len() * task.repetitions as usize;
         self.tasks.iter().map(of_task).sum()

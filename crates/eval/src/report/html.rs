@@ -5,6 +5,7 @@ use bench_kit::page::Page;
 use super::Report;
 
 impl Report {
+    /// Returns the report as one HTML page.
     pub fn html(&self) -> String {
         let mut page = Page::open(&self.title);
         if !self.about.is_empty() {

@@ -89,9 +89,13 @@ pub struct Config {
 /// Level of logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
+    /// Errors alone.
     Error,
+    /// Errors and warnings.
     Warn,
+    /// Errors, warnings, and events of operation.
     Info,
+    /// Details for the search of a fault, too.
     Debug,
 }
 

@@ -17,6 +17,7 @@ pub enum InterceptError {
         "transparent = true needs the program {program}: install the package {package} (Debian's name)"
     )]
     Missing {
+        /// Name of the program.
         program: &'static str,
         /// The Debian package that has the program.
         package: &'static str,
@@ -24,6 +25,7 @@ pub enum InterceptError {
     /// The user lacks the permission.
     #[error("transparent = true needs CAP_NET_ADMIN: {program} says {said:?}")]
     Forbidden {
+        /// Name of the program.
         program: &'static str,
         /// The program's message.
         said: String,
@@ -34,6 +36,7 @@ pub enum InterceptError {
          CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} says {said:?}"
     )]
     Unsupported {
+        /// Name of the program.
         program: &'static str,
         /// The program's message.
         said: String,
@@ -41,6 +44,7 @@ pub enum InterceptError {
     /// Any other message of a program.
     #[error("{program} failed: {said:?}")]
     Failed {
+        /// Name of the program.
         program: &'static str,
         /// The program's message.
         said: String,
@@ -48,7 +52,9 @@ pub enum InterceptError {
     /// A program could not be run.
     #[error("{program} cannot be run")]
     Run {
+        /// Name of the program.
         program: &'static str,
+        /// Error of the start.
         #[source]
         source: io::Error,
     },

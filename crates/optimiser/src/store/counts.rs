@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counts {
     /// Chunks in the index, without chunks in the queue.
     pub entries: u64,
+    /// Number of segments.
     pub segments: u64,
     /// Bytes of all segments, including the future footer of the newest one.
     pub disk_bytes: u64,

@@ -36,6 +36,7 @@ pub trait Files: Send + Sync {
     /// Renames a file, and replaces a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Syncs the names in a folder. They then survive a power cut.
@@ -44,6 +45,7 @@ pub trait Files: Send + Sync {
 
 /// An open file.
 pub trait File: Send + Sync {
+    /// Returns the size of the file.
     fn size_bytes(&self) -> io::Result<u64>;
 
     /// Reads bytes at `offset`: at least one, unless the file ends there. Returns their number.
@@ -75,7 +77,9 @@ pub trait Lock: Send {
 /// A file in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
+    /// Name of the file within its folder.
     pub name: String,
+    /// Size of the file.
     pub size_bytes: u64,
 }
 

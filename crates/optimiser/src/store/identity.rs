@@ -26,7 +26,9 @@ impl fmt::Debug for StoreId {
 /// Random bytes for a new store. The store has no source of randomness.
 #[derive(Clone, Copy)]
 pub struct Fresh {
+    /// Bytes of the id.
     pub id: [u8; 16],
+    /// Secret for cutting chunks.
     pub secret: [u8; 32],
 }
 

@@ -60,6 +60,7 @@ impl Index {
         }
     }
 
+    /// Whether the index may contain a chunk. Another chunk with the same tag also counts.
     pub fn contains(&self, name: &Name) -> bool {
         let (shard, tag) = self.place(name);
         let shard = lock(shard);
@@ -83,6 +84,7 @@ impl Index {
         found.into_iter().flatten()
     }
 
+    /// Adds the position of a chunk.
     pub fn insert(&self, name: &Name, location: Location) {
         let (shard, tag) = self.place(name);
         let mut shard = lock(shard);
@@ -122,6 +124,7 @@ impl Index {
         self.retain(|_| false);
     }
 
+    /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.entries.load(Relaxed)
     }

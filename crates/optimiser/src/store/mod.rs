@@ -98,18 +98,25 @@ impl fmt::Debug for Settings {
 pub enum OpenError {
     /// Another process, or another store of this one, has the folder.
     #[error("the chunk store {folder:?} is in use")]
-    InUse { folder: PathBuf },
+    InUse {
+        /// Folder of the store.
+        folder: PathBuf,
+    },
     /// The folder cannot be made, read or written.
     #[error("the folder {folder:?} of the chunk store")]
     Folder {
+        /// Folder of the store.
         folder: PathBuf,
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },
     /// The system refuses a further thread.
     #[error("a thread for the chunk store {folder:?}")]
     Thread {
+        /// Folder of the store.
         folder: PathBuf,
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -119,7 +126,9 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[error("the chunk store {folder:?} could not be cleared")]
 pub struct ClearError {
+    /// Folder of the store.
     pub folder: PathBuf,
+    /// Error of the file system.
     #[source]
     pub source: io::Error,
 }

@@ -18,6 +18,7 @@ use crate::chunk::Name;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listing {
+    /// Number of segments.
     pub segments: u64,
     /// Segments without an intact footer. In a store that is in use only the last one lacks it.
     pub unsealed: u64,
@@ -35,6 +36,7 @@ pub struct Listing {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
+    /// Content of the store.
     pub listing: Listing,
     /// Number of damaged chunks.
     pub damaged: u64,
@@ -46,9 +48,11 @@ pub struct Verification {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
+    /// File of the segment.
     pub segment: PathBuf,
     /// Offset of its record in bytes.
     pub offset: u64,
+    /// Name of the chunk.
     pub name: Name,
 }
 
@@ -58,10 +62,16 @@ pub struct Damage {
 pub enum ReadError {
     /// The identity is missing or damaged. A gateway would start with an empty store there.
     #[error("{folder:?} has no chunk store")]
-    None { folder: PathBuf },
+    None {
+        /// Folder of the store.
+        folder: PathBuf,
+    },
+    /// A file of the store cannot be read.
     #[error("the chunk store {folder:?}")]
     Folder {
+        /// Folder of the store.
         folder: PathBuf,
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },

@@ -48,10 +48,12 @@ pub struct Exchange {
     /// Code of the last reply.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<u16>,
+    /// Data connection of the command. `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub data: Option<Data>,
 }
 
+/// Data connection of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Data {
     /// When the connection was open.
@@ -126,6 +128,7 @@ impl Session {
             .filter_map(Exchange::transfer_seconds)
     }
 
+    /// Returns the length of the session in seconds.
     pub fn seconds(&self) -> f64 {
         seconds(self.ended_us)
     }

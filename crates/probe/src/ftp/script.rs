@@ -87,9 +87,11 @@ pub(super) struct Values<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ScriptError {
+    /// Number of the line.
     pub line: usize,
     /// In characters.
     pub column: usize,
+    /// Description of the mistake.
     pub message: String,
 }
 

@@ -87,6 +87,7 @@ impl Peer {
         })
     }
 
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -22,7 +22,10 @@ pub enum Direction {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Limit {
     /// The sender stops after this time; queued bytes still arrive.
-    Time { ms: u64 },
+    Time {
+        /// Time in milliseconds.
+        ms: u64,
+    },
     /// After this many bytes.
     Bytes {
         /// For each stream.
@@ -34,6 +37,7 @@ pub enum Limit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
+    /// Direction of the bytes.
     pub direction: Direction,
     /// Connections in each direction.
     pub streams: u16,
@@ -42,6 +46,7 @@ pub struct Task {
     pub window_bytes: Option<u64>,
     /// Congestion control by the kernel's name; `None`: the system's choice.
     pub congestion: Option<String>,
+    /// End of each stream.
     pub limit: Limit,
 }
 

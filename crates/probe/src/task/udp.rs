@@ -21,6 +21,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
+    /// Direction of the datagrams.
     pub direction: Direction,
     /// Number of datagrams.
     pub packets: u64,

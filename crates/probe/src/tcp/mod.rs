@@ -31,6 +31,7 @@ pub(super) use stream::{STEP_BYTES, is_timeout, receive, send, unusable};
 pub struct TcpProbe {
     /// A probe's peer, or a forward to a peer.
     pub peer: SocketAddr,
+    /// The test.
     pub task: Task,
     /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
@@ -41,6 +42,7 @@ pub struct TcpProbe {
 pub struct Record {
     /// When the streams began, in microseconds since 1970.
     pub begun_unix_us: u64,
+    /// The test.
     pub task: Task,
     /// In the order of their numbers.
     pub streams: Vec<Stream>,
@@ -51,7 +53,9 @@ pub struct Record {
 pub struct Stream {
     /// Whether the client sent.
     pub is_up: bool,
+    /// The stream at its sender.
     pub sender: StreamEnd,
+    /// The stream at its receiver.
     pub receiver: StreamEnd,
 }
 

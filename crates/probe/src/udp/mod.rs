@@ -35,6 +35,7 @@ pub(super) use socket::{prepare_receiver, receive};
 pub struct UdpProbe {
     /// A probe's peer.
     pub peer: SocketAddr,
+    /// The test.
     pub task: Task,
     /// Longest time for connecting, and for each answer of the peer.
     pub timeout: Duration,
@@ -45,6 +46,7 @@ pub struct UdpProbe {
 pub struct Record {
     /// Begin, in microseconds since 1970.
     pub begun_unix_us: u64,
+    /// The test.
     pub task: Task,
     /// The sender's counts.
     pub sent: Sent,

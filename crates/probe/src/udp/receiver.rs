@@ -74,6 +74,7 @@ impl Received {
 }
 
 impl Receiver {
+    /// Creates the receiver of a stream of `packets` datagrams.
     pub fn new(packets: u64) -> Self {
         Self {
             packets,

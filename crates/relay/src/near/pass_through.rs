@@ -121,6 +121,7 @@ impl Door {
         })
     }
 
+    /// Returns the settings of the listener.
     pub fn config(&self) -> &PassThrough {
         &self.config
     }

@@ -49,6 +49,7 @@ struct Open {
 pub struct StoreName {
     /// The name of the folder.
     pub folder: String,
+    /// Name of the peer.
     pub peer: String,
     /// Empty for chunks of no tenant.
     pub tenant: String,

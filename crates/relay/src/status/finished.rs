@@ -21,15 +21,25 @@ use crate::{
 /// A session's facts about a finished transfer.
 #[derive(Debug)]
 pub struct Conclusion {
+    /// User name of the session.
     pub user: String,
+    /// Address of the listener.
     pub door: SocketAddr,
+    /// The FTP command.
     pub verb: String,
+    /// Argument of the command.
     pub path: String,
+    /// Kind and direction. `None` if the command is unknown.
     pub direction: Option<TransferDirection>,
+    /// Representation type of the session.
     pub transfer_type: TransferType,
+    /// Code of the final reply. `None` without one.
     pub reply_code: Option<u16>,
+    /// Whether the final reply is a success.
     pub succeeded: bool,
+    /// Whether the data connection of the client has TLS.
     pub client_tls: bool,
+    /// Whether the data connection of the server has TLS.
     pub server_tls: bool,
     /// Time of its command. `None` if it came before the data connection was registered.
     pub commanded: Option<Instant>,

@@ -390,6 +390,7 @@ impl Registry {
         of_doors.count()
     }
 
+    /// Counts a log-on that the gateway has refused.
     pub fn refused(&self) {
         self.refused_total.fetch_add(1, Relaxed);
     }
@@ -506,6 +507,7 @@ impl Registry {
             .collect()
     }
 
+    /// Returns the state of the gateway at this moment.
     pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> Snapshot {
         // All values are of one moment. The lock is released before the link's state is formatted.
         let (totals, histograms, finished) = {

@@ -9,11 +9,13 @@ use crate::optimise::Stores;
 pub struct StoreStatus {
     /// The name of its folder.
     pub store: String,
+    /// Name of the peer.
     pub peer: String,
     /// Empty for chunks of no tenant.
     pub tenant: String,
     /// Chunks in the store, lists of chunks included.
     pub chunks: u64,
+    /// Number of segments.
     pub segments: u64,
     /// Bytes of the segments on the disk.
     pub disk_bytes: u64,

@@ -40,7 +40,9 @@ use self::file::LogFile;
 /// Path of the log, and the format of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
+    /// Path of the log.
     pub path: PathBuf,
+    /// Format of the lines.
     pub format: Format,
 }
 

@@ -13,9 +13,11 @@ pub struct TransferRecord {
     pub session: u64,
     /// Address and port of the client's control connection.
     pub client: String,
+    /// User name of the session.
     pub user: String,
     /// Address of the listener.
     pub door: String,
+    /// Name of the peer.
     pub peer: String,
     /// The server, as the configuration or the client names it.
     pub server: String,
@@ -25,6 +27,7 @@ pub struct TransferRecord {
     pub path: String,
     /// `None` if the command is unknown.
     pub direction: Option<TransferDirection>,
+    /// Representation type of the session.
     pub transfer_type: TransferType,
     /// Payload that has moved between client and gateway.
     pub bytes: u64,
@@ -60,7 +63,9 @@ pub struct TransferRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferDirection {
+    /// A file from client to server.
     Upload,
+    /// A file from server to client.
     Download,
     /// From server to client, without a file.
     Listing,
@@ -73,6 +78,7 @@ pub enum TransferType {
     /// The type of a session that has requested none (RFC 959).
     #[default]
     Ascii,
+    /// Image type: bytes without a change.
     Binary,
 }
 

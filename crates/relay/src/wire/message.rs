@@ -39,6 +39,7 @@ pub enum Service {
         version: Version,
         /// Number of the session, unique among the sessions of the opening gateway.
         session: u64,
+        /// The server.
         target: Endpoint,
         /// `USER name`, if the gateway greeted the client, and the client named its server.
         logon: Option<(CommandId, Vec<u8>)>,
@@ -53,6 +54,7 @@ pub enum Service {
     },
     /// The bytes of a data connection.
     FtpData {
+        /// Number of the session.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
@@ -72,6 +74,7 @@ pub enum Service {
     /// Requests for chunks that the data of a data connection referred to. The requests are
     /// [`Ask`](super::Ask)s. The answers are coded bytes: the missing chunks, one after the other.
     Chunks {
+        /// Number of the session.
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
@@ -85,6 +88,7 @@ pub enum Service {
     Enrol {
         /// The token of the invite.
         token: [u8; TOKEN_BYTES],
+        /// Public key of the gateway.
         public_key: PublicKey,
         /// Name that it suggests for itself.
         name: String,

@@ -34,6 +34,7 @@ pub enum WireError {
     /// The peer has another version.
     #[error("the peer speaks version {peer} of the gateway protocol, this gateway {}", Version::LATEST.byte())]
     Version {
+        /// Version of the peer.
         peer: u8,
         /// Whether the stream belongs to an FTP session: messages follow, and not raw bytes.
         is_session: bool,
