@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    Failure, architecture, book, changelog, prose,
+    Failure, architecture, book, changelog, manifests, prose,
     shell::{Build, cargo, root, succeeds, tool},
 };
 
@@ -99,6 +99,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         println!("{complaint}");
         if !failed.contains(&"prose") {
             failed.push("prose");
+        }
+    }
+    for complaint in manifests::complaints(root())? {
+        println!("{complaint}");
+        if !failed.contains(&"manifests") {
+            failed.push("manifests");
         }
     }
     for complaint in changelog::complaints(root())? {

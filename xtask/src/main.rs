@@ -13,6 +13,7 @@ mod eval;
 mod fuzz;
 mod lint;
 mod man;
+mod manifests;
 mod package;
 mod packages;
 mod picture;

@@ -1,0 +1,163 @@
+//! Manifests of all crates: metadata for publication, settings of the workspace, and one version of
+//! Rust everywhere.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+/// Returns every fault of the manifests in the tree at `root`.
+pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
+    let mut complaints = Vec::new();
+    for path in members(root)? {
+        let name = path.strip_prefix(root).unwrap_or(&path).display();
+        let faults = faults(&read(&path)?);
+        complaints.extend(faults.iter().map(|fault| format!("{name}: {fault}")));
+    }
+    let rust = rust_version(root)?;
+    for (path, needle) in uses(&rust) {
+        let text = fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?;
+        if !text.contains(&needle) {
+            complaints.push(format!(
+                "{path}: lacks {needle:?}, Cargo.toml has Rust {rust}"
+            ));
+        }
+    }
+    Ok(complaints)
+}
+
+/// The manifests of the workspace's crates.
+fn members(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut folders = vec![root.join("xtask")];
+    for entry in fs::read_dir(root.join("crates")).context("crates")? {
+        folders.push(entry?.path());
+    }
+    folders.sort();
+    let manifests = folders.into_iter().map(|folder| folder.join("Cargo.toml"));
+    Ok(manifests.collect())
+}
+
+fn read(path: &Path) -> Result<Table> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    text.parse().with_context(|| path.display().to_string())
+}
+
+/// The oldest supported version of Rust.
+fn rust_version(root: &Path) -> Result<String> {
+    let manifest = read(&root.join("Cargo.toml"))?;
+    let version = at(&manifest, &["workspace", "package", "rust-version"]);
+    let version = version.and_then(Value::as_str);
+    Ok(version
+        .context("no workspace.package.rust-version")?
+        .to_owned())
+}
+
+/// Files with the version of Rust, and the text that each must contain.
+fn uses(rust: &str) -> [(&'static str, String); 5] {
+    let image = format!("docker.io/library/rust:{rust}-bookworm");
+    [
+        ("rust-toolchain.toml", format!("channel = \"{rust}.")),
+        ("fuzz/Cargo.toml", format!("rust-version = \"{rust}\"")),
+        ("Containerfile", image.clone()),
+        (".github/workflows/ci.yml", image.clone()),
+        (".github/workflows/nightly.yml", image),
+    ]
+}
+
+/// The faults of a crate's manifest.
+fn faults(manifest: &Table) -> Vec<String> {
+    let mut faults = Vec::new();
+    for path in INHERITED {
+        let path = [path, &["workspace"]].concat();
+        if at(manifest, &path) != Some(&Value::Boolean(true)) {
+            faults.push(format!("lacks {} = true", path.join(".")));
+        }
+    }
+    let description = at(manifest, &["package", "description"]).and_then(Value::as_str);
+    if description.is_none_or(str::is_empty) {
+        faults.push("has no description".to_owned());
+    }
+    for key in ["keywords", "categories"] {
+        let words = at(manifest, &["package", key]).and_then(Value::as_array);
+        let count = words.map_or(0, Vec::len);
+        if !(1..=WORDS_MAX).contains(&count) {
+            faults.push(format!("has {count} {key}, needs 1 to {WORDS_MAX}"));
+        }
+    }
+    faults
+}
+
+/// The value at a path of keys.
+fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let value = table.get(*first);
+    rest.iter().fold(value, |value, key| value?.get(key))
+}
+
+/// Keys that every crate takes from the workspace.
+const INHERITED: [&[&str]; 7] = [
+    &["package", "version"],
+    &["package", "edition"],
+    &["package", "rust-version"],
+    &["package", "license"],
+    &["package", "publish"],
+    &["package", "readme"],
+    &["lints"],
+];
+
+/// Most keywords and categories that crates.io accepts.
+const WORDS_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::{complaints, faults};
+    use crate::shell::root;
+
+    #[test]
+    fn manifests_of_the_tree_have_no_fault() {
+        let complaints = complaints(root()).expect("the tree can be read");
+        assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    }
+
+    #[test]
+    fn missing_metadata_and_settings_are_faults() {
+        let complete = "\
+[package]
+name = \"a\"
+description = \"A crate\"
+version.workspace = true
+edition.workspace = true
+rust-version.workspace = true
+license.workspace = true
+publish.workspace = true
+readme.workspace = true
+keywords = [\"ftp\"]
+categories = [\"network-programming\"]
+
+[lints]
+workspace = true
+";
+        let faults = |text: &str| faults(&text.parse().expect("a manifest"));
+        assert_eq!(faults(complete), Vec::<String>::new());
+        let without = |line: &str| {
+            let text = complete.replace(line, "");
+            assert_ne!(text, complete, "{line}");
+            faults(&text).join(", ")
+        };
+        for key in ["version", "edition", "license", "publish", "readme"] {
+            let fault = without(&format!("\n{key}.workspace = true"));
+            assert_eq!(fault, format!("lacks package.{key}.workspace = true"));
+        }
+        assert_eq!(
+            without("[lints]\nworkspace = true\n"),
+            "lacks lints.workspace = true"
+        );
+        assert_eq!(without("description = \"A crate\"\n"), "has no description");
+        assert!(without("keywords = [\"ftp\"]\n").contains("0 keywords"));
+        let many = complete.replace("\"ftp\"", "\"1\", \"2\", \"3\", \"4\", \"5\", \"6\"");
+        assert!(faults(&many)[0].contains("has 6 keywords"));
+    }
+}
