@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         root().to_owned()
     };
     let out = out_folder(arguments)?;
-    cut(&tree, version, arguments.dry_run)?;
+    let is_committed = cut(&tree, version, arguments.dry_run)?;
     if !arguments.no_packages && !package(&tree, &out, arguments.dry_run)? {
         eprintln!("the packages were not built; the command may be repeated");
         return Ok(Err(Failure::Failed));
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let notes = notes.with_context(|| format!("{} lacks {version}", changelog::FILE))?;
     fs::write(out.join("NOTES.md"), notes).context("NOTES.md")?;
     write_checksums(&out)?;
-    println!("{}", summary(arguments, &out));
+    println!("{}", summary(arguments, &out, is_committed));
     Ok(Ok(()))
 }
 
@@ -77,18 +77,19 @@ fn objection(tree: &Path, version: Version) -> Result<Option<String>> {
     Ok(changes::objection(version, present, fragments))
 }
 
-/// Commits the changes that make the version, if there are any.
-fn cut(tree: &Path, version: Version, is_rehearsal: bool) -> Result<()> {
+/// Commits the changes that make the version. Returns whether there were any.
+fn cut(tree: &Path, version: Version, is_rehearsal: bool) -> Result<bool> {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let changes = Changes::prepare(tree, version, today)?;
     if changes.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     changes.apply(tree)?;
     let mut resolve = cargo(["tree", "--locked", "--quiet", "--package", "xtask"]);
     resolve.current_dir(tree);
     require(&mut resolve).context("Cargo.lock does not fit the version")?;
-    git::commit(tree, version, is_rehearsal)
+    git::commit(tree, version, is_rehearsal)?;
+    Ok(true)
 }
 
 /// Builds the packages in a process of their own, which has the new version. Returns whether that
@@ -151,7 +152,7 @@ fn files(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// The files of the release, and the steps that a person has to take.
-fn summary(arguments: &Arguments, out: &Path) -> String {
+fn summary(arguments: &Arguments, out: &Path, is_committed: bool) -> String {
     let version = arguments.version;
     let (tag, folder) = (version.tag(), out.display());
     let files = files(out).unwrap_or_default().join("\n  ");
@@ -167,9 +168,11 @@ fn summary(arguments: &Arguments, out: &Path) -> String {
          git tag --sign {tag} --message 'Longhaul {version}'\n  \
          gpg --armor --detach-sign {folder}/{CHECKSUMS}\n  \
          git push --atomic REMOTE HEAD {tag}\n\n\
-         Then publish the files with {CHECKSUMS}.asc, and NOTES.md as their description.\n\
-         `git reset --keep HEAD~` undoes the commit, as long as it is not pushed."
+         Then publish the files with {CHECKSUMS}.asc, and NOTES.md as their description."
     );
+    if is_committed {
+        text += "\n`git reset --keep HEAD~` undoes the commit, as long as it is not pushed.";
+    }
     text
 }
 
@@ -211,6 +214,26 @@ mod tests {
         assert!(verified());
         write(folder.path(), "b.deb", "other");
         assert!(!verified(), "a changed file is detected");
+    }
+
+    #[test]
+    fn summary_offers_to_undo_only_a_commit_that_was_made() {
+        let out = TempDir::new().expect("a folder");
+        let summary = |dry_run, is_committed| {
+            let arguments = super::Arguments {
+                version: version("0.2.0"),
+                dry_run,
+                no_packages: true,
+                out: None,
+            };
+            super::summary(&arguments, out.path(), is_committed)
+        };
+        let undo = "git reset --keep HEAD~";
+        assert!(summary(false, true).contains(undo));
+        assert!(!summary(false, false).contains(undo));
+        assert!(summary(false, false).contains("git tag --sign v0.2.0"));
+        let rehearsed = summary(true, true);
+        assert!(rehearsed.contains("rehearsal") && !rehearsed.contains("git "));
     }
 
     #[test]
