@@ -87,7 +87,7 @@ class Gateway:
 
     def newest(self):
         """The process that has said that it is up."""
-        up = [line for line in self.world.log(f"gateway-{self.site}").splitlines() if "taken this one's place" in line]
+        up = [line for line in self.world.log(f"gateway-{self.site}").splitlines() if "replaced this one" in line]
         return int(up[-1].split("pid=")[1].split()[0]) if up else None
 
     def end(self):

@@ -210,7 +210,7 @@ async fn log(
 /// Refuses an order outside of the admin socket.
 async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String) {
     let text = format!(
-        "orders are taken at the admin socket alone, {socket}: longhaul reload, upgrade or log with --config FILE\n"
+        "only the admin socket {socket} accepts orders: use longhaul reload, upgrade or log with --config FILE\n"
     );
     (StatusCode::FORBIDDEN, text)
 }
@@ -240,7 +240,7 @@ async fn ask<R, T>(
 }
 
 /// Reason for a refused order. During an upgrade, the new process accepts it.
-const GONE: &str = "another process takes over, or the gateway shuts down: ask again\n";
+const GONE: &str = "the gateway hands over to another process, or shuts down: ask again\n";
 
 fn code_of(error: Option<&str>) -> StatusCode {
     match error {

@@ -197,7 +197,7 @@ fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket>
     match is_same {
         true => Ok(socket),
         false => Err(io::Error::other(format!(
-            "the earlier process uses {bound}: another address takes a restart"
+            "the earlier process uses {bound}: a change of the address needs a restart"
         ))),
     }
 }

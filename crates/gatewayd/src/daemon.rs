@@ -54,7 +54,7 @@ pub enum RunError {
     #[error("the link did not start")]
     Link(#[from] LinkError),
     /// The link's driver has ended without a shutdown.
-    #[error("the link has ended by itself")]
+    #[error("the link has ended unexpectedly")]
     LinkEnded,
     /// Connections to servers cannot be intercepted.
     #[error("no interception")]
@@ -216,7 +216,7 @@ pub async fn run(
                 set_log,
             };
             if let Err(error) = admin::serve(listeners, for_admin, orders).await {
-                warn!(%error, "no status any more");
+                warn!(%error, "the status pages have ended");
             }
         })
     });
@@ -279,7 +279,7 @@ pub async fn run(
         info!(
             pid = successor.pid(),
             sessions = open,
-            "another process has taken this one's place"
+            "another process has replaced this one"
         );
         if let Some(asker) = asker {
             // The client of the order may have disconnected.
@@ -367,7 +367,7 @@ async fn serve(
             () = reloader.serve(orders.reloads) => None,
             Some(asker) = orders.upgrades.recv() => Some(asker),
         };
-        info!("another process is started to take this one's place");
+        info!("starting a process to replace this one");
         let running = reloader.running();
         let program = reloader.program().cloned();
         let doors = reloader.doors();
@@ -420,7 +420,7 @@ async fn serve(
         match handed {
             Ok(successor) => return (successor, asker),
             Err(error) => {
-                warn!(%error, "no other process has taken this one's place");
+                warn!(%error, "no other process has replaced this one");
                 let sessions = running.relay.registry().sessions_open();
                 if let Some(asker) = asker {
                     // The client of the order may have disconnected.

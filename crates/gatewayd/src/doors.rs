@@ -52,7 +52,7 @@ pub enum DoorError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The certificate of a listener cannot be used.
-    #[error("the front door on {listen} has no TLS: {source}")]
+    #[error("the listener on {listen} has no TLS: {source}")]
     Certificate {
         /// Address of the listener.
         listen: SocketAddr,
@@ -152,7 +152,7 @@ impl Doors {
         let doors = places.ftp.iter().zip(&config.ftp).zip(&parts.acceptors);
         for ((place, door), (.., tls)) in doors {
             if !self.parts.listeners.contains_key(place) {
-                info!(listen = %listening(&parts, place), "FTP front door");
+                info!(listen = %listening(&parts, place), "FTP listener");
             }
             let listener = parts.listener(place).into();
             let address = listening(&parts, place);
@@ -163,7 +163,7 @@ impl Doors {
         for ((control, data), door) in places.pass_through.iter().zip(&config.pass_through) {
             if !self.parts.listeners.contains_key(control) {
                 let listen = listening(&parts, control);
-                info!(%listen, target = %door.target, "FTP front door, unread");
+                info!(%listen, target = %door.target, "FTP listener, TLS passed through");
             }
             let mut before = self.pass_through.iter();
             let before = before.find(|before| before.config().listen == door.listen);

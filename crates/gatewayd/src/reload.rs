@@ -229,10 +229,10 @@ impl Reloader {
         };
         match &outcome.error {
             None => info!(taken = ?outcome.taken, "configuration read again"),
-            Some(error) => warn!(error, "configuration not taken on"),
+            Some(error) => warn!(error, "configuration not applied"),
         }
         if !outcome.needs_restart.is_empty() {
-            warn!(keys = ?outcome.needs_restart, "changes that take a restart");
+            warn!(keys = ?outcome.needs_restart, "changes that need a restart");
         }
         outcome
     }
@@ -306,7 +306,7 @@ impl Outcome {
     /// Returns the outcome in one line.
     pub(crate) fn summary(&self) -> String {
         match &self.error {
-            Some(error) => format!("nothing taken on: {error}"),
+            Some(error) => format!("nothing applied: {error}"),
             None => self.taken.join(", "),
         }
     }
@@ -322,13 +322,13 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(error) = &self.error {
-            return writeln!(f, "nothing taken on: {error}");
+            return writeln!(f, "nothing applied: {error}");
         }
         if self.taken.is_empty() {
-            writeln!(f, "nothing has changed that can be taken on")?;
+            writeln!(f, "nothing has changed that a reload applies")?;
         }
         for change in &self.taken {
-            writeln!(f, "taken on: {change}")?;
+            writeln!(f, "applied: {change}")?;
         }
         for change in &self.needs_restart {
             writeln!(f, "needs a restart: {change}")?;

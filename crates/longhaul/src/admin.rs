@@ -54,7 +54,7 @@ pub(crate) fn ask_any(places: &[AdminPlace], path: &str) -> anyhow::Result<(Admi
             Err(error) => refused = Some(error),
         }
     }
-    Err(refused.context("no place is known where a gateway could be asked")?)
+    Err(refused.context("no address of a gateway is known")?)
 }
 
 /// Sends one request without a body.

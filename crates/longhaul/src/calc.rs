@@ -312,7 +312,7 @@ fn time(transfer: &Transfer, shrink: Option<f64>) -> String {
         let optimised = transfer.optimised_time(shrink);
         format!(
             "with the optimiser: S / {shrink} / line + {trips} RTT: {}, if the gateways' processors keep up\n  \
-             (bytes / wan_bytes in the transfer log is what your own files shrink by)\n\
+             (bytes / wan_bytes in the transfer log is the factor by which your own files shrink)\n\
              plain / Longhaul with the optimiser = {:.1}\n",
             human(optimised),
             plain.time.as_secs_f64() / optimised.as_secs_f64(),

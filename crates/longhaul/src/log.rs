@@ -39,6 +39,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         422 => Err(exit::misuse(format!(
             "the gateway refuses the filter: {said}"
         ))),
-        _ => anyhow::bail!("what answers at {admin} has the status {code}: {said:?}"),
+        _ => anyhow::bail!("the program at {admin} answered with status {code}: {said:?}"),
     }
 }

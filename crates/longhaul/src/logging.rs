@@ -141,7 +141,7 @@ pub(crate) fn follow(level: Option<LogLevel>) {
     let of_file = || format!("{level},{LIBRARIES}");
     let directives = log.started.clone().unwrap_or_else(of_file);
     if let Err(error) = log.filter.reload(filter_of(&directives)) {
-        tracing::warn!(%error, "what is logged stays as it is");
+        tracing::warn!(%error, "the log filter stays as it is");
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
     // The old filter applies to this message, since the new one may suppress it.
     tracing::warn!(
         filter = directives,
-        "what is logged changes until the next reload or restart"
+        "log filter changed until the next reload or restart"
     );
     let reloaded = log.filter.reload(filter_of(&directives));
     reloaded.map_err(|error| error.to_string())

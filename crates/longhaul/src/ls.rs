@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_remote = matches!(location, Location::Remote(_));
     exit::ensure(
         is_remote || args.connection.is_direct(),
-        "the directory is on this machine: no gateway is of use",
+        "the directory is on this machine, so a gateway has no effect",
     )?;
     let filter = args.filters.read()?;
     // Messages of the gateway in this process are no concern of a user who lists files.

@@ -21,6 +21,6 @@ fn tell(state: State) {
         State::Succeeded(pid) => NotifyState::MainPid(pid),
     };
     if let Err(error) = sd_notify::notify(&[state]) {
-        debug!(%error, "the service manager was not told");
+        debug!(%error, "the message to the service manager failed");
     }
 }

@@ -102,13 +102,13 @@ impl Gateway {
 fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
     let read = |at: &AdminPlace| -> anyhow::Result<Snapshot> {
         let answer = admin::ask(at, "GET", "/status.json")?;
-        let other = || format!("what answers at {at} is no gateway of this version");
+        let other = || format!("the program at {at} is no gateway of this version");
         serde_json::from_str(&answer.body).with_context(other)
     };
     let told = read(&AdminPlace::Address(address))?;
     anyhow::ensure!(
         !told.admin_socket.is_empty(),
-        "what answers at {address} has no admin socket: an earlier version takes orders by signals alone"
+        "the gateway at {address} has no admin socket: its older version accepts orders by signals alone"
     );
     let socket = AdminPlace::Socket {
         path: PathBuf::from(told.admin_socket),

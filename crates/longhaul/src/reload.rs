@@ -35,11 +35,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.socket()?;
     let Answer { code, body } = admin::ask(&admin, "POST", "/reload")?;
-    anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
+    anyhow::ensure!(code != 503, "the gateway reports: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
-        .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
+        .with_context(|| format!("the program at {admin} answered with status {code}: {body:?}"))?;
     match &outcome.error {
-        Some(error) if !args.format.json => eprintln!("longhaul: nothing was taken on: {error}"),
+        Some(error) if !args.format.json => eprintln!("longhaul: nothing was applied: {error}"),
         _ => args.format.print(&outcome, ToString::to_string)?,
     }
     Ok(match &outcome {

@@ -46,7 +46,7 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     let started = succeeds(&["enable", "--now", UNIT]).context("systemctl cannot be run")?;
     anyhow::ensure!(
         started && succeeds(&["is-active", "--quiet", UNIT])?,
-        "the service does not start; journalctl -u {UNIT} says why"
+        "the service does not start; journalctl -u {UNIT} shows the reason"
     );
     Ok(State::Running)
 }
@@ -66,7 +66,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
         ensure_none_without_socket(config)?;
         return Ok(false);
     };
-    let other = || format!("what answers at {at} is no gateway of this version");
+    let other = || format!("the program at {at} is no gateway of this version");
     let snapshot: Snapshot = serde_json::from_str(&answer.body).with_context(other)?;
     let own = config.relay.link.identity.public_key().to_string();
     if snapshot.public_key != own {
@@ -80,7 +80,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     };
     let outcome: Outcome = serde_json::from_str(&answer.body).with_context(other)?;
     if let Some(error) = outcome.error {
-        anyhow::bail!("the gateway does not take it on: {error}");
+        anyhow::bail!("the gateway does not apply the change: {error}");
     }
     for change in outcome.needs_restart {
         eprintln!("Needs a restart of the gateway: {change}");
@@ -100,8 +100,8 @@ fn ensure_none_without_socket(config: &Config) -> anyhow::Result<()> {
         serde_json::from_str::<Snapshot>(&answer.body).is_ok_and(|it| it.public_key == own);
     anyhow::ensure!(
         !is_own,
-        "a gateway with this key answers at {address}, and not by {}: it has not taken the change on. Have it do so by \
-         SIGHUP (systemctl reload {UNIT})",
+        "a gateway with this key answers at {address}, and not at {}: it has not applied the change. Send it SIGHUP \
+         (systemctl reload {UNIT})",
         places::socket_of(config)
     );
     Ok(())

@@ -65,7 +65,7 @@ async fn trace(args: &Args, places: &[AdminPlace]) -> anyhow::Result<ExitCode> {
     let interrupted = exit::interrupted();
     let peer = utf8_percent_encode(&args.peer, NON_ALPHANUMERIC);
     let path = format!("/trace?peer={peer}");
-    let mut asked = Err(anyhow::anyhow!("no place is known"));
+    let mut asked = Err(anyhow::anyhow!("no address is known"));
     for place in places {
         let answer = admin::open(place, Request::get(&path), "", admin::TIMEOUT).await;
         asked = answer
@@ -160,7 +160,7 @@ impl TraceFile {
         self.pending.extend_from_slice(bytes);
         let Some(end) = self.pending.iter().rposition(|it| *it == b'\n') else {
             let is_record = self.pending.len() < RECORD_MAX_BYTES;
-            anyhow::ensure!(is_record, "what the gateway sends is no trace");
+            anyhow::ensure!(is_record, "the gateway's answer is not a trace");
             return Ok(());
         };
         let rest = self.pending.split_off(end + 1);
@@ -194,7 +194,7 @@ impl TraceFile {
         match self.samples_lost {
             0 => format!("{events} events"),
             lost => format!(
-                "{events} events; {lost} samples were lost, because nobody took them in time"
+                "{events} events; {lost} samples were lost, because this program read them too slowly"
             ),
         }
     }

@@ -24,8 +24,8 @@ Examples:
   longhaul upgrade --config site-a.toml
   longhaul upgrade --admin /srv/a/a.key.admin.sock --json
 
-Exit codes: 0 the new process serves; 1 the old process goes on, or no gateway answers; 2 wrong use
-or configuration.")]
+Exit codes: 0 the new process serves; 1 the old process keeps serving, or no gateway answers;
+2 wrong use or configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
@@ -36,12 +36,15 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.socket()?;
     let Answer { code, body } = admin::ask_patiently(&admin, "POST", "/upgrade", TIMEOUT)?;
-    anyhow::ensure!(code != 503, "the gateway answers: {}", body.trim());
+    anyhow::ensure!(code != 503, "the gateway reports: {}", body.trim());
     let outcome: Outcome = serde_json::from_str(&body)
-        .with_context(|| format!("what answers at {admin} has the status {code}: {body:?}"))?;
+        .with_context(|| format!("the program at {admin} answered with status {code}: {body:?}"))?;
     match &outcome.error {
         Some(error) if !args.format.json => {
-            eprintln!("longhaul: process {} goes on: {error}", outcome.old_pid);
+            eprintln!(
+                "longhaul: process {} keeps serving: {error}",
+                outcome.old_pid
+            );
         }
         _ => args.format.print(&outcome, text)?,
     }

@@ -259,7 +259,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Capture(capture) => capture.run(&client, site(&client, &capture.site)?)?,
         Action::Down => {
             if client.down()? == Removed::Remains {
-                eprintln!("longhaul: removed what an emulator that had died left");
+                eprintln!("longhaul: removed the namespaces of an emulator that had died");
             }
         }
         Action::Calibrate(_) | Action::Profiles { .. } | Action::Daemon => {
@@ -339,7 +339,7 @@ impl PathArgs {
             Profile::named(name).with_context(|| {
                 let known: Vec<_> = Profile::all().iter().map(|profile| profile.name).collect();
                 format!(
-                    "no profile is called {name}; known are {}",
+                    "there is no profile {name}; the profiles are {}",
                     known.join(", ")
                 )
             })

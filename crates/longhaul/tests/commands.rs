@@ -350,7 +350,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
     let process = nix::unistd::Pid::from_raw(gateway.id().try_into().expect("a number"));
     loop {
         nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGHUP).expect("it runs");
-        if until(&[TAKEN_ON, "configuration not taken on"]).contains(TAKEN_ON) {
+        if until(&[TAKEN_ON, "configuration not applied"]).contains(TAKEN_ON) {
             break;
         }
         // Such a program may hold the listener's port as well.

@@ -154,7 +154,7 @@ pub async fn accept_from(listener: &Listener, peer: IpAddr) -> Connection {
                 return connection;
             }
             Ok((connection, from)) => {
-                info!(%from, "a stranger at the data port");
+                info!(%from, "connection from another address at the data port");
                 abort(connection);
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

@@ -22,7 +22,7 @@ pub(super) async fn accept(listener: &UnixListener) -> (UnixStream, Process) {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // The process has no free descriptor.
-                warn!(%error, "the admin socket accepts nobody");
+                warn!(%error, "the admin socket accepts no connections");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -32,7 +32,7 @@ pub(super) async fn accept(listener: &UnixListener) -> (UnixStream, Process) {
             Ok(Process { pid, uid }) => {
                 warn!(target: "audit", uid, pid, "another user is refused at the admin socket");
             }
-            Err(error) => warn!(%error, "nobody knows who is at the admin socket"),
+            Err(error) => warn!(%error, "the user at the admin socket cannot be determined"),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Machine for Forward {
                 self.outputs.push_back(Output::EndLeg);
             }
             Input::EndWritten => self.inbound = Inbound::Ended,
-            Input::StreamStopped => self.break_off("link: the peer takes no more".to_owned()),
+            Input::StreamStopped => self.break_off("link: the peer stopped reading".to_owned()),
             Input::NotConnected(why)
             | Input::NotSecured(why)
             | Input::ReadFailed(why)

@@ -142,7 +142,8 @@ impl Truncation {
     /// The reason why the report failed. The data must then not seem to have ended.
     pub(crate) async fn tell(&self) -> Result<(), String> {
         tracing::info!("the data has ended without close_notify");
-        let failed = |why: String| format!("no close_notify, and the peer cannot be told: {why}");
+        let failed =
+            |why: String| format!("no close_notify, and the report to the peer failed: {why}");
         let (peer, beside) = (self.session.peer, self.beside);
         let opened = self.link.open_beside(peer, beside, Class::Control).await;
         let (mut send, mut recv) = opened.map_err(|error| failed(error.to_string()))?;

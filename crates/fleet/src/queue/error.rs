@@ -26,10 +26,10 @@ pub enum QueueError {
     #[error("{0:?} is no name of a job")]
     Job(String),
     /// The record of a job cannot be read. A newer version or another program has written it.
-    #[error("what is known of the job {0} cannot be read")]
+    #[error("the record of the job {0} cannot be read")]
     Unreadable(String),
     /// A value exceeds the longest message.
-    #[error("what is known of the job is longer than a message of NATS may be")]
+    #[error("the record of the job is longer than a NATS message may be")]
     TooLong,
     /// Another worker has taken the work over.
     #[error("another worker has the work")]

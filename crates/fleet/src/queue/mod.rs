@@ -313,10 +313,11 @@ impl Queue {
     pub async fn waiting(&self, job: &str) -> Result<usize, QueueError> {
         let subject = format!("job.{}.{}.>", self.pool, checked(job)?);
         let found = self.work.info_with_subjects(subject).await;
-        let mut found = found.map_err(QueueError::refused("count what waits"))?;
+        let mut found = found.map_err(QueueError::refused("count the waiting messages"))?;
         let mut count = 0;
         while let Some(subject) = found.next().await {
-            let (_, messages) = subject.map_err(QueueError::refused("count what waits"))?;
+            let (_, messages) =
+                subject.map_err(QueueError::refused("count the waiting messages"))?;
             count += messages;
         }
         Ok(count)

@@ -136,7 +136,7 @@ async fn list<T: DeserializeOwned>(
     stream: &Stream,
     filter: String,
 ) -> Result<Vec<(String, Entry<T>)>, QueueError> {
-    let what = QueueError::refused("list what is there");
+    let what = QueueError::refused("list the values");
     let consumer = stream.create_consumer(pull::Config {
         filter_subject: filter,
         ack_policy: AckPolicy::None,
@@ -152,11 +152,11 @@ async fn list<T: DeserializeOwned>(
         let batch = step.max_messages(left.min(LIST_STEP) as usize).messages();
         let mut batch = batch
             .await
-            .map_err(QueueError::refused("list what is there"))?;
+            .map_err(QueueError::refused("list the values"))?;
         let mut count = 0;
         while let Some(message) = batch.next().await {
             let refused = |source| QueueError::Refused {
-                what: "list what is there",
+                what: "list the values",
                 source,
             };
             let message = message.map_err(refused)?;
@@ -170,7 +170,7 @@ async fn list<T: DeserializeOwned>(
             // Another process may have removed the remaining messages, or the server is slow.
             let info = consumer.info().await;
             left = info
-                .map_err(QueueError::refused("list what is there"))?
+                .map_err(QueueError::refused("list the values"))?
                 .num_pending;
         }
     }

@@ -43,7 +43,7 @@ impl WorkerContext {
             TaskOutcome::Listed(listed) => self.record_listing(task, listed).await,
             TaskOutcome::Failed(reason) => self.record_failure(task, reason).await,
             TaskOutcome::Interrupted => {
-                tracing::info!(work = key, "left to others");
+                tracing::info!(work = key, "left to other workers");
                 self.return_to_queue(task, None, PAUSE).await
             }
             TaskOutcome::Cancelled => {
@@ -107,7 +107,7 @@ impl WorkerContext {
             let delay = FIRST_DELAY * 2u32.saturating_pow(attempt - 1).min(DELAY_GROWTH_MAX);
             return self.return_to_queue(task, Some(reason), delay).await;
         }
-        tracing::error!(work = key, reason, "given up");
+        tracing::error!(work = key, reason, "failed at the last attempt");
         self.dead_letter(task, &reason).await?;
         let message = &task.message;
         let note = || {

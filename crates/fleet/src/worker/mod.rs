@@ -170,14 +170,14 @@ impl WorkerContext {
                 tracing::error!(
                     work = message.key(),
                     error = chain(&error),
-                    "left to others"
+                    "left to other workers"
                 );
                 return settle(delivery, AckKind::Nak(Some(UNREADABLE_PAUSE))).await;
             }
             record => record?,
         };
         let Some(record) = record.filter(|it| it.wants(&message)) else {
-            tracing::debug!(work = message.key(), "nobody wants this any more");
+            tracing::debug!(work = message.key(), "the job no longer needs this work");
             return settle(delivery, AckKind::Ack).await;
         };
         let (key, name) = (message.key(), &self.worker.name);

@@ -291,7 +291,7 @@ fn ftp_door(section: FtpSection, folder: &Path, config: &Config) -> Result<FtpDo
     if section.target.is_none() && section.clients.is_none() {
         return Err(problem(
             &section.listen,
-            "an FTP front door without target needs clients, such as clients = [\"10.0.0.0/8\"]",
+            "an FTP listener without target needs clients, such as clients = [\"10.0.0.0/8\"]",
         ));
     }
     let via = via(section.via.as_ref(), config)?;
@@ -341,7 +341,7 @@ fn allow(
     match list {
         Some(list) if has_target => Err(problem(
             list,
-            "allow contradicts target: it is for doors at which clients name the server",
+            "allow contradicts target: it is for listeners at which clients name the server",
         )),
         list => Ok(list.map(|list| AllowList(list.get_ref().clone()))),
     }

@@ -78,7 +78,7 @@ pub(super) fn https(
         return Err(problem(&https.listen, message));
     }
     if admin.token_file.is_none() && https.client_ca.is_none() {
-        let message = "nobody could use it: expected client_ca, or token_file in [admin]";
+        let message = "no user could log in: expected client_ca, or token_file in [admin]";
         return Err(problem(&https.listen, message));
     }
     let certificate = Certificate {

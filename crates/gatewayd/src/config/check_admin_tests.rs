@@ -91,7 +91,7 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
         (
             "",
             LISTEN,
-            "7:10: nobody could use it: expected client_ca, or token_file in [admin]",
+            "7:10: no user could log in: expected client_ca, or token_file in [admin]",
         ),
         (TOKEN, "listen = \"9443\"\n", "7:10: invalid socket address"),
         (

@@ -46,7 +46,7 @@ pub(super) fn door(
 ) -> Result<Optimised, Problem> {
     let optimises_tls = match &section.optimise_tls {
         Some(key) if !has_tls => {
-            let message = "optimise_tls is for a door with tls, and this one has none";
+            let message = "optimise_tls is for a listener with tls, and this one has none";
             return Err(problem(key, message));
         }
         Some(key) => *key.get_ref(),
@@ -65,7 +65,7 @@ pub(super) fn door(
             return Err(problem(key, needs_word("cache = true")));
         }
         Some(key) if *key.get_ref() && !has_store => {
-            let message = "cache = true needs [store]: a folder for what is kept";
+            let message = "cache = true needs [store], the folder for the chunks";
             return Err(problem(key, message));
         }
         Some(key) => *key.get_ref(),
@@ -81,8 +81,8 @@ pub(super) fn door(
 /// Returns the error about a key at a listener with TLS.
 fn needs_word(key: &str) -> String {
     format!(
-        "at a door with tls, {key} needs optimise_tls = true: how many bytes cross the link tells something of the data to \
-         whoever sees the link's packets"
+        "at a listener with tls, {key} needs optimise_tls = true: the number of bytes on the link reveals something of \
+         the data to an observer of its packets"
     )
 }
 
@@ -115,7 +115,7 @@ pub(super) fn tenant(
     match is_known {
         true => Ok(Some(name.get_ref().clone())),
         false => {
-            let message = "no [[peer]] of this door has this name in its tenants";
+            let message = "no [[peer]] of this listener has this name in its tenants";
             Err(problem(name, message))
         }
     }

@@ -93,23 +93,23 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     )?;
     refuse(
         section.compress.as_ref(),
-        "what passes unread with tls mode \"pass-through\" is encrypted, and cannot be compressed",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and cannot be compressed",
     )?;
     refuse(
         section.dedup.as_ref(),
-        "what passes unread with tls mode \"pass-through\" is encrypted, and no two files have the same bytes",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and no two files have the same bytes",
     )?;
     refuse(
         section.cache.as_ref(),
-        "what passes unread with tls mode \"pass-through\" is encrypted, and no two files have the same bytes",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and no two files have the same bytes",
     )?;
     refuse(
         section.tenant.as_ref(),
-        "what passes unread with tls mode \"pass-through\" is kept in no store",
+        "no store keeps the bytes that tls mode \"pass-through\" relays",
     )?;
     refuse(
         section.optimise_tls.as_ref(),
-        "what passes unread with tls mode \"pass-through\" is encrypted, and cannot be compressed",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and cannot be compressed",
     )?;
     let server = section.server_tls.as_ref().map(|tls| &tls.mode);
     refuse(

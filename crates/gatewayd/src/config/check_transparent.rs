@@ -23,16 +23,15 @@ pub(super) fn door(
     contradiction(section)?;
     let listen = *section.listen.get_ref();
     if [0, FTP_PORT].contains(&listen.port()) {
-        let message = format!(
-            "expected a port other than {FTP_PORT} that is known beforehand: rules of the kernel name it"
-        );
+        let message =
+            format!("expected a fixed port other than {FTP_PORT}: the kernel's rules name it");
         return Err(problem(&section.listen, message));
     }
     let mut doors = config.ftp.iter().filter(|door| door.transparent);
     if doors.any(|door| door.listen.port() == listen.port()) {
         return Err(problem(
             &section.listen,
-            "another transparent front door has this port, after which its rules are named",
+            "another transparent listener has this port, and the port names its rules",
         ));
     }
     let clients = section.clients.as_deref().unwrap_or_default();
@@ -57,11 +56,11 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     )?;
     refuse(
         section.allow.as_ref(),
-        "allow contradicts transparent = true: what is intercepted follows from the serves of each [[peer]]",
+        "allow contradicts transparent = true: the serves of each [[peer]] names the intercepted servers",
     )?;
     refuse(
         section.external_address.as_ref(),
-        "external_address contradicts transparent = true: clients are told the server's own address",
+        "external_address contradicts transparent = true: clients get the server's own address",
     )?;
     refuse(
         section.passive_ports.as_ref(),

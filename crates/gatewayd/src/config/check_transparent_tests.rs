@@ -57,7 +57,7 @@ fn a_transparent_door_tells_what_it_takes() {
     let shown = config.to_string();
     assert!(
         shown.contains(
-            "ftp on [::]:2125 to whom clients connect themselves: 10.20.0.0/16, 2001:db8::/32"
+            "ftp on [::]:2125 to intercepted servers: 10.20.0.0/16, 2001:db8::/32"
         ),
         "{shown}"
     );
@@ -108,7 +108,7 @@ fn what_cannot_be_intercepted_is_an_error_with_its_place() {
             SERVES,
             DOOR.replace("2125", "0"),
             (11, 10),
-            "known beforehand",
+            "expected a fixed port",
         ),
         (
             SERVES,
@@ -120,7 +120,7 @@ fn what_cannot_be_intercepted_is_an_error_with_its_place() {
             SERVES,
             format!("{DOOR}{}", DOOR.replace("[::]", "127.0.0.1")),
             (15, 10),
-            "another transparent front door",
+            "another transparent listener",
         ),
         (
             SERVES,

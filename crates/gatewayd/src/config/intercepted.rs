@@ -82,7 +82,7 @@ impl Intercepted {
 
 impl fmt::Display for Intercepted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("whom clients connect themselves: ")?;
+        f.write_str("intercepted servers: ")?;
         for (at, (network, _)) in self.networks.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
             write!(f, "{comma}{network}")?;

@@ -230,7 +230,10 @@ impl fmt::Display for Config {
             self.link_listen, self.relay.link.policy
         )?;
         for (peer, link) in self.relay.peers.iter().zip(&self.relay.link.peers) {
-            let endpoint = link.endpoint.as_deref().unwrap_or("waits for it");
+            let endpoint = link
+                .endpoint
+                .as_deref()
+                .unwrap_or("no endpoint: it connects to this gateway");
             match peer.origin {
                 Origin::File => writeln!(f, "peer {} ({endpoint})", peer.name)?,
                 Origin::Register => writeln!(f, "peer {} ({endpoint}), registered", peer.name)?,

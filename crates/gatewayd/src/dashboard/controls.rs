@@ -216,7 +216,7 @@ impl Dashboard {
         match outcome.error {
             None => Ok(()),
             Some(error) => Err(Refused::Failed(format!(
-                "the invite was made, and the gateway cannot take it on now: {error}"
+                "the invite was made, and the gateway cannot apply it now: {error}"
             ))),
         }
     }

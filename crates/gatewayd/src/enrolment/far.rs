@@ -81,9 +81,9 @@ enum Refused {
     Invite(#[from] Refusal),
     #[error("a gateway has a name of 1 to 64 printable characters: --name")]
     Name,
-    #[error("the far gateway cannot keep what it has agreed to: its log says why")]
+    #[error("the far gateway cannot store the new peer: its log has the reason")]
     Register,
-    #[error("the far gateway cannot take another peer now: {0}")]
+    #[error("the far gateway cannot accept another peer now: {0}")]
     NotTaken(String),
 }
 
@@ -183,8 +183,7 @@ fn of_file(config: &Config) -> impl Iterator<Item = &str> {
 /// Makes the gateway reload the register. Returns the reason if it does not.
 async fn reload(reloads: &mpsc::Sender<reload::Request>) -> Option<String> {
     let (request, answered) = reload::Request::new(reload::Cause::Enrolment);
-    let stopping =
-        || Some("another process takes over, or it is shutting down: try again".to_owned());
+    let stopping = || Some("it hands over to another process, or shuts down: try again".to_owned());
     if reloads.send(request).await.is_err() {
         return stopping();
     }

@@ -23,7 +23,7 @@ use relay::wire::{Decoder, EnrolReply, Hello, Service, encode};
 #[non_exhaustive]
 pub enum EnrolError {
     /// The endpoint has no address.
-    #[error("no address is known for the far gateway {endpoint}")]
+    #[error("the far gateway {endpoint} has no known address")]
     Resolve {
         /// The endpoint of the invite.
         endpoint: String,
@@ -38,15 +38,15 @@ pub enum EnrolError {
     Link(#[from] LinkError),
     /// The far gateway does not answer.
     #[error(
-        "the far gateway {0} does not answer. It is silent towards invites that it does not know: is the whole line \
-         copied, and was the invite not withdrawn? Else UDP does not get through: see that its firewall lets UDP in at this port"
+        "the far gateway {0} does not answer. It does not answer invites that it does not know. Check that the whole \
+         line was copied, that the invite was not withdrawn, and that its firewall lets UDP in at this port"
     )]
     Silent(String),
     /// The far gateway refuses.
     #[error("the far gateway refuses: {0}")]
     Refused(String),
     /// The far gateway sends no valid reply.
-    #[error("the far gateway broke the connection off: is its version an older one?")]
+    #[error("the far gateway closed the connection: its version may be older than this one")]
     Broken,
 }
 

@@ -55,7 +55,7 @@ pub(super) fn follow(rulesets: &[Ruleset], link: &Link, stop: &Receiver<()>) {
         told = up;
     }
     if let Err(error) = refresh(rulesets, &[], false) {
-        warn!(%error, "what is intercepted ends with the gateway only");
+        warn!(%error, "the intercepted connections end only with the gateway");
     }
 }
 

@@ -23,7 +23,7 @@ pub enum InterceptError {
         package: &'static str,
     },
     /// The user lacks the permission.
-    #[error("transparent = true needs CAP_NET_ADMIN: {program} says {said:?}")]
+    #[error("transparent = true needs CAP_NET_ADMIN: {program} reports {said:?}")]
     Forbidden {
         /// Name of the program.
         program: &'static str,
@@ -33,7 +33,7 @@ pub enum InterceptError {
     /// The kernel lacks a feature.
     #[error(
         "the kernel lacks what transparent = true needs (CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, \
-         CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} says {said:?}"
+         CONFIG_NFT_FIB_INET, CONFIG_IP_MULTIPLE_TABLES): {program} reports {said:?}"
     )]
     Unsupported {
         /// Name of the program.

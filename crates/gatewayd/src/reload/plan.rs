@@ -28,7 +28,7 @@ pub(super) struct Known {
 /// Reason for which a configuration cannot be applied now, although a start with it would work.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlanError {
-    #[error("[link] memory_max is {have} until a restart, and so many peers need {least} at least")]
+    #[error("[link] memory_max is {have} until a restart, and the peers need at least {least}")]
     Memory { have: ByteCount, least: ByteCount },
     #[error("the link has known {PEERS_MAX} peers since its start: a restart is due")]
     TooManyPeers,

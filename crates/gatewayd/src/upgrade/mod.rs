@@ -74,10 +74,10 @@ impl Outcome {
 /// Reason for which another process has not replaced this one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpgradeError {
-    #[error("this gateway runs inside another program, which cannot be started anew")]
+    #[error("this gateway runs inside another program, which cannot be restarted")]
     NoProgram,
     #[error(
-        "this gateway is process 1, with which everything ends: start the container anew with the new program"
+        "this gateway is process 1, whose end ends the container: restart the container with the new program"
     )]
     FirstProcess,
     #[error("{program} cannot be started: {source}")]
@@ -85,13 +85,13 @@ pub(crate) enum UpgradeError {
         program: String,
         source: std::io::Error,
     },
-    #[error("the new process says: {0}")]
+    #[error("the new process reports: {0}")]
     Refused(String),
     #[error("the new process has ended; the log has its messages")]
     Ended,
     #[error("the new process was not ready within {0} s")]
     Late(u64),
-    #[error("the new process says something else than was expected: {0}")]
+    #[error("the new process sent an unexpected message: {0}")]
     Unexpected(String),
     #[error(transparent)]
     Link(#[from] link::HandOverError),

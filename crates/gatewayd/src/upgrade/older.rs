@@ -164,7 +164,7 @@ impl SuccessorOrders {
                 }
                 received = self.socket.recv(&mut buffer) => match received {
                     Ok(0) | Err(_) => {
-                        warn!("the process that has taken this one's place is gone");
+                        warn!("the process that has replaced this one is gone");
                         return;
                     }
                     Ok(length) => if let Some(keys) = self.take(&buffer[..length]) {

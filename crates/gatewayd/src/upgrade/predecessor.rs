@@ -33,7 +33,7 @@ pub struct Predecessor {
 
 /// Error: the old process does not hand over.
 #[derive(Debug, thiserror::Error)]
-#[error("{VARIABLE} is set, and standard input is not the process whose place is to be taken")]
+#[error("{VARIABLE} is set, and standard input is not the process to replace")]
 pub struct PredecessorError(#[from] io::Error);
 
 /// State that the old process has handed over.
@@ -170,7 +170,7 @@ impl Predecessor {
 /// If it continues alone, or is silent although it runs.
 fn hear(channel: &mut Channel) -> io::Result<Option<(FromOld, Vec<OwnedFd>)>> {
     match channel.receive(PATIENCE) {
-        Ok((FromOld::Abandoned, _)) => Err(io::Error::other("the old process goes on by itself")),
+        Ok((FromOld::Abandoned, _)) => Err(io::Error::other("the old process continues alone")),
         Ok(said) => Ok(Some(said)),
         Err(error) => match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Ok(None),
@@ -180,7 +180,7 @@ fn hear(channel: &mut Channel) -> io::Result<Option<(FromOld, Vec<OwnedFd>)>> {
 }
 
 fn unexpected(said: &FromOld) -> io::Error {
-    io::Error::other(format!("the old process says {said:?}"))
+    io::Error::other(format!("the old process sent {said:?}"))
 }
 
 impl Taken {
@@ -219,7 +219,7 @@ impl Taken {
         });
         match said.await.unwrap_or_else(|error| Err(error.into()))? {
             Some((FromOld::Done, _)) => {
-                info!("the earlier process serves only what it has begun");
+                info!("the earlier process only finishes its open sessions and transfers");
             }
             Some((other, _)) => return Err(unexpected(&other)),
             None => warn!("the old process has gone while it handed over"),

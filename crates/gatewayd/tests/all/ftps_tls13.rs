@@ -193,7 +193,7 @@ fn a_server_that_will_not_be_connected_again_is_told_of() {
     world.accept().send("421 too many");
     client.expect("220 ready");
     client.send("USER joe");
-    let reply = client.expect_code("421 gateway: the server, which does not take TLS 1.2");
+    let reply = client.expect_code("421 gateway: the server, which does not accept TLS 1.2");
     assert!(reply.contains("421 too many"), "{reply}");
     client.expect_end();
 }

@@ -172,7 +172,7 @@ mod real_time {
         std::thread::sleep(Duration::from_millis(1500));
         server.send("200 slept well");
         client.expect("200 slept well");
-        client.expect_code("421 gateway: nothing was asked for too long");
+        client.expect_code("421 gateway: no command for too long");
         client.expect_end();
         server.expect_end();
     }

@@ -170,7 +170,7 @@ fn a_door_lets_its_clients_name_only_what_it_allows() {
     for host in ["127.0.0.9:1", "www.example.com", "ftp.example.com:22"] {
         client.send(&format!("USER joe@{host}"));
         let reply = client.expect_code("530 gateway: ");
-        assert!(reply.contains("not allowed at this door"), "{reply}");
+        assert!(reply.contains("not allowed at this listener"), "{reply}");
     }
     assert_eq!(world.near.snapshot().refused_total, 3);
     assert_eq!(

@@ -74,12 +74,12 @@ fn read(path: &Path) -> Remembered {
     let name = path.display();
     match fs::read_to_string(path) {
         Ok(text) => parse(&text).unwrap_or_else(|line| {
-            tracing::warn!(path = %name, line, "file of the last run not understood, begins anew");
+            tracing::warn!(path = %name, line, "the file of the last run is invalid; a new one begins");
             Remembered::default()
         }),
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %name, %error, "cannot read the file of the last run, begins anew");
+                tracing::warn!(path = %name, %error, "cannot read the file of the last run; a new one begins");
             }
             Remembered::default()
         }
@@ -91,7 +91,7 @@ fn write(path: &Path, memory: &Remembered) {
         let path = path.display();
         tracing::warn!(
             %path, %error,
-            "cannot write what the next start should know: a recorded first flight may then be answered"
+            "cannot write the state for the next start; a recorded hello may be answered then"
         );
     }
 }

@@ -192,7 +192,7 @@ fn check_job(
     if removes_source && from.starts_with("https://") {
         return Err(Problem {
             span: removal_span.unwrap_or_default(),
-            message: "nothing can be removed from a web server".to_owned(),
+            message: "files of a web server cannot be removed".to_owned(),
         });
     }
     if removes_source && destinations.len() > 1 {

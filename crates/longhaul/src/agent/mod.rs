@@ -121,8 +121,8 @@ fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
             let remover = [other, job].into_iter().find(|it| it.removes_source);
             if let Some(remover) = remover.filter(|_| is_shared) {
                 warnings.push(format!(
-                    "{}: the jobs {} and {} both take files from {source}, and {} removes what it has taken: a file goes to \
-                     one of them alone, unless their filters differ",
+                    "{}: the jobs {} and {} both take files from {source}, and {} removes copied files: each file \
+                     reaches only one of them, unless their filters differ",
                     job.at, other.name, job.name, remover.name
                 ));
             }
@@ -133,7 +133,7 @@ fn rivals(jobs: &[JobConfig], sources: &[String]) -> Vec<String> {
 
 /// Runs the jobs of a file, and the new jobs after each SIGHUP, until a signal ends the process.
 async fn work(mut config: Config, file: &Path) -> anyhow::Result<()> {
-    let mut hangups = signal(SignalKind::hangup()).context("cannot hear SIGHUP")?;
+    let mut hangups = signal(SignalKind::hangup()).context("cannot receive SIGHUP")?;
     let mut interrupted = std::pin::pin!(exit::interrupted());
     loop {
         let mut next = None;
@@ -290,7 +290,7 @@ impl std::fmt::Display for JobConfig {
             write!(f, "; calls {program} for each file")?;
         }
         if self.removes_source {
-            write!(f, "; removes what it has taken")?;
+            write!(f, "; removes copied files from the source")?;
         }
         Ok(())
     }

@@ -16,13 +16,16 @@ use super::Findings;
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     for door in &config.ftp {
         let Some(target) = &door.target else { continue };
-        let what = format!("door {}", door.listen);
+        let what = format!("listener {}", door.listen);
         let local = local(door.listen);
         if !door.admits(local.ip()) || matches!(door.tls, DoorTls::Implicit(_)) {
             findings.doubtful(
                 what,
-                format!("{target} cannot be asked for from here"),
-                format!("connect a client that may to {}", door.listen),
+                format!("{target} cannot be tested from this machine"),
+                format!(
+                    "connect from a client that the listener accepts: {}",
+                    door.listen
+                ),
             );
             continue;
         }
@@ -34,7 +37,7 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
             Err(error) => findings.wrong(
                 what,
                 error.to_string(),
-                "longhaul status shows whether the door is open; a reload opens new doors",
+                "longhaul status shows whether the listener is open; longhaul reload opens new listeners",
             ),
         }
     }
@@ -109,7 +112,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
             Some(port) => findings.doubtful(
                 what,
                 format!("port {port} is taken, by a transfer or by another program"),
-                format!("ss -ltnp 'sport = {port}' names who has it"),
+                format!("ss -ltnp 'sport = {port}' names the program"),
             ),
             None => findings.good(what, format!("{count}, all free")),
         }
@@ -123,7 +126,7 @@ fn greeting(at: SocketAddr) -> io::Result<String> {
     let mut line = Vec::new();
     BufReader::new(stream.take(LINE_MAX_BYTES)).read_until(b'\n', &mut line)?;
     match line.is_empty() {
-        true => Err(io::Error::other("the connection ends without a word")),
+        true => Err(io::Error::other("the connection ended without a reply")),
         false => Ok(ftp::command::escape(line.trim_ascii_end())),
     }
 }

@@ -86,7 +86,7 @@ fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bo
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !is_up => {
             findings.wrong(
                 what,
-                format!("nobody listens at UDP {address}"),
+                format!("no program listens at UDP {address}"),
                 "start the gateway there, and see that its [link] listen and this endpoint have the same port",
             );
             return false;
@@ -148,7 +148,7 @@ fn silent(
                 "it answered before, at {} last, and no connection stands now",
                 since.unwrap_or_default()
             ),
-            format!("see whether the machine and the gateway at {endpoint} run"),
+            format!("check that the machine and the gateway at {endpoint} run"),
         ),
         (Some(endpoint), "silent") => findings.wrong(
             what,
@@ -156,7 +156,7 @@ fn silent(
                 "it answered before, at {} last, and is silent now",
                 since.unwrap_or_default()
             ),
-            format!("see whether the machine and the gateway at {endpoint} run"),
+            format!("check that the machine and the gateway at {endpoint} run"),
         ),
         (Some(endpoint), _) => findings.wrong(
             what,
@@ -164,13 +164,13 @@ fn silent(
                 "it never answered at {endpoint}: UDP does not get through, a key is wrong, or the operator there has removed \
                  this gateway"
             ),
-            "let UDP in at that port there, and run longhaul doctor there: it says if a key is wrong. longhaul pubkey \
-             KEY_FILE on each side must print the public_key that the other side has",
+            "let UDP in at that port there, and run longhaul doctor there: it reports a wrong key. longhaul pubkey \
+             KEY_FILE on each machine must print the public_key in the other one's configuration",
         ),
         (None, _) => findings.wrong(
             what,
-            "it has not come",
-            "run longhaul doctor there; this side waits, as the peer has no endpoint here",
+            "it has not connected",
+            "run longhaul doctor there; this gateway waits, as the peer has no endpoint here",
         ),
     }
 }
@@ -184,7 +184,8 @@ fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
             "keys",
             format!("{} handshakes came with a key that no peer has here, or to a key that is not this gateway's", dropped.unknown_key),
             format!(
-                "the other side's [[peer]] of this gateway must have public_key = \"{}\", and the one here what longhaul pubkey prints there",
+                "the peer's [[peer]] section of this gateway must have public_key = \"{}\", and the one here the key \
+                 that longhaul pubkey prints there",
                 config.relay.link.identity.public_key()
             ),
         );
@@ -197,7 +198,7 @@ fn strangers(config: &Config, snapshot: &Snapshot, findings: &mut Findings) {
                 dropped.bad_mac
             ),
             format!(
-                "the other side's [[peer]] of this gateway must have public_key = \"{}\"",
+                "the peer's [[peer]] section of this gateway must have public_key = \"{}\"",
                 config.relay.link.identity.public_key()
             ),
         );

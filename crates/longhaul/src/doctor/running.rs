@@ -27,7 +27,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
     let Ok(snapshot) = serde_json::from_str::<Snapshot>(&answer.body) else {
         findings.wrong(
             "gateway",
-            format!("what answers at {at} is no gateway of this version"),
+            format!("the program at {at} is no gateway of this version"),
             "give the gateway another address by [admin] listen and socket, or upgrade it",
         );
         return None;
@@ -71,7 +71,7 @@ fn stopped(config: &Config, findings: &mut Findings) {
             config.admin_listen,
             places::socket_of(config)
         ),
-        "systemctl start longhaul, or longhaul gateway; journalctl -u longhaul says why it ended",
+        "systemctl start longhaul, or longhaul gateway; journalctl -u longhaul shows the reason",
     );
     let link = config.link_listen;
     listen("UDP", link, UdpSocket::bind(link).err(), findings);

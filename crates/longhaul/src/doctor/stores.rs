@@ -52,7 +52,7 @@ fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -
                     above.display()
                 ),
                 false => format!(
-                    "mount its disk, or mkdir -p {}; the gateway makes the folder by itself then",
+                    "mount its disk, or mkdir -p {}; the gateway then makes the folder",
                     above.display()
                 ),
             };
@@ -74,7 +74,7 @@ fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -
     };
     if system.flags().contains(FsFlags::ST_RDONLY) {
         let cure =
-            format!("mount -o remount,rw the file system of {place}; dmesg says why it became so");
+            format!("mount -o remount,rw the file system of {place}; dmesg shows the reason");
         findings.wrong(
             what,
             format!("{place} is on a file system that takes no writes"),

@@ -149,7 +149,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
         queue.remove_dead_letter(*number).await?;
     }
     Ok(match &messages[..] {
-        [] => "nothing was given up".to_owned(),
+        [] => "no batch had failed".to_owned(),
         [Message::Order(_)] => "its source is listed again".to_owned(),
         all => format!("{} batches are tried again", all.len()),
     })

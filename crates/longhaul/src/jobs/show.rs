@@ -160,7 +160,7 @@ pub(super) async fn show(args: &ShowArgs) -> anyhow::Result<()> {
     );
     if let Some(batches) = record.batches {
         let (done, dead) = (record.done.len(), record.dead.len());
-        text += &format!("{done} of {batches} batches done, {dead} given up\n");
+        text += &format!("{done} of {batches} batches done, {dead} failed\n");
     }
     for (work, claim) in &claims {
         let since = time(claim.since_unix_s);
@@ -175,7 +175,7 @@ pub(super) async fn show(args: &ShowArgs) -> anyhow::Result<()> {
         text += "\n";
     }
     for (_, letter) in &letters {
-        text += &format!("given up: {}\n", described(letter));
+        text += &format!("failed: {}\n", described(letter));
     }
     output::print(&text)
 }

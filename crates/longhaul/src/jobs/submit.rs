@@ -54,7 +54,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     let words_bytes: usize = words.iter().map(|it| it.encoded().len()).sum();
     exit::ensure(
         words_bytes <= WORDS_BYTES_MAX,
-        "the command line is too long for a job: name a directory, and what is taken of it by --include",
+        "the command line is too long for a job: name a directory, and select its files by --include",
     )?;
     let from = match &from[..] {
         [one] => one.clone(),

@@ -182,7 +182,7 @@ impl Order<'_> {
     pub(crate) fn check_for_workers(&self) -> anyhow::Result<()> {
         let common = self.common;
         let is_set = |is_it: fn(&WriteArgs) -> bool| self.writing.is_some_and(is_it);
-        let whole = "workers tell by their log, and by longhaul jobs show";
+        let whole = "workers report in their log, and longhaul jobs show has the progress";
         for (is_given, flag, why) in [
             (common.json, "--json", whole),
             (common.progress, "--progress", whole),
@@ -420,7 +420,7 @@ fn open_journal(name: &str) -> anyhow::Result<Option<Journal>> {
         Err(running @ JournalError::Running(_)) => Err(running.into()),
         Err(error) => {
             let error = anyhow::Error::from(error);
-            tracing::warn!("an interrupted copy will begin anew: {error:#}");
+            tracing::warn!("an interrupted copy will restart from the beginning: {error:#}");
             Ok(None)
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn pour_stdin(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let has_other = writing.dry_run || writing.on_file.is_some();
     exit::ensure(
         !has_other,
-        "standard input is no file of which --dry-run or --on-file could tell",
+        "standard input is not a file, so --dry-run and --on-file do not apply",
     )?;
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;

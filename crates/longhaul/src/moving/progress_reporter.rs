@@ -177,7 +177,7 @@ impl ProgressReporter {
             FileOutcome::Unknown(reason) => {
                 self.bar.suspend(|| {
                     eprintln!(
-                        "longhaul: what is in {path} is not known, so all is copied: {reason}"
+                        "longhaul: the entries of {path} are unknown, so all files are copied: {reason}"
                     );
                 });
             }
@@ -339,7 +339,7 @@ impl ProgressReporter {
             }
         }
         if summary.is_interrupted {
-            text += "; interrupted: the same command goes on";
+            text += "; interrupted: run the same command to resume";
         }
         if let Some(to) = &self.to {
             text = format!("{to}: {text}");

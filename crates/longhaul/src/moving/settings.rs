@@ -64,7 +64,7 @@ impl Settings {
         let connection = &orders[0].common.connection;
         exit::ensure(
             !schemes.is_empty() || connection.is_direct(),
-            "both ends are on this machine, or at a web server: no gateway is of use",
+            "source and destination are on this machine or at a web server, so a gateway has no effect",
         )?;
         exit::ensure(
             !connection.has_peer() || schemes.len() < 2,
@@ -120,7 +120,7 @@ impl Settings {
         let is_remote = first.is_some() || destination.server().is_some();
         exit::ensure(
             !copies_links || !is_remote,
-            "--links copy: FTP cannot carry symbolic links. --links follow copies what they lead to",
+            "--links copy: FTP cannot carry symbolic links. --links follow copies their targets",
         )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
         let (connection, patience) = (&order.common.connection, order.common.stall_timeout);

@@ -82,7 +82,10 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
 fn text(list: &List) -> String {
     let mut text = String::new();
     for peer in &list.peers {
-        let endpoint = peer.endpoint.as_deref().unwrap_or("comes by itself");
+        let endpoint = peer
+            .endpoint
+            .as_deref()
+            .unwrap_or("no endpoint: it connects to this gateway");
         let serves = match peer.serves.as_deref() {
             None => "all servers".to_owned(),
             Some([]) => "no server".to_owned(),

@@ -138,7 +138,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
             register.withdraw_invites();
             Ok(())
         })?;
-        return report_change(config, "No invite is good any more");
+        return report_change(config, "All open invites are withdrawn");
     };
     // The register may also contain a peer of the configuration, by its key.
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
@@ -160,7 +160,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
     }
     report_change(
         config,
-        &format!("{name:?} is no peer any more, and what it had open has ended"),
+        &format!("{name:?} is no longer a peer, and its connections have ended"),
     )
 }
 
@@ -196,8 +196,8 @@ fn change_for<T>(
 /// Makes a running gateway apply a change, and reports the result.
 fn report_change(config: &Config, done: &str) -> anyhow::Result<()> {
     match service::take_on(config)? {
-        true => eprintln!("{done}; the gateway knows"),
-        false => eprintln!("{done}; no gateway runs, and the next one will know"),
+        true => eprintln!("{done}; the running gateway has applied it"),
+        false => eprintln!("{done}; no gateway runs, so it applies from the next start"),
     }
     Ok(())
 }

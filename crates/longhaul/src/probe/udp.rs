@@ -155,7 +155,7 @@ fn text(record: &Record) -> String {
             );
         }
         None => {
-            text += "             the receiving machine does not tell whether it was too slow\n"
+            text += "             the receiving machine does not report whether it was too slow\n"
         }
     }
     text

@@ -58,8 +58,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     exit::ensure(
         args.invite.is_none(),
-        "an invite on the command line can be read by everybody on this machine: let this command ask for it, or \
-         give --invite-file. The far gateway makes another one by: longhaul peer invite",
+        "every user of this machine can read an invite on the command line: let this command ask for it, or \
+         give --invite-file. At the far gateway, longhaul peer invite makes another one",
     )?;
     let Args { places, .. } = args;
     let invite = read_invite(args)?;
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         "the far gateway is no peer in the configuration"
     );
     let name = enrol(&invite, identity.public_key(), &own_name(args)?)?;
-    eprintln!("The far gateway has taken this one among its peers, as {name:?}");
+    eprintln!("This gateway is now a peer of the far gateway, as {name:?}");
     let config = places.write(&document)?;
     if places.no_start {
         service::take_on(&config)?;

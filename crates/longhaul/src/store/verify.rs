@@ -151,8 +151,8 @@ fn text(verified: &VerifyResult) -> String {
     match verified.stores.iter().any(Store::is_damaged) {
         _ if verified.stores.is_empty() => "there is no store yet\n".to_owned(),
         true => {
-            text + "Damage costs time, never a byte: what is damaged crosses the link again when it is needed.\n\
-                    Look after the disk. \"longhaul store clear\" has a store begin anew.\n"
+            text + "Damage costs time, never a byte: damaged chunks cross the link again when they are needed.\n\
+                    Check the disk. \"longhaul store clear\" empties a store.\n"
         }
         false => text,
     }

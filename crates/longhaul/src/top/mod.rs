@@ -90,7 +90,7 @@ fn show(
 fn ask(places: &[AdminPlace]) -> anyhow::Result<Snapshot> {
     let (at, answer) = admin::ask_any(places, "/status.json")?;
     serde_json::from_str(&answer.body)
-        .with_context(|| format!("what answers at {at} is no gateway of this version"))
+        .with_context(|| format!("the program at {at} is no gateway of this version"))
 }
 
 fn is_end(key: KeyEvent) -> bool {

@@ -34,7 +34,7 @@ impl Calibrate {
         if subjects.is_empty() && !is_chosen(CEILING) {
             let known = known.join(", ");
             return Err(misuse(format!(
-                "nothing to measure has this name; there are {known}, {CEILING}"
+                "there is no measurement with this name; there are {known}, {CEILING}"
             )));
         }
         // This must precede the first thread.

@@ -199,7 +199,7 @@ fn a_file_is_checked_and_its_jobs_are_told() {
         String::from_utf8_lossy(&output.stdout),
         "many-1: runs every 600 s; calls /bin/true for each file\n\
          many-2: runs every 600 s; calls /bin/true for each file\n\
-         hot: watches its folder, and runs every 600 s; removes what it has taken\n"
+         hot: watches its folder, and runs every 600 s; removes copied files from the source\n"
     );
     for first in ["many-1", "many-2"] {
         let words = format!(
@@ -208,7 +208,7 @@ fn a_file_is_checked_and_its_jobs_are_told() {
         );
         assert!(said.contains(&words), "{said}");
     }
-    assert!(said.contains("and hot removes what it has taken"), "{said}");
+    assert!(said.contains("and hot removes copied files"), "{said}");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_peer_that_does_not_answer_is_found_with_the_reason() {
     drop((far_running, near_running));
     // No process listens there.
     let running = near.start();
-    assert_finds(near, "nobody listens at UDP", "start the gateway there");
+    assert_finds(near, "no program listens at UDP", "start the gateway there");
     drop(running);
     // The name cannot be resolved.
     change(

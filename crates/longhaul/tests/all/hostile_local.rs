@@ -63,7 +63,7 @@ fn who_listens_in_the_gateway_s_place_gets_no_orders() {
     // The impostor has our public key, which is no secret. It still must not count as a gateway
     // that could apply the change.
     let refused = side.run(&["peer", "rm", "evil"], &[], "");
-    assert_refused(&refused, 1, "has not taken the change on");
+    assert_refused(&refused, 1, "has not applied the change");
     let admin = side.admin.to_string();
     for order in [&["reload"][..], &["upgrade"], &["log", "off"]] {
         let output = longhaul(&[order, &["--admin", &admin]].concat());

@@ -44,7 +44,7 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
         (&["ftp://localhost/x", "--peer", "nowhere"], "is no peer"),
         (
             &[&to, "--gateway", "localhost:1"],
-            "both ends are on this machine",
+            "source and destination are on this machine",
         ),
     ];
     for (arguments, expected) in cases {
@@ -84,7 +84,7 @@ fn of_a_web_server_nothing_is_listed() {
         "--gateway",
         "localhost:1",
     ];
-    assert_ends(&gateway, 2, "no gateway is of use");
+    assert_ends(&gateway, 2, "so a gateway has no effect");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_listing_is_sorted_filtered_and_says_what_fails() {
     assert_ends(
         &["ls", &top, "--gateway", "localhost:1"],
         2,
-        "no gateway is of use",
+        "so a gateway has no effect",
     );
     let rules = folder.path("rules");
     fs::write(&rules, "- a\nb\n").expect("room");

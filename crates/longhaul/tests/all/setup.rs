@@ -117,7 +117,7 @@ fn an_invite_that_is_of_no_use_is_refused_with_the_reason() {
     assert_refused(&near.near("nonsense", &[]), 2, "this is no invite");
     assert_refused(&near.near("", &[]), 2, "this is no invite");
     let seen = near.run(&["setup", "near", &again], &[], "");
-    assert_refused(&seen, 2, "can be read by everybody on this machine");
+    assert_refused(&seen, 2, "every user of this machine can read");
     printed(&far.run(&["peer", "rm", "--invites"], &[], ""));
     assert_refused(&near.near(&again, &[]), 1, "was withdrawn");
     // The configuration file is unchanged by all of that.

@@ -214,7 +214,7 @@ fn a_process_that_cannot_begin_leaves_the_old_one_in_its_place() {
         (format!("{right}[nonsense]\n"), "unknown field \"nonsense\""),
         (
             right.replace(&pair.near.side.link.to_string(), &free().to_string()),
-            "another address takes a restart",
+            "a change of the address needs a restart",
         ),
     ] {
         fs::write(&config, wrong).expect("room");
@@ -479,7 +479,11 @@ fn a_removed_peer_ends_in_processes_whose_successor_has_died() {
         let removed = pair.far.side.run(&["peer", "rm"], &[&name, "--now"], "");
         printed(&removed);
         let said = String::from_utf8_lossy(&removed.stderr);
-        assert_eq!(said.contains("the gateway knows"), is_restarted, "{said}");
+        assert_eq!(
+            said.contains("the running gateway has applied it"),
+            is_restarted,
+            "{said}"
+        );
         let mut came = [0];
         match held.read(&mut came) {
             Ok(count) => assert_eq!(count, 0, "it goes on"),

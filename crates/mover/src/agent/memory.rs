@@ -95,7 +95,8 @@ pub enum MemoryError {
     },
     /// The file is damaged.
     #[error(
-        "the memory of the job {name} is damaged ({reason}): move {path} away, and the job begins anew. It then looks at all files, and copies those that the destination lacks"
+        "the memory of the job {name} is damaged ({reason}): move {path} away. The job then compares all files, and \
+         copies those that the destination lacks"
     )]
     Damaged {
         /// The job.

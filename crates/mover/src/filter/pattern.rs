@@ -116,7 +116,7 @@ fn check(pattern: &str) -> Result<(), &'static str> {
         return Err("it is longer than a path can be");
     }
     if pattern.contains("{{") {
-        return Err("regular expressions in {{ }} are not known here");
+        return Err("regular expressions in {{ }} are not supported");
     }
     let inner = pattern.strip_prefix('/').unwrap_or(pattern);
     let inner = inner.strip_suffix('/').unwrap_or(inner);

@@ -370,7 +370,7 @@ impl Planner {
         if file.is_some() {
             let hint = match self.options.deletion() {
                 Some(_) => "",
-                None => ", and only --delete removes what is in it",
+                None => ", and only --delete removes its entries",
             };
             let message =
                 format!("the destination has a directory with this name{hint}: {message}");

@@ -133,7 +133,7 @@ pub enum ServerError {
         source: io::Error,
     },
     /// A web server redirects in circles, or to an unsupported location.
-    #[error("the server leads to {0:?}, from where nothing is fetched")]
+    #[error("the server leads to {0:?}, which the mover does not fetch from")]
     Led(String),
     /// A web server sends a file only from its beginning.
     #[error("the server does not begin in the midst of a file")]

@@ -91,7 +91,7 @@ fn without_deletion_nothing_goes_but_an_empty_directory() {
     let failures = up.failures();
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(
-        failures[0].contains("only --delete removes what is in it"),
+        failures[0].contains("only --delete removes its entries"),
         "{failures:?}"
     );
     assert!(there.join("file or folder/was/here").exists());

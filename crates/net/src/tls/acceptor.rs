@@ -164,9 +164,9 @@ impl Acceptor {
         if kind == Kind::Data && self.must_resume && !leg.is_resumed() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "the data connection does not resume the TLS session of the control connection, so anybody could \
-                 have opened it; for clients that cannot resume set require_reuse = false in tls of the gateway's \
-                 front door",
+                "the data connection does not resume the TLS session of the control connection, so another program may \
+                 have opened it; for clients that cannot resume, set require_reuse = false in tls of the gateway's \
+                 listener",
             ));
         }
         Ok(leg)
@@ -251,7 +251,7 @@ impl Alpn {
 /// Translates an error of the TLS library into one about the client.
 fn explained(error: io::Error) -> io::Error {
     let message = match error.get_ref().and_then(|e| e.downcast_ref::<Error>()) {
-        Some(Error::InvalidMessage(_)) => "what the client sends is no TLS",
+        Some(Error::InvalidMessage(_)) => "the client does not send TLS",
         Some(Error::NoCertificatesPresented) => {
             "the client has no certificate, which client_roots_file demands"
         }

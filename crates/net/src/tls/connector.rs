@@ -174,7 +174,7 @@ fn explained(error: io::Error, has_answered: bool) -> io::Error {
     let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
     match tls {
         Some(Error::InvalidMessage(_)) => {
-            let message = format!("what the server sends is no TLS: {error}");
+            let message = format!("the server does not send TLS: {error}");
             io::Error::new(error.kind(), message)
         }
         Some(tls) => match Distrust::delivered(tls) {

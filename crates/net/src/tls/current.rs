@@ -82,7 +82,7 @@ impl Current {
                 state.certified = certified;
             }
             Err(error) => {
-                warn!(%error, "the certificate has changed and is of no use: kept the old one")
+                warn!(%error, "the changed certificate is invalid; the old one stays in use")
             }
         }
     }

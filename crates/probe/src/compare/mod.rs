@@ -32,7 +32,7 @@ impl Comparison {
         if let Some((title, table)) = &self.detail {
             page.table(title, table);
         }
-        page.heading("What did not succeed");
+        page.heading("Failures");
         if self.misses.is_empty() {
             page.paragraph("Everything succeeded.");
         } else {

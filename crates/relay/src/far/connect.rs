@@ -51,7 +51,7 @@ pub(super) async fn connect(
     let Some(connector) = connector.in_place_of_tls12(&error) else {
         return Err(no_tls(&error));
     };
-    info!(%server, "connecting again: the server does not take TLS 1.2");
+    info!(%server, "connecting again: the server does not accept TLS 1.2");
     let stream = dial::connect(server).await;
     let stream = stream.map_err(|error| unreachable(&error))?;
     let leg = connector.connect(stream, &name, Kind::Control).await;
@@ -144,7 +144,7 @@ fn reply_code(error: &DialError) -> u16 {
 
 fn unreachable(error: &io::Error) -> (u16, String) {
     let text =
-        format!("the server, which does not take TLS 1.2, cannot be connected again: {error}");
+        format!("the server, which does not accept TLS 1.2, cannot be connected again: {error}");
     (421, text)
 }
 

@@ -102,7 +102,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
     let hello = match timeout(HELLO_PATIENCE, read_hello(&mut recv, &mut decoder)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
-            warn!(%error, "a stream that begins wrongly");
+            warn!(%error, "malformed start of a stream");
             // The peer would treat a message as data if it expects raw bytes.
             if matches!(
                 error,
@@ -129,7 +129,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
     let may_enrol =
         of_config.origin == Origin::Invite && matches!(hello.service, Service::Enrol { .. });
     if of_config.is_guest() && !may_enrol {
-        warn!("a gateway that has come with an invite wants more than to be a peer");
+        warn!("a gateway with an invite opened a stream other than enrolment");
         return send.reset(reset::NOT_ALLOWED);
     }
     let is_of_session = matches!(
@@ -138,7 +138,7 @@ async fn serve_stream(incoming: Incoming, shared: &Arc<Shared>, ends: &Ends) {
     );
     if shared.is_retired.load(Relaxed) && !is_of_session {
         // This process has outdated settings for peers and their allow lists.
-        warn!("a stream for a process that another one has replaced");
+        warn!("stream refused: another process has replaced this one");
         return send.reset(reset::SESSION_ENDED);
     }
     match hello.service {

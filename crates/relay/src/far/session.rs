@@ -84,9 +84,9 @@ enum SessionError {
     Server(#[from] io::Error),
     #[error("link: {0}")]
     Link(#[from] StreamError),
-    #[error("near side: {0}")]
+    #[error("near gateway: {0}")]
     Wire(#[from] crate::wire::WireError),
-    #[error("near side: {0}")]
+    #[error("near gateway: {0}")]
     Limit(#[from] ftp::session::far::TooManyCommands),
 }
 
@@ -256,7 +256,7 @@ impl Session<'_> {
                 leg = connected(&mut self.reconnection), if !is_connected => self.reconnected(leg)?,
                 () = over(waits.until(self.far.wait())) => self.waited_in_vain(&mut waits)?,
                 () = sleep(SERVER_PATIENCE), if self.far.waits_only_for_server() => {
-                    info!("the server says nothing to a session whose client is gone");
+                    info!("the server does not answer a session without client");
                     self.far.handle(Input::ServerSilent)?;
                 }
                 _ = ticks.tick(), if !self.data.is_empty() => self.tell_limits().await?,

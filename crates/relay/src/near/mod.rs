@@ -78,7 +78,7 @@ async fn ended_late(relay: &Relay) {
 fn turned_away(shared: &Shared, client: SocketAddr, reached: Reached) {
     shared.registry.refused();
     if shared.usage.is_news(client.ip(), Refusal::Service(reached)) {
-        info!(%client, %reached, "a client was turned away; for a minute this is not said again");
+        info!(%client, %reached, "client refused; further refusals are not logged for a minute");
     }
 }
 

@@ -154,7 +154,7 @@ impl Door {
         }
         let Some(held) = self.admit_data(client.ip()) else {
             self.shared.registry.refused();
-            info!(%client, port, "a data connection was turned away");
+            info!(%client, port, "data connection refused");
             return socket::abort(stream);
         };
         self.relay(stream, client, port, held, None);

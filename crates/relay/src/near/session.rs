@@ -216,10 +216,7 @@ impl Session {
                 continue;
             }
             let (until, why) = match self.near.is_logged_in() {
-                true => (
-                    active + limits.idle_timeout,
-                    "nothing was asked for too long",
-                ),
+                true => (active + limits.idle_timeout, "no command for too long"),
                 false => (self.logon_since + limits.login_timeout, "no login in time"),
             };
             let is_waiting =

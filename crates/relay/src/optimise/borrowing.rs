@@ -48,13 +48,13 @@ pub(super) struct Borrowing {
 /// Reason why a missing chunk does not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BorrowError {
-    #[error("a chunk cannot be asked for: {0}")]
+    #[error("a chunk cannot be requested: {0}")]
     Open(String),
-    #[error("a chunk does not come: {0}")]
+    #[error("a chunk does not arrive: {0}")]
     Stream(#[from] StreamError),
-    #[error("a chunk that is none: {0}")]
+    #[error("a malformed chunk: {0}")]
     Coding(#[from] DecodeError),
-    #[error("a chunk that was asked for is another one")]
+    #[error("a requested chunk has other content")]
     Other,
     #[error("the peer sends no more chunks")]
     Ended,

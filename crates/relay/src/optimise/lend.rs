@@ -25,7 +25,7 @@ pub(crate) async fn serve(
             Ok(Some(Ask::Taken(up_to))) => lending.taken(key, up_to),
             Ok(Some(Ask::Missing(number))) => {
                 let Some(chunk) = lending.chunk(key, number) else {
-                    debug!(number, "a chunk that is lent to nobody");
+                    debug!(number, "request for a chunk that is not outstanding");
                     return send.reset(reset::SESSION_ENDED);
                 };
                 let chunk_bytes = chunk.len();
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
                 Err(_) => return,
             },
             Err(error) => {
-                debug!(%error, "questions for chunks that are none");
+                debug!(%error, "malformed requests for chunks");
                 return send.reset(reset::PROTOCOL);
             }
         }

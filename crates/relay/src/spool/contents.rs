@@ -78,7 +78,7 @@ pub(super) struct Filler {
 /// Reason why a spool cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
-    #[error("spool: nobody brings the rest of the file")]
+    #[error("spool: no upload brings the rest of the file")]
     Unattended,
     #[error("spool: this server is too far behind the others")]
     Behind,

@@ -68,7 +68,7 @@ pub(crate) enum NoSpool {
     Disk(#[from] io::Error),
     #[error("550 gateway: another file has this spool")]
     OtherFile,
-    #[error("550 gateway: the spool has no longer what the upload begins with")]
+    #[error("550 gateway: the spool no longer has the beginning of the upload")]
     Gone,
 }
 
@@ -157,7 +157,7 @@ async fn live(contents: Arc<Contents>, spools: Weak<Spools>, name: Name) {
             changed = changes.changed() => if changed.is_err() { break },
             () = sleep_until(until), if !is_used => {
                 let have_bytes = contents.have_bytes();
-                info!(have_bytes, "a spool that nobody uses any more");
+                info!(have_bytes, "unused spool removed");
                 break;
             }
         }

@@ -27,7 +27,7 @@ impl Snapshot {
         );
         out.gauge(
             "longhaul_older_processes",
-            "Processes whose place another one has taken, and which still serve",
+            "Replaced processes that still serve",
             self.older_processes.len() as u64,
         );
         let of_older = self.older_processes.iter().map(|it| it.sessions_open);

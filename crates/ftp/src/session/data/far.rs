@@ -250,7 +250,7 @@ impl Machine for FarData {
             }
             // No client waits for this data connection any more.
             Input::StreamStopped if self.awaits_leg() => {
-                self.break_off("the client gave it up".to_owned());
+                self.break_off("the client aborted it".to_owned());
             }
             _ if self.leg != Leg::Open => {}
             Input::LegEnded { is_truncated } => self.server_ended(is_truncated),
@@ -303,7 +303,7 @@ impl Machine for FarData {
                 Timer::Grace => self.break_off("aborted".to_owned()),
                 Timer::Doubt => {
                     self.outputs.push(Output::Tell(Event::Lost));
-                    self.break_off("the server broke it off".to_owned());
+                    self.break_off("the server reset the data connection".to_owned());
                 }
                 Timer::Stall => self.check_stall(now, progress),
             }
@@ -375,7 +375,7 @@ impl FarData {
         let is_upload = self.direction == Some(Direction::Upload);
         if self.is_lost && !is_upload {
             // A failed write consumes the error of a reset, and the reset then looks like an end.
-            return self.break_off("the server takes no more".to_owned());
+            return self.break_off("the server stopped reading".to_owned());
         }
         if is_truncated && self.setup.has_tls && !is_upload {
             self.outbound = Outbound::Telling;
@@ -487,7 +487,7 @@ impl FarData {
         let is_over = self.outbound == Outbound::Finished && self.inbound == Inbound::Closed;
         if is_over && !self.outputs.is_done {
             self.outputs.push(Output::Tell(Event::Closed));
-            let lost = "the server has taken only a part";
+            let lost = "the server read only a part";
             self.outputs.done(self.is_lost.then(|| lost.to_owned()));
         }
     }

@@ -227,7 +227,7 @@ impl Machine for NearData {
             }
             Order::Finish { succeeded } => self.finished(now, succeeded),
             Order::ClientGone => self.timers.start(Timer::Quiet, now + QUIET_CHECK),
-            Order::Kill => self.break_off("given up".to_owned()),
+            Order::Kill => self.break_off("aborted by the session".to_owned()),
         }
     }
 
@@ -514,7 +514,7 @@ impl NearData {
             return;
         }
         self.tell(if self.is_cut_off {
-            Event::Failed("the server has taken only a part of the upload".to_owned())
+            Event::Failed("the server read only a part of the upload".to_owned())
         } else {
             Event::Delivered
         });
@@ -540,7 +540,7 @@ impl NearData {
         };
         self.quiet_since = progress;
         if self.quiet_checks >= QUIET_CHECKS {
-            return self.break_off("the client left".to_owned());
+            return self.break_off("the client disconnected".to_owned());
         }
         self.timers.set(Timer::Quiet, now + QUIET_CHECK);
     }
@@ -574,7 +574,7 @@ impl NearData {
             && self.inbound == Inbound::Closed;
         if is_over && !self.outputs.is_done {
             let why = match (self.is_cut_off, self.succeeded) {
-                (true, _) => Some("the server has taken only a part of the upload".to_owned()),
+                (true, _) => Some("the server read only a part of the upload".to_owned()),
                 (false, Some(false)) => Some("the server has answered with a failure".to_owned()),
                 (false, _) => None,
             };

@@ -57,7 +57,7 @@ impl Prepared {
     /// Records that the near half has dropped the data connection. The server, which has a
     /// connection, must not receive a command that uses it.
     pub(super) fn abandon(&mut self, transfer: TransferId) {
-        self.refuse(transfer, "425 gateway: the data connection was given up");
+        self.refuse(transfer, "425 gateway: the data connection was cancelled");
     }
 
     /// Takes the data connection for a transfer.

@@ -176,7 +176,7 @@ impl FarSession {
 }
 
 /// Reason in the `421` of a session that may have received a second answer.
-const OUT_OF_STEP: &str = "the server answers out of step; log in again";
+const OUT_OF_STEP: &str = "the server's replies are out of order; log in again";
 
 /// Time from the first attempt to log in again to the second. Each further interval is twice as
 /// long.

@@ -134,7 +134,7 @@ impl FarSession {
         let worth = self.connections.answered(transfer, false);
         self.report_upload(transfer, worth);
         if let Some(id) = id {
-            let text = "426 gateway: aborted; the server has nothing to say of it";
+            let text = "426 gateway: aborted; the server sent no reply to it";
             self.answer(id, Some(transfer), text);
         }
     }

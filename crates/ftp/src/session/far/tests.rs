@@ -309,7 +309,7 @@ fn the_gateway_s_own_answer_comes_behind_that_to_an_abor_that_overtook() {
         [
             "> 200 ok",
             "> 226 aborted",
-            "> 425 gateway: the data connection was given up"
+            "> 425 gateway: the data connection was cancelled"
         ]
     );
 }

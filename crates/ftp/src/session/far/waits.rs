@@ -112,7 +112,7 @@ impl FarSession {
         let minutes = time.as_secs() / 60;
         let what = match self.in_flight.awaited() {
             Some(entry) if !entry.verb.is_empty() => format!("not answered {}", entry.verb),
-            _ => "said nothing".to_owned(),
+            _ => "sent no reply".to_owned(),
         };
         self.end_unanswerable(&format!("the server has {what} for {minutes} minutes"));
     }

@@ -58,7 +58,7 @@ impl Door {
             return match Server::parse(command.argument()) {
                 Ok(server) => {
                     self.named = Some(server);
-                    Admission::Answer("220 gateway: go on with USER")
+                    Admission::Answer("220 gateway: continue with USER")
                 }
                 Err(_) => {
                     Admission::Answer("501 gateway: expected a server: name or address[:port]")
@@ -107,7 +107,7 @@ impl Door {
 fn before_logon(command: &Command<'_>) -> Admission {
     Admission::Answer(match command.kind() {
         Kind::User => "331 gateway: any password, then USER name@server[:port]",
-        Kind::Pass => "230 gateway: go on with USER name@server[:port]",
+        Kind::Pass => "230 gateway: continue with USER name@server[:port]",
         Kind::Quit => return Admission::Goodbye("221 Goodbye"),
         _ => match command.verb() {
             "NOOP" => "200 NOOP ok",

@@ -36,7 +36,7 @@ impl NearSession {
         self.give_up(transfers, Some(426));
         self.held.clear();
         if was_running {
-            self.write(format!("426 gateway: transfer broken off: {why}").as_bytes());
+            self.write(format!("426 gateway: transfer aborted: {why}").as_bytes());
         }
         self.write(format!("421 gateway: {why}").as_bytes());
         self.pending.clear();

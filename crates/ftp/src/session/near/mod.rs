@@ -297,7 +297,7 @@ impl NearSession {
         self.give_up(transfers, None);
         self.held.clear();
         // The session has left the server that would have answered.
-        for line in self.pending.give_up("503 gateway: given up for a new USER") {
+        for line in self.pending.give_up("503 gateway: cancelled by a new USER") {
             self.write(&line);
         }
         self.prefetched.reset();

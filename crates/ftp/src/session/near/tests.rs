@@ -362,7 +362,10 @@ fn the_server_may_be_named_before_the_account() {
         drain(&mut near);
         client(&mut near, "USER fw");
         client(&mut near, "PASS fw");
-        assert_eq!(client(&mut near, line), ["> 220 gateway: go on with USER"]);
+        assert_eq!(
+            client(&mut near, line),
+            ["> 220 gateway: continue with USER"]
+        );
         let out = client(&mut near, "USER joe@home");
         assert_eq!(out, ["connect joe@home 10.0.0.1"]);
         reply(&mut near, 1, 0, "331 password");

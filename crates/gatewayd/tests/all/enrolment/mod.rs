@@ -220,7 +220,9 @@ fn a_peer_that_cannot_be_taken_on_leaves_the_invite_as_it_was() {
         .enrol(&invite, key(), "oslo")
         .expect_err("a wrong file");
     assert!(
-        refused.to_string().contains("cannot take another peer now"),
+        refused
+            .to_string()
+            .contains("cannot accept another peer now"),
         "{refused}"
     );
     world.far.reload_and_tell(str::to_owned);

@@ -20,7 +20,7 @@ impl Session<'_> {
     /// Continues with another connection to the same server, in the state that the first had
     /// reached.
     pub(super) async fn begin_again(&mut self, tls: Connector) -> Result<(), (u16, String)> {
-        info!(server = %self.server, "connecting again: the server does not take TLS 1.2");
+        info!(server = %self.server, "connecting again: the server does not accept TLS 1.2");
         let name = self.target.host.to_string();
         self.control = connect::again(self.server, &tls, &name).await?;
         if let Some(Ok(local)) = self.control.connection().map(Connection::local_addr) {

@@ -78,7 +78,7 @@ impl Session {
             self.far = None;
             self.unheard = None;
             self.shared.registry.refused();
-            warn!(%error, "the far side says nothing");
+            warn!(%error, "the far gateway does not answer");
             self.not_reached(&error);
         }
     }
@@ -176,7 +176,7 @@ impl Session {
                 let peer = self.far.take().map(|far| far.peer);
                 let peer = peer.map_or("?", |peer| self.shared.peer_name(peer));
                 warn!(peer, code, text, "refused");
-                let text = format!("{text} (says peer {peer})");
+                let text = format!("{text} (reported by peer {peer})");
                 ToNear::Refused { code, text }
             }
             ToNear::ServerClosed => {
@@ -212,9 +212,9 @@ impl Session {
             self.shared.registry.refused();
             let usage = &self.shared.usage;
             if usage.is_news(self.client.ip(), Refusal::Server) {
-                info!(%target, "a server that is not allowed at this door; for a minute this is not said again");
+                info!(%target, "server not allowed at this listener; further refusals are not logged for a minute");
             }
-            let text = &format!("{target} is not allowed at this door");
+            let text = &format!("{target} is not allowed at this listener");
             return self.near.handle(Input::NotReached { code: 530, text });
         }
         if let Err(error) = self.connect(target, Some((id, line))).await {
@@ -315,7 +315,7 @@ impl Session {
         };
         if let Err(error) = far.send.write(bytes).await {
             // The receiving half reports the same error, and handles it.
-            debug!(%error, "cannot send to the far side");
+            debug!(%error, "cannot send to the far gateway");
         }
     }
 
