@@ -85,7 +85,7 @@ Examples:
         /// Assume that this share of the packets is lost: 0.1%
         #[arg(long, value_parser = units::parse_share, default_value = "0%", value_name = "SHARE")]
         loss: f64,
-        /// Let TCP keep at most this much in flight: '64 KiB' [default: no limit]
+        /// Let TCP keep at most this number of bytes in flight: '64 KiB' [default: no limit]
         #[arg(long, value_name = "SIZE")]
         window: Option<ByteCount>,
         /// Assume that the optimiser leaves one byte of this many: 3 for a third of the file

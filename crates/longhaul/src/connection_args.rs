@@ -26,7 +26,7 @@ pub(crate) struct ConnectionArgs {
     /// the first destination, and so on
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peer")]
     gateway: Vec<String>,
-    /// Act as the near gateway of this far one, given directly or by its name in the file of
+    /// Act as the near gateway of this far gateway, given directly or by its name in the file of
     /// --peers. Given as often as --to, one leads to each destination
     #[arg(long, value_name = "NAME|KEY@HOST:PORT")]
     peer: Vec<String>,
@@ -37,7 +37,7 @@ pub(crate) struct ConnectionArgs {
     /// With --peer: our private key, made by longhaul keygen [default: ~/.config/longhaul/key]
     #[arg(long, value_name = "FILE", requires = "peer")]
     key: Option<PathBuf>,
-    /// Take the password from the first line of this file
+    /// Read the password from the first line of this file
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Read accounts from this file [default: ~/.netrc]

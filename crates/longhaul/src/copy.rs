@@ -17,12 +17,12 @@ use crate::{
 /// web server, https://HOST/PATH, or standard input, -.
 ///
 /// A directory becomes DST: DST then contains the files of SRC. If DST ends in a slash and SRC does
-/// not, SRC goes into DST under its name. A file becomes DST, or goes into DST if that is a
-/// directory or ends in a slash. Several sources all go into DST. Files that DST has with the same
-/// size and time are not copied again.
+/// not, SRC is copied into DST under its name. A file becomes DST, or is copied into DST if DST is
+/// a directory or ends in a slash. Several sources are all copied into DST. Files that DST has with
+/// the same size and time are not copied again.
 ///
-/// With --to the sources go to several destinations at the same time. Each has its own result, and
-/// a slow or unreachable one does not delay the others.
+/// With --to the sources are copied to several destinations at the same time. Each has its own
+/// result, and a slow or unreachable one does not delay the others.
 ///
 /// A file has the suffix .part until it is complete. The same command resumes an interrupted run.
 #[derive(clap::Args)]
@@ -38,9 +38,9 @@ Examples:
   longhaul copy card/ --to ftp://a.example/day1 --to ftp://b.example/day1 --to /mnt/backup/day1
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
-Exit codes: 0 all is there; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
+Exit codes: 0 all files are at DST; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {
     /// Files and directories to copy, followed by the destination unless --to names it
     #[arg(required = true, num_args = 1.., value_name = "SRC... DST")]

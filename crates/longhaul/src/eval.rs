@@ -78,7 +78,7 @@ Example:
         /// Records of an evaluation
         #[arg(value_name = "RECORDS.jsonl")]
         records: PathBuf,
-        /// Take title, introduction and the choice of trials from this plan
+        /// Read title, introduction and the choice of trials from this plan
         #[arg(long, value_name = "PLAN.toml")]
         plan: Option<PathBuf>,
         /// Report only the published part of the plan
@@ -111,7 +111,7 @@ Examples:
   longhaul eval report docs/results/irt.jsonl --plan plans/irt.toml
   longhaul eval compare before/smoke.jsonl after/smoke.jsonl
 
-Exit codes: 0 all trials have a record, whatever their result; 1 the run could not continue; 2 wrong
+Exit codes: 0 all trials have a record, also the failed ones; 1 the run could not continue; 2 wrong
 use or a wrong plan.";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {

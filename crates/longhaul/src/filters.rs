@@ -32,14 +32,15 @@ enum Source {
 
 #[derive(Args)]
 struct Flags {
-    /// Take files that match, and leave out files that no rule matches; may be given several times
+    /// Include files that match, and leave out files that no rule matches; may be given several
+    /// times
     #[arg(long, value_name = "GLOB", value_parser = Rule::include, help_heading = HEADING)]
     include: Vec<Rule>,
     /// Leave out files that match; the first matching rule decides. GLOB: * and ? within a name, **
     /// alone between slashes for directories; /GLOB begins at SRC, GLOB/ is a directory
     #[arg(long, value_name = "GLOB", value_parser = Rule::exclude, help_heading = HEADING)]
     exclude: Vec<Rule>,
-    /// Read rules from a file: lines + GLOB (take) and - GLOB (leave out), comments with #
+    /// Read rules from a file: lines + GLOB (include) and - GLOB (leave out), comments with #
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     filter_from: Vec<PathBuf>,
     /// Leave out smaller files

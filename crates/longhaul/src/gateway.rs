@@ -93,7 +93,7 @@ Examples:
   longhaul gateway --config site-a.toml --log info,link=debug
 
 Exit codes: 0 ended by a signal, after draining; 1 the gateway failed, for example because a port is
-taken; 2 wrong use or configuration.";
+in use; 2 wrong use or configuration.";
 
 /// Output of `check`.
 #[derive(Serialize)]

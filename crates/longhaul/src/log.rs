@@ -16,7 +16,7 @@ Examples:
   longhaul log debug
   longhaul log info,link=debug
   longhaul log warn --config site-a.toml
-  longhaul reload                           # takes the change back
+  longhaul reload                           # undoes the change
 
 Exit codes: 0 done; 1 no gateway answers; 2 wrong use, or a wrong filter.")]
 pub(crate) struct Args {

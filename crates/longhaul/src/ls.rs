@@ -33,7 +33,7 @@ use crate::{
 ///
 /// A line has the size in bytes, the time of the last change in UTC, and the name; a directory ends
 /// in a slash. A time with a question mark is in the server's unknown zone. Bytes of names that are
-/// no text are written \xNN.
+/// not text are written as \xNN.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ Examples:
   longhaul ls -R --include '*.mxf' ftpes://me@10.20.0.5/takes --gateway 10.0.0.7:2121
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
 Exit codes: 0 all is listed; 1 something could not be listed, and is named; 2 wrong use; 3
 interrupted.")]
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     connection: ConnectionArgs,
     #[command(flatten)]
     filters: Filters,
-    /// Give up when the server has been silent for this long
+    /// Fail after this time without an answer from the server
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
     /// Print a line of JSON for each entry, and one with the result

@@ -17,7 +17,7 @@ use probe::ProbeError;
 
 use crate::exit::wrong_use;
 
-/// Measure the network, or a pair of gateways, between two places
+/// Measure the network, or a pair of gateways, between two machines
 ///
 /// Each measurement makes a record for each try, also for a failed one. Summaries and plots come
 /// from these records.

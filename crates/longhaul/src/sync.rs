@@ -16,7 +16,7 @@ use crate::moving::{self, CommonArgs, Order, WriteArgs};
 /// replaces a file.
 ///
 /// With --delete, files at DST that SRC does not have are deleted. This happens at the end, if no
-/// failure has occurred, and if --max-delete permits it. Files that filters leave out stay.
+/// failure has occurred, and if --max-delete permits it. Files that filters leave out are kept.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +25,7 @@ Examples:
   longhaul sync --delete --max-delete 50 --exclude 'cache/' site/ ftpes://me@10.20.0.5/site
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal a missing one is asked for.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
 
 Exit codes: 0 done; 1 something failed, and is named; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {

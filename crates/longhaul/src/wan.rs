@@ -60,7 +60,7 @@ enum Action {
     Up(Box<Up>),
     /// Change settings of the WAN while traffic flows
     ///
-    /// Settings without an option stay as they are.
+    /// Settings without an option do not change.
     #[command(after_help = EXAMPLES)]
     Set(Box<Set>),
     /// Change settings of the WAN at the times that a file names, while traffic flows
@@ -155,7 +155,7 @@ struct Set {
     direction: DirectionArg,
     #[command(flatten)]
     path: PathArgs,
-    /// Take the WAN interface of the sending site down, as when its cable is pulled, or up again
+    /// Set the WAN interface of the sending site down, as when its cable is pulled, or up again
     #[arg(long, value_name = "on|off")]
     interface_down: Option<Switch>,
 }
@@ -446,6 +446,6 @@ Example of a file:
   loss = \"0.5%\"
 
 Times count from the start of the command. Further settings are rtt, delay, queue, jitter,
-burst_loss, corrupt, reorder, duplicate and mtu. Their values are those of `longhaul wan set`.
+burst_loss, corrupt, reorder, duplicate and mtu. They have the same values as in `longhaul wan set`.
 
 Exit codes: 0 all steps were made; 1 a step failed; 2 wrong use or a wrong file.";

@@ -56,6 +56,16 @@ fn visit(command: &clap::Command, path: &str, each: &mut impl FnMut(&clap::Comma
     }
 }
 
+fn assert_short_sentences(path: &str, text: &str) {
+    for sentence in text.split("\n\n").flat_map(|it| it.split(". ")) {
+        let words = sentence.split_whitespace().count();
+        assert!(
+            words <= SENTENCE_MAX_WORDS,
+            "{path}: {words} words: {sentence}"
+        );
+    }
+}
+
 #[test]
 fn help_speaks_with_one_voice_in_lines_of_100_columns() {
     let mut root = longhaul::command();
@@ -68,7 +78,9 @@ fn help_speaks_with_one_voice_in_lines_of_100_columns() {
         assert!(about.starts_with(char::is_uppercase), "{path}: {about}");
         let first = about.split([' ', ',']).next().expect("a word");
         assert!(!first.ends_with('s'), "{path}: not imperative: {about}");
-        if let Some(long) = command.get_long_about().map(ToString::to_string)
+        let long = command.get_long_about().map(ToString::to_string);
+        assert_short_sentences(path, long.as_deref().unwrap_or(&about));
+        if let Some(long) = long
             && long.contains("\n\n")
         {
             assert!(long.ends_with('.'), "{path}: sentences end: {long}");
@@ -76,6 +88,8 @@ fn help_speaks_with_one_voice_in_lines_of_100_columns() {
         for argument in command.get_arguments().filter(|one| !one.is_hide_set()) {
             let help = argument.get_help().expect(path).to_string();
             let name = argument.get_id();
+            let long = argument.get_long_help().map(ToString::to_string);
+            assert_short_sentences(path, long.as_deref().unwrap_or(&help));
             assert!(!help.ends_with('.'), "{path} {name}: {help}");
             assert!(
                 help.starts_with(char::is_uppercase),
@@ -469,3 +483,6 @@ fn a_production_build_refuses_the_laboratory_s_commands() {
     let plot = ["probe", "ping", "127.0.0.1:9", "--plot", "plot.svg"];
     assert_ends(&plot, 2, "this build draws no plots");
 }
+
+/// Longest sentence of a help text.
+const SENTENCE_MAX_WORDS: usize = 25;

@@ -114,7 +114,7 @@ pub struct Moving {
     pub verify: Verify,
     /// Most bytes a second, over all lanes.
     pub rate_max: Option<RateLimit>,
-    /// Treatment of a file that grows meanwhile.
+    /// Treatment of a file that grows during the copy.
     pub growing: Growing,
 }
 

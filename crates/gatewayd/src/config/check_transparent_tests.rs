@@ -56,9 +56,7 @@ fn a_transparent_door_tells_what_it_takes() {
     assert!(config.ftp[0].transparent);
     let shown = config.to_string();
     assert!(
-        shown.contains(
-            "ftp on [::]:2125 to intercepted servers: 10.20.0.0/16, 2001:db8::/32"
-        ),
+        shown.contains("ftp on [::]:2125 to intercepted servers: 10.20.0.0/16, 2001:db8::/32"),
         "{shown}"
     );
     let ipv4 = DOOR.replace("[::]", "0.0.0.0");

@@ -33,16 +33,16 @@ use crate::{
 
 /// Copy files on schedules, and when they appear in watched folders
 ///
-/// The agent runs the jobs of a file. It remembers taken files by name, size and time. It takes no
-/// file twice and misses none, however often it is restarted. It calls a command once for each file
-/// that it has moved.
+/// The agent runs the jobs of a file. It remembers copied files by name, size and time. It copies
+/// no file twice and misses none, also across restarts. It calls a command once for each file that
+/// it has copied.
 ///
 /// On SIGHUP the agent reads its file again, and continues with the jobs in it. A file with a
 /// mistake changes nothing. The agent ends on SIGTERM and SIGINT. Interrupted transfers resume at
 /// its next start.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A file with one job, which pulls what is new every ten minutes:
+A file with one job, which copies new files every ten minutes:
 
   [[job]]
   name = \"pull\"
@@ -54,7 +54,7 @@ Examples:
   longhaul agent --check --config jobs.toml
   longhaul agent --config jobs.toml
 
-Exit codes: 0 ended by a signal; 1 what the agent remembers cannot be used; 2 wrong use or
+Exit codes: 0 ended by a signal; 1 the agent's state cannot be used; 2 wrong use or
 configuration.")]
 pub(crate) struct Args {
     /// Read the jobs from this file

@@ -34,7 +34,7 @@ Examples:
   longhaul jobs ls --nats nats://nats.example
   longhaul jobs retry --nats nats://nats.example 5c1f09a3d2
 
-The environment variable LONGHAUL_NATS can have the URL. A password of NATS comes from
+The environment variable LONGHAUL_NATS can have the URL. The password of NATS comes from
 --nats-password-file, or from the environment variable LONGHAUL_NATS_PASSWORD.
 
 Exit codes: 0 done; 1 the queue cannot be used, or there is no such job; 2 wrong use.")]
@@ -63,7 +63,7 @@ struct RetryArgs {
     pool: PoolArgs,
 }
 
-/// Take jobs out of the queue; running transfers are aborted within some seconds
+/// Cancel jobs; running transfers end within some seconds
 #[derive(clap::Args)]
 struct CancelArgs {
     /// The jobs

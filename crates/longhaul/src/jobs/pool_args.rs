@@ -20,13 +20,13 @@ pub(super) struct PoolArgs {
         value_name = "URL"
     )]
     nats: String,
-    /// Take the password for NATS, or the token, from the first line of this file
+    /// Read the password for NATS, or the token, from the first line of this file
     #[arg(long, value_name = "FILE")]
     nats_password_file: Option<PathBuf>,
     /// Trust these authorities of NATS servers, besides the system's
     #[arg(long, value_name = "PEM")]
     nats_ca: Option<PathBuf>,
-    /// Jobs and workers that belong together
+    /// Use the queue with this name, which jobs and workers share
     #[arg(long, default_value = "default", value_name = "NAME")]
     pool: String,
 }

@@ -16,8 +16,8 @@ use crate::{embedded_gateways::EmbeddedGateways, exit, moving::Settings};
 
 /// Take jobs from the queue and move their files, until SIGTERM or SIGINT
 ///
-/// Unfinished work is then left to other workers. Each slot has the connections that --transfers of
-/// a job allows, four by default.
+/// Other workers then complete the unfinished work. Each slot has the connections that --transfers
+/// of a job allows, four by default.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(super) struct Args {
     /// Work on this number of batches of files at a time
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
-    /// Give up work after this number of attempts; eight take ten minutes and more
+    /// Count work as failed after this number of attempts; eight attempts need ten minutes or more
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
     /// Send and receive no faster than this, over all slots

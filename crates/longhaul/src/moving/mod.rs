@@ -46,14 +46,14 @@ pub(crate) struct CommonArgs {
     /// Work on this number of files at a time, each by a connection of its own
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     transfers: u16,
-    /// Have no more connections to any server than this
+    /// Open at most this number of connections to each server
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     connections: Option<u16>,
     /// Send and receive no faster than this; with a timetable, by the time of day: '08:00,10M
     /// 18:30,off'
     #[arg(long, value_name = "RATE|TIMETABLE")]
     pub(crate) bwlimit: Option<RateLimit>,
-    /// Give a transfer up, and retry it, when no byte has moved for this long
+    /// Abort and retry a transfer after this time without progress
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     stall_timeout: Duration,
     /// Retry a file this number of times before it counts as failed
@@ -76,8 +76,7 @@ pub(crate) struct WriteArgs {
     /// Keep files of the destination that are newer
     #[arg(long)]
     update: bool,
-    /// Read files that both ends have with the same size, and copy the files whose content differs;
-    /// times do not count
+    /// Compare files of the same size by content in place of time, and copy the files that differ
     #[arg(long)]
     checksum: bool,
     /// Treatment of symbolic links below SRC
@@ -103,7 +102,7 @@ pub(crate) struct WriteArgs {
     /// Resume files that an earlier run has left incomplete
     #[arg(long, value_enum, default_value_t = Resume::Auto, value_name = "WHEN")]
     resume: Resume,
-    /// Treatment of a file that grows meanwhile
+    /// Treatment of a file that grows during the copy
     #[arg(long, value_enum, default_value_t = Growth::Snapshot, value_name = "HOW")]
     growing: Growth,
     /// Call this program for each moved file, without a shell. It receives the file's facts in its

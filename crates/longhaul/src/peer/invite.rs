@@ -14,8 +14,8 @@ use crate::{exit, output};
 
 /// Print an invite, by which another gateway becomes a peer
 ///
-/// "longhaul setup near" on the other machine asks for the invite. It is a secret, since any owner
-/// of it can become a peer. It works once, and for a short while.
+/// "longhaul setup near" on the other machine asks for the invite. The invite is a secret, since
+/// its owner can become a peer. It works once, and for a short while.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Reach this gateway from outside at this address and UDP port [default: the last invite's]
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Option<Endpoint>,
-    /// Give the other gateway this name, in place of its own choice
+    /// Give the near gateway this name, in place of its own choice
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
     /// Reach these servers through the other gateway: names, *.example.com, addresses or networks.

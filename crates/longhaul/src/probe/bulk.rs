@@ -35,7 +35,7 @@ pub(super) struct Args {
     /// Connect through this proxy: socks5://HOST:PORT or http://HOST:PORT
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// Give a transfer up after this long a silence
+    /// End a transfer after this time without progress
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
     /// Write a table with a line for each transfer to this file

@@ -19,9 +19,9 @@ use super::{
     transaction::ExchangeArgs,
 };
 
-/// Compare two ways to one server: directly, and through the gateways
+/// Compare two paths to one server: directly, and through the gateways
 ///
-/// Tries alternate between the two ways.
+/// Tries alternate between the two paths.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

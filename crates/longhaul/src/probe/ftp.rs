@@ -67,7 +67,7 @@ pub(super) struct SessionArgs {
     /// Pause before each command, a random time with this mean
     #[arg(long, value_parser = parse_time, value_name = "TIME")]
     pause: Option<Duration>,
-    /// Give a session up after this long a silence
+    /// End a session after this time without an answer
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
 }
@@ -78,7 +78,7 @@ Examples:
   longhaul probe ftp 10.77.0.2 --folder files -n 500 --arrivals 5 --out sessions.jsonl
   longhaul probe ftp 127.0.0.1:2121 --script mine.ftp --user joe
 
-A script has one command on each line, as the command goes over the wire:
+A script has one command on each line, as it is sent to the server:
   # a comment
   USER {user}
   PASS {password}

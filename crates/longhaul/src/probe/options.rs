@@ -78,7 +78,7 @@ impl Content {
 /// Number and times of the tries.
 #[derive(clap::Args)]
 pub(super) struct ArrivalArgs {
-    /// Try this many times
+    /// Make this number of tries
     #[arg(short = 'n', long, default_value_t = 1, value_name = "NUMBER")]
     pub(super) count: u64,
     /// Start this number a second on average, at random times (Poisson) [default: one after the
@@ -86,7 +86,7 @@ pub(super) struct ArrivalArgs {
     // The earlier name --rate now stands for a bit rate.
     #[arg(long, alias = "rate", value_parser = parse_arrivals, value_name = "PER_SECOND")]
     pub(super) arrivals: Option<f64>,
-    /// Let this many run at once at most [default: 1000 with --arrivals, otherwise 1]
+    /// Run at most this number at once [default: 1000 with --arrivals, otherwise 1]
     #[arg(long, value_name = "NUMBER")]
     pub(super) at_once: Option<usize>,
     /// Seed the random times: the same seed makes the same intervals

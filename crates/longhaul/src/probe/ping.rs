@@ -23,11 +23,11 @@ pub(super) struct Args {
     /// Connect by TCP instead of sending datagrams
     #[arg(long)]
     tcp: bool,
-    /// Send this many
+    /// Send this number of probes
     #[arg(short = 'n', long, default_value_t = 10, value_name = "NUMBER",
         value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Leave this time between two
+    /// Wait for this time between two probes
     #[arg(long, default_value = "1s", value_parser = parse_time, value_name = "TIME")]
     interval: Duration,
     /// Count a datagram without an answer as lost after this time

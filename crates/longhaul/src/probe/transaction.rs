@@ -46,7 +46,7 @@ pub(super) struct ExchangeArgs {
         conflicts_with = "request"
     )]
     answer: ByteCount,
-    /// Give a transaction up after this long a silence
+    /// End a transaction after this time without an answer
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME")]
     timeout: Duration,
 }

@@ -29,7 +29,7 @@ pub(super) struct Args {
     /// Reach this gateway from outside at this address and UDP port
     #[arg(long, value_name = "HOST:PORT", value_parser = with_port)]
     endpoint: Endpoint,
-    /// Give the other gateway this name, in place of its own choice
+    /// Give the near gateway this name, in place of its own choice
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     peer_name: Option<String>,
     /// Have the invite expire after this time

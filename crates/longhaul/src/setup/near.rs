@@ -39,13 +39,13 @@ pub(super) struct Args {
     /// Read the invite from this file, or from standard input if it is -
     #[arg(long, value_name = "FILE")]
     invite_file: Option<PathBuf>,
-    /// Lead clients to this server; without it they name theirs, as USER name@host
+    /// Connect clients to this server; without it, clients name a server as USER name@host
     #[arg(long, value_name = "HOST:PORT")]
     target: Option<Endpoint>,
     /// Wait for clients at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Use this name of this gateway at the far one [default: the host's name]
+    /// Register this gateway under this name at the far gateway [default: the host's name]
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
     name: Option<String>,
     /// Give the far gateway this name

@@ -241,7 +241,7 @@ impl Bounds {
 /// Most rules of a filter.
 const RULES_MAX: usize = 10_000;
 
-const NO_SIGN: &str = "a rule begins with + (take) or - (leave out), a comment with #";
+const NO_SIGN: &str = "a rule begins with + (include) or - (leave out), a comment with #";
 
 const NO_SPACE: &str = "a space must stand between the sign and the pattern";
 
