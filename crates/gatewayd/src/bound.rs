@@ -40,7 +40,7 @@ pub struct Bound {
 
 /// Error: a socket could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {what} {address}")]
+#[error("cannot listen on {what} {address} (longhaul doctor names the cause)")]
 pub struct BindError {
     what: &'static str,
     address: String,

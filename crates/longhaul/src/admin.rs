@@ -54,7 +54,9 @@ pub(crate) fn ask_any(places: &[AdminPlace], path: &str) -> anyhow::Result<(Admi
             Err(error) => refused = Some(error),
         }
     }
-    Err(refused.context("no address of a gateway is known")?)
+    Err(refused.context(
+        "no address of a gateway is known: give --config FILE of the gateway, or --admin",
+    )?)
 }
 
 /// Sends one request without a body.
@@ -96,10 +98,7 @@ fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Resu
 impl AdminPlace {
     /// Returns the message for a missing answer.
     pub(crate) fn no_answer(&self) -> String {
-        match self {
-            Self::Socket { .. } => format!("no gateway answers at {self}"),
-            Self::Address(_) => format!("no gateway answers at {self} (set [admin] listen?)"),
-        }
+        format!("no gateway answers at {self} (start it, or name another by --config or --admin)")
     }
 
     /// Returns the host name for the request.
@@ -199,7 +198,10 @@ pub(crate) async fn open(
     tokio::spawn(connection);
     let request = request.header(HOST, at.host()).body(body.to_owned())?;
     match within(patience, sender.send_request(request)).await? {
-        Err(error) if error.is_parse() => Err(error).context("the answer is not HTTP"),
+        Err(error) if error.is_parse() => Err(error).context(
+            "the answer is not HTTP (another program may have the \
+            address)",
+        ),
         answer => Ok(answer?),
     }
 }
@@ -282,7 +284,10 @@ mod tests {
         let error = error.expect_err("no HTTP");
         let text = format!("{error:#}");
         assert!(text.contains("no gateway answers at 127.0.0.1"), "{text}");
-        assert!(text.contains("the answer is not HTTP"), "{text}");
+        assert!(
+            text.contains("the answer is not HTTP (another program may have the address)"),
+            "{text}"
+        );
         assert!(!is_nobody(&error));
     }
 

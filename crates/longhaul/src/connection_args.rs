@@ -160,7 +160,7 @@ fn one_of<'a>(
     count: usize,
 ) -> anyhow::Result<Option<&'a str>> {
     let wrong = match count {
-        1 => format!("{flag} may be given once"),
+        1 => format!("{flag} was given several times: give it once"),
         _ => format!("{flag} must be given once, or as often as --to: {count} times"),
     };
     exit::ensure(values.len() <= 1 || values.len() == count, &wrong)?;
@@ -172,7 +172,10 @@ fn door(text: &str) -> anyhow::Result<Door> {
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = port.parse().map_err(|_| wrong())?;
-    exit::ensure(!host.is_empty() && port > 0, "a gateway is HOST:PORT")?;
+    exit::ensure(
+        !host.is_empty() && port > 0,
+        "expected HOST:PORT of a gateway",
+    )?;
     Ok(Door {
         host: host.to_owned(),
         port,

@@ -76,7 +76,11 @@ impl Args {
             Some((destination, sources)) if !sources.is_empty() => {
                 (sources, std::slice::from_ref(destination))
             }
-            _ => return Err(exit::misuse("the destination is missing")),
+            _ => {
+                return Err(exit::misuse(
+                    "the destination is missing: give it last, or by --to",
+                ));
+            }
         };
         let orders = destinations.iter();
         Ok(orders.map(|it| self.order(sources, it)).collect())

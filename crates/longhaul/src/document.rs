@@ -173,7 +173,9 @@ impl Document {
         }
         let tables = item.as_array_of_tables_mut();
         tables.ok_or_else(|| {
-            exit::misuse(format!("{kind} of the configuration is no list of tables"))
+            exit::misuse(format!(
+                "{kind} of the configuration is no list of tables: write each as [[{kind}]]"
+            ))
         })
     }
 

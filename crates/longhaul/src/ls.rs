@@ -82,12 +82,12 @@ struct Lister<'a> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     exit::ensure(
         !args.stall_timeout.is_zero(),
-        "--stall-timeout must be more than nothing",
+        "--stall-timeout must be above zero, such as 60s",
     )?;
     let location = Location::parse_source(&args.url).map_err(exit::wrong_use)?;
     exit::ensure(
         location.server().is_none_or(|it| it.scheme.is_ftp()),
-        "nothing is listed at a web server",
+        "a web server has no listings: name a directory of an FTP server or of this machine",
     )?;
     let is_remote = matches!(location, Location::Remote(_));
     exit::ensure(
@@ -180,7 +180,10 @@ impl Lister<'_> {
                 break;
             }
             if waiting.len() + below.len() > ENTRIES_THERE_MAX {
-                anyhow::bail!("more than {ENTRIES_THERE_MAX} directories wait to be listed");
+                anyhow::bail!(
+                    "more than {ENTRIES_THERE_MAX} directories wait to be listed: list the subdirectories \
+                 one by one"
+                );
             }
             waiting.extend(below.into_iter().rev());
         }

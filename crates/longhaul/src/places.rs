@@ -102,7 +102,12 @@ impl Gateway {
 fn socket_behind(address: SocketAddr) -> anyhow::Result<AdminPlace> {
     let read = |at: &AdminPlace| -> anyhow::Result<Snapshot> {
         let answer = admin::ask(at, "GET", "/status.json")?;
-        let other = || format!("the program at {at} is no gateway of this version");
+        let other = || {
+            format!(
+                "the program at {at} is no gateway of this version (restart the gateway, or use the \
+         longhaul of its version)"
+            )
+        };
         serde_json::from_str(&answer.body).with_context(other)
     };
     let told = read(&AdminPlace::Address(address))?;

@@ -66,7 +66,12 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
         ensure_none_without_socket(config)?;
         return Ok(false);
     };
-    let other = || format!("the program at {at} is no gateway of this version");
+    let other = || {
+        format!(
+            "the program at {at} is no gateway of this version (restart the gateway, or use the \
+     longhaul of its version)"
+        )
+    };
     let snapshot: Snapshot = serde_json::from_str(&answer.body).with_context(other)?;
     let own = config.relay.link.identity.public_key().to_string();
     if snapshot.public_key != own {

@@ -35,7 +35,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (at, answer) = admin::ask_any(&args.gateway.places(), "/status.json")?;
     let Answer { code, body } = answer;
     anyhow::ensure!(code == 200, "the answer has the status {code}");
-    let other = || format!("the program at {at} is no gateway of this version");
+    let other = || {
+        format!(
+            "the program at {at} is no gateway of this version (restart the gateway, or use the \
+     longhaul of its version)"
+        )
+    };
     let snapshot: Snapshot = serde_json::from_str(&body).with_context(other)?;
     // JSON contains all fields of the gateway, including fields that are unknown to this program.
     let fields: Map<String, Value> = serde_json::from_str(&body).with_context(other)?;

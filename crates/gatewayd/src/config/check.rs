@@ -42,7 +42,10 @@ pub(super) fn check(
     let mut link_peers = Vec::new();
     for section in std::mem::take(&mut file.peers) {
         if !names.insert(section.name.get_ref().clone()) {
-            return Err(problem(&section.name, "another peer has this name"));
+            return Err(problem(
+                &section.name,
+                "another peer has this name: give each peer its own",
+            ));
         }
         link_peers.push(link_peer(&section, &mut keys, identity.public_key())?);
         peers.push(Peer {
@@ -253,13 +256,13 @@ fn link_peer(
         if key == own {
             return Err(problem(
                 &section.public_key,
-                "this is the gateway's own public key",
+                "this is the gateway's own public key: expected the one that longhaul pubkey prints at the peer",
             ));
         }
         if !keys.insert(key) {
             return Err(problem(
                 &section.public_key,
-                "another peer has this public key",
+                "another peer has this public key: each gateway needs a key of its own",
             ));
         }
         public_keys.push(key);
@@ -400,7 +403,10 @@ fn listen_once(
     let address = *listen.get_ref();
     let admin = config.admin_explicit && config.admin_listen == address;
     if address.port() != 0 && (admin || !listens.insert(address)) {
-        return Err(problem(listen, "another section listens on this address"));
+        return Err(problem(
+            listen,
+            "another section listens on this address: expected another address or port",
+        ));
     }
     Ok(())
 }

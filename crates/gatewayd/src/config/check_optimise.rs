@@ -46,7 +46,7 @@ pub(super) fn door(
 ) -> Result<Optimised, Problem> {
     let optimises_tls = match &section.optimise_tls {
         Some(key) if !has_tls => {
-            let message = "optimise_tls is for a listener with tls, and this one has none";
+            let message = "optimise_tls is for a listener with tls, and this one has none: leave it out, or add tls";
             return Err(problem(key, message));
         }
         Some(key) => *key.get_ref(),
@@ -95,7 +95,7 @@ pub(super) fn tenants(names: &[Spanned<String>]) -> Result<Vec<String>, Problem>
             return Err(problem(name, message));
         }
         if tenants.contains(name.get_ref()) {
-            return Err(problem(name, "this tenant is there twice"));
+            return Err(problem(name, "this tenant is there twice: name it once"));
         }
         tenants.push(name.get_ref().clone());
     }
@@ -115,7 +115,7 @@ pub(super) fn tenant(
     match is_known {
         true => Ok(Some(name.get_ref().clone())),
         false => {
-            let message = "no [[peer]] of this listener has this name in its tenants";
+            let message = "no [[peer]] of this listener has this name in its tenants: add it there";
             Err(problem(name, message))
         }
     }

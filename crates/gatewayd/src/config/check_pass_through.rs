@@ -51,7 +51,9 @@ pub(super) fn door(
         .clone()
         .find(|port| !listens.insert(SocketAddr::new(ip, *port)))
     {
-        let message = format!("another section, or this one, listens on port {port} already");
+        let message = format!(
+            "another section, or this one, listens on port {port} already: expected other ports"
+        );
         return Err(problem(ports, message));
     }
     let via = via(section.via.as_ref(), config)?;
@@ -72,44 +74,46 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     }
     refuse(
         section.transparent.as_ref().filter(|t| *t.get_ref()),
-        "tls mode \"pass-through\" is for one target, and transparent = true for all",
+        "tls mode \"pass-through\" is for one target, and transparent = true for all: leave one of them out",
     )?;
     refuse(
         section.allow.as_ref(),
-        "allow contradicts tls mode \"pass-through\", which has one target",
+        "allow contradicts tls mode \"pass-through\", which has one target: leave it out",
     )?;
     refuse(
         section.external_address.as_ref(),
-        "the server's address passes unread with tls mode \"pass-through\": set it at the server",
+        "tls mode \"pass-through\" does not read the server's address: set it at the server",
     )?;
     refuse(
         section.mode.as_ref(),
-        "there is no mode with tls mode \"pass-through\", which only relays",
+        "there is no mode with tls mode \"pass-through\", which only relays: leave it out",
     )?;
     refuse(
         section.server_data.as_ref(),
-        "the client chooses with tls mode \"pass-through\", and active data connections cannot be \
-         relayed with it",
+        "the client chooses with tls mode \"pass-through\", and active data connections cannot be relayed with it: \
+         leave server_data out",
     )?;
     refuse(
         section.compress.as_ref(),
-        "the bytes that tls mode \"pass-through\" relays are encrypted, and cannot be compressed",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and cannot be compressed: leave this key out",
     )?;
     refuse(
         section.dedup.as_ref(),
-        "the bytes that tls mode \"pass-through\" relays are encrypted, and no two files have the same bytes",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and no two files have the same bytes: leave \
+         this key out",
     )?;
     refuse(
         section.cache.as_ref(),
-        "the bytes that tls mode \"pass-through\" relays are encrypted, and no two files have the same bytes",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and no two files have the same bytes: leave \
+         this key out",
     )?;
     refuse(
         section.tenant.as_ref(),
-        "no store keeps the bytes that tls mode \"pass-through\" relays",
+        "no store keeps the bytes that tls mode \"pass-through\" relays: leave tenant out",
     )?;
     refuse(
         section.optimise_tls.as_ref(),
-        "the bytes that tls mode \"pass-through\" relays are encrypted, and cannot be compressed",
+        "the bytes that tls mode \"pass-through\" relays are encrypted, and cannot be compressed: leave this key out",
     )?;
     let server = section.server_tls.as_ref().map(|tls| &tls.mode);
     refuse(

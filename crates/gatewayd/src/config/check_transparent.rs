@@ -31,7 +31,7 @@ pub(super) fn door(
     if doors.any(|door| door.listen.port() == listen.port()) {
         return Err(problem(
             &section.listen,
-            "another transparent listener has this port, and the port names its rules",
+            "another transparent listener has this port, and the port names its rules: expected another port",
         ));
     }
     let clients = section.clients.as_deref().unwrap_or_default();
@@ -52,19 +52,20 @@ fn contradiction(section: &FtpSection) -> Result<(), Problem> {
     }
     refuse(
         section.target.as_ref(),
-        "target contradicts transparent = true: the server is the one that the client connects to",
+        "target contradicts transparent = true, with which clients choose the server: leave one of them out",
     )?;
     refuse(
         section.allow.as_ref(),
-        "allow contradicts transparent = true: the serves of each [[peer]] names the intercepted servers",
+        "allow contradicts transparent = true: leave it out, and name the servers in serves of each [[peer]]",
     )?;
     refuse(
         section.external_address.as_ref(),
-        "external_address contradicts transparent = true: clients get the server's own address",
+        "external_address contradicts transparent = true, with which clients get the server's own address: leave it out",
     )?;
     refuse(
         section.passive_ports.as_ref(),
-        "passive_ports contradicts transparent = true: data connections go to the server's own address",
+        "passive_ports contradicts transparent = true, with which data connections use the server's own address: leave \
+         it out",
     )
 }
 

@@ -112,7 +112,7 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> TextPosition) -> Ch
         refuse_others(&top, "agent, job")?;
         return Err(Problem {
             span: 0..0,
-            message: "there is no [[job]]".to_owned(),
+            message: "there is no [[job]]: longhaul agent --help shows one".to_owned(),
         });
     };
     refuse_others(&top, "agent, job")?;
@@ -124,7 +124,10 @@ fn check(file: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> TextPosition) -> Ch
         for job in made {
             let is_taken = |it: &JobConfig| it.name == job.1.name;
             if config.jobs.iter().any(is_taken) {
-                let message = format!("another job has the name {:?}", job.1.name);
+                let message = format!(
+                    "another job has the name {:?}: give each job its own",
+                    job.1.name
+                );
                 return Err(Problem {
                     span: job.0,
                     message,
@@ -142,7 +145,7 @@ fn check_job(
     place: &dyn Fn(Range<usize>) -> TextPosition,
 ) -> CheckResult<Vec<(Range<usize>, JobConfig)>> {
     let mut keys = table(as_table(job)?);
-    let missing = |key: &str| problem(job, &format!("the job has no {key}"));
+    let missing = |key: &str| problem(job, &format!("the job has no {key}: add it"));
     let (_, name) = keys.remove("name").ok_or_else(|| missing("name"))?;
     let (name_span, name) = (name.span(), checked_name(name)?);
     let (from_key, from) = keys.remove("from").ok_or_else(|| missing("from"))?;
@@ -192,13 +195,13 @@ fn check_job(
     if removes_source && from.starts_with("https://") {
         return Err(Problem {
             span: removal_span.unwrap_or_default(),
-            message: "files of a web server cannot be removed".to_owned(),
+            message: "files of a web server cannot be removed: leave out remove_source".to_owned(),
         });
     }
     if removes_source && destinations.len() > 1 {
         return Err(Problem {
             span: removal_span.unwrap_or_default(),
-            message: "remove_source is for jobs with one destination".to_owned(),
+            message: "remove_source is for jobs with one destination: leave it out, or name one destination".to_owned(),
         });
     }
     let takes_partial = flag(keys.remove("take_partial"))?;
@@ -243,7 +246,7 @@ fn schedule(keys: &mut Table<'_>) -> CheckResult<Option<Schedule>> {
     if every.is_some() {
         return Err(Problem {
             span: cron_key,
-            message: "a job has either every or cron".to_owned(),
+            message: "a job has either every or cron: remove one of them".to_owned(),
         });
     }
     let schedule = Schedule::cron(&as_text(cron)?);
@@ -263,7 +266,7 @@ fn flags(keys: &Table<'_>) -> CheckResult<Vec<String>> {
         if !is_known || NOT_FOR_JOBS.contains(&key.as_str()) {
             return Err(Problem {
                 span: span.clone(),
-                message: format!("a job has no key {key:?}"),
+                message: format!("a job has no key {key:?}: docs/moving.md has every key"),
             });
         }
         match value.get_ref() {
@@ -353,7 +356,10 @@ fn as_texts(value: &Spanned<DeValue<'_>>) -> CheckResult<Vec<String>> {
     match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => Ok(vec![number.as_str().to_owned()]),
         DeValue::Array(array) if !array.is_empty() => array.iter().map(as_text).collect(),
-        DeValue::Array(_) => Err(problem(value, "the list is empty")),
+        DeValue::Array(_) => Err(problem(
+            value,
+            "the list is empty: expected at least one text",
+        )),
         _ => Ok(vec![as_text(value)?]),
     }
 }

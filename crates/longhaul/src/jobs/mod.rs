@@ -178,13 +178,16 @@ async fn cancel(args: &CancelArgs) -> anyhow::Result<()> {
 }
 
 fn known(record: Option<Record>, job: &str) -> anyhow::Result<Record> {
-    record.with_context(|| format!("there is no job {job}"))
+    record.with_context(|| format!("there is no job {job}: longhaul jobs ls shows the jobs"))
 }
 
 /// Checks names before the first request to the server.
 fn check_names(jobs: &[String]) -> anyhow::Result<()> {
     for job in jobs {
-        exit::ensure(is_name(job), &format!("{job:?} is no name of a job"))?;
+        exit::ensure(
+            is_name(job),
+            &format!("{job:?} is no name of a job: longhaul jobs ls shows the names"),
+        )?;
     }
     Ok(())
 }

@@ -138,9 +138,11 @@ fn rand_number() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-pub(super) const INTO_ITSELF: &str = "a directory cannot be copied into itself";
+pub(super) const INTO_ITSELF: &str =
+    "a directory cannot be copied into itself: name a destination outside of it";
 
-pub(super) const ONE_WITHIN: &str = "a directory cannot become as one within it is";
+pub(super) const ONE_WITHIN: &str =
+    "a directory cannot become equal to a directory within it: name another destination";
 
 #[cfg(test)]
 mod tests {

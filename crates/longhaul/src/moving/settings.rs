@@ -68,11 +68,11 @@ impl Settings {
         )?;
         exit::ensure(
             !connection.has_peer() || schemes.len() < 2,
-            "with --peer all servers must have the same scheme",
+            "with --peer all servers must have the same scheme: run one copy for each scheme",
         )?;
         let mut places = HashSet::new();
         for one in &all {
-            let twice = format!("{} is a destination twice", one.ends().1);
+            let twice = format!("{} is a destination twice: name it once", one.ends().1);
             exit::ensure(places.insert(one.place()), &twice)?;
         }
         share_connections(&mut all, orders)?;
@@ -82,7 +82,7 @@ impl Settings {
     fn read_one(order: &Order<'_>, number: usize, count: usize) -> anyhow::Result<Self> {
         exit::ensure(
             !order.common.stall_timeout.is_zero(),
-            "--stall-timeout must be more than nothing",
+            "--stall-timeout must be above zero, such as 60s",
         )?;
         let sources = order.sources.iter().map(|it| Location::parse_source(it));
         let sources: Result<Vec<Location>, _> = sources.collect();
@@ -97,12 +97,12 @@ impl Settings {
         let first = of(&sources[0]);
         exit::ensure(
             sources.iter().all(|it| of(it) == first),
-            "the sources must all be on this machine, or all on one server",
+            "the sources must all be on this machine, or all on one server: run one copy for each",
         )?;
         let has_stdin = order.sources.iter().any(|it| it == "-");
         exit::ensure(
             !has_stdin || order.enters_destination,
-            "- is standard input, which longhaul copy alone takes: for a file of this name write ./-",
+            "only longhaul copy reads standard input, -: for a file of this name write ./-",
         )?;
         check_names(&sources)?;
         exit::ensure(
@@ -328,7 +328,7 @@ fn share_connections(jobs: &mut [Settings], orders: &[Order<'_>]) -> anyhow::Res
         let most = most.min().unwrap_or(u16::MAX);
         exit::ensure(
             most > 0,
-            "--connections are too few: each destination needs one to each server, and two to a server that is both ends",
+            "--connections are too few: each destination needs one to each server, and two if the source is on it too",
         )?;
         job.lanes_max = job.lanes_max.min(most);
     }
@@ -381,7 +381,7 @@ fn check_names(sources: &[Location]) -> anyhow::Result<()> {
         }
         if !names.insert(name) {
             return Err(exit::misuse(format!(
-                "another source has the name of {source}"
+                "another source has the name of {source}: copy each to a directory of its own"
             )));
         }
     }

@@ -114,12 +114,15 @@ fn add(args: &AddArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         !peer.is_guest() && (peer.name == new.name || of_link.public_keys.contains(&new.public_key))
     }) {
         return Err(exit::misuse(format!(
-            "there is a peer {:?} with this name or key",
+            "the peer {:?} has this name or key: remove it by longhaul peer rm, or choose another name",
             peer.name
         )));
     }
     if config.relay.link.identity.public_key() == new.public_key {
-        return Err(exit::misuse("this is the gateway's own public key"));
+        return Err(exit::misuse(
+            "this is the gateway's own public key: expected the one that longhaul pubkey prints at \
+         the peer",
+        ));
     }
     let name = new.name.clone();
     change(config, file, |register| {

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = Config::load(&file).map_err(exit::wrong_use)?;
     let settings = config.store.as_ref().ok_or_else(|| {
         exit::misuse(format!(
-            "{}: there is no [store], so this gateway keeps no chunks",
+            "{}: there is no [store], so this gateway keeps no chunks: add [store] with a folder",
             file.display()
         ))
     })?;

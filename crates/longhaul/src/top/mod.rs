@@ -89,8 +89,12 @@ fn show(
 
 fn ask(places: &[AdminPlace]) -> anyhow::Result<Snapshot> {
     let (at, answer) = admin::ask_any(places, "/status.json")?;
-    serde_json::from_str(&answer.body)
-        .with_context(|| format!("the program at {at} is no gateway of this version"))
+    serde_json::from_str(&answer.body).with_context(|| {
+        format!(
+            "the program at {at} is no gateway of this version (restart the gateway, or use the \
+         longhaul of its version)"
+        )
+    })
 }
 
 fn is_end(key: KeyEvent) -> bool {

@@ -271,7 +271,10 @@ fn wrong_use_says_what_is_wrong() {
         line.collect::<Vec<_>>()
     };
     for (line, words) in [
-        (submit(&["/a"]), "the destination is missing"),
+        (
+            submit(&["/a"]),
+            "the destination is missing: give it last, or by --to",
+        ),
         (
             submit(&["a", "ftp://h/b"]),
             "a: a worker runs in another folder",

@@ -76,7 +76,11 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
 
 #[test]
 fn of_a_web_server_nothing_is_listed() {
-    assert_ends(&["ls", "https://localhost/x"], 2, "nothing is listed");
+    assert_ends(
+        &["ls", "https://localhost/x"],
+        2,
+        "a web server has no listings",
+    );
     let gateway = [
         "copy",
         "https://localhost/x",
@@ -145,7 +149,7 @@ fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
     assert_ends(
         &["sync", &folder.path("from/sub"), &from],
         2,
-        "one within it",
+        "a directory within it",
     );
     assert_ends(&["check", "/nonexistent", &to], 1, "there is no such file");
 }
@@ -290,7 +294,7 @@ fn standard_input_becomes_a_file_whole_or_not_at_all() {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(words), "{said}");
     }
-    assert_ends(&["sync", "-", &to], 2, "longhaul copy alone takes");
+    assert_ends(&["sync", "-", &to], 2, "only longhaul copy reads");
 }
 
 #[test]
@@ -486,7 +490,11 @@ fn destinations_are_named_once_and_one_at_least() {
     let folder = Folder::new("named");
     write(&folder, &["from/a"]);
     let (from, to) = (folder.path("from"), folder.path("to"));
-    assert_ends(&["copy", &from], 2, "the destination is missing");
+    assert_ends(
+        &["copy", &from],
+        2,
+        "the destination is missing: give it last, or by --to",
+    );
     let link = folder.path("link");
     std::os::unix::fs::symlink(folder.path(""), &link).expect("room");
     for same in [

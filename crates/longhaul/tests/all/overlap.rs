@@ -34,7 +34,8 @@ fn a_sync_never_deletes_its_own_source_whatever_both_are_called() {
     symlink("a", Path::new(&root).join("link")).expect("room");
     let port = serve(&root);
     let url = |host: &str, path: &str| format!("ftp://{host}:{port}/{path}");
-    let within = "a directory cannot become as one within it is";
+    let within =
+        "a directory cannot become equal to a directory within it: name another destination";
     for (from, to) in [
         (url("127.0.0.1", "a/b"), url("127.0.0.1", "a")),
         (url("127.0.0.1", "a/b"), url("127.0.0.1", "/a")),
