@@ -63,6 +63,8 @@ pub struct Behaviour {
     pub connections_max: Option<usize>,
     /// Time for which an ended connection still counts.
     pub close_delay: Duration,
+    /// The only account. The password of any other one is refused.
+    pub only_user: Option<&'static str>,
     /// Reply to `PASS`, after which the connection ends.
     pub refuses_password: Option<&'static str>,
     /// Delay before the server connects to the client's port.

@@ -32,6 +32,8 @@ pub(crate) struct Session {
     from: Option<String>,
     /// Whether nothing more had arrived when the last command was answered.
     client_waits: bool,
+    /// Argument of the last `USER`.
+    user: String,
 }
 
 impl Session {
@@ -55,6 +57,7 @@ impl Session {
             rest: 0,
             from: None,
             client_waits: false,
+            user: String::new(),
         };
         if has_room {
             session.talk();
@@ -186,7 +189,13 @@ impl Session {
             None => {}
         }
         match verb {
-            "USER" => self.say("331 password"),
+            "USER" => {
+                argument.clone_into(&mut self.user);
+                self.say("331 password");
+            }
+            "PASS" if self.behaviour.only_user.is_some_and(|it| it != self.user) => {
+                self.say("530 Login incorrect");
+            }
             "PASS" if self.behaviour.refuses_password.is_some() => {
                 self.say(self.behaviour.refuses_password.expect("it is some"));
                 return false;

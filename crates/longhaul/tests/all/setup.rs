@@ -103,6 +103,47 @@ fn two_gateways_join_by_an_invite_and_carry_a_session() {
 }
 
 #[test]
+fn copy_through_a_listener_reaches_its_fixed_server_alone() {
+    let (far, near) = (Side::new("fixed-far"), Side::new("fixed-near"));
+    let server = FakeServer::start(Behaviour {
+        only_user: Some("me"),
+        ..Behaviour::default()
+    });
+    let target = server.address().to_string();
+    let invite = printed(&far.far(&["--allow", &target]));
+    let _far = far.start();
+    printed(&near.near(&invite, &["--target", &target, "--name", "oslo"]));
+    let _near = near.start();
+    near.wait("a link", |it| is_up(it, "far"));
+    let [file, password] = ["file", "password"].map(|it| near.folder.path(it));
+    fs::write(&file, "content").expect("room");
+    fs::write(&password, "secret\n").expect("room");
+    let listener = near.ftp.to_string();
+    let options = ["--gateway", &listener, "--password-file", &password];
+    let copy = |url: &str, code, words: &str| {
+        let ends = ["copy", &file, url, "--retries", "0"];
+        common::assert_ends(&[&ends[..], &options].concat(), code, words);
+    };
+    copy(&format!("ftp://me@{target}/file"), 0, "");
+    assert_eq!(server.content("file").as_deref(), Some(&b"content"[..]));
+    // The server gets the whole name of the account, and refuses it.
+    let other = "ftp://me@ftp.example.com/file";
+    for words in [
+        "530 Login incorrect",
+        &format!("the listener {listener} has a fixed server"),
+        "the URL must name that server as target of the listener does",
+    ] {
+        copy(other, 1, words);
+    }
+    // With the right server the account may be wrong.
+    copy(
+        &format!("ftp://joe@{target}/file"),
+        1,
+        "check user and password",
+    );
+}
+
+#[test]
 fn an_invite_that_is_of_no_use_is_refused_with_the_reason() {
     let (far, near) = (Side::new("refusing"), Side::new("refused"));
     let invite = printed(&far.far(&["--allow", "127.0.0.1:1", "--expires", "1 s"]));

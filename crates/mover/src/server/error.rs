@@ -60,7 +60,7 @@ pub enum ServerError {
     #[error("the server refused the log-in: {0}")]
     LogIn(Reply),
     /// A gateway's listener leads to one server, and the log-in named another one.
-    #[error("the listener {listener} leads to one server alone, which refused the log-in: {reply}")]
+    #[error("the listener {listener} has a fixed server, which refused the log-in: {reply}")]
     FixedServer {
         /// The listener.
         listener: String,
@@ -167,7 +167,8 @@ impl ServerError {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
             Self::FixedServer { .. } => {
-                "--gateway needs a listener without target: add [[ftp]] with listen = \"ADDRESS:PORT\" alone to the gateway's file, and reload. Or leave --gateway out, and write this listener in the place of the server: ftp://USER@LISTENER/PATH"
+                "the URL must name that server as target of the listener does; then check user and password. For \
+                 other servers add [[ftp]] with listen and clients, without target, to the gateway's file, and reload"
             }
             Self::Http(StatusCode::UNAUTHORIZED) => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"

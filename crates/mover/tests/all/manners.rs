@@ -520,7 +520,7 @@ fn a_listener_of_a_gateway_that_leads_to_one_server_is_named_with_the_cure() {
     let copied = world.run(job);
     let failures = copied.failures();
     let said = failures.first().expect("it fails");
-    let words = format!("the listener {listener} leads to one server alone");
+    let words = format!("the listener {listener} has a fixed server");
     assert!(said.contains(&words), "{said}");
     assert!(
         said.contains("[[ftp]]") && said.contains("530 Login incorrect"),
