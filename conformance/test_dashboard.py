@@ -258,7 +258,7 @@ def test_a_peer_over_time(chromium, busy):
         sync_api.expect(page.locator("#plots canvas")).to_have_count(4)
         sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("up")
         # Arithmetic, and said so.
-        sync_api.expect(page.locator("section").first).to_contain_text("arithmetic and no measurement")
+        sync_api.expect(page.locator("section").first).to_contain_text("calculated, not measured")
 
 
 def test_an_invite_takes_the_token(chromium, guarded):
@@ -270,7 +270,7 @@ def test_an_invite_takes_the_token(chromium, guarded):
         sync_api.expect(page.locator("#told")).to_have_text("this is not the token")
         page.get_by_label("Token").fill(TOKEN)
         page.keyboard.press("Enter")
-        page.get_by_label("This gateway from outside").fill("203.0.113.9:4810")
+        page.get_by_label("Address of this gateway from outside").fill("203.0.113.9:4810")
         page.get_by_label("Name of the peer").fill("oslo")
         page.get_by_role("button", name="Make an invite").click()
         invite = page.get_by_label("Invite", exact=True)
@@ -330,7 +330,7 @@ def test_a_certificate_lets_a_browser_in(chromium, options):
             assert page.context.cookies()[0]["secure"], page.context.cookies()
         with opened(chromium, gateways, headers={}, ignore_https_errors=True, client_certificates=[adas]) as page:
             live(page)
-            page.get_by_label("This gateway from outside").fill("203.0.113.9:4810")
+            page.get_by_label("Address of this gateway from outside").fill("203.0.113.9:4810")
             page.get_by_label("Name of the peer").fill("oslo")
             page.get_by_role("button", name="Make an invite").click()
             invite = page.get_by_label("Invite", exact=True)

@@ -104,10 +104,10 @@ async fn check_host(
     };
     let (host, section) = (host.escape_debug().to_string(), guard.section);
     if (guard.refused)(address.ip()) {
-        warn!(client = %address, host, "a request under a name that is not the listener's own");
+        warn!(client = %address, host, "a request with a host name that is not the listener's");
     }
     let text = format!(
-        "This listener is not called {host:?}. If it is, add the name to hosts in {section}.\n"
+        "This listener does not have the name {host:?}. To permit it, add the name to hosts in {section}.\n"
     );
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }

@@ -16,7 +16,7 @@ pub(super) enum Refused {
          token_file is not set"
     )]
     Off,
-    #[error("show a certificate that [admin.https] client_ca has signed and that is good now")]
+    #[error("a valid client certificate is required, signed by [admin.https] client_ca")]
     NoCertificate,
     #[error("log in with the token of [admin] token_file")]
     NoToken,
@@ -27,15 +27,15 @@ pub(super) enum Refused {
     #[error("this is not the token")]
     WrongToken,
     #[error(
-        "changes and invites take a token over TCP: set [admin] token_file, or use the commands, such as \
+        "changes and invites over TCP need a token: set [admin] token_file, or use the commands, such as \
          \"longhaul peer invite\""
     )]
     NeedsTokenFile,
-    #[error("another page asks: its origin is not this address")]
+    #[error("the request is from another page: its origin is not this address")]
     Origin,
     #[error("expected application/json")]
     NotJson,
-    #[error("not understood: {0}")]
+    #[error("malformed request: {0}")]
     Malformed(String),
     #[error("{0}")]
     Value(String),
@@ -43,7 +43,7 @@ pub(super) enum Refused {
     Nothing(&'static str),
     #[error("{0} pages are open, close one")]
     TooMany(usize),
-    #[error("another process has taken over: ask again")]
+    #[error("another process has replaced this one: try again")]
     Over,
     #[error("{0}")]
     Failed(String),

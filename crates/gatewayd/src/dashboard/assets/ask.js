@@ -9,7 +9,7 @@ async function ask(path, options) {
   }
   if (answer.ok) return answer.status === 204 ? null : answer.json();
   const said = await answer.json().catch(() => null);
-  const error = new Error(said?.error ?? `the gateway answers ${answer.status}`);
+  const error = new Error(said?.error ?? `the gateway answered with status ${answer.status}`);
   error.status = answer.status;
   throw error;
 }

@@ -68,7 +68,7 @@ export async function start(tell, allow) {
   invite.addEventListener("submit", async (event) => {
     event.preventDefault();
     const { endpoint, name, minutes } = invite.elements;
-    await attempt(tell, "The invite is below. It is good once.", async () => {
+    await attempt(tell, "The invite is below. It works once.", async () => {
       const made = await post("dashboard/invite", {
         endpoint: endpoint.value.trim() || null, name: name.value.trim() || null, minutes: Number(minutes.value),
       });

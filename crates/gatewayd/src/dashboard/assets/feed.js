@@ -1,5 +1,5 @@
 // What happens at the gateway, from one stream of events that all tabs of a browser share: a browser opens six connections
-// to a host at most. The tab that holds the lock has the stream, and tells the others.
+// to a host at most. The tab that holds the lock has the stream, and passes its events to the others.
 
 const SILENCE_MS = 5000, AGAIN_MS = 2000;
 

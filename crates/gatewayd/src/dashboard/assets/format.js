@@ -17,6 +17,8 @@ export const rate = (bitsPerS) => scale(bitsPerS, ["bit/s", "kbit/s", "Mbit/s", 
 export const ms = (value) => (value == null ? "–" : `${value.toFixed(value < 10 ? 2 : 1)} ms`);
 export const percent = (share) => (share == null ? "–" : `${(share * 100).toFixed(share < 0.1 ? 2 : 1)} %`);
 export const count = (value) => value.toLocaleString("en");
+// A number of things, with the noun in singular or plural.
+export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 export const duration = (seconds) => {
   if (!Number.isFinite(seconds)) return "–";

@@ -1,4 +1,4 @@
-// The form for who has not logged in.
+// The form for users without a session.
 import { post } from "./ask.js";
 
 const form = document.getElementById("login");

@@ -6,7 +6,7 @@ const body = document.querySelector("#peers tbody");
 const note = document.getElementById("peers-note");
 const CELLS = 12;
 
-const STATES = { up: "up", silent: "silent", connecting: "connecting", refused: "refused", "never-answered": "never answered" };
+const STATES = { up: "up", silent: "silent", connecting: "connecting", refused: "refused", "never-answered": "never answered", dismissed: "removed this gateway" };
 
 export function rateLimit(limit) {
   const now = limit.now_bits_per_s == null ? "none" : format.rate(limit.now_bits_per_s);
@@ -48,5 +48,5 @@ export function show(gateway) {
     }
   }
   const out = gateway.peers_left_out;
-  format.put(note, out ? `${format.count(out)} further peers are in /status.json.` : names.size ? "" : "No peer yet.");
+  format.put(note, out ? `/status.json has ${format.counted(out, "further peer")}.` : names.size ? "" : "No peer yet.");
 }

@@ -9,9 +9,9 @@ const SECONDS = 600, HEIGHT = 170, DAY_AGAIN_MS = 60_000;
 // The fields of each plot, with what they are called and the colour that they have.
 const PLOTS = [
   { title: "Rate", text: format.rate, series: [["send_bits_per_s", "sends", "one"], ["receive_bits_per_s", "receives", "two"], ["allowed_bits_per_s", "allowed", "three"]] },
-  { title: "Round trip and queue", text: format.ms, series: [["rtt_ms", "RTT", "one"], ["base_rtt_ms", "least RTT", "three"], ["queue_delay_ms", "queue", "two"]] },
+  { title: "Round trip and queue", text: format.ms, series: [["rtt_ms", "RTT", "one"], ["base_rtt_ms", "base RTT", "three"], ["queue_delay_ms", "queue", "two"]] },
   { title: "Loss", text: format.percent, least: 0.001, series: [["loss", "lost", "two"]] },
-  { title: "Limited by", text: (value) => LIMITS[value] ?? "–", series: [["limit", "what limits", "four"]], isLimit: true },
+  { title: "Limited by", text: (value) => LIMITS[value] ?? "–", series: [["limit", "limit", "four"]], isLimit: true },
 ];
 const FIELDS = ["unix_s", "send_bits_per_s", "receive_bits_per_s", "allowed_bits_per_s", "rtt_ms", "base_rtt_ms", "queue_delay_ms", "loss", "limit"];
 

@@ -15,7 +15,7 @@ let page = 0, state = null, may = false, tell = () => {};
 const moved = (it) => Math.max(it.up_bytes, it.down_bytes);
 const left = (it) => (it.size_bytes == null || !it.bits_per_s ? Infinity : (Math.max(0, it.size_bytes - moved(it)) * 8) / it.bits_per_s);
 const ORDERS = { age: (a, b) => a.id - b.id, rate: (a, b) => b.bits_per_s - a.bits_per_s || a.id - b.id, left: (a, b) => left(a) - left(b) || a.id - b.id };
-const name = (it) => it.path || `(${it.kind}, ${it.side} side)`;
+const name = (it) => it.path || `(${it.kind}, ${it.side} gateway)`;
 const text = (it) => `${it.path}\n${it.client}\n${it.target}\n${it.peer}\n${it.kind}\n${it.side}`.toLowerCase();
 
 function row(it) {

@@ -16,9 +16,9 @@ function row() {
 }
 
 function showSaved({ bytes, wan_bytes, compression_saved_bytes, deduplication_saved_bytes, processor_s }) {
-  if (!bytes) return format.put(saved, "Nothing was coded yet.");
+  if (!bytes) return format.put(saved, "No transfer was coded yet.");
   const parts = [
-    `${format.bytes(bytes)} became ${format.bytes(wan_bytes)} on the WAN, ${format.percent(wan_bytes / bytes)}.`,
+    `${format.bytes(bytes)} of content, ${format.bytes(wan_bytes)} on the WAN: ${format.percent(wan_bytes / bytes)}.`,
     `Saved by compression: ${format.bytes(compression_saved_bytes)}, by deduplication: ${format.bytes(deduplication_saved_bytes)}.`,
     `Processor time: ${format.duration(processor_s)}.`,
   ];
@@ -49,5 +49,5 @@ export function show(gateway) {
   }
   region.hidden = names.size === 0;
   const out = gateway.stores_left_out;
-  format.put(note, out ? `${format.count(out)} further stores are in /status.json.` : names.size ? "" : "No chunk store is open.");
+  format.put(note, out ? `/status.json has ${format.counted(out, "further store")}.` : names.size ? "" : "No chunk store is open.");
 }
