@@ -253,7 +253,7 @@ fn progress(trials: usize, is_shown: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(trials as u64);
-    let template = "{pos} of {len} trials, {elapsed} gone, {eta} left: {msg}";
+    let template = "{pos} of {len} trials, {elapsed} elapsed, {eta} left: {msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
     bar.enable_steady_tick(Duration::from_millis(500));
     bar

@@ -25,7 +25,7 @@ impl EmbeddedGateways {
                 && settings.access.verify_tls() == their_verify;
             exit::ensure(
                 is_same,
-                "another job goes through the same far gateway with another kind of TLS: give this job a key of its own",
+                "another job uses the same far gateway with another kind of TLS: give this job a key of its own",
             )?;
             return Ok(Some(near.door(0)));
         }

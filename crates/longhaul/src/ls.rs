@@ -195,7 +195,7 @@ impl Lister<'_> {
         let depth = directory.split(|it| *it == b'/').count();
         anyhow::ensure!(
             depth <= DEPTH_MAX && directory.len() <= PATH_BYTES_MAX,
-            "the directory lies too deep: a link that leads back into itself?"
+            "the directory is too deep: a link may lead back into itself"
         );
         let path = match directory {
             b"" => self.root.clone(),

@@ -45,6 +45,12 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Returns a number of things, with the noun in singular or plural.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 /// Returns a line with an object of JSON. The schema precedes the fields of `object`, which must
 /// not contain it.
 pub(crate) fn json(object: &impl Serialize) -> String {
@@ -87,6 +93,12 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_noun_is_singular_for_one_thing_alone() {
+        let texts = [0, 1, 2, 11].map(|it| counted(it, "file"));
+        assert_eq!(texts, ["0 files", "1 file", "2 files", "11 files"]);
+    }
 
     #[test]
     fn an_object_begins_with_the_schema() {

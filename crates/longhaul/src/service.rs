@@ -75,9 +75,7 @@ pub(crate) fn take_on(config: &Config) -> anyhow::Result<bool> {
     let snapshot: Snapshot = serde_json::from_str(&answer.body).with_context(other)?;
     let own = config.relay.link.identity.public_key().to_string();
     if snapshot.public_key != own {
-        eprintln!(
-            "Another gateway answers at {at}: give this one a socket of its own by [admin] socket"
-        );
+        eprintln!("Another gateway answers at {at}: set [admin] socket to a path for this one");
         return Ok(false);
     }
     let Some(answer) = ask("POST", "/reload")? else {

@@ -192,9 +192,11 @@ impl TraceFile {
         // The first record is the header of the others.
         let events = self.events.saturating_sub(1);
         match self.samples_lost {
-            0 => format!("{events} events"),
+            0 => output::counted(events, "event"),
             lost => format!(
-                "{events} events; {lost} samples were lost, because this program read them too slowly"
+                "{}; lost: {}, because this program read too slowly",
+                output::counted(events, "event"),
+                output::counted(lost, "sample")
             ),
         }
     }

@@ -68,7 +68,7 @@ fn text(outcome: &Outcome) -> String {
         1 => "which ends when its session has".to_owned(),
         many => format!("which ends when its {many} sessions have"),
     };
-    format!("process {pid} (version {version}) has taken the place of {old_pid}, {rest}\n")
+    format!("process {pid} (version {version}) has replaced {old_pid}, {rest}\n")
 }
 
 /// Longest wait. A gateway gives up before that.

@@ -100,7 +100,7 @@ pub enum NearError {
     #[error("the link did not start")]
     Link(#[from] LinkError),
     /// A socket or an address is unavailable.
-    #[error("a socket cannot be had")]
+    #[error("a socket cannot be opened")]
     Socket(#[from] io::Error),
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 /// An error: another process has taken the work over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("another process has taken this work over")]
+#[error("another process has taken over this work")]
 pub struct Fenced;
 
 /// The answer, as soon as it is known.

@@ -83,7 +83,7 @@ impl Control {
         handshake: impl AsyncFnOnce(Connection) -> io::Result<Leg>,
     ) -> io::Result<()> {
         if !self.lines.is_empty() {
-            let text = "more than the command came before TLS";
+            let text = "more than the command arrived before TLS";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let connection = self.leg.take().and_then(Leg::into_plain);

@@ -32,7 +32,7 @@ impl WorkerContext {
             .retry_while_away(task, || self.queue.holds(&task.held))
             .await?;
         if !is_held || matches!(outcome, TaskOutcome::Lost) {
-            tracing::warn!(work = key, "another worker has it");
+            tracing::warn!(work = key, "another worker has the work");
             return Ok(());
         }
         match outcome {

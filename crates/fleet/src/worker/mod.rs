@@ -218,7 +218,7 @@ impl WorkerContext {
         };
         match self.conclude(task, outcome).await {
             Err(QueueError::Lost) => {
-                tracing::warn!(work = task.held.key, "another worker has it");
+                tracing::warn!(work = task.held.key, "another worker has the work");
                 Ok(())
             }
             concluded => concluded,
@@ -329,7 +329,7 @@ async fn settle(delivery: &Delivery, kind: AckKind) -> Result<(), QueueError> {
         false => delivery.ack_with(kind).await,
     };
     if let Err(error) = reported {
-        tracing::debug!(%error, "the message comes again");
+        tracing::debug!(%error, "the message will be delivered again");
     }
     Ok(())
 }

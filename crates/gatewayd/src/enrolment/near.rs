@@ -31,7 +31,7 @@ pub enum EnrolError {
         source: io::Error,
     },
     /// No socket could be created.
-    #[error("a UDP socket cannot be had")]
+    #[error("a UDP socket cannot be opened")]
     Socket(#[from] io::Error),
     /// The link did not start.
     #[error("the link did not start")]

@@ -73,7 +73,7 @@ fn refresh(rulesets: &[Ruleset], up: &[bool], checks_routing: bool) -> Result<()
             warn!(
                 table = rules.table(),
                 what = if routed { "rules" } else { "policy routing" },
-                "gone, installing them again"
+                "missing, installing them again"
             );
             install(rules, &[])?;
             nft(&text)?;

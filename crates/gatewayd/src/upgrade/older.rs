@@ -164,7 +164,7 @@ impl SuccessorOrders {
                 }
                 received = self.socket.recv(&mut buffer) => match received {
                     Ok(0) | Err(_) => {
-                        warn!("the process that has replaced this one is gone");
+                        warn!("the process that has replaced this one has ended");
                         return;
                     }
                     Ok(length) => if let Some(keys) = self.take(&buffer[..length]) {

@@ -156,7 +156,7 @@ impl Predecessor {
             }
             (Some((other, _)), _) => Err(unexpected(&other)),
             (None, _) => {
-                warn!("the old process has gone before it handed over");
+                warn!("the old process ended before the handover");
                 Ok(None)
             }
         }
@@ -222,7 +222,7 @@ impl Taken {
                 info!("the earlier process only finishes its open sessions and transfers");
             }
             Some((other, _)) => return Err(unexpected(&other)),
-            None => warn!("the old process has gone while it handed over"),
+            None => warn!("the old process ended during the handover"),
         }
         Ok(())
     }

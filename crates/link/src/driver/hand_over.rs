@@ -60,7 +60,7 @@ impl Driver {
         }
         self.intake.fetched(bytes, fed == Fed::Message, now);
         if fed == Fed::Gone {
-            tracing::warn!("the process that reads the socket has gone");
+            tracing::warn!("the process that reads the socket has ended");
             self.take_back();
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Snapsh
     if matches!(at, AdminPlace::Address(_)) {
         findings.doubtful(
             "orders",
-            format!("it cannot be asked by {}", places::socket_of(config)),
+            format!("{} does not answer", places::socket_of(config)),
             "run this as root or as the gateway's user; if that is so already, see the log of the gateway's start",
         );
     }

@@ -151,6 +151,7 @@ async fn retry_one(queue: &Queue, job: &str) -> anyhow::Result<String> {
     Ok(match &messages[..] {
         [] => "no batch had failed".to_owned(),
         [Message::Order(_)] => "its source is listed again".to_owned(),
+        [_] => "1 batch is tried again".to_owned(),
         all => format!("{} batches are tried again", all.len()),
     })
 }

@@ -204,8 +204,8 @@ fn line(record: &Record) -> String {
 fn files(record: &Record) -> String {
     let Counts { wanted, moved, .. } = record.counts;
     match record.batches {
-        Some(_) => format!("{moved} of {wanted} files"),
-        None => format!("{moved} files"),
+        Some(_) => format!("{moved} of {}", output::counted(wanted, "file")),
+        None => output::counted(moved, "file"),
     }
 }
 
@@ -214,7 +214,7 @@ fn described(letter: &DeadLetter) -> String {
     let at = time(letter.given_up_unix_s);
     let mut text = format!("{what}: {}", letter.reason);
     if letter.attempts > 0 {
-        text += &format!("; {} attempts", letter.attempts);
+        text += &format!("; {}", output::counted(letter.attempts.into(), "attempt"));
     }
     text + &format!(", at last by {} at {at}", letter.worker)
 }

@@ -60,8 +60,7 @@ fn message(cleaned: &CleanResult) -> String {
     let mut text = match (removed, kept) {
         (0, 0) => "nothing is left of an earlier run".to_owned(),
         (0, _) => "no part removed".to_owned(),
-        (1, _) => "one part removed".to_owned(),
-        _ => format!("{removed} parts removed"),
+        _ => format!("{} removed", output::counted(removed, "part")),
     };
     if kept > 0 {
         text += &format!(
@@ -69,7 +68,7 @@ fn message(cleaned: &CleanResult) -> String {
         );
     }
     if failed > 0 {
-        text += &format!(", {failed} failures");
+        text += &format!(", {}", output::counted(failed, "failure"));
     }
     text
 }

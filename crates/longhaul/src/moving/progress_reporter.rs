@@ -146,8 +146,11 @@ impl ProgressReporter {
     pub(super) fn report(&mut self, note: Option<FileEvent>, tally: Tally) {
         self.bar.set_length(tally.bytes_wanted);
         self.bar.set_position(self.progress.moved_bytes());
-        self.bar
-            .set_message(format!("{} of {} files", tally.moved, tally.wanted));
+        self.bar.set_message(format!(
+            "{} of {}",
+            tally.moved,
+            output::counted(tally.wanted, "file")
+        ));
         if self.shown.elapsed() >= LINE_INTERVAL {
             match self.format {
                 OutputFormat::Lines => self.print_progress(tally),
@@ -222,7 +225,11 @@ impl ProgressReporter {
         let moved = ByteCount::new(self.progress.moved_bytes());
         let wanted = ByteCount::new(tally.bytes_wanted);
         let rate = BitRate::from_transfer(moved, self.begun.elapsed());
-        let files = format!("{} of {} files", tally.moved, tally.wanted);
+        let files = format!(
+            "{} of {}",
+            tally.moved,
+            output::counted(tally.wanted, "file")
+        );
         let to = self.to.as_ref().map(|to| format!("{to}: "));
         let to = to.unwrap_or_default();
         eprintln!(
@@ -305,16 +312,18 @@ impl ProgressReporter {
             return Ok(());
         }
         let mut text = if self.is_check() {
-            format!("{} files are the same", tally.same)
+            let verb = if tally.same == 1 { "is" } else { "are" };
+            format!("{} {verb} the same", output::counted(tally.same, "file"))
         } else if self.is_dry_run {
             let bytes = ByteCount::new(tally.bytes_wanted).measured();
-            format!("{} files would be copied, {bytes}", tally.wanted)
+            let files = output::counted(tally.wanted, "file");
+            format!("{files} would be copied, {bytes}")
         } else {
             let rate = BitRate::from_transfer(bytes, elapsed);
             let elapsed_s = elapsed.as_secs_f64();
             format!(
-                "{} files copied, {} in {elapsed_s:.1} s, {rate}",
-                tally.moved,
+                "{} copied, {} in {elapsed_s:.1} s, {rate}",
+                output::counted(tally.moved, "file"),
                 bytes.measured()
             )
         };

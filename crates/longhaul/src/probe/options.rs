@@ -150,7 +150,7 @@ impl Output {
             file.map(BufWriter::new)
         };
         let bar = output::progress(count);
-        let template = "{pos} of {len}, {elapsed} gone, {eta} left{msg}";
+        let template = "{pos} of {len}, {elapsed} elapsed, {eta} left{msg}";
         bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
         bar.enable_steady_tick(Duration::from_millis(500));
         Ok(Sink {

@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     };
     let mut sink = args.output.sink(1)?;
     let record = tcp::run(&probe, |gone| {
-        sink.say(&format!("{:.0} s gone", gone.as_secs_f64()))
+        sink.say(&format!("{:.0} s elapsed", gone.as_secs_f64()))
     })?;
     let is_good = failures(&record).is_empty();
     sink.add(&record, is_good);

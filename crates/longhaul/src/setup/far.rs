@@ -87,5 +87,5 @@ fn allowed(text: &str) -> Result<String, String> {
 
 const TITLE: &str = "\
 # A gateway beside FTP servers. All keys: man longhaul-gateway, docs/configuration.md
-# Peers that came by an invite are not in here: \"longhaul peer ls\" shows them.
+# This file has no peers that joined by an invite: \"longhaul peer ls\" shows them.
 ";

@@ -8,7 +8,7 @@ use serde::Serialize;
 use units::ByteCount;
 
 use super::{all, not_allowed};
-use crate::output::Format;
+use crate::output::{self, Format};
 
 /// List the chunk stores
 ///
@@ -97,14 +97,14 @@ fn text(list: &List) -> String {
         let tenant = tenant.map_or(String::new(), |tenant| format!(", tenant {tenant}"));
         let open = if it.is_open { ", open" } else { "" };
         text += &format!(
-            "{}: peer {}{tenant}, {} chunks with {}, {} of {} in {} segments{open}\n",
+            "{}: peer {}{tenant}, {} with {}, {} of {} in {}{open}\n",
             it.store,
             it.peer,
-            it.chunks,
+            output::counted(it.chunks, "chunk"),
             it.content_bytes.measured(),
             it.disk_bytes.measured(),
             list.size_max_bytes.measured(),
-            it.segments,
+            output::counted(it.segments, "segment"),
         );
     }
     text

@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> anyhow::Result<ExitCode> 
 fn verify(settings: &Settings, name: StoreName) -> anyhow::Result<Store> {
     let folder = settings.folder.join(&name.folder);
     let bar = output::progress(0);
-    let template = "{msg}: {bytes} of {total_bytes}, {elapsed} gone, {eta} left";
+    let template = "{msg}: {bytes} of {total_bytes}, {elapsed} elapsed, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
     bar.set_message(name.folder.clone());
     bar.enable_steady_tick(Duration::from_millis(500));
@@ -123,19 +123,23 @@ fn text(verified: &VerifyResult) -> String {
     let mut text = String::new();
     for it in &verified.stores {
         text += &format!(
-            "{}: {} chunks with {} in {} segments: ",
+            "{}: {} with {} in {}: ",
             it.store,
-            it.chunks,
+            output::counted(it.chunks, "chunk"),
             it.content_bytes.measured(),
-            it.segments
+            output::counted(it.segments, "segment")
         );
         text += &match (it.damaged_chunks, it.damaged_segments) {
             (0, 0) => "nothing is damaged\n".to_owned(),
-            (chunks, 0) => format!("{chunks} chunks are damaged\n"),
-            (0, segments) => format!("{segments} further segments are damaged\n"),
-            (chunks, segments) => {
-                format!("{chunks} chunks and {segments} further segments are damaged\n")
+            (chunks, 0) => format!("{} damaged\n", output::counted(chunks, "chunk")),
+            (0, segments) => {
+                format!("{} damaged\n", output::counted(segments, "further segment"))
             }
+            (chunks, segments) => format!(
+                "{} and {} damaged\n",
+                output::counted(chunks, "chunk"),
+                output::counted(segments, "further segment")
+            ),
         };
         for damage in it.damage.iter().take(TOLD_MAX) {
             text += &format!(
@@ -194,7 +198,7 @@ mod tests {
         };
         let damaged = told(store((1..23).map(damage).collect(), 1));
         for words in [
-            "100 chunks with 2 MB in 3 segments: 22 chunks and 1 further segments are damaged",
+            "100 chunks with 2 MB in 3 segments: 22 chunks and 1 further segment damaged",
             "1.segment at offset 64\n",
             "and 2 more",
             "never a byte",

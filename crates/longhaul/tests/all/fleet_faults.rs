@@ -173,7 +173,7 @@ fn lose_work_and_go_on(fault: Fault) {
         Fault::Suspension => world.signal("one", Signal::SIGCONT),
     }
     wait("the first worker leaves the work", || {
-        world.log("one").contains("another worker has it")
+        world.log("one").contains("another worker has the work")
     });
     for (name, content) in tree(&world.path("to")) {
         assert!(

@@ -357,7 +357,7 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
         .output()
         .expect("the program");
     let printed = String::from_utf8_lossy(&cleaned.stdout).into_owned();
-    assert!(printed.contains("one part removed"), "{printed}");
+    assert!(printed.contains("1 part removed"), "{printed}");
     assert_eq!((journals(), parts()), (0, 0));
     let clean = |to: &str| {
         let cleaned = command(&["--clean"], to).output().expect("the program");
@@ -374,10 +374,7 @@ fn a_copy_leaves_a_journal_only_when_it_is_interrupted_and_clean_removes_its_par
         interrupt(more, Signal::SIGKILL);
         assert_eq!(parts(), 1);
         let printed = clean(&folder.path(spelling));
-        assert!(
-            printed.contains("one part removed"),
-            "{spelling}: {printed}"
-        );
+        assert!(printed.contains("1 part removed"), "{spelling}: {printed}");
         assert_eq!((journals(), parts()), (0, 0), "{spelling}");
     }
     // The next run removes a part without a record.
@@ -770,7 +767,7 @@ fn a_copy_compares_content_and_leaves_out_what_may_still_be_written() {
     write(&folder, &["from/new"]);
     copy(&["--settle", "10min"], "1 left out");
     assert!(!Path::new(&folder.path("to/new")).exists());
-    copy(&[], "1 files copied");
+    copy(&[], "1 file copied");
 }
 
 #[test]

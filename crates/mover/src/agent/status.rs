@@ -224,7 +224,7 @@ impl Snapshot {
             (
                 "longhaul_job_running",
                 "gauge",
-                "1 while a run of the job is under way",
+                "1 during a run of the job",
                 Box::new(|it| f64::from(u8::from(it.is_running))),
             ),
             (
@@ -260,19 +260,19 @@ impl Snapshot {
             (
                 "longhaul_job_run_start_time_seconds",
                 "gauge",
-                "Unix time of the start of the run of now, or of the last one",
+                "Unix time of the start of the present run, or of the last one",
                 Box::new(move |it| run(it).started_unix_s as f64),
             ),
             (
                 "longhaul_job_run_bytes",
                 "gauge",
-                "Bytes moved by the run of now, or by the last one",
+                "Bytes moved by the present run, or by the last one",
                 Box::new(move |it| run(it).bytes_moved as f64),
             ),
             (
                 "longhaul_job_run_files_failed",
                 "gauge",
-                "Files and directories that have failed in the run of now, or in the last one",
+                "Files and directories that have failed in the present run, or in the last one",
                 Box::new(move |it| run(it).files_failed as f64),
             ),
             (

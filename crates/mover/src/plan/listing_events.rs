@@ -334,7 +334,7 @@ impl Planner {
         if self.shift_s.replace(shift_s) != Some(shift_s) {
             let message = format!(
                 "the times of {} files have moved by {}, and their sizes are the same: the server's time zone has changed, \
-                 and none of them is taken again",
+                 and none of them is copied again",
                 shifted.len(),
                 described(shift_s)
             );

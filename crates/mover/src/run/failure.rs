@@ -25,7 +25,7 @@ pub(super) enum TaskError {
     #[error("the source was changed while it was read")]
     Changed,
     /// The server announced support for offsets, but does not begin within a file.
-    #[error("the server does not begin in the midst of a file, so the file is fetched as one")]
+    #[error("the server does not start in the middle of a file, so the file is fetched as one")]
     NoRanges,
     /// The server accepted an offset, but sends the file from its beginning.
     #[error("the server sends a file from its beginning, so the file is fetched as one")]

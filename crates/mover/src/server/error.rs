@@ -136,7 +136,7 @@ pub enum ServerError {
     #[error("the server leads to {0:?}, which the mover does not fetch from")]
     Led(String),
     /// A web server sends a file only from its beginning.
-    #[error("the server does not begin in the midst of a file")]
+    #[error("the server does not start in the middle of a file")]
     NoRange,
     /// Web servers are only sources.
     #[error("nothing can be written to a web server, or listed there")]

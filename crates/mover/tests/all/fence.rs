@@ -111,7 +111,7 @@ fn a_job_that_was_taken_over_replaces_nothing_and_removes_no_source() {
         let copied = world.run(job);
         let failures = copied.failures();
         assert_eq!(failures.len(), FILES.len(), "{}: {failures:?}", way.name);
-        let is_fenced = |it: &&str| it.contains("another process has taken this work over");
+        let is_fenced = |it: &&str| it.contains("another process has taken over this work");
         assert!(failures.iter().all(is_fenced), "{failures:?}");
         assert!(asked.load(Ordering::Relaxed) > 0);
         assert_eq!(tree(&from), before.0, "{}: no source is removed", way.name);

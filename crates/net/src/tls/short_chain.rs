@@ -20,7 +20,7 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
     let count = others.len();
     match count > OTHERS_MAX {
         true => Err(Error::General(format!(
-            "{count} certificates beside its own, where {OTHERS_MAX} are taken"
+            "{count} certificates beside its own, where at most {OTHERS_MAX} are accepted"
         ))),
         false => Ok(()),
     }

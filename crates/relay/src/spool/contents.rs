@@ -84,7 +84,7 @@ pub(crate) enum SpoolError {
     Behind,
     #[error("spool: {0}")]
     Broken(String),
-    #[error("spool: the bytes do not follow those that have come")]
+    #[error("spool: the bytes do not follow the received ones")]
     Gap,
     #[error("spool: more bytes than the file has")]
     TooMany,
