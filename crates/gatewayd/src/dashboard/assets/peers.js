@@ -48,5 +48,5 @@ export function show(gateway) {
     }
   }
   const out = gateway.peers_left_out;
-  format.put(note, out ? `/status.json has ${format.counted(out, "further peer")}.` : names.size ? "" : "No peer yet.");
+  format.put(note, out ? `${format.counted(out, "further peer")}: see /status.json.` : names.size ? "" : "No peer yet.");
 }

@@ -49,5 +49,5 @@ export function show(gateway) {
   }
   region.hidden = names.size === 0;
   const out = gateway.stores_left_out;
-  format.put(note, out ? `/status.json has ${format.counted(out, "further store")}.` : names.size ? "" : "No chunk store is open.");
+  format.put(note, out ? `${format.counted(out, "further store")}: see /status.json.` : names.size ? "" : "No chunk store is open.");
 }
