@@ -128,7 +128,7 @@ impl Bound {
             Ok(listener) => Some(listener),
             Err(error) if config.admin_explicit => return Err(error),
             Err(error) => {
-                warn!(%error, "no status: set [admin] listen to have it elsewhere");
+                warn!(%error, "no status pages: set [admin] listen to another address");
                 None
             }
         };
@@ -179,7 +179,7 @@ fn bind_admin_socket(
             if config.admin_socket_explicit {
                 return Err(error);
             }
-            warn!(error = %in_full(&error), "no orders but signals: set [admin] socket to take them elsewhere");
+            warn!(error = %in_full(&error), "only signals give orders: set [admin] socket to another path");
             Ok(None)
         }
     }

@@ -59,7 +59,7 @@ pub enum DecodeError {
     #[error("a compressed block that cannot be decompressed to its length")]
     Block,
     /// Lengths of chunks do not fit the bytes.
-    #[error("chunks that do not fit the bytes that came")]
+    #[error("chunks that do not fit the received bytes")]
     Chunks,
     /// Bytes follow the last frame.
     #[error("bytes after the end")]

@@ -32,11 +32,11 @@ fn a_listener_tells_its_tls() {
         ("", "ftp on 127.0.0.1:2121 to 10.20.0.5:21\n"),
         (
             "tls = { mode = \"explicit\" }\n",
-            "10.20.0.5:21, with TLS for clients that ask for it\n",
+            "10.20.0.5:21, with optional TLS\n",
         ),
         (
             "tls = { mode = \"explicit\", required = true }\n",
-            "10.20.0.5:21, with TLS, which clients must ask for\n",
+            "10.20.0.5:21, with required TLS\n",
         ),
         (
             "tls = { mode = \"implicit\" }\n",

@@ -34,6 +34,7 @@ pub use self::{admin_token::AdminToken, peer_name::may_be_name};
 pub(crate) use self::{check::RATE_MAX_MIN, intercepted::Intercepted};
 
 use crate::register::Register;
+use link::Policy;
 use net::{target::Host, tls::CertSource};
 pub use relay::settings::{DoorTls, Forward, FtpDoor, Origin, PassThrough, Peer, Settings};
 use relay::{optimise, spool, transfer_log};
@@ -222,13 +223,14 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "key_file {} (***)", self.key_file.display())?;
+        writeln!(f, "key file {}", self.key_file.display())?;
         writeln!(f, "public key {}", self.relay.link.identity.public_key())?;
-        writeln!(
-            f,
-            "link on {}, {:?}",
-            self.link_listen, self.relay.link.policy
-        )?;
+        write!(f, "link on {}, policy ", self.link_listen)?;
+        match self.relay.link.policy {
+            Policy::Fair => writeln!(f, "fair")?,
+            Policy::Background => writeln!(f, "background")?,
+            Policy::Reserved(rate) => writeln!(f, "reserved, {rate}")?,
+        }
         for (peer, link) in self.relay.peers.iter().zip(&self.relay.link.peers) {
             let endpoint = link
                 .endpoint
@@ -244,8 +246,8 @@ impl fmt::Display for Config {
         for door in &self.ftp {
             let tls = match (&door.tls, door.tls_rules.is_required) {
                 (DoorTls::Off, _) => "",
-                (DoorTls::Explicit(_), true) => ", with TLS, which clients must ask for",
-                (DoorTls::Explicit(_), false) => ", with TLS for clients that ask for it",
+                (DoorTls::Explicit(_), true) => ", with required TLS",
+                (DoorTls::Explicit(_), false) => ", with optional TLS",
                 (DoorTls::Implicit(_), _) => ", with TLS from the first byte",
             };
             match &door.target {
@@ -262,7 +264,7 @@ impl fmt::Display for Config {
             let (low, high) = (door.data_ports.start(), door.data_ports.end());
             writeln!(
                 f,
-                "ftp on {listen} to {target}, unread, data on {low}-{high}"
+                "ftp on {listen} to {target}, TLS passed through, data on {low}-{high}"
             )?;
         }
         for forward in &self.forwards {
@@ -295,7 +297,7 @@ impl fmt::Display for Config {
             None => "",
         };
         writeln!(f, "admin on {}{token}", self.admin_listen)?;
-        write!(f, "orders by {}", self.admin_socket.display())
+        write!(f, "admin socket {}", self.admin_socket.display())
     }
 }
 

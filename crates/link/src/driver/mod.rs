@@ -101,7 +101,7 @@ pub enum OpenError {
         last_answer: Option<SystemTime>,
     },
     /// The peer permits no more streams at once.
-    #[error("gateway {name} takes no more streams")]
+    #[error("gateway {name} accepts no more streams")]
     TooManyStreams {
         /// Its configured name.
         name: String,

@@ -164,7 +164,7 @@ impl Driver {
             match memory_file::parse(&succession.remembered) {
                 Ok(told) => remembered = Some(told),
                 Err(line) => {
-                    tracing::warn!(line, "what the earlier process knew is not understood")
+                    tracing::warn!(line, "the earlier process passed on a malformed line")
                 }
             }
         }
@@ -440,7 +440,7 @@ impl Driver {
                     .is_none_or(|logged| now.duration_since(logged) >= LOG_INTERVAL);
                 if due {
                     self.send_error_logged = Some(now);
-                    tracing::warn!(to = %transmit.to, %error, "cannot send; will go on trying");
+                    tracing::warn!(to = %transmit.to, %error, "cannot send; trying again");
                 }
                 true
             }

@@ -55,7 +55,7 @@ pub enum StreamError {
         silent_for: Duration,
     },
     /// The end of the stream does not match the bytes that arrived.
-    #[error("byte count or hash at the end of the stream do not match what arrived")]
+    #[error("byte count or hash at the end of the stream do not match the received bytes")]
     Corrupt,
     /// The connection was closed.
     #[error("the link was closed")]

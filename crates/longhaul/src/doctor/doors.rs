@@ -69,11 +69,11 @@ pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
             }
             let what = format!("server {server}");
             match connect(&server) {
-                Ok(()) => findings.good(what, "it takes connections"),
+                Ok(()) => findings.good(what, "it accepts connections"),
                 Err(error) => findings.wrong(
                     what,
                     error.to_string(),
-                    "start the server, let its firewall take connections from this machine, or correct [far] allow",
+                    "start the server, let its firewall accept connections from this machine, or correct [far] allow",
                 ),
             }
             seen.push(server);

@@ -88,7 +88,7 @@ fn of_a_pair_that_works_nothing_is_wrong() {
     let (_, text) = doctor(&pair.near);
     assert!(text.contains(&format!("{} greets", pair.target)), "{text}");
     let (_, text) = doctor(&pair.far);
-    assert!(text.contains("it takes connections"), "{text}");
+    assert!(text.contains("it accepts connections"), "{text}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub enum ServerError {
         patience: Duration,
     },
     /// The server is full, or ends the connection (`421`).
-    #[error("the server takes no connection, or ends it: {0}")]
+    #[error("the server accepts no connection, or ends it: {0}")]
     Full(Reply),
     /// The account or its password is wrong.
     #[error("the server refused the log-in: {0}")]
