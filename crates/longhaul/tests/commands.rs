@@ -339,7 +339,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
     let changed = format!("{config}drain_max = \"1 min\"\nidle_timeout = \"1 min\"\n[log]\n");
     fs::write(&file, format!("{changed}level = \"debug\"\n")).expect("room");
     let said = assert_ends(&["reload", "--config", &file], 0, "");
-    let expected = "taken on: [link] drain_max\ntaken on: [log] level\n\
+    let expected = "applied: [link] drain_max\napplied: [log] level\n\
                     needs a restart: [link] idle_timeout\n";
     assert_eq!(said, expected);
     until(&[TAKEN_ON]);

@@ -539,7 +539,7 @@ fn destinations_are_named_once_and_one_at_least() {
     assert_ends(
         &[&["ls", "ftp://a.example/"][..], &three].concat(),
         2,
-        "--gateway may be given once",
+        "--gateway was given several times",
     );
 }
 

@@ -290,7 +290,7 @@ fn peers_are_added_and_removed_by_name() {
         ("bern", key),
     ] {
         let refused = side.run(&["peer", "add", name, key], &[], "");
-        assert_refused(&refused, 2, "there is a peer \"oslo\"");
+        assert_refused(&refused, 2, "the peer \"oslo\" has this name or key");
     }
     let listed = printed(&side.run(&["peer", "ls"], &["--json"], ""));
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
