@@ -24,7 +24,7 @@ use link::{
 };
 
 use super::{
-    Options, S, alone, company,
+    Options, S, alone, competing,
     goodput::{matrix, sequences},
     impaired,
     runs::fair,
@@ -241,24 +241,24 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
     ];
     add("policer", alone::policer(), &policers);
     let cubics = ["1 CUBIC, 0.5 BDP", "2 CUBIC, 1 BDP", "4 CUBIC, 1 BDP"];
-    add("beside", company::beside_cubic(), &cubics);
+    add("beside", competing::beside_cubic(), &cubics);
     add(
         "visited",
-        company::visited_by_cubic(),
+        competing::visited_by_cubic(),
         &["1 of ours, 1 BDP"],
     );
-    add("small user", company::small_user(), &[]);
+    add("small user", competing::small_user(), &[]);
     let ourselves = [
         "2 of ours, 0 s apart, 1 BDP, loss 0",
         "2 of ours, 4 s apart, 0.5 BDP, loss 0.3",
     ];
-    add("ourselves", company::among_ourselves(), &ourselves);
+    add("ourselves", competing::among_ourselves(), &ourselves);
     add(
         "crowded",
-        company::crowded_policer(),
+        competing::crowded_policer(),
         &["4 of ours, bucket 100 ms"],
     );
-    add("policer, CUBIC", company::policer_with_cubic(), &[]);
+    add("policer, CUBIC", competing::policer_with_cubic(), &[]);
     let bursts = [
         "20 ms, loss 0.01 in bursts of 10",
         "20 ms, loss 0.1 in bursts of 50",
@@ -274,7 +274,7 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
     add("reordering", impaired::reordering(), &reordering);
     let lost_reports = ["20 ms, 64 % both ways", "100 ms, 50 % of reports"];
     add("lost reports", impaired::lost_reports(), &lost_reports);
-    add("background", company::background(), &["2 CUBIC, 1 BDP"]);
+    add("background", competing::background(), &["2 CUBIC, 1 BDP"]);
     add("fair", beside_others(), &[]);
     add("goodput", matrix_cells(), &[]);
     add("sequence", sequence_cells(), &[]);

@@ -13,7 +13,7 @@
 
 mod ablate;
 mod alone;
-mod company;
+mod competing;
 #[path = "../link/main.rs"]
 #[allow(
     dead_code,
@@ -222,43 +222,43 @@ fn scenarios(is_full: bool) -> Vec<Scenario> {
             number: 7,
             name: "beside CUBIC, 100 Mbit/s, 40 ms",
             seeds: (3, 6),
-            cells: company::beside_cubic(),
+            cells: competing::beside_cubic(),
         },
         Scenario {
             number: 8,
             name: "CUBIC from 20 to 60 s",
             seeds: (3, 5),
-            cells: company::visited_by_cubic(),
+            cells: competing::visited_by_cubic(),
         },
         Scenario {
             number: 9,
             name: "TCP with a window of 128 KB, 173 ms",
             seeds: (5, 5),
-            cells: company::small_user(),
+            cells: competing::small_user(),
         },
         Scenario {
             number: 10,
             name: "two and four of ours",
             seeds: (2, 5),
-            cells: company::among_ourselves(),
+            cells: competing::among_ourselves(),
         },
         Scenario {
             number: 11,
             name: "ours at 20 and 200 ms",
             seeds: (5, 5),
-            cells: company::unequal_rtts(),
+            cells: competing::unequal_rtts(),
         },
         Scenario {
             number: 12,
             name: "several of ours at a policer, a short queue",
             seeds: (4, 6),
-            cells: company::crowded_policer(),
+            cells: competing::crowded_policer(),
         },
         Scenario {
             number: 13,
             name: "ours and CUBIC at a policer",
             seeds: (5, 5),
-            cells: company::policer_with_cubic(),
+            cells: competing::policer_with_cubic(),
         },
         Scenario {
             number: 14,
@@ -282,7 +282,7 @@ fn scenarios(is_full: bool) -> Vec<Scenario> {
             number: 17,
             name: "background beside CUBIC",
             seeds: (2, 5),
-            cells: company::background(),
+            cells: competing::background(),
         },
     ]
 }

@@ -11,7 +11,7 @@ mod knee;
 pub use fixed::FixedRate;
 #[cfg(feature = "ablation")]
 pub use knee::Mechanism;
-pub use knee::{Knee, Share};
+pub use knee::{Knee, KneePolicy};
 use units::BitRate;
 
 use crate::Policy;
@@ -71,8 +71,8 @@ pub fn for_policy(
             let rate = rate_max.map_or(rate, |max| max.min(rate));
             Box::new(FixedRate::new(rate.as_bytes_per_s()))
         }
-        Policy::Fair => Box::new(Knee::new(Share::Fair, memory)),
-        Policy::Background => Box::new(Knee::new(Share::Background, memory)),
+        Policy::Fair => Box::new(Knee::new(KneePolicy::Fair, memory)),
+        Policy::Background => Box::new(Knee::new(KneePolicy::Background, memory)),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::{
     capacity::Capacity,
-    company::{Company, Share},
+    competing_flows::{CompetingFlows, KneePolicy},
     floor::Floor,
     limit::Limit,
     queue::Queue,
@@ -21,7 +21,7 @@ pub(super) struct Flow {
     pub(super) queue: Queue,
     pub(super) capacity: Capacity,
     pub(super) floor: Floor,
-    pub(super) company: Company,
+    pub(super) competing_flows: CompetingFlows,
     pub(super) limit: Limit,
     pub(super) reports: Reports,
     /// Target of bytes in flight. It fills the path and no queue, except beside competing flows:
@@ -42,12 +42,12 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Creates a flow with a window of `window` bytes and earlier measurements of the path.
-    pub(super) fn new(share: Share, window: f64, memory: Option<PathMemory>) -> Self {
+    pub(super) fn new(policy: KneePolicy, window: f64, memory: Option<PathMemory>) -> Self {
         Self {
             queue: Queue::new(),
             capacity: Capacity::default(),
             floor: Floor::new(memory.map(|memory| memory.loss_floor)),
-            company: Company::new(share),
+            competing_flows: CompetingFlows::new(policy),
             limit: Limit::default(),
             reports: Reports::default(),
             window,
@@ -279,7 +279,7 @@ mod tests {
     use crate::congestion::Arrival;
 
     fn flow() -> Flow {
-        let mut flow = Flow::new(Share::Fair, 1_500_000.0, None);
+        let mut flow = Flow::new(KneePolicy::Fair, 1_500_000.0, None);
         flow.pretend(0.1, 15e6, 0.0);
         flow
     }

@@ -179,16 +179,16 @@ pub enum Mechanism {
     /// Competes by CUBIC's law where drains fail.
     Compete,
     /// Counts failed drains of several series together.
-    CompanyScore,
+    CompetingScore,
     /// Begins to compete with the window before the drains.
     WindowBefore,
-    /// Tests in company whether the others have left.
+    /// Tests beside competing flows whether they have left.
     CompeteTest,
-    /// Ends company at two rounds with an empty queue.
+    /// Stops competing after two rounds with an empty queue.
     EmptyRounds,
     /// Makes a second test sooner than the first.
     SecondTest,
-    /// Ends company only after two tests.
+    /// Stops competing only after two tests.
     TwoTests,
     /// Yields at a queue's peak where a lossy path hides its drops.
     YieldUnseen,
@@ -346,7 +346,7 @@ mod switch {
             Self::LateTaken,
             Self::SurplusOnLossy,
             Self::Compete,
-            Self::CompanyScore,
+            Self::CompetingScore,
             Self::WindowBefore,
             Self::CompeteTest,
             Self::EmptyRounds,

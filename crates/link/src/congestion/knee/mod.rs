@@ -15,13 +15,13 @@
 //! limit, as at a policer, CUBIC's window growth applies. The benches `controller` and `fair` show
 //! the results.
 //!
-//! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`company`],
+//! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
 //! [`limit`], [`reports`]. [`flow`] holds them with the window, independent of the mode. A [`mode`]
 //! reads them, sets the window, and returns its successor. This file passes the reports on and
 //! changes the mode.
 
 mod capacity;
-mod company;
+mod competing_flows;
 mod cubic;
 mod extremes;
 mod floor;
@@ -32,7 +32,7 @@ mod mode;
 mod queue;
 mod reports;
 
-pub use self::company::Share;
+pub use self::competing_flows::KneePolicy;
 #[cfg(feature = "ablation")]
 pub use self::mechanism::Mechanism;
 #[cfg(not(feature = "ablation"))]
@@ -52,11 +52,11 @@ pub struct Knee {
 
 impl Knee {
     /// Creates a controller with earlier measurements of the path.
-    pub fn new(share: Share, memory: Option<PathMemory>) -> Self {
+    pub fn new(policy: KneePolicy, memory: Option<PathMemory>) -> Self {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = Start::first_train(cached);
         let first_window = first_train as f64 * PACKET_GUESS;
-        let mut flow = Flow::new(share, first_window, memory);
+        let mut flow = Flow::new(policy, first_window, memory);
         flow.capacity.trains.ask_for(first_train);
         Self {
             flow,
@@ -296,7 +296,7 @@ mod tests {
         fn no_order_of_round_trip_times_and_delays_pumps_the_window_up(
             reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),
         ) {
-            let mut knee = Knee::new(Share::Fair, None);
+            let mut knee = Knee::new(KneePolicy::Fair, None);
             knee.flow.pretend(0.1, 10e6, 0.5);
             knee.flow.queue.has_emptied = true;
             knee.flow.window = 1e6;

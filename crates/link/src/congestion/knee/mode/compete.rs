@@ -40,7 +40,7 @@ struct Test {
 impl Compete {
     pub(super) fn begin(window: f64, flow: &mut Flow, now_s: f64) -> Self {
         flow.window = window;
-        flow.company.forget();
+        flow.competing_flows.forget();
         flow.mark_cut(now_s);
         Self {
             law: Cubic::new(window, now_s),
@@ -205,11 +205,11 @@ const UNSEEN_ROUND_TRIPS: f64 = 8.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::knee::company::Share;
+    use crate::congestion::knee::competing_flows::KneePolicy;
 
     /// Returns the mode beside others on a path of 100 ms that keep 50 ms of queue.
     fn competing() -> (Compete, Flow) {
-        let mut flow = Flow::new(Share::Fair, 1e6, None);
+        let mut flow = Flow::new(KneePolicy::Fair, 1e6, None);
         flow.pretend(0.1, 10e6, 0.0);
         see_queue(&mut flow, 0.05);
         let compete = Compete::begin(1.5e6, &mut flow, 1.0);

@@ -28,7 +28,7 @@ impl Drain {
         if series.failed == 0 {
             // Start-up may have sent far more than the path passes.
             let passed = capacity * flow.rtt_s();
-            flow.company.on_drain(flow.window.min(passed));
+            flow.competing_flows.on_drain(flow.window.min(passed));
             flow.capacity.known = capacity;
         }
         flow.window = DRAINED * capacity * flow.base_s();
@@ -47,7 +47,7 @@ impl Drain {
     pub(super) fn rate(&self, flow: &Flow) -> f64 {
         // The measured queue is a round trip old. The lower rate based on it would last for another
         // round trip. Only background traffic may send that little.
-        let wanted = if !Mechanism::DrainAhead.acts(!flow.company.comes_first()) {
+        let wanted = if !Mechanism::DrainAhead.acts(!flow.competing_flows.comes_first()) {
             flow.rate()
         } else {
             let queue = flow.queue_ahead_s(self.capacity) / flow.base_s();
@@ -96,7 +96,7 @@ impl Drain {
             flow.floor.learn_expected();
         }
         if self.series.failed == 0 {
-            flow.company.on_emptied_queue();
+            flow.competing_flows.on_emptied_queue();
         }
         flow.window = self.capacity * flow.base_s();
         Next::Grow
@@ -112,8 +112,8 @@ impl Drain {
         };
         // The drains of background traffic fail for as long as competing flows are there, so it
         // tests more and more rarely.
-        let is_due =
-            !Mechanism::RareTests.acts(flow.company.comes_first() && !failed.is_power_of_two());
+        let is_due = !Mechanism::RareTests
+            .acts(flow.competing_flows.comes_first() && !failed.is_power_of_two());
         if Mechanism::RouteTest.acts(is_due && flow.can_test_route(self.capacity)) {
             Next::TestRoute(SeemingQueue {
                 capacity: self.capacity,
@@ -162,10 +162,12 @@ fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
 /// The further drain has a lower window, by the ratio of the remaining queue to the base round-trip
 /// time.
 pub(super) fn after_failure(series: Series, flow: &mut Flow) -> Next {
-    if flow.company.on_failed_drain() {
+    if flow.competing_flows.on_failed_drain() {
         return Next::Compete {
-            window: Mechanism::WindowBefore
-                .value(flow.company.window_before().max(flow.window), flow.window),
+            window: Mechanism::WindowBefore.value(
+                flow.competing_flows.window_before().max(flow.window),
+                flow.window,
+            ),
         };
     }
     let base_s = flow.base_s();
@@ -208,12 +210,12 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Digest,
-        knee::{company::Share, resolved_at},
+        knee::{competing_flows::KneePolicy, resolved_at},
     };
 
     /// Returns a drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
     fn draining() -> (Drain, Flow) {
-        let mut flow = Flow::new(Share::Fair, 2e6, None);
+        let mut flow = Flow::new(KneePolicy::Fair, 2e6, None);
         flow.pretend(0.1, 15e6, 0.0);
         flow.queue.delay_s = 0.05;
         let drain = Drain::begin(15e6, Series::default(), &mut flow, 1.0);
@@ -229,13 +231,13 @@ mod tests {
 
     #[test]
     fn the_window_to_compete_with_is_no_more_than_what_passed() {
-        let mut flow = Flow::new(Share::Fair, 2e6, None);
+        let mut flow = Flow::new(KneePolicy::Fair, 2e6, None);
         flow.pretend(0.1, 15e6, 0.0);
         flow.queue.delay_s = 0.05;
         for (sent, before) in [(1e6, 1e6), (9e6, 15e6 * 0.15)] {
             flow.window = sent;
             Drain::begin(15e6, Series::default(), &mut flow, 1.0);
-            assert!((flow.company.window_before() - before).abs() < 1.0);
+            assert!((flow.competing_flows.window_before() - before).abs() < 1.0);
         }
     }
 
@@ -253,9 +255,9 @@ mod tests {
 
     #[test]
     fn who_leaves_everything_to_others_tests_the_route_more_and_more_rarely() {
-        let tests = |share| {
+        let tests = |policy| {
             let is_tested = |failed: &u32| {
-                let mut flow = Flow::new(share, 2e6, None);
+                let mut flow = Flow::new(policy, 2e6, None);
                 flow.pretend(0.1, 15e6, 0.0);
                 flow.queue.has_emptied = true;
                 let series = Series {
@@ -267,8 +269,8 @@ mod tests {
             };
             (1..=9).filter(is_tested).collect::<Vec<u32>>()
         };
-        assert_eq!(tests(Share::Background), [1, 2, 4, 8]);
-        assert_eq!(tests(Share::Fair), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(tests(KneePolicy::Background), [1, 2, 4, 8]);
+        assert_eq!(tests(KneePolicy::Fair), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[test]
@@ -308,7 +310,7 @@ mod tests {
             panic!("no test can tell: {next:?}");
         };
         let Next::Drain { capacity, series } = after_failure(series, &mut flow) else {
-            panic!("one drain that fails is no company");
+            panic!("one failed drain shows no competing flows");
         };
         assert!(capacity < 15e6 && series.failed == 1, "{capacity}");
     }

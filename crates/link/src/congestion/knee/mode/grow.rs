@@ -26,7 +26,7 @@ impl Grow {
             (GAIN_START / packets.sqrt()).max(GAIN_START_MIN),
             GAIN_START_MIN,
         );
-        if Mechanism::GentleStart.acts(flow.is_gentle || flow.company.comes_first()) {
+        if Mechanism::GentleStart.acts(flow.is_gentle || flow.competing_flows.comes_first()) {
             gain_start *= GENTLE_START;
         }
         flow.begin_round(now_s);
@@ -174,12 +174,12 @@ const SUDDEN_THRESHOLDS: f64 = 2.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::knee::company::Share;
+    use crate::congestion::knee::competing_flows::KneePolicy;
 
     /// Returns a flow of a thousand packets on a path of 100 ms with a known capacity of `known`
     /// bytes per second.
-    fn flow(share: Share, known: f64) -> Flow {
-        let mut flow = Flow::new(share, 1.5e6, None);
+    fn flow(policy: KneePolicy, known: f64) -> Flow {
+        let mut flow = Flow::new(policy, 1.5e6, None);
         flow.pretend(0.1, 15e6, 0.0);
         flow.capacity.known = known;
         flow
@@ -196,14 +196,14 @@ mod tests {
 
     #[test]
     fn the_gain_grows_the_faster_the_farther_the_window_is_from_what_the_path_passed() {
-        let start = gain_after(0, &mut flow(Share::Fair, 15e6));
+        let start = gain_after(0, &mut flow(KneePolicy::Fair, 15e6));
         assert!((start - 0.5 / 1000.0_f64.sqrt()).abs() < 1e-9);
-        let near = gain_after(1, &mut flow(Share::Fair, 15e6));
+        let near = gain_after(1, &mut flow(KneePolicy::Fair, 15e6));
         assert!((near / start - GAIN_GROWTH).abs() < 1e-9);
-        let above = gain_after(1, &mut flow(Share::Fair, 5e6));
+        let above = gain_after(1, &mut flow(KneePolicy::Fair, 5e6));
         assert!((above / start - GAIN_GROWTH_ABOVE).abs() < 1e-9);
         assert_eq!(
-            gain_after(1, &mut flow(Share::Fair, 30e6)),
+            gain_after(1, &mut flow(KneePolicy::Fair, 30e6)),
             GAIN_FAR_BELOW,
             "a drain that was repeated made it so small"
         );
@@ -211,16 +211,16 @@ mod tests {
 
     #[test]
     fn a_round_builds_a_threshold_s_worth_of_queue_at_most() {
-        let mut flow = flow(Share::Fair, 15e6);
+        let mut flow = flow(KneePolicy::Fair, 15e6);
         let gain = gain_after(20, &mut flow);
         assert!((gain - flow.threshold_s() / 0.1).abs() < 1e-9, "{gain}");
     }
 
     #[test]
     fn growth_is_gentle_after_a_cut_for_loss_and_where_others_come_first() {
-        let usual = gain_after(0, &mut flow(Share::Fair, 15e6));
-        let background = gain_after(0, &mut flow(Share::Background, 15e6));
-        let mut cut = flow(Share::Fair, 15e6);
+        let usual = gain_after(0, &mut flow(KneePolicy::Fair, 15e6));
+        let background = gain_after(0, &mut flow(KneePolicy::Background, 15e6));
+        let mut cut = flow(KneePolicy::Fair, 15e6);
         cut.is_gentle = true;
         assert_eq!(background, GENTLE_START * usual);
         assert!((gain_after(1, &mut cut) - GENTLE_GROWTH * background).abs() < 1e-9);

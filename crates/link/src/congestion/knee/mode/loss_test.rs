@@ -365,13 +365,13 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Controller,
-        knee::{Knee, Share, mode::Mode, resolved_at},
+        knee::{Knee, KneePolicy, mode::Mode, resolved_at},
     };
 
     /// Returns an experiment after 8 % of 400 packets were lost, which loses each `every`-th
     /// packet.
     fn experiment(every: u64) -> Knee {
-        let mut knee = Knee::new(Share::Fair, None);
+        let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.flow.pretend(0.1, 10e6, 1.0);
         let resolved = resolved_at(0.5, 400, |number| number * 37 % 100 < 8);
         knee.flow.floor.update(&resolved, &[]);
@@ -417,7 +417,7 @@ mod tests {
     /// Returns start-up after a round that lost 60 % beyond a floor of 20 %, and an experiment that
     /// loses `part` of ten packets.
     fn drowned(part: u64) -> Knee {
-        let mut knee = Knee::new(Share::Fair, None);
+        let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.flow.pretend(0.1, 10e6, 1.0);
         knee.flow.floor.learn_experiment(0.2, 32.0);
         knee.flow.window = 1e6;

@@ -59,14 +59,14 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Controller, Digest,
-        knee::{Knee, Share, resolved_at},
+        knee::{Knee, KneePolicy, resolved_at},
     };
 
     const WINDOW: f64 = 1_500_000.0;
 
     /// Returns the mode at 100 ms on a path that is known to lose `floor`.
     fn growing(floor: f64) -> Knee {
-        let mut knee = Knee::new(Share::Fair, None);
+        let mut knee = Knee::new(KneePolicy::Fair, None);
         knee.flow.pretend(0.1, WINDOW / 0.1, 1.0);
         knee.flow.floor.learn_experiment(floor, 3000.0);
         knee.flow.window = WINDOW;

@@ -41,7 +41,7 @@ impl RouteTest {
         let train = train_packets(flow, rate);
         // At most half of the load that the path has carried before.
         let known = flow.capacity.known.max(queue.capacity);
-        let borne = flow.window.max(flow.company.window_before());
+        let borne = flow.window.max(flow.competing_flows.window_before());
         let watched = (rate.min(known) * flow.base_s()).min(borne) * TEST_LENGTH;
         let watched = watched.max(TEST_PACKETS * flow.packet);
         let bytes = train as f64 * flow.packet + watched;
@@ -203,7 +203,7 @@ fn train_packets(flow: &Flow, rate: f64) -> usize {
 fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
     flow.queue.adopt_longer_route(now_s);
     flow.window = rate.min(flow.capacity.trains.shown_max()) * flow.base_s();
-    flow.company.forget();
+    flow.competing_flows.forget();
     flow.mark_cut(now_s);
 }
 
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::congestion::{
         Arrival, Controller, Digest,
-        knee::{Knee, Share, mode::Mode},
+        knee::{Knee, KneePolicy, mode::Mode},
     };
 
     const BASE_S: f64 = 0.1;
@@ -257,8 +257,8 @@ mod tests {
     const TRAIN: u32 = 16;
 
     /// Returns a link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
-    fn draining(share: Share) -> Knee {
-        let mut knee = Knee::new(share, None);
+    fn draining(policy: KneePolicy) -> Knee {
+        let mut knee = Knee::new(policy, None);
         knee.flow.pretend(BASE_S, RATE, 1.0);
         knee.flow.queue.has_emptied = true;
         knee.flow.window = 2e6;
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_test_whose_train_the_data_never_filled_says_nothing() {
         for packets in [0, TRAIN as usize - 1] {
-            let mut knee = draining(Share::Fair);
+            let mut knee = draining(KneePolicy::Fair);
             test_route(&mut knee, 1, 2.0);
             if packets > 0 {
                 knee.on_train_begun(packets, 2.0);
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_arrives_as_it_was_sent_is_on_a_longer_route() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         test_route(&mut knee, 1, 2.0);
         assert!((knee.rate_bytes_per_s() / (TEST_RATE * RATE) - 1.0).abs() < 0.01);
         run_test(&mut knee, 2.0, RATE, |_| 0.1);
@@ -370,8 +370,8 @@ mod tests {
     }
 
     #[test]
-    fn three_queues_that_grow_under_the_test_are_company_with_the_window_from_before_them() {
-        let mut knee = draining(Share::Fair);
+    fn three_queues_that_grow_under_the_test_show_competing_flows() {
+        let mut knee = draining(KneePolicy::Fair);
         for fails in 1..=3_u32 {
             assert_ne!(knee.state(), "compete", "{fails} failures");
             let at_s = 2.0 * f64::from(fails);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn where_jitter_spreads_each_train_the_second_test_without_a_queue_shows_a_longer_route() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         for fails in 1..=2_u32 {
             assert_eq!(knee.state(), "drain");
             let at_s = 2.0 * f64::from(fails);
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn without_a_train_one_test_that_finds_no_queue_after_one_that_found_one_shows_nothing() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         test_route(&mut knee, 1, 2.0);
         run_test_with(&mut knee, 2.0, TRAIN, jitters_s, |since_s| {
             0.1 + 0.5 * since_s
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_test_whose_train_is_lost_shows_no_longer_route() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         test_route(&mut knee, 1, 2.0);
         run_test_with(&mut knee, 2.0, TRAIN, jitters_s, |_| 0.1);
         test_route(&mut knee, 2, 4.0);
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn the_second_test_without_a_train_believes_only_a_queue_that_stays() {
         for (delay_s, state) in [(0.06, "drain"), (0.1, "grow")] {
-            let mut knee = draining(Share::Fair);
+            let mut knee = draining(KneePolicy::Fair);
             test_route(&mut knee, 0, 2.0);
             run_test_with(&mut knee, 2.0, TRAIN, jitters_s, |_| 0.1);
             test_route(&mut knee, 1, 4.0);
@@ -441,7 +441,7 @@ mod tests {
     /// On a longer route more bytes are in flight than the window of a drain.
     #[test]
     fn a_test_waits_for_no_room() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         let in_flight = 8_000_000;
         let digest = Digest {
             rtt_s: Some(BASE_S + 0.1),
@@ -465,7 +465,7 @@ mod tests {
     /// A train that arrives at once shows a path much faster than the test.
     #[test]
     fn a_test_that_was_too_slow_is_followed_by_one_twice_as_fast_that_sends_no_more() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         let bytes = |knee: &Knee| match &knee.mode {
             Mode::RouteTest(test) => test.bytes(),
             _ => f64::NAN,
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn who_leaves_everything_to_others_drains_on() {
-        let mut knee = draining(Share::Background);
+        let mut knee = draining(KneePolicy::Background);
         for fails in 1..=5_u32 {
             let at_s = 2.0 * f64::from(fails);
             test_route(&mut knee, fails, at_s);
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_shrinks_as_we_drain_is_our_own() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         test_route(&mut knee, 1, 2.0);
         run_test(&mut knee, 2.0, RATE, |since_s| 0.05 - 0.1 * since_s);
         assert_eq!(knee.state(), "drain");
@@ -504,7 +504,7 @@ mod tests {
     /// Two of our flows that share a path leave room as they drain together.
     #[test]
     fn a_test_far_below_the_rate_of_the_line_is_not_telling() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         test_route(&mut knee, 1, 2.0);
         run_test(&mut knee, 2.0, 2.0 * RATE, |_| 0.1);
         assert_eq!(knee.state(), "drain");
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_test_without_traffic_decides_nothing() {
-        let mut knee = draining(Share::Fair);
+        let mut knee = draining(KneePolicy::Fair);
         test_route(&mut knee, 3, 2.0);
         let idle = Digest {
             app_limited: true,

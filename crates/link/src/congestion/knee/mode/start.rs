@@ -339,7 +339,7 @@ const SENT_MAX: f64 = 2.0;
 mod tests {
     use crate::congestion::{
         Arrival, Controller, Digest, PathMemory,
-        knee::{Knee, Share, resolved_at},
+        knee::{Knee, KneePolicy, resolved_at},
     };
 
     /// Reports a first train of 32 packets, 100 ms each way. The path spreads it at `bytes_per_s`,
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_measured_train_is_taken_at_half_its_word() {
-        let mut knee = Knee::new(Share::Fair, None);
+        let mut knee = Knee::new(KneePolicy::Fair, None);
         report_train(&mut knee, 12.5e6, |_| false);
         let share = knee.rate_bytes_per_s() / 12.5e6;
         assert!((0.4..0.9).contains(&share), "{share}");
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_train_too_fast_to_be_measured_is_followed_by_a_longer_one() {
-        let mut knee = Knee::new(Share::Fair, None);
+        let mut knee = Knee::new(KneePolicy::Fair, None);
         assert_eq!(knee.train_wanted(1e6), 32);
         knee.on_train_begun(32, 0.001);
         report_train(&mut knee, 1.25e9, |_| false);
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_the_first_train_loses_is_the_path_s() {
-        let mut knee = Knee::new(Share::Fair, None);
+        let mut knee = Knee::new(KneePolicy::Fair, None);
         report_train(&mut knee, 12.5e6, |number| number % 2 == 1);
         assert!(
             (knee.flow.floor.loss() - 0.5).abs() < 0.05,
@@ -405,7 +405,7 @@ mod tests {
             capacity_bytes_per_s: 125e6,
             loss_floor: 0.0,
         };
-        let mut knee = Knee::new(Share::Fair, Some(memory));
+        let mut knee = Knee::new(KneePolicy::Fair, Some(memory));
         report_train(&mut knee, 12.5e6, |_| false);
         assert!(knee.rate_bytes_per_s() <= 12.5e6);
         assert!(knee.rate_bytes_per_s() > 10e6);

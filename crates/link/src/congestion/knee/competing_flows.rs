@@ -8,9 +8,10 @@
 //! the drain fails.
 
 use crate::congestion::knee::Mechanism;
+
 /// Policy towards competing flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
+pub enum KneePolicy {
     /// Shares as one CUBIC flow would.
     Fair,
     /// Leaves all capacity to other flows that want it.
@@ -19,8 +20,8 @@ pub enum Share {
 
 /// Evidence of competing flows.
 #[derive(Debug)]
-pub(super) struct Company {
-    share: Share,
+pub(super) struct CompetingFlows {
+    policy: KneePolicy,
     /// Score of the evidence: up with each drain that failed, down with each that emptied the queue
     /// at the first try.
     score: f64,
@@ -29,10 +30,10 @@ pub(super) struct Company {
     window_before: f64,
 }
 
-impl Company {
-    pub(super) fn new(share: Share) -> Self {
+impl CompetingFlows {
+    pub(super) fn new(policy: KneePolicy) -> Self {
         Self {
-            share,
+            policy,
             score: 0.0,
             window_before: 0.0,
         }
@@ -40,7 +41,7 @@ impl Company {
 
     /// Whether all capacity is left to others.
     pub(super) fn comes_first(&self) -> bool {
-        self.share == Share::Background
+        self.policy == KneePolicy::Background
     }
 
     /// Records the start of drains. The window of `window` bytes passed.
@@ -58,14 +59,14 @@ impl Company {
     /// Records that a drain has emptied the queue at the first try.
     pub(super) fn on_emptied_queue(&mut self) {
         self.score =
-            (self.score - Mechanism::CompanyScore.value(STEP_DOWN, SCORE_OF_COMPANY)).max(0.0);
+            (self.score - Mechanism::CompetingScore.value(STEP_DOWN, COMPETING_SCORE)).max(0.0);
     }
 
     /// Records that a drain has not emptied the queue. Returns whether to compete with the flows
     /// that fill it.
     pub(super) fn on_failed_drain(&mut self) -> bool {
         self.score += STEP_UP;
-        Mechanism::Compete.acts(self.score >= SCORE_OF_COMPANY && self.share == Share::Fair)
+        Mechanism::Compete.acts(self.score >= COMPETING_SCORE && self.policy == KneePolicy::Fair)
     }
 
     /// Forgets the evidence of competing flows.
@@ -83,38 +84,38 @@ const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
 /// Score from which competing flows fill the queue: three failed drains in a row, or as many more
 /// as outweigh the successful drains among them.
-const SCORE_OF_COMPANY: f64 = 3.0;
+const COMPETING_SCORE: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn three_failed_drains_are_company_with_the_window_from_before_them() {
-        let mut company = Company::new(Share::Fair);
-        company.on_drain(2e6);
-        assert!(!company.on_failed_drain());
-        company.on_drain(1e6);
-        assert!(!company.on_failed_drain());
-        assert!(company.on_failed_drain());
-        assert_eq!(company.window_before(), 2e6);
-        company.forget();
-        assert!(!company.on_failed_drain());
+    fn three_failed_drains_show_competing_flows_and_keep_the_window_before_them() {
+        let mut competing = CompetingFlows::new(KneePolicy::Fair);
+        competing.on_drain(2e6);
+        assert!(!competing.on_failed_drain());
+        competing.on_drain(1e6);
+        assert!(!competing.on_failed_drain());
+        assert!(competing.on_failed_drain());
+        assert_eq!(competing.window_before(), 2e6);
+        competing.forget();
+        assert!(!competing.on_failed_drain());
     }
 
     #[test]
-    fn drains_that_succeed_speak_against_it() {
-        let mut company = Company::new(Share::Fair);
+    fn successful_drains_are_evidence_against_competing_flows() {
+        let mut competing = CompetingFlows::new(KneePolicy::Fair);
         for _ in 0..20 {
-            assert!(!company.on_failed_drain());
-            company.on_emptied_queue();
-            company.on_emptied_queue();
+            assert!(!competing.on_failed_drain());
+            competing.on_emptied_queue();
+            competing.on_emptied_queue();
         }
     }
 
     #[test]
-    fn who_leaves_everything_to_others_never_competes() {
-        let mut company = Company::new(Share::Background);
-        assert!((0..20).all(|_| !company.on_failed_drain()));
+    fn background_policy_never_competes() {
+        let mut competing = CompetingFlows::new(KneePolicy::Background);
+        assert!((0..20).all(|_| !competing.on_failed_drain()));
     }
 }
