@@ -8,7 +8,7 @@ use super::{
     capacity::Capacity,
     competing_flows::{CompetingFlows, KneePolicy},
     floor::Floor,
-    limit::Limit,
+    policer_detector::PolicerDetector,
     queue::Queue,
     reports::Reports,
 };
@@ -22,7 +22,7 @@ pub(super) struct Flow {
     pub(super) capacity: Capacity,
     pub(super) floor: Floor,
     pub(super) competing_flows: CompetingFlows,
-    pub(super) limit: Limit,
+    pub(super) policer: PolicerDetector,
     pub(super) reports: Reports,
     /// Target of bytes in flight. It fills the path and no queue, except beside competing flows:
     /// there it is CUBIC's window.
@@ -48,7 +48,7 @@ impl Flow {
             capacity: Capacity::default(),
             floor: Floor::new(memory.map(|memory| memory.loss_floor)),
             competing_flows: CompetingFlows::new(policy),
-            limit: Limit::default(),
+            policer: PolicerDetector::default(),
             reports: Reports::default(),
             window,
             packet: PACKET_GUESS,
@@ -115,7 +115,7 @@ impl Flow {
         self.queue = queue.after_pause();
         self.capacity = std::mem::take(&mut self.capacity).after_pause();
         self.reports.forget_gaps();
-        self.limit = Limit::default();
+        self.policer = PolicerDetector::default();
         self.mark_cut(now_s);
     }
 

@@ -170,11 +170,11 @@ pub enum Mechanism {
     BoundFloor,
     /// Confirms a clean floor by a long count without loss.
     ConfirmFloor,
-    /// Learns the floor of a lossy path below a policer's limit.
+    /// Learns the floor of a lossy path below a policer's rate.
     LearnPoliced,
     /// Takes losses back whose packets turn up late.
     LateTaken,
-    /// Yields at a limit on a lossy path by a cumulative sum of losses.
+    /// Yields at a policer on a lossy path by a cumulative sum of losses.
     SurplusOnLossy,
     /// Competes by CUBIC's law where drains fail.
     Compete,
@@ -196,17 +196,17 @@ pub enum Mechanism {
     FastConvergence,
     /// Grows as fast as Reno at least (RFC 9438 section 4.3).
     RenoFriendly,
-    /// Follows CUBIC's law at a limit that drops without a queue.
+    /// Follows CUBIC's law at a policer.
     Policed,
     /// Waits for a second cut before it follows CUBIC's law.
     SecondCut,
-    /// Takes losses in bursts for no limit.
-    BurstyLimit,
+    /// Takes losses in bursts for no policer.
+    BurstyLosses,
     /// Cuts less than CUBIC on a lossy path.
     LossyCut,
-    /// Leaves CUBIC's law where the window is far beyond the limit.
-    LimitGone,
-    /// Cuts to eight tenths at a limit at most.
+    /// Leaves CUBIC's law where the window is far beyond the policer's rate.
+    PolicerGone,
+    /// Cuts to eight tenths at a policer at most.
     PassedMin,
 }
 
@@ -357,9 +357,9 @@ mod switch {
             Self::RenoFriendly,
             Self::Policed,
             Self::SecondCut,
-            Self::BurstyLimit,
+            Self::BurstyLosses,
             Self::LossyCut,
-            Self::LimitGone,
+            Self::PolicerGone,
             Self::PassedMin,
         ];
 

@@ -16,9 +16,9 @@
 //! the results.
 //!
 //! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
-//! [`limit`], [`reports`]. [`flow`] holds them with the window, independent of the mode. A [`mode`]
-//! reads them, sets the window, and returns its successor. This file passes the reports on and
-//! changes the mode.
+//! [`policer_detector`], [`reports`]. [`flow`] holds them with the window, independent of the mode.
+//! A [`mode`] reads them, sets the window, and returns its successor. This file passes the reports
+//! on and changes the mode.
 
 mod capacity;
 mod competing_flows;
@@ -26,9 +26,9 @@ mod cubic;
 mod extremes;
 mod floor;
 mod flow;
-mod limit;
 mod mechanism;
 mod mode;
+mod policer_detector;
 mod queue;
 mod reports;
 

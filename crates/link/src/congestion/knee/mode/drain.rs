@@ -33,7 +33,7 @@ impl Drain {
         }
         flow.window = DRAINED * capacity * flow.base_s();
         flow.is_gentle = false;
-        flow.limit.forget();
+        flow.policer.forget();
         flow.mark_cut(now_s);
         Self {
             capacity,

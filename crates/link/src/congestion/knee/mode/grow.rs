@@ -71,7 +71,7 @@ impl Grow {
     fn end_round(&mut self, flow: &mut Flow) {
         self.rounds += 1;
         if self.rounds == GENTLE_ROUNDS {
-            flow.limit.forget();
+            flow.policer.forget();
         }
         self.gain = self.next_gain(flow).min(GAIN_MAX);
     }
@@ -156,10 +156,10 @@ const FAR_ABOVE_KNOWN: f64 = 1.25;
 /// Part of the usual gain with which growth begins after a cut for loss, and for background
 /// traffic.
 const GENTLE_START: f64 = 0.5;
-/// Factor of the gain per round after a cut for loss. The limit may drop without a queue and give
+/// Factor of the gain per round after a cut for loss. A policer may drop without a queue and give
 /// no other warning.
 const GENTLE_GROWTH: f64 = 1.15;
-/// Rounds of gentle growth without a signal after which the dropping limit is gone. The gain is
+/// Rounds of gentle growth without a signal after which the policer is gone. The gain is
 /// then 29 times its first value.
 const GENTLE_ROUNDS: u32 = 25;
 /// Losses beyond the floor and the tolerance, soon after a cut for loss, that show that the cut was

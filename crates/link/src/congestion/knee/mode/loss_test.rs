@@ -81,8 +81,8 @@ impl LossTest {
             Stage::Experiment(experiment)
         } else {
             if has_queue {
-                flow.limit.forget();
-            } else if let Some(window) = flow.limit.cut(passed, &flow.floor, now_s) {
+                flow.policer.forget();
+            } else if let Some(window) = flow.policer.cut(passed, &flow.floor, now_s) {
                 flow.window = window;
             }
             Stage::Cut
@@ -126,7 +126,7 @@ impl LossTest {
         flow.window = self.before.window;
         flow.queue.threshold_cap_s = self.before.threshold_cap_s;
         flow.is_gentle = false;
-        flow.limit.forget();
+        flow.policer.forget();
     }
 
     /// Returns the part of the window before the cut that the path passes. It is below 1 if the
@@ -262,7 +262,7 @@ impl Experiment {
 
     fn blame_rate(&self, flow: &mut Flow, now_s: f64) {
         flow.window = OF_PASSED * self.window_before;
-        if let Some(law) = flow.limit.law() {
+        if let Some(law) = flow.policer.law() {
             *law = Cubic::new(flow.window, now_s);
         }
     }

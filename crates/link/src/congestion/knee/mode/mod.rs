@@ -34,7 +34,7 @@ pub(super) enum Mode {
     RouteTest(RouteTest),
     /// Testing after a cut for loss whether less sending delivers a larger fraction.
     LossTest(LossTest),
-    /// Growing as CUBIC below a limit that drops instead of queueing.
+    /// Growing as CUBIC below a policer.
     Policed(Policed),
     /// Competing as CUBIC with flows that keep the queue full.
     Compete(Compete),
@@ -50,7 +50,7 @@ impl Mode {
         Some(match next {
             Next::Stay => return None,
             Next::Start => Self::Start(Start::again(flow)),
-            Next::Resume if flow.limit.is_known() => {
+            Next::Resume if flow.policer.is_known() => {
                 flow.begin_round(now_s);
                 Self::Policed(Policed)
             }
@@ -120,7 +120,7 @@ impl Mode {
 
     /// Excludes `idle_s` from the time in which CUBIC's window grows.
     pub(super) fn pause(&mut self, flow: &mut Flow, idle_s: f64) {
-        if let Some(law) = flow.limit.law() {
+        if let Some(law) = flow.policer.law() {
             law.pause(idle_s);
         }
         if let Self::Compete(compete) = self {

@@ -11,7 +11,7 @@ pub(in super::super) enum Next {
     Start,
     /// Grow until a queue shows.
     Grow,
-    /// Grow as CUBIC if there is a known limit that drops instead of queueing. Otherwise grow until
+    /// Grow as CUBIC if a policer is known. Otherwise grow until
     /// a queue shows.
     Resume,
     /// Empty the queue in front of `capacity` bytes per second in the sending domain.

@@ -1,7 +1,8 @@
-//! Mode that grows below a limit that drops instead of queueing.
+//! Mode that grows below a policer, which drops packets instead of queueing them.
 //!
-//! The input is reports. The output is CUBIC's window of [`Limit`](super::super::limit::Limit), and
-//! cuts as CUBIC makes them. A queue, or growth far beyond the limit, ends the mode.
+//! The input is reports. The output is CUBIC's window of
+//! [`PolicerDetector`](super::super::policer_detector::PolicerDetector), and cuts as CUBIC makes
+//! them. A queue, or growth far beyond the policer's rate, ends the mode.
 
 use super::{
     super::flow::Flow,
@@ -16,14 +17,14 @@ impl Policed {
     /// Grows by `acked` bytes.
     pub(super) fn grow(&self, flow: &mut Flow, acked: f64, now_s: f64) {
         let (rtt_s, packet) = (flow.rtt_s(), flow.packet);
-        if let Some(law) = flow.limit.law() {
+        if let Some(law) = flow.policer.law() {
             flow.window = flow.window.max(law.window(now_s, rtt_s, packet, acked));
         }
     }
 
     pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
         if Mechanism::LearnPoliced
-            .acts(flow.limit.passes(flow.window) && !flow.floor.is_path_clean())
+            .acts(flow.policer.passes(flow.window) && !flow.floor.is_path_clean())
         {
             flow.floor.learn_longer();
         }
@@ -39,10 +40,10 @@ impl Policed {
                 ..LossySign::PLAIN
             });
         }
-        if Mechanism::LimitGone.acts(flow.window > flow.limit.gone_at()) {
-            flow.window = flow.limit.gone_at();
+        if Mechanism::PolicerGone.acts(flow.window > flow.policer.gone_at()) {
+            flow.window = flow.policer.gone_at();
             flow.is_gentle = false;
-            flow.limit.forget();
+            flow.policer.forget();
             flow.mark_cut(now_s);
             return Next::Grow;
         }
@@ -93,7 +94,7 @@ mod tests {
         knee.step(false, now_s + 0.6);
     }
 
-    /// Returns the mode at a limit that has dropped at a window of 1.5 MB.
+    /// Returns the mode at a policer that has dropped packets at a window of 1.5 MB.
     fn policed(floor: f64, floor_every: u64) -> Knee {
         let mut knee = growing(floor);
         drop_some(&mut knee, floor_every, 2.0);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_limit_without_a_queue_two_losses_are_yielded_to_as_cubic_does() {
+    fn at_a_policer_the_window_yields_to_two_losses_as_cubic_does() {
         let mut knee = policed(0.0, u64::MAX);
         knee.flow.window = WINDOW;
         knee.flow
@@ -145,16 +146,16 @@ mod tests {
         knee.flow.queue.is_fresh = true;
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "drain");
-        assert!(!knee.flow.limit.is_known());
+        assert!(!knee.flow.policer.is_known());
     }
 
     #[test]
-    fn a_limit_that_is_gone_ends_it() {
+    fn the_end_of_a_policer_ends_the_mode() {
         let mut knee = policed(0.0, u64::MAX);
         knee.flow.window = 10.0 * WINDOW;
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "grow");
-        assert!(!knee.flow.limit.is_known() && !knee.flow.is_gentle);
+        assert!(!knee.flow.policer.is_known() && !knee.flow.is_gentle);
         assert!(knee.flow.window < 2.1 * WINDOW, "no leap");
     }
 
