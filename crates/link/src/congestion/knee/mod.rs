@@ -16,18 +16,18 @@
 //! the results.
 //!
 //! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
-//! [`policer_detector`], [`reports`]. [`flow`] holds them with the window, independent of the mode.
-//! A [`mode`] reads them, sets the window, and returns its successor. This file passes the reports
-//! on and changes the mode.
+//! [`policer_detector`], [`reports`]. [`path_model`] holds them with the window, independent of the
+//! mode. A [`mode`] reads them, sets the window, and returns its successor. This file passes the
+//! reports on and changes the mode.
 
 mod capacity;
 mod competing_flows;
 mod cubic;
 mod extremes;
 mod floor;
-mod flow;
 mod mechanism;
 mod mode;
+mod path_model;
 mod policer_detector;
 mod queue;
 mod reports;
@@ -38,15 +38,15 @@ pub use self::mechanism::Mechanism;
 #[cfg(not(feature = "ablation"))]
 use self::mechanism::Mechanism;
 use self::{
-    flow::{Flow, PACKET_GUESS},
     mode::{Mode, Next, Start},
+    path_model::{PACKET_GUESS, PathModel},
 };
 use super::{Controller, Digest, PathMemory};
 
 /// Knee controller.
 #[derive(Debug)]
 pub struct Knee {
-    flow: Flow,
+    path: PathModel,
     mode: Mode,
 }
 
@@ -56,17 +56,17 @@ impl Knee {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
         let first_train = Start::first_train(cached);
         let first_window = first_train as f64 * PACKET_GUESS;
-        let mut flow = Flow::new(policy, first_window, memory);
-        flow.capacity.trains.ask_for(first_train);
+        let mut path = PathModel::new(policy, first_window, memory);
+        path.capacity.trains.ask_for(first_train);
         Self {
-            flow,
+            path,
             mode: Mode::Start(Start::new(first_window, cached)),
         }
     }
 
     /// Enters the next mode.
     fn follow(&mut self, next: Next, now_s: f64) {
-        if let Some(mode) = Mode::after(next, &mut self.flow, now_s) {
+        if let Some(mode) = Mode::after(next, &mut self.path, now_s) {
             self.mode = mode;
         }
     }
@@ -77,13 +77,13 @@ impl Knee {
         let queue_s = if self.is_idle(digest) {
             0.0
         } else {
-            self.flow.queue.delay_s
+            self.path.queue.delay_s
         };
         let is_stale = Mechanism::StaleWindow
             .acts(since_report_s > extremes::PATH_WINDOW_S && !self.mode.is_start());
         if is_stale {
             // The measurements of the path are old, so the rate is kept as a guess.
-            self.flow.look_again(now_s);
+            self.path.look_again(now_s);
             self.follow(Next::Grow, now_s);
         }
         // The round-trip time of a packet sent before a silence measures the silence.
@@ -92,11 +92,11 @@ impl Knee {
             rtt_s: digest.rtt_s.filter(is_telling),
             ..*digest
         };
-        let factor = self.flow.measure(&digest, queue_s, now_s);
+        let factor = self.path.measure(&digest, queue_s, now_s);
         if Mechanism::RateAcrossRoutes.acts(factor != 1.0 && self.mode.window_fits_base_rtt()) {
-            self.flow.window *= factor;
+            self.path.window *= factor;
             // Losses of the previous path are no evidence about this one.
-            self.flow.floor.begin_count(now_s);
+            self.path.floor.begin_count(now_s);
         }
     }
 
@@ -106,7 +106,7 @@ impl Knee {
         let used = digest.bytes_in_flight as f64 + digest.resolved_bytes() as f64;
         !self.mode.is_start()
             && digest.app_limited
-            && used < (IDLE_PART * self.flow.window).min(IDLE_PACKETS * self.flow.packet)
+            && used < (IDLE_PART * self.path.window).min(IDLE_PACKETS * self.path.packet)
     }
 
     /// Lets the window grow by the resolved bytes of a report.
@@ -116,48 +116,48 @@ impl Knee {
             since_report_s
         } else {
             Mechanism::GrowthPause.value(
-                (since_report_s - GROWTH_PAUSE_ROUNDS * self.flow.round_s()).max(0.0),
+                (since_report_s - GROWTH_PAUSE_ROUNDS * self.path.round_s()).max(0.0),
                 0.0,
             )
         };
-        self.mode.pause(&mut self.flow, idle_s);
+        self.mode.pause(&mut self.path, idle_s);
         if !digest.app_limited {
             // A report after a pause resolves several round trips at once, and growth counts round
             // trips.
             let bytes = digest.resolved_bytes() as f64;
-            let bytes = Mechanism::GrowthBound.value(bytes.min(self.flow.window), bytes);
-            self.mode.grow(&mut self.flow, bytes, now_s);
+            let bytes = Mechanism::GrowthBound.value(bytes.min(self.path.window), bytes);
+            self.mode.grow(&mut self.path, bytes, now_s);
         }
     }
 
     /// Handles the absence of traffic.
     fn rest(&mut self, now_s: f64) {
-        let next = self.mode.rest(&mut self.flow, now_s);
+        let next = self.mode.rest(&mut self.path, now_s);
         self.follow(next, now_s);
-        self.flow.begin_round(now_s);
+        self.path.begin_round(now_s);
     }
 
     /// Checks whether the present mode is over.
     fn step(&mut self, app_limited: bool, now_s: f64) {
-        let next = self.mode.step(&mut self.flow, app_limited, now_s);
+        let next = self.mode.step(&mut self.path, app_limited, now_s);
         self.follow(next, now_s);
     }
 }
 
 impl Controller for Knee {
     fn on_sent(&mut self, _: u64, bytes: usize, now_s: f64) {
-        self.flow.on_sent(bytes, now_s);
+        self.path.on_sent(bytes, now_s);
         self.mode.on_sent(bytes, now_s);
     }
 
     fn on_report(&mut self, digest: &Digest<'_>, now_s: f64) {
-        let since_report_s = self.flow.reports.since_s(now_s);
+        let since_report_s = self.path.reports.since_s(now_s);
         self.measure(digest, since_report_s, now_s);
-        self.flow.count_losses(digest, now_s);
+        self.path.count_losses(digest, now_s);
         if let Mode::Start(start) = &mut self.mode
             && digest.rtt_s.is_some()
         {
-            start.take_up_cached(&mut self.flow);
+            start.take_up_cached(&mut self.path);
         }
         self.grow(digest, since_report_s, now_s);
         if Mechanism::IdleRest.acts(self.is_idle(digest)) {
@@ -165,51 +165,51 @@ impl Controller for Knee {
         } else {
             self.step(digest.app_limited, now_s);
         }
-        let window_min = WINDOW_MIN_PACKETS * self.flow.packet;
-        self.flow.window = self.flow.window.max(window_min);
+        let window_min = WINDOW_MIN_PACKETS * self.path.packet;
+        self.path.window = self.path.window.max(window_min);
         debug_assert!(
-            self.flow.window.is_finite(),
+            self.path.window.is_finite(),
             "every divisor is bounded below"
         );
     }
 
     fn rate_bytes_per_s(&self) -> f64 {
-        self.mode.rate(&self.flow)
+        self.mode.rate(&self.path)
     }
 
     /// Returns the bytes that pacing at the rate has in flight until the slowest report on them
     /// arrives.
     fn window_bytes(&self) -> f64 {
-        let flow = &self.flow;
-        let base_s = flow.base_s();
-        let reordered = Mechanism::InFlightForReordering.value(flow.reports.reordered(base_s), 0.0);
+        let path = &self.path;
+        let base_s = path.base_s();
+        let reordered = Mechanism::InFlightForReordering.value(path.reports.reordered(base_s), 0.0);
         let slack = 1.0
-            + Mechanism::InFlightForLoss.value(IN_FLIGHT_FOR_LOSS * flow.floor.loss(), 0.0)
+            + Mechanism::InFlightForLoss.value(IN_FLIGHT_FOR_LOSS * path.floor.loss(), 0.0)
             + reordered;
-        let spare = IN_FLIGHT_SPARE_PACKETS * flow.packet;
+        let spare = IN_FLIGHT_SPARE_PACKETS * path.packet;
         let window = self.mode.extra_bytes()
-            + IN_FLIGHT_MAX * flow.window * slack
-            + self.mode.rate(flow) * self.mode.silence_s(flow);
+            + IN_FLIGHT_MAX * path.window * slack
+            + self.mode.rate(path) * self.mode.silence_s(path);
         window.max(self.mode.in_flight_min()) + spare
     }
 
     fn train_wanted(&self, room_bytes: f64) -> usize {
-        self.flow
+        self.path
             .capacity
             .trains
-            .wanted(self.flow.packet, room_bytes)
+            .wanted(self.path.packet, room_bytes)
     }
 
     fn on_train_begun(&mut self, packets: usize, now_s: f64) {
-        self.flow.capacity.trains.begin(packets);
+        self.path.capacity.trains.begin(packets);
         self.mode.on_train_begun(now_s);
     }
 
     fn memory(&self) -> Option<PathMemory> {
-        let capacity = self.flow.capacity.lasting()?;
+        let capacity = self.path.capacity.lasting()?;
         (!self.mode.is_start()).then_some(PathMemory {
             capacity_bytes_per_s: capacity.min(REMEMBERED_MAX * self.rate_bytes_per_s()),
-            loss_floor: self.flow.floor.loss(),
+            loss_floor: self.path.floor.loss(),
         })
     }
 
@@ -218,17 +218,17 @@ impl Controller for Knee {
     }
 
     fn forgive_losses(&mut self, now_s: f64) {
-        self.flow.floor.begin_count(now_s);
-        let next = self.mode.forgive_losses(&mut self.flow, now_s);
+        self.path.floor.begin_count(now_s);
+        let next = self.mode.forgive_losses(&mut self.path, now_s);
         self.follow(next, now_s);
     }
 
     fn queue_delay_s(&self) -> f64 {
-        self.flow.queue.delay_s
+        self.path.queue.delay_s
     }
 
     fn take_longer_route(&mut self) -> bool {
-        self.flow.queue.take_longer_route()
+        self.path.queue.take_longer_route()
     }
 }
 
@@ -297,9 +297,9 @@ mod tests {
             reports in prop::collection::vec((0.001..5.0_f64, 0.0..10.0_f64, any::<bool>()), 1..200),
         ) {
             let mut knee = Knee::new(KneePolicy::Fair, None);
-            knee.flow.pretend(0.1, 10e6, 0.5);
-            knee.flow.queue.has_emptied = true;
-            knee.flow.window = 1e6;
+            knee.path.pretend(0.1, 10e6, 0.5);
+            knee.path.queue.has_emptied = true;
+            knee.path.window = 1e6;
             knee.follow(Next::Grow, 0.5);
             let mut number = 0;
             for (place, (rtt_s, delay_s, app_limited)) in reports.into_iter().enumerate() {
@@ -323,7 +323,7 @@ mod tests {
                 };
                 let before = knee.state();
                 knee.on_report(&digest, now_s);
-                prop_assert!(knee.flow.window.is_finite() && knee.window_bytes().is_finite());
+                prop_assert!(knee.path.window.is_finite() && knee.window_bytes().is_finite());
                 if before == "grow" && knee.state() == "grow" {
                     prop_assert!(knee.rate_bytes_per_s() < 20e6, "{} bytes/s", knee.rate_bytes_per_s());
                 }

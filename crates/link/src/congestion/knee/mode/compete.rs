@@ -11,7 +11,7 @@ use super::{
     super::{
         cubic::Cubic,
         floor::NEARLY_NOTHING,
-        flow::{DRAINED, Flow},
+        path_model::{DRAINED, PathModel},
     },
     next::Next,
 };
@@ -38,13 +38,13 @@ struct Test {
 }
 
 impl Compete {
-    pub(super) fn begin(window: f64, flow: &mut Flow, now_s: f64) -> Self {
-        flow.window = window;
-        flow.competing_flows.forget();
-        flow.mark_cut(now_s);
+    pub(super) fn begin(window: f64, path: &mut PathModel, now_s: f64) -> Self {
+        path.window = window;
+        path.competing_flows.forget();
+        path.mark_cut(now_s);
         Self {
             law: Cubic::new(window, now_s),
-            test_at_s: now_s + test_interval_s(flow),
+            test_at_s: now_s + test_interval_s(path),
             test: None,
             empty_tests: 0,
             empty_rounds: 0,
@@ -59,11 +59,11 @@ impl Compete {
     }
 
     /// Grows by `bytes` bytes whose fate became known.
-    pub(super) fn grow(&mut self, flow: &mut Flow, bytes: f64, now_s: f64) {
+    pub(super) fn grow(&mut self, path: &mut PathModel, bytes: f64, now_s: f64) {
         if self.test.is_none() {
-            let rtt_s = flow.rtt_s();
-            let window = self.law.window(now_s, rtt_s, flow.packet, bytes);
-            flow.window = window.max(WINDOW_MIN_PACKETS * flow.packet);
+            let rtt_s = path.rtt_s();
+            let window = self.law.window(now_s, rtt_s, path.packet, bytes);
+            path.window = window.max(WINDOW_MIN_PACKETS * path.packet);
         }
     }
 
@@ -83,54 +83,54 @@ impl Compete {
         }
     }
 
-    pub(super) fn step(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+    pub(super) fn step(&mut self, path: &mut PathModel, now_s: f64) -> Next {
         match self.test {
-            Some(test) => self.step_test(test, flow, now_s),
-            None => self.step_between_tests(flow, now_s),
+            Some(test) => self.step_test(test, path, now_s),
+            None => self.step_between_tests(path, now_s),
         }
     }
 
-    fn step_between_tests(&mut self, flow: &mut Flow, now_s: f64) -> Next {
-        if flow.floor.calls_for_cubic_cut()
-            || Mechanism::YieldUnseen.acts(must_yield_unseen(flow, now_s))
+    fn step_between_tests(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+        if path.floor.calls_for_cubic_cut()
+            || Mechanism::YieldUnseen.acts(must_yield_unseen(path, now_s))
         {
-            flow.window = self.law.cut(flow.window, now_s);
-            flow.floor.begin_count(now_s);
+            path.window = self.law.cut(path.window, now_s);
+            path.floor.begin_count(now_s);
             self.empty_rounds = 0;
             return Next::Stay;
         }
-        if flow.round_is_over(now_s) {
-            self.empty_rounds = if flow.queue_is_seen_empty() {
+        if path.round_is_over(now_s) {
+            self.empty_rounds = if path.queue_is_seen_empty() {
                 self.empty_rounds + 1
             } else {
                 0
             };
-            flow.begin_round(now_s);
+            path.begin_round(now_s);
         }
         if Mechanism::EmptyRounds.acts(self.empty_rounds >= EMPTY_TIMES) {
             return Next::Grow;
         }
         if Mechanism::CompeteTest.acts(now_s >= self.test_at_s) {
-            self.begin_test(flow, now_s);
+            self.begin_test(path, now_s);
         }
         Next::Stay
     }
 
     /// Starts a test: sends our own bandwidth-delay product, which alone empties the queue.
-    fn begin_test(&mut self, flow: &mut Flow, now_s: f64) {
+    fn begin_test(&mut self, path: &mut PathModel, now_s: f64) {
         self.test = Some(Test {
-            window: flow.window,
+            window: path.window,
             began_s: now_s,
         });
-        flow.window = DRAINED * flow.window * flow.base_s() / flow.rtt_s();
-        flow.queue.forget(now_s);
+        path.window = DRAINED * path.window * path.base_s() / path.rtt_s();
+        path.queue.forget(now_s);
     }
 
-    fn step_test(&mut self, test: Test, flow: &mut Flow, now_s: f64) -> Next {
-        let is_empty = flow.queue_is_seen_empty();
+    fn step_test(&mut self, test: Test, path: &mut PathModel, now_s: f64) -> Next {
+        let is_empty = path.queue_is_seen_empty();
         let since_s = now_s - test.began_s;
-        let round_s = flow.round_s();
-        let is_over = since_s > TEST_ROUNDS * round_s && flow.queue.is_fresh;
+        let round_s = path.round_s();
+        let is_over = since_s > TEST_ROUNDS * round_s && path.queue.is_fresh;
         let is_overdue = since_s >= TEST_ROUNDS_MAX * round_s + TEST_GRACE_S;
         if !is_empty && !is_over && !is_overdue {
             return Next::Stay;
@@ -139,17 +139,17 @@ impl Compete {
         if self.empty_tests >= EMPTY_TIMES
             || is_empty && !Mechanism::TwoTests.acts(self.empty_tests < EMPTY_TIMES)
         {
-            flow.window = test.window * flow.base_s() / flow.rtt_s();
-            flow.mark_cut(now_s);
+            path.window = test.window * path.base_s() / path.rtt_s();
+            path.mark_cut(now_s);
             return Next::Grow;
         }
-        self.resume(test, is_empty, flow, now_s);
+        self.resume(test, is_empty, path, now_s);
         Next::Stay
     }
 
     /// Resumes growth after a test that did not show the departure of the others.
-    fn resume(&mut self, test: Test, is_empty: bool, flow: &mut Flow, now_s: f64) {
-        let interval_s = test_interval_s(flow);
+    fn resume(&mut self, test: Test, is_empty: bool, path: &mut PathModel, now_s: f64) {
+        let interval_s = test_interval_s(path);
         let wait_s = if Mechanism::SecondTest.acts(is_empty) {
             SECOND_TEST_AFTER * interval_s
         } else {
@@ -159,23 +159,23 @@ impl Compete {
         self.test_at_s = now_s + wait_s;
         self.empty_rounds = 0;
         self.law.pause(now_s - test.began_s);
-        flow.window = test.window;
-        flow.begin_round(now_s);
+        path.window = test.window;
+        path.begin_round(now_s);
     }
 }
 
-fn test_interval_s(flow: &Flow) -> f64 {
-    TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * flow.rtt_s())
+fn test_interval_s(path: &PathModel) -> f64 {
+    TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * path.rtt_s())
 }
 
 /// Whether the full queue must be dropping our packets, too. On a lossy path those drops are hidden
 /// in the path's loss, so the queue's length decides.
-fn must_yield_unseen(flow: &Flow, now_s: f64) -> bool {
-    let since_cut_s = now_s - flow.floor.cut_s();
-    flow.floor.loss() >= NEARLY_NOTHING
-        && since_cut_s >= UNSEEN_ROUND_TRIPS * flow.rtt_s()
-        && flow.queue_shows()
-        && flow.queue.is_at_peak()
+fn must_yield_unseen(path: &PathModel, now_s: f64) -> bool {
+    let since_cut_s = now_s - path.floor.cut_s();
+    path.floor.loss() >= NEARLY_NOTHING
+        && since_cut_s >= UNSEEN_ROUND_TRIPS * path.rtt_s()
+        && path.queue_shows()
+        && path.queue.is_at_peak()
 }
 
 /// Least window of CUBIC, in packets, as the window of TCP after a loss (RFC 5681 section 3.1).
@@ -208,50 +208,50 @@ mod tests {
     use crate::congestion::knee::competing_flows::KneePolicy;
 
     /// Returns the mode beside others on a path of 100 ms that keep 50 ms of queue.
-    fn competing() -> (Compete, Flow) {
-        let mut flow = Flow::new(KneePolicy::Fair, 1e6, None);
-        flow.pretend(0.1, 10e6, 0.0);
-        see_queue(&mut flow, 0.05);
-        let compete = Compete::begin(1.5e6, &mut flow, 1.0);
-        (compete, flow)
+    fn competing() -> (Compete, PathModel) {
+        let mut path = PathModel::new(KneePolicy::Fair, 1e6, None);
+        path.pretend(0.1, 10e6, 0.0);
+        see_queue(&mut path, 0.05);
+        let compete = Compete::begin(1.5e6, &mut path, 1.0);
+        (compete, path)
     }
 
-    fn see_queue(flow: &mut Flow, delay_s: f64) {
-        flow.queue.delay_s = delay_s;
-        flow.queue.is_fresh = true;
+    fn see_queue(path: &mut PathModel, delay_s: f64) {
+        path.queue.delay_s = delay_s;
+        path.queue.is_fresh = true;
     }
 
     #[test]
     fn a_test_sends_less_and_gives_the_window_back_where_others_are() {
-        let (mut compete, mut flow) = competing();
-        assert_eq!(compete.step(&mut flow, 5.0), Next::Stay);
+        let (mut compete, mut path) = competing();
+        assert_eq!(compete.step(&mut path, 5.0), Next::Stay);
         assert_eq!(compete.name(), "compete test");
-        assert!((flow.window - DRAINED * 1e6).abs() < 1.0);
-        compete.grow(&mut flow, 1500.0, 5.1);
-        assert!((flow.window - DRAINED * 1e6).abs() < 1.0, "no growth");
-        see_queue(&mut flow, 0.05);
-        assert_eq!(compete.step(&mut flow, 5.5), Next::Stay);
+        assert!((path.window - DRAINED * 1e6).abs() < 1.0);
+        compete.grow(&mut path, 1500.0, 5.1);
+        assert!((path.window - DRAINED * 1e6).abs() < 1.0, "no growth");
+        see_queue(&mut path, 0.05);
+        assert_eq!(compete.step(&mut path, 5.5), Next::Stay);
         assert_eq!(compete.name(), "compete");
-        assert_eq!(flow.window, 1.5e6);
+        assert_eq!(path.window, 1.5e6);
     }
 
     #[test]
     fn two_tests_that_empty_the_queue_end_it() {
-        let (mut compete, mut flow) = competing();
+        let (mut compete, mut path) = competing();
         for (began_s, next) in [(5.0, Next::Stay), (6.0, Next::Grow)] {
-            see_queue(&mut flow, 0.05);
-            assert_eq!(compete.step(&mut flow, began_s), Next::Stay);
+            see_queue(&mut path, 0.05);
+            assert_eq!(compete.step(&mut path, began_s), Next::Stay);
             assert_eq!(compete.name(), "compete test");
-            see_queue(&mut flow, 0.0);
-            assert_eq!(compete.step(&mut flow, began_s + 0.1), next);
+            see_queue(&mut path, 0.0);
+            assert_eq!(compete.step(&mut path, began_s + 0.1), next);
         }
     }
 
     #[test]
     fn two_rounds_with_an_empty_queue_end_it_without_a_test() {
-        let (mut compete, mut flow) = competing();
-        see_queue(&mut flow, 0.0);
-        assert_eq!(compete.step(&mut flow, 1.2), Next::Stay);
-        assert_eq!(compete.step(&mut flow, 1.4), Next::Grow);
+        let (mut compete, mut path) = competing();
+        see_queue(&mut path, 0.0);
+        assert_eq!(compete.step(&mut path, 1.2), Next::Stay);
+        assert_eq!(compete.step(&mut path, 1.4), Next::Grow);
     }
 }

@@ -5,7 +5,7 @@
 //! empty the queue has failed: others fill it, or the route has become longer.
 
 use super::{
-    super::flow::{DRAIN_RATE_MIN, DRAINED, Flow, ROUND_MIN_S},
+    super::path_model::{DRAIN_RATE_MIN, DRAINED, PathModel, ROUND_MIN_S},
     next::{Next, SeemingQueue, Series},
 };
 use crate::congestion::knee::Mechanism;
@@ -24,41 +24,41 @@ pub(in super::super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn begin(capacity: f64, series: Series, flow: &mut Flow, now_s: f64) -> Self {
+    pub(super) fn begin(capacity: f64, series: Series, path: &mut PathModel, now_s: f64) -> Self {
         if series.failed == 0 {
             // Start-up may have sent far more than the path passes.
-            let passed = capacity * flow.rtt_s();
-            flow.competing_flows.on_drain(flow.window.min(passed));
-            flow.capacity.known = capacity;
+            let passed = capacity * path.rtt_s();
+            path.competing_flows.on_drain(path.window.min(passed));
+            path.capacity.known = capacity;
         }
-        flow.window = DRAINED * capacity * flow.base_s();
-        flow.is_gentle = false;
-        flow.policer.forget();
-        flow.mark_cut(now_s);
+        path.window = DRAINED * capacity * path.base_s();
+        path.is_gentle = false;
+        path.policer.forget();
+        path.mark_cut(now_s);
         Self {
             capacity,
             series,
             cut_s: now_s,
-            queue_max_s: flow.queue.delay_s,
+            queue_max_s: path.queue.delay_s,
             emptied_s: None,
         }
     }
 
-    pub(super) fn rate(&self, flow: &Flow) -> f64 {
+    pub(super) fn rate(&self, path: &PathModel) -> f64 {
         // The measured queue is a round trip old. The lower rate based on it would last for another
         // round trip. Only background traffic may send that little.
-        let wanted = if !Mechanism::DrainAhead.acts(!flow.competing_flows.comes_first()) {
-            flow.rate()
+        let wanted = if !Mechanism::DrainAhead.acts(!path.competing_flows.comes_first()) {
+            path.rate()
         } else {
-            let queue = flow.queue_ahead_s(self.capacity) / flow.base_s();
+            let queue = path.queue_ahead_s(self.capacity) / path.base_s();
             (DRAINED - STEEPNESS * queue) * self.capacity
         };
-        wanted.max(Mechanism::DrainRateMin.value(self.rate_min(flow), 0.01) * self.capacity)
+        wanted.max(Mechanism::DrainRateMin.value(self.rate_min(path), 0.01) * self.capacity)
     }
 
     /// Returns the least rate of a drain, as a part of the capacity.
-    fn rate_min(&self, flow: &Flow) -> f64 {
-        if flow.is_short(self.capacity) {
+    fn rate_min(&self, path: &PathModel) -> f64 {
+        if path.is_short(self.capacity) {
             RATE_MIN_SHORT
         } else {
             DRAIN_RATE_MIN
@@ -71,40 +71,40 @@ impl Drain {
         self.cut_s = now_s;
     }
 
-    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
-        self.queue_max_s = self.queue_max_s.max(flow.queue.delay_s);
+    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+        self.queue_max_s = self.queue_max_s.max(path.queue.delay_s);
         if let Some(emptied_s) = self.emptied_s {
             if app_limited
                 || !Mechanism::HoldEmpty
-                    .acts(!(floor_has_been_seen(flow) || hold_is_over(flow, now_s - emptied_s)))
+                    .acts(!(floor_has_been_seen(path) || hold_is_over(path, now_s - emptied_s)))
             {
-                return self.end(flow);
+                return self.end(path);
             }
-        } else if flow.queue_is_seen_empty() {
+        } else if path.queue_is_seen_empty() {
             self.emptied_s = Some(now_s);
-            flow.queue.has_emptied = true;
-        } else if flow.queue.is_fresh && self.is_overdue(flow) {
-            return self.fail(flow);
+            path.queue.has_emptied = true;
+        } else if path.queue.is_fresh && self.is_overdue(path) {
+            return self.fail(path);
         }
         Next::Stay
     }
 
     /// Ends the drain after the queue has emptied. The path is ours alone, and the window grows
     /// from the capacity.
-    fn end(&self, flow: &mut Flow) -> Next {
-        if Mechanism::LearnInDrain.acts(!flow.floor.is_exceeded()) {
-            flow.floor.learn_expected();
+    fn end(&self, path: &mut PathModel) -> Next {
+        if Mechanism::LearnInDrain.acts(!path.floor.is_exceeded()) {
+            path.floor.learn_expected();
         }
         if self.series.failed == 0 {
-            flow.competing_flows.on_emptied_queue();
+            path.competing_flows.on_emptied_queue();
         }
-        flow.window = self.capacity * flow.base_s();
+        path.window = self.capacity * path.base_s();
         Next::Grow
     }
 
     /// Handles a queue that has not emptied. Tests whether the route has become longer, if a test
     /// can show that.
-    fn fail(&self, flow: &Flow) -> Next {
+    fn fail(&self, path: &PathModel) -> Next {
         let failed = self.series.failed + 1;
         let series = Series {
             failed,
@@ -113,8 +113,8 @@ impl Drain {
         // The drains of background traffic fail for as long as competing flows are there, so it
         // tests more and more rarely.
         let is_due = !Mechanism::RareTests
-            .acts(flow.competing_flows.comes_first() && !failed.is_power_of_two());
-        if Mechanism::RouteTest.acts(is_due && flow.can_test_route(self.capacity)) {
+            .acts(path.competing_flows.comes_first() && !failed.is_power_of_two());
+        if Mechanism::RouteTest.acts(is_due && path.can_test_route(self.capacity)) {
             Next::TestRoute(SeemingQueue {
                 capacity: self.capacity,
                 delay_s: self.queue_max_s,
@@ -129,11 +129,11 @@ impl Drain {
     ///
     /// The cut takes effect after a round trip and the queue's delay. From then on the queue
     /// shrinks by the bottleneck's capacity beyond our rate.
-    fn is_overdue(&self, flow: &Flow) -> bool {
-        let base_s = flow.base_s();
+    fn is_overdue(&self, path: &PathModel) -> bool {
+        let base_s = path.base_s();
         let queue_s = self.queue_max_s;
         let ours = DRAINED * base_s / (base_s + queue_s);
-        let spare = if flow.is_short(self.capacity) {
+        let spare = if path.is_short(self.capacity) {
             1.0 - RATE_MIN_SHORT
         } else {
             1.0 - ours
@@ -141,19 +141,19 @@ impl Drain {
         let patience_s = PATIENCE * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
         // Only packets that crossed the path since then count, and there are none while the
         // application is idle.
-        flow.queue.sent_s + base_s > self.cut_s + patience_s
+        path.queue.sent_s + base_s > self.cut_s + patience_s
     }
 }
 
 /// Whether enough packets to show the loss floor have crossed the empty queue.
-fn floor_has_been_seen(flow: &Flow) -> bool {
-    let wanted = (FLOOR_PART * flow.window / flow.packet).min(FLOOR_PACKETS);
-    flow.floor.since_cut.packets >= wanted
+fn floor_has_been_seen(path: &PathModel) -> bool {
+    let wanted = (FLOOR_PART * path.window / path.packet).min(FLOOR_PACKETS);
+    path.floor.since_cut.packets >= wanted
 }
 
 /// Whether the queue has been held empty for long enough after `empty_s` seconds.
-fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
-    empty_s > HOLD_ROUNDS * flow.round_s()
+fn hold_is_over(path: &PathModel, empty_s: f64) -> bool {
+    empty_s > HOLD_ROUNDS * path.round_s()
 }
 
 /// Returns the successor of failed drains: competition with the flows that fill the queue, or a
@@ -161,21 +161,21 @@ fn hold_is_over(flow: &Flow, empty_s: f64) -> bool {
 ///
 /// The further drain has a lower window, by the ratio of the remaining queue to the base round-trip
 /// time.
-pub(super) fn after_failure(series: Series, flow: &mut Flow) -> Next {
-    if flow.competing_flows.on_failed_drain() {
+pub(super) fn after_failure(series: Series, path: &mut PathModel) -> Next {
+    if path.competing_flows.on_failed_drain() {
         return Next::Compete {
             window: Mechanism::WindowBefore.value(
-                flow.competing_flows.window_before().max(flow.window),
-                flow.window,
+                path.competing_flows.window_before().max(path.window),
+                path.window,
             ),
         };
     }
-    let base_s = flow.base_s();
-    let part = base_s / (base_s + flow.queue.delay_s);
-    let target = flow.window.min(flow.capacity() * base_s)
+    let base_s = path.base_s();
+    let part = base_s / (base_s + path.queue.delay_s);
+    let target = path.window.min(path.capacity() * base_s)
         * part.max(Mechanism::DrainAgainMin.value(AGAIN_MIN, 0.05));
     Next::Drain {
-        capacity: (target / base_s).max(flow.packet / base_s),
+        capacity: (target / base_s).max(path.packet / base_s),
         series,
     }
 }
@@ -214,58 +214,58 @@ mod tests {
     };
 
     /// Returns a drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
-    fn draining() -> (Drain, Flow) {
-        let mut flow = Flow::new(KneePolicy::Fair, 2e6, None);
-        flow.pretend(0.1, 15e6, 0.0);
-        flow.queue.delay_s = 0.05;
-        let drain = Drain::begin(15e6, Series::default(), &mut flow, 1.0);
-        (drain, flow)
+    fn draining() -> (Drain, PathModel) {
+        let mut path = PathModel::new(KneePolicy::Fair, 2e6, None);
+        path.pretend(0.1, 15e6, 0.0);
+        path.queue.delay_s = 0.05;
+        let drain = Drain::begin(15e6, Series::default(), &mut path, 1.0);
+        (drain, path)
     }
 
     /// Records that packets sent at `sent_s` have seen `delay_s` of queue.
-    fn see_queue(flow: &mut Flow, delay_s: f64, sent_s: f64) {
-        flow.queue.delay_s = delay_s;
-        flow.queue.sent_s = sent_s;
-        flow.queue.is_fresh = true;
+    fn see_queue(path: &mut PathModel, delay_s: f64, sent_s: f64) {
+        path.queue.delay_s = delay_s;
+        path.queue.sent_s = sent_s;
+        path.queue.is_fresh = true;
     }
 
     #[test]
     fn the_window_to_compete_with_is_no_more_than_what_passed() {
-        let mut flow = Flow::new(KneePolicy::Fair, 2e6, None);
-        flow.pretend(0.1, 15e6, 0.0);
-        flow.queue.delay_s = 0.05;
+        let mut path = PathModel::new(KneePolicy::Fair, 2e6, None);
+        path.pretend(0.1, 15e6, 0.0);
+        path.queue.delay_s = 0.05;
         for (sent, before) in [(1e6, 1e6), (9e6, 15e6 * 0.15)] {
-            flow.window = sent;
-            Drain::begin(15e6, Series::default(), &mut flow, 1.0);
-            assert!((flow.competing_flows.window_before() - before).abs() < 1.0);
+            path.window = sent;
+            Drain::begin(15e6, Series::default(), &mut path, 1.0);
+            assert!((path.competing_flows.window_before() - before).abs() < 1.0);
         }
     }
 
     #[test]
     fn a_queue_that_empties_is_held_empty_until_the_floor_has_been_seen() {
-        let (mut drain, mut flow) = draining();
-        assert_eq!(flow.window, DRAINED * 15e6 * flow.base_s());
-        see_queue(&mut flow, 0.0, 1.1);
-        assert_eq!(drain.step(&mut flow, false, 1.2), Next::Stay);
-        assert_eq!(drain.step(&mut flow, false, 1.25), Next::Stay);
-        flow.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
-        assert_eq!(drain.step(&mut flow, false, 1.3), Next::Grow);
-        assert_eq!(flow.window, 1.5e6);
+        let (mut drain, mut path) = draining();
+        assert_eq!(path.window, DRAINED * 15e6 * path.base_s());
+        see_queue(&mut path, 0.0, 1.1);
+        assert_eq!(drain.step(&mut path, false, 1.2), Next::Stay);
+        assert_eq!(drain.step(&mut path, false, 1.25), Next::Stay);
+        path.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
+        assert_eq!(drain.step(&mut path, false, 1.3), Next::Grow);
+        assert_eq!(path.window, 1.5e6);
     }
 
     #[test]
     fn who_leaves_everything_to_others_tests_the_route_more_and_more_rarely() {
         let tests = |policy| {
             let is_tested = |failed: &u32| {
-                let mut flow = Flow::new(policy, 2e6, None);
-                flow.pretend(0.1, 15e6, 0.0);
-                flow.queue.has_emptied = true;
+                let mut path = PathModel::new(policy, 2e6, None);
+                path.pretend(0.1, 15e6, 0.0);
+                path.queue.has_emptied = true;
                 let series = Series {
                     failed: failed - 1,
                     tested: None,
                 };
-                let drain = Drain::begin(15e6, series, &mut flow, 1.0);
-                matches!(drain.fail(&flow), Next::TestRoute(_))
+                let drain = Drain::begin(15e6, series, &mut path, 1.0);
+                matches!(drain.fail(&path), Next::TestRoute(_))
             };
             (1..=9).filter(is_tested).collect::<Vec<u32>>()
         };
@@ -275,15 +275,15 @@ mod tests {
 
     #[test]
     fn a_drain_ends_its_low_rate_when_the_queue_must_be_gone_and_not_when_that_is_heard() {
-        let (drain, mut flow) = draining();
-        see_queue(&mut flow, 0.05, 1.0);
+        let (drain, mut path) = draining();
+        see_queue(&mut path, 0.05, 1.0);
         let mut rate_after = |bytes_sent: u64, now_s| {
             let digest = Digest {
                 bytes_sent,
                 ..Digest::default()
             };
-            flow.measure(&digest, 0.0, now_s);
-            drain.rate(&flow) / 15e6
+            path.measure(&digest, 0.0, now_s);
+            drain.rate(&path) / 15e6
         };
         // The bytes that the path passes in 0.1 s.
         let passed = 1.5e6;
@@ -301,15 +301,15 @@ mod tests {
 
     #[test]
     fn a_drain_fails_only_when_our_own_queue_would_be_empty() {
-        let (mut drain, mut flow) = draining();
-        see_queue(&mut flow, 0.05, 1.2);
-        assert_eq!(drain.step(&mut flow, false, 1.3), Next::Stay);
-        see_queue(&mut flow, 0.05, 1.3);
-        let next = drain.step(&mut flow, false, 1.4);
+        let (mut drain, mut path) = draining();
+        see_queue(&mut path, 0.05, 1.2);
+        assert_eq!(drain.step(&mut path, false, 1.3), Next::Stay);
+        see_queue(&mut path, 0.05, 1.3);
+        let next = drain.step(&mut path, false, 1.4);
         let Next::DrainFailed(series) = next else {
             panic!("no test can tell: {next:?}");
         };
-        let Next::Drain { capacity, series } = after_failure(series, &mut flow) else {
+        let Next::Drain { capacity, series } = after_failure(series, &mut path) else {
             panic!("one failed drain shows no competing flows");
         };
         assert!(capacity < 15e6 && series.failed == 1, "{capacity}");

@@ -4,7 +4,7 @@
 //! When growth is over, a drain, a test of the route, or a cut for loss follows.
 
 use super::{
-    super::flow::Flow,
+    super::path_model::PathModel,
     next::{LossySign, Next, SeemingQueue, Series},
 };
 use crate::congestion::knee::Mechanism;
@@ -20,16 +20,16 @@ pub(in super::super) struct Grow {
 }
 
 impl Grow {
-    pub(super) fn begin(flow: &mut Flow, now_s: f64) -> Self {
-        let packets = (flow.window / flow.packet).max(1.0);
+    pub(super) fn begin(path: &mut PathModel, now_s: f64) -> Self {
+        let packets = (path.window / path.packet).max(1.0);
         let mut gain_start = Mechanism::ConvergingStart.value(
             (GAIN_START / packets.sqrt()).max(GAIN_START_MIN),
             GAIN_START_MIN,
         );
-        if Mechanism::GentleStart.acts(flow.is_gentle || flow.competing_flows.comes_first()) {
+        if Mechanism::GentleStart.acts(path.is_gentle || path.competing_flows.comes_first()) {
             gain_start *= GENTLE_START;
         }
-        flow.begin_round(now_s);
+        path.begin_round(now_s);
         Self {
             gain: gain_start,
             gain_start,
@@ -37,27 +37,27 @@ impl Grow {
         }
     }
 
-    pub(super) fn grow(&self, flow: &mut Flow, bytes: f64) {
-        let share = flow.rtt_s() / flow.round_s();
-        flow.window += self.gain * bytes * share;
+    pub(super) fn grow(&self, path: &mut PathModel, bytes: f64) {
+        let share = path.rtt_s() / path.round_s();
+        path.window += self.gain * bytes * share;
     }
 
-    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
-        if flow.queue_shows() {
-            return meet_queue(flow);
+    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+        if path.queue_shows() {
+            return meet_queue(path);
         }
-        if flow.floor.is_exceeded() || must_cut_again(flow) {
+        if path.floor.is_exceeded() || must_cut_again(path) {
             return Next::CutForLoss(LossySign {
                 is_from_growth: true,
                 ..LossySign::PLAIN
             });
         }
-        if flow.round_is_over(now_s) {
-            flow.begin_round(now_s);
+        if path.round_is_over(now_s) {
+            path.begin_round(now_s);
             if app_limited {
                 self.begin_anew();
             } else {
-                self.end_round(flow);
+                self.end_round(path);
             }
         }
         Next::Stay
@@ -68,26 +68,26 @@ impl Grow {
         self.rounds = 0;
     }
 
-    fn end_round(&mut self, flow: &mut Flow) {
+    fn end_round(&mut self, path: &mut PathModel) {
         self.rounds += 1;
         if self.rounds == GENTLE_ROUNDS {
-            flow.policer.forget();
+            path.policer.forget();
         }
-        self.gain = self.next_gain(flow).min(GAIN_MAX);
+        self.gain = self.next_gain(path).min(GAIN_MAX);
     }
 
     /// Returns the gain of the next round, by the ratio of the window to the capacity of the last
     /// drain.
-    fn next_gain(&self, flow: &Flow) -> f64 {
-        let known = flow.capacity.known * flow.base_s();
-        if Mechanism::GentleGrowth.acts(flow.is_gentle && self.rounds < GENTLE_ROUNDS) {
+    fn next_gain(&self, path: &PathModel) -> f64 {
+        let known = path.capacity.known * path.base_s();
+        if Mechanism::GentleGrowth.acts(path.is_gentle && self.rounds < GENTLE_ROUNDS) {
             self.gain * GENTLE_GROWTH
-        } else if Mechanism::FastReturn.acts(flow.window < FAR_BELOW_KNOWN * known) {
+        } else if Mechanism::FastReturn.acts(path.window < FAR_BELOW_KNOWN * known) {
             GAIN_FAR_BELOW
-        } else if !Mechanism::FastBeyond.acts(flow.window >= FAR_ABOVE_KNOWN * known) {
+        } else if !Mechanism::FastBeyond.acts(path.window >= FAR_ABOVE_KNOWN * known) {
             // A round may build only a threshold's worth of queue, since its feedback arrives a
             // round later.
-            let cap = (flow.threshold_s() / flow.base_s()).max(self.gain_start);
+            let cap = (path.threshold_s() / path.base_s()).max(self.gain_start);
             let cap = Mechanism::GainCap.value(cap, GAIN_MAX.max(self.gain_start));
             (self.gain * GAIN_GROWTH).clamp(self.gain_start, cap)
         } else {
@@ -98,15 +98,15 @@ impl Grow {
 }
 
 /// Handles a queue: growth has built it, or others have, or the route has become longer.
-fn meet_queue(flow: &mut Flow) -> Next {
-    flow.queue.raise_threshold();
-    let capacity = flow.capacity();
+fn meet_queue(path: &mut PathModel) -> Next {
+    path.queue.raise_threshold();
+    let capacity = path.capacity();
     // An earlier train may have measured the path before a change of route.
-    flow.capacity.trains.forget_newest();
-    if Mechanism::SuddenQueue.acts(flow.can_test_route(capacity) && queue_is_sudden(flow)) {
+    path.capacity.trains.forget_newest();
+    if Mechanism::SuddenQueue.acts(path.can_test_route(capacity) && queue_is_sudden(path)) {
         Next::TestRoute(SeemingQueue {
             capacity,
-            delay_s: flow.queue.delay_s,
+            delay_s: path.queue.delay_s,
             series: Series::default(),
         })
     } else {
@@ -118,14 +118,14 @@ fn meet_queue(flow: &mut Flow) -> Next {
 }
 
 /// Whether a queue shows suddenly, and is longer than growth can have built.
-fn queue_is_sudden(flow: &Flow) -> bool {
-    let built_s = SUDDEN * flow.base_s() + SUDDEN_THRESHOLDS * flow.threshold_s();
-    flow.queue.delay_s > built_s
+fn queue_is_sudden(path: &PathModel) -> bool {
+    let built_s = SUDDEN * path.base_s() + SUDDEN_THRESHOLDS * path.threshold_s();
+    path.queue.delay_s > built_s
 }
 
 /// Whether, soon after a cut for loss, losses show that the cut was not enough.
-fn must_cut_again(flow: &Flow) -> bool {
-    Mechanism::CutAgain.acts(flow.is_gentle && flow.floor.has_surplus(SURPLUS_AFTER_CUT))
+fn must_cut_again(path: &PathModel) -> bool {
+    Mechanism::CutAgain.acts(path.is_gentle && path.floor.has_surplus(SURPLUS_AFTER_CUT))
 }
 
 /// First growth in a round, as a fraction divided by the square root of the window in packets.
@@ -178,32 +178,32 @@ mod tests {
 
     /// Returns a flow of a thousand packets on a path of 100 ms with a known capacity of `known`
     /// bytes per second.
-    fn flow(policy: KneePolicy, known: f64) -> Flow {
-        let mut flow = Flow::new(policy, 1.5e6, None);
-        flow.pretend(0.1, 15e6, 0.0);
-        flow.capacity.known = known;
-        flow
+    fn path(policy: KneePolicy, known: f64) -> PathModel {
+        let mut path = PathModel::new(policy, 1.5e6, None);
+        path.pretend(0.1, 15e6, 0.0);
+        path.capacity.known = known;
+        path
     }
 
     /// Returns the gain after `rounds` rounds without a signal.
-    fn gain_after(rounds: u32, flow: &mut Flow) -> f64 {
-        let mut grow = Grow::begin(flow, 0.0);
+    fn gain_after(rounds: u32, path: &mut PathModel) -> f64 {
+        let mut grow = Grow::begin(path, 0.0);
         for round in 1..=rounds {
-            assert_eq!(grow.step(flow, false, f64::from(round)), Next::Stay);
+            assert_eq!(grow.step(path, false, f64::from(round)), Next::Stay);
         }
         grow.gain
     }
 
     #[test]
     fn the_gain_grows_the_faster_the_farther_the_window_is_from_what_the_path_passed() {
-        let start = gain_after(0, &mut flow(KneePolicy::Fair, 15e6));
+        let start = gain_after(0, &mut path(KneePolicy::Fair, 15e6));
         assert!((start - 0.5 / 1000.0_f64.sqrt()).abs() < 1e-9);
-        let near = gain_after(1, &mut flow(KneePolicy::Fair, 15e6));
+        let near = gain_after(1, &mut path(KneePolicy::Fair, 15e6));
         assert!((near / start - GAIN_GROWTH).abs() < 1e-9);
-        let above = gain_after(1, &mut flow(KneePolicy::Fair, 5e6));
+        let above = gain_after(1, &mut path(KneePolicy::Fair, 5e6));
         assert!((above / start - GAIN_GROWTH_ABOVE).abs() < 1e-9);
         assert_eq!(
-            gain_after(1, &mut flow(KneePolicy::Fair, 30e6)),
+            gain_after(1, &mut path(KneePolicy::Fair, 30e6)),
             GAIN_FAR_BELOW,
             "a drain that was repeated made it so small"
         );
@@ -211,16 +211,16 @@ mod tests {
 
     #[test]
     fn a_round_builds_a_threshold_s_worth_of_queue_at_most() {
-        let mut flow = flow(KneePolicy::Fair, 15e6);
-        let gain = gain_after(20, &mut flow);
-        assert!((gain - flow.threshold_s() / 0.1).abs() < 1e-9, "{gain}");
+        let mut path = path(KneePolicy::Fair, 15e6);
+        let gain = gain_after(20, &mut path);
+        assert!((gain - path.threshold_s() / 0.1).abs() < 1e-9, "{gain}");
     }
 
     #[test]
     fn growth_is_gentle_after_a_cut_for_loss_and_where_others_come_first() {
-        let usual = gain_after(0, &mut flow(KneePolicy::Fair, 15e6));
-        let background = gain_after(0, &mut flow(KneePolicy::Background, 15e6));
-        let mut cut = flow(KneePolicy::Fair, 15e6);
+        let usual = gain_after(0, &mut path(KneePolicy::Fair, 15e6));
+        let background = gain_after(0, &mut path(KneePolicy::Background, 15e6));
+        let mut cut = path(KneePolicy::Fair, 15e6);
         cut.is_gentle = true;
         assert_eq!(background, GENTLE_START * usual);
         assert!((gain_after(1, &mut cut) - GENTLE_GROWTH * background).abs() < 1e-9);

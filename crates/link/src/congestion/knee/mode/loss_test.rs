@@ -15,7 +15,7 @@ use super::{
     super::{
         cubic::Cubic,
         floor::{EXCESS, EXCESS_PACKETS_MIN, Tally, UNLIKELY_DEVIATIONS},
-        flow::Flow,
+        path_model::PathModel,
     },
     next::{LossySign, Next},
 };
@@ -58,37 +58,37 @@ struct Experiment {
 }
 
 impl LossTest {
-    pub(super) fn begin(sign: LossySign, flow: &mut Flow, now_s: f64) -> Self {
+    pub(super) fn begin(sign: LossySign, path: &mut PathModel, now_s: f64) -> Self {
         let before = BeforeCut {
-            window: flow.window,
-            threshold_cap_s: flow.queue.threshold_cap_s,
-            lost: flow.floor.since_cut,
+            window: path.window,
+            threshold_cap_s: path.queue.threshold_cap_s,
+            lost: path.floor.since_cut,
         };
-        let has_queue = flow.queue.is_there();
+        let has_queue = path.queue.is_there();
         if Mechanism::ShallowQueue.acts(has_queue && sign.is_from_growth) {
-            flow.queue.lower_threshold(flow.packet_time_s());
+            path.queue.lower_threshold(path.packet_time_s());
         }
-        let lost = sign.drowned.unwrap_or(flow.floor.since_cut);
-        let passed = window_that_passed(flow, &lost).max(sign.passed_min);
-        flow.window = OF_PASSED * passed;
+        let lost = sign.drowned.unwrap_or(path.floor.since_cut);
+        let passed = window_that_passed(path, &lost).max(sign.passed_min);
+        path.window = OF_PASSED * passed;
         let stage = if sign.drowned.is_some() {
             let experiment = Experiment {
                 lost_before: lost,
-                window_before: flow.window,
+                window_before: path.window,
                 doubts_floor: true,
             };
-            flow.window /= EXPERIMENT_DIVISOR;
+            path.window /= EXPERIMENT_DIVISOR;
             Stage::Experiment(experiment)
         } else {
             if has_queue {
-                flow.policer.forget();
-            } else if let Some(window) = flow.policer.cut(passed, &flow.floor, now_s) {
-                flow.window = window;
+                path.policer.forget();
+            } else if let Some(window) = path.policer.cut(passed, &path.floor, now_s) {
+                path.window = window;
             }
             Stage::Cut
         };
-        flow.is_gentle = true;
-        flow.mark_cut(now_s);
+        path.is_gentle = true;
+        path.mark_cut(now_s);
         Self {
             before,
             is_from_start: sign.is_from_start,
@@ -104,17 +104,17 @@ impl LossTest {
         }
     }
 
-    pub(super) fn step(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+    pub(super) fn step(&mut self, path: &mut PathModel, now_s: f64) -> Next {
         match self.stage {
-            Stage::Cut => self.step_cut(flow, now_s),
-            Stage::Experiment(experiment) => self.step_experiment(&experiment, flow, now_s),
+            Stage::Cut => self.step_cut(path, now_s),
+            Stage::Experiment(experiment) => self.step_experiment(&experiment, path, now_s),
         }
     }
 
     /// Undoes a needless cut, and continues as before it.
-    pub(super) fn undo(&self, flow: &mut Flow, now_s: f64) -> Next {
-        self.restore(flow);
-        flow.mark_cut(now_s);
+    pub(super) fn undo(&self, path: &mut PathModel, now_s: f64) -> Next {
+        self.restore(path);
+        path.mark_cut(now_s);
         if self.is_from_start {
             Next::Start
         } else {
@@ -122,19 +122,19 @@ impl LossTest {
         }
     }
 
-    fn restore(&self, flow: &mut Flow) {
-        flow.window = self.before.window;
-        flow.queue.threshold_cap_s = self.before.threshold_cap_s;
-        flow.is_gentle = false;
-        flow.policer.forget();
+    fn restore(&self, path: &mut PathModel) {
+        path.window = self.before.window;
+        path.queue.threshold_cap_s = self.before.threshold_cap_s;
+        path.is_gentle = false;
+        path.policer.forget();
     }
 
     /// Returns the part of the window before the cut that the path passes. It is below 1 if the
     /// losses before the cut exceed the loss floor beyond chance.
-    fn passed_before_cut(&self, flow: &Flow) -> f64 {
+    fn passed_before_cut(&self, path: &PathModel) -> f64 {
         let lost = &self.before.lost;
-        let gain = (delivered(flow.floor.loss()) / delivered(lost.rate())).ln();
-        let chance = UNLIKELY_DEVIATIONS * variance(flow, lost).sqrt();
+        let gain = (delivered(path.floor.loss()) / delivered(lost.rate())).ln();
+        let chance = UNLIKELY_DEVIATIONS * variance(path, lost).sqrt();
         if Mechanism::PassedBeforeCut.acts(gain > chance) {
             (-gain).exp()
         } else {
@@ -143,63 +143,63 @@ impl LossTest {
     }
 
     /// Continues until a window's packets have shown whether the cut helped.
-    fn step_cut(&mut self, flow: &mut Flow, now_s: f64) -> Next {
-        if Mechanism::UndoWrongCut.acts(flow.floor.cut_was_wrong()) {
-            return self.undo(flow, now_s);
+    fn step_cut(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+        if Mechanism::UndoWrongCut.acts(path.floor.cut_was_wrong()) {
+            return self.undo(path, now_s);
         }
-        let packets = flow.floor.since_cut.packets;
-        let patience_s = SLOW_S + CUT_PATIENCE_ROUNDS * flow.round_s();
+        let packets = path.floor.since_cut.packets;
+        let patience_s = SLOW_S + CUT_PATIENCE_ROUNDS * path.round_s();
         let is_late = now_s - self.began_s > patience_s;
-        let wanted = (flow.window / flow.packet).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
+        let wanted = (path.window / path.packet).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
         if packets < wanted && !is_late {
             return Next::Stay;
         }
-        if excess_is_gone(flow, self.before.lost.rate()) || packets < EXCESS_PACKETS_MIN {
+        if excess_is_gone(path, self.before.lost.rate()) || packets < EXCESS_PACKETS_MIN {
             if Mechanism::LearnAfterCut.acts(true) {
-                flow.floor.learn_near();
+                path.floor.learn_near();
             }
             return Next::Resume;
         }
-        if Mechanism::Experiment.acts(is_late || loss_is_known(flow)) {
-            self.begin_experiment(flow, now_s);
-        } else if is_late || loss_is_known(flow) {
+        if Mechanism::Experiment.acts(is_late || loss_is_known(path)) {
+            self.begin_experiment(path, now_s);
+        } else if is_late || loss_is_known(path) {
             return Next::Resume;
         }
         Next::Stay
     }
 
-    fn begin_experiment(&mut self, flow: &mut Flow, now_s: f64) {
+    fn begin_experiment(&mut self, path: &mut PathModel, now_s: f64) {
         self.stage = Stage::Experiment(Experiment {
-            lost_before: flow.floor.since_cut,
-            window_before: flow.window,
+            lost_before: path.floor.since_cut,
+            window_before: path.window,
             doubts_floor: false,
         });
         self.began_s = now_s;
-        flow.window /= EXPERIMENT_DIVISOR;
-        flow.mark_cut(now_s);
+        path.window /= EXPERIMENT_DIVISOR;
+        path.mark_cut(now_s);
     }
 
     /// Continues until the result for a quarter of the rate is beyond chance.
-    fn step_experiment(&self, experiment: &Experiment, flow: &mut Flow, now_s: f64) -> Next {
+    fn step_experiment(&self, experiment: &Experiment, path: &mut PathModel, now_s: f64) -> Next {
         // A cut for an experiment at once was due to the compared losses, and most of their packets
         // have arrived.
         if Mechanism::UndoWrongExperiment
-            .acts(experiment.doubts_floor && flow.floor.cut_was_wrong())
+            .acts(experiment.doubts_floor && path.floor.cut_was_wrong())
         {
-            return self.undo(flow, now_s);
+            return self.undo(path, now_s);
         }
-        let Some(verdict) = experiment.verdict(flow, now_s - self.began_s) else {
+        let Some(verdict) = experiment.verdict(path, now_s - self.began_s) else {
             return Next::Stay;
         };
-        experiment.teach_floor(&verdict, flow);
+        experiment.teach_floor(&verdict, path);
         match verdict {
             Verdict::Path => {
-                self.restore(flow);
-                flow.window *= self.passed_before_cut(flow);
+                self.restore(path);
+                path.window *= self.passed_before_cut(path);
             }
-            Verdict::Rate => experiment.blame_rate(flow, now_s),
+            Verdict::Rate => experiment.blame_rate(path, now_s),
         }
-        flow.mark_cut(now_s);
+        path.mark_cut(now_s);
         match verdict {
             Verdict::Path if self.is_from_start => Next::Start,
             _ => Next::Resume,
@@ -217,8 +217,8 @@ enum Verdict {
 
 impl Experiment {
     /// Returns the result after `since_s` seconds, if it is beyond chance or has taken too long.
-    fn verdict(&self, flow: &Flow, since_s: f64) -> Option<Verdict> {
-        let packets = flow.floor.since_cut.packets;
+    fn verdict(&self, path: &PathModel, since_s: f64) -> Option<Verdict> {
+        let packets = path.floor.since_cut.packets;
         let packets_min = if !Mechanism::FewPackets.acts(since_s >= SLOW_S) {
             EXPERIMENT_PACKETS
         } else {
@@ -227,11 +227,11 @@ impl Experiment {
         if packets < packets_min {
             return None;
         }
-        let lost = &flow.floor.since_cut;
+        let lost = &path.floor.since_cut;
         let loss_before = self.lost_before.rate();
         let gain = (delivered(lost.rate()) / delivered(loss_before)).ln();
-        let variance = variance(flow, &self.lost_before) + variance(flow, lost);
-        let telling = telling_gain(flow, loss_before);
+        let variance = variance(path, &self.lost_before) + variance(path, lost);
+        let telling = telling_gain(path, loss_before);
         let is_certain = (gain - telling).abs() > UNLIKELY_DEVIATIONS * variance.sqrt();
         let patience_s = if Mechanism::ExperimentPatience.acts(packets >= self.lost_before.packets)
         {
@@ -250,61 +250,62 @@ impl Experiment {
 
     /// Updates the floor. A floor in doubt becomes the loss of the experiment. If the loss is the
     /// path's, all losses since the cut are the path's.
-    fn teach_floor(&self, verdict: &Verdict, flow: &mut Flow) {
-        let lost = flow.floor.since_cut;
+    fn teach_floor(&self, verdict: &Verdict, path: &mut PathModel) {
+        let lost = path.floor.since_cut;
         let lost = match verdict {
             _ if self.doubts_floor => lost,
             Verdict::Path => lost.and(&self.lost_before),
             Verdict::Rate => return,
         };
-        flow.floor.learn_experiment(lost.rate(), lost.packets);
+        path.floor.learn_experiment(lost.rate(), lost.packets);
     }
 
-    fn blame_rate(&self, flow: &mut Flow, now_s: f64) {
-        flow.window = OF_PASSED * self.window_before;
-        if let Some(law) = flow.policer.law() {
-            *law = Cubic::new(flow.window, now_s);
+    fn blame_rate(&self, path: &mut PathModel, now_s: f64) {
+        path.window = OF_PASSED * self.window_before;
+        if let Some(law) = path.policer.law() {
+            *law = Cubic::new(path.window, now_s);
         }
     }
 }
 
 /// Returns the window that would have passed without an excess of losses. The losses were `lost`.
-fn window_that_passed(flow: &Flow, lost: &Tally) -> f64 {
-    let path = delivered(flow.floor.loss());
-    let by_loss = flow.window * (1.0 - lost.rate()) / path;
-    let by_delivery = flow.capacity.delivered();
-    let by_delivery = by_delivery.map_or(f64::INFINITY, |rate| rate / path * flow.base_s());
+fn window_that_passed(path: &PathModel, lost: &Tally) -> f64 {
+    let delivered_part = delivered(path.floor.loss());
+    let by_loss = path.window * (1.0 - lost.rate()) / delivered_part;
+    let by_delivery = path.capacity.delivered();
+    let by_delivery =
+        by_delivery.map_or(f64::INFINITY, |rate| rate / delivered_part * path.base_s());
     Mechanism::PassedByDelivery.value(by_loss.min(by_delivery), by_loss)
 }
 
 /// Whether the cut removed at least half of the losses beyond the floor.
-fn excess_is_gone(flow: &Flow, loss_at_cut: f64) -> bool {
-    let floor = flow.floor.loss();
+fn excess_is_gone(path: &PathModel, loss_at_cut: f64) -> bool {
+    let floor = path.floor.loss();
     let excess_before = (loss_at_cut - floor).max(EXCESS / GONE * (1.0 - floor));
-    let excess = flow.floor.since_cut.rate() - floor;
-    excess <= GONE * excess_before && !flow.floor.is_exceeded()
+    let excess = path.floor.since_cut.rate() - floor;
+    excess <= GONE * excess_before && !path.floor.is_exceeded()
 }
 
 /// Whether the loss since the cut is known well enough to compare an experiment with it.
-fn loss_is_known(flow: &Flow) -> bool {
-    let loss = flow.floor.since_cut.rate();
-    let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(flow, loss));
-    variance(flow, &flow.floor.since_cut) <= deviation_max.powi(2)
+fn loss_is_known(path: &PathModel) -> bool {
+    let loss = path.floor.since_cut.rate();
+    let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(path, loss));
+    variance(path, &path.floor.since_cut) <= deviation_max.powi(2)
 }
 
 /// Returns the variance of the logarithm of the fraction delivered.
-fn variance(flow: &Flow, lost: &Tally) -> f64 {
+fn variance(path: &PathModel, lost: &Tally) -> f64 {
     let loss = lost.rate().max(FRACTION_MIN);
     let odds = loss / delivered(loss);
     odds * Mechanism::DispersionMax.value(
-        flow.floor.dispersion(loss).min(DISPERSION_MAX),
-        flow.floor.dispersion(loss),
+        path.floor.dispersion(loss).min(DISPERSION_MAX),
+        path.floor.dispersion(loss),
     ) / lost.packets.max(1.0)
 }
 
 /// Returns the gain that shows congestion after `loss`: at most half of the possible gain.
-fn telling_gain(flow: &Flow, loss: f64) -> f64 {
-    let all = ((1.0 - flow.floor.loss()) / delivered(loss)).ln();
+fn telling_gain(path: &PathModel, loss: f64) -> f64 {
+    let all = ((1.0 - path.floor.loss()) / delivered(loss)).ln();
     Mechanism::SmallGain.value((GAIN_PART * all).clamp(GAIN_MIN, GAIN), GAIN)
 }
 
@@ -372,11 +373,11 @@ mod tests {
     /// packet.
     fn experiment(every: u64) -> Knee {
         let mut knee = Knee::new(KneePolicy::Fair, None);
-        knee.flow.pretend(0.1, 10e6, 1.0);
+        knee.path.pretend(0.1, 10e6, 1.0);
         let resolved = resolved_at(0.5, 400, |number| number * 37 % 100 < 8);
-        knee.flow.floor.update(&resolved, &[]);
-        let lost_before = knee.flow.floor.since_cut;
-        knee.flow.floor.learn_experiment(0.001, 3000.0);
+        knee.path.floor.update(&resolved, &[]);
+        let lost_before = knee.path.floor.since_cut;
+        knee.path.floor.learn_experiment(0.001, 3000.0);
         knee.mode = Mode::LossTest(LossTest {
             before: BeforeCut {
                 window: 1e6,
@@ -391,9 +392,9 @@ mod tests {
             }),
             began_s: 1.0,
         });
-        knee.flow.mark_cut(1.0);
+        knee.path.mark_cut(1.0);
         let resolved = resolved_at(2.0, 1200, |number| number % every == every - 1);
-        knee.flow.floor.update(&resolved, &[]);
+        knee.path.floor.update(&resolved, &[]);
         knee.step(false, 2.5);
         knee
     }
@@ -402,37 +403,37 @@ mod tests {
     fn a_small_loss_that_a_quarter_of_the_rate_does_not_have_was_congestion() {
         let knee = experiment(u64::MAX);
         assert_eq!(knee.state(), "grow");
-        assert!(knee.flow.window < 0.8e6);
-        assert!(knee.flow.floor.loss() < 0.002);
+        assert!(knee.path.window < 0.8e6);
+        assert!(knee.path.floor.loss() < 0.002);
     }
 
     #[test]
     fn a_small_loss_that_a_quarter_of_the_rate_has_as_well_is_the_path_s() {
         let knee = experiment(12);
         assert_eq!(knee.state(), "grow");
-        assert_eq!(knee.flow.window, 1e6);
-        assert!((knee.flow.floor.loss() - 0.082).abs() < 0.005);
+        assert_eq!(knee.path.window, 1e6);
+        assert!((knee.path.floor.loss() - 0.082).abs() < 0.005);
     }
 
     /// Returns start-up after a round that lost 60 % beyond a floor of 20 %, and an experiment that
     /// loses `part` of ten packets.
     fn drowned(part: u64) -> Knee {
         let mut knee = Knee::new(KneePolicy::Fair, None);
-        knee.flow.pretend(0.1, 10e6, 1.0);
-        knee.flow.floor.learn_experiment(0.2, 32.0);
-        knee.flow.window = 1e6;
+        knee.path.pretend(0.1, 10e6, 1.0);
+        knee.path.floor.learn_experiment(0.2, 32.0);
+        knee.path.window = 1e6;
         let resolved = resolved_at(0.5, 100, |number| number * 7 % 10 < 6);
-        knee.flow.floor.update(&resolved, &[]);
+        knee.path.floor.update(&resolved, &[]);
         let sign = LossySign {
             is_from_start: true,
-            drowned: Some(knee.flow.floor.since_cut),
+            drowned: Some(knee.path.floor.since_cut),
             ..LossySign::PLAIN
         };
         knee.follow(Next::CutForLoss(sign), 1.0);
         assert_eq!(knee.state(), "experiment");
-        assert!(knee.flow.window <= OF_PASSED * 0.5e6 / EXPERIMENT_DIVISOR);
+        assert!(knee.path.window <= OF_PASSED * 0.5e6 / EXPERIMENT_DIVISOR);
         let resolved = resolved_at(2.0, 300, |number| number * 7 % 10 < part);
-        knee.flow.floor.update(&resolved, &[]);
+        knee.path.floor.update(&resolved, &[]);
         knee.step(false, 4.0);
         knee
     }
@@ -441,33 +442,33 @@ mod tests {
     fn a_floor_in_doubt_is_what_a_quarter_of_the_rate_loses() {
         let knee = drowned(1);
         assert_eq!(knee.state(), "grow");
-        assert!((knee.flow.floor.loss() - 0.1).abs() < 1e-9);
-        assert!(knee.flow.window < 0.45e6, "{}", knee.flow.window);
+        assert!((knee.path.floor.loss() - 0.1).abs() < 1e-9);
+        assert!(knee.path.window < 0.45e6, "{}", knee.path.window);
     }
 
     #[test]
     fn start_up_goes_on_if_a_quarter_of_the_rate_loses_as_much() {
         let knee = drowned(6);
         assert_eq!(knee.state(), "start");
-        assert!((knee.flow.floor.loss() - 0.6).abs() < 1e-9);
-        assert!(knee.flow.window > 0.75e6, "{}", knee.flow.window);
+        assert!((knee.path.floor.loss() - 0.6).abs() < 1e-9);
+        assert!(knee.path.window > 0.75e6, "{}", knee.path.window);
     }
 
     #[test]
     fn an_experiment_that_compares_with_losses_that_turn_up_is_undone() {
         let mut knee = drowned(0);
-        knee.flow.window = 1e6;
+        knee.path.window = 1e6;
         let resolved = resolved_at(4.5, 100, |number| number * 7 % 10 < 6);
-        knee.flow.floor.begin_count(4.2);
-        knee.flow.floor.update(&resolved, &[]);
+        knee.path.floor.begin_count(4.2);
+        knee.path.floor.update(&resolved, &[]);
         let sign = LossySign {
-            drowned: Some(knee.flow.floor.since_cut),
+            drowned: Some(knee.path.floor.since_cut),
             ..LossySign::PLAIN
         };
         knee.follow(Next::CutForLoss(sign), 5.0);
-        knee.flow.floor.update(&[], &[4.5; 50]);
+        knee.path.floor.update(&[], &[4.5; 50]);
         knee.step(false, 5.1);
         assert_eq!(knee.state(), "grow");
-        assert_eq!(knee.flow.window, 1e6);
+        assert_eq!(knee.path.window, 1e6);
     }
 }

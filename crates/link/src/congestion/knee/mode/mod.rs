@@ -1,8 +1,8 @@
 //! Modes of the controller.
 //!
-//! The input is reports, after the [`Flow`] has measured them. The output is a window, the rate at
-//! which to send, and the next mode. Each mode is a file with the state of that mode alone, and its
-//! step returns the transition ([`Next`]). No mode reads another one.
+//! The input is reports, after the [`PathModel`] has measured them. The output is a window, the
+//! rate at which to send, and the next mode. Each mode is a file with the state of that mode alone,
+//! and its step returns the transition ([`Next`]). No mode reads another one.
 
 use crate::congestion::knee::Mechanism;
 mod compete;
@@ -19,7 +19,7 @@ use self::{
     route_test::RouteTest,
 };
 pub(super) use self::{next::Next, start::Start};
-use super::{flow::Flow, reports};
+use super::{path_model::PathModel, reports};
 
 /// Mode with its state.
 #[derive(Debug)]
@@ -42,61 +42,61 @@ pub(super) enum Mode {
 
 impl Mode {
     /// Returns the mode that `next` requests. `None` if the present one continues.
-    pub(super) fn after(next: Next, flow: &mut Flow, now_s: f64) -> Option<Self> {
+    pub(super) fn after(next: Next, path: &mut PathModel, now_s: f64) -> Option<Self> {
         if !matches!(next, Next::Stay) {
             // A train belongs to the mode that requested it.
-            flow.capacity.trains.ask_for(0);
+            path.capacity.trains.ask_for(0);
         }
         Some(match next {
             Next::Stay => return None,
-            Next::Start => Self::Start(Start::again(flow)),
-            Next::Resume if flow.policer.is_known() => {
-                flow.begin_round(now_s);
+            Next::Start => Self::Start(Start::again(path)),
+            Next::Resume if path.policer.is_known() => {
+                path.begin_round(now_s);
                 Self::Policed(Policed)
             }
-            Next::Grow | Next::Resume => Self::Grow(Grow::begin(flow, now_s)),
+            Next::Grow | Next::Resume => Self::Grow(Grow::begin(path, now_s)),
             Next::Drain { capacity, series } => {
-                Self::Drain(Drain::begin(capacity, series, flow, now_s))
+                Self::Drain(Drain::begin(capacity, series, path, now_s))
             }
             Next::DrainFailed(series) => {
-                let next = drain::after_failure(series, flow);
-                return Self::after(next, flow, now_s);
+                let next = drain::after_failure(series, path);
+                return Self::after(next, path, now_s);
             }
-            Next::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, flow, now_s)),
-            Next::CutForLoss(sign) => Self::LossTest(LossTest::begin(sign, flow, now_s)),
-            Next::Compete { window } => Self::Compete(Compete::begin(window, flow, now_s)),
+            Next::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, path, now_s)),
+            Next::CutForLoss(sign) => Self::LossTest(LossTest::begin(sign, path, now_s)),
+            Next::Compete { window } => Self::Compete(Compete::begin(window, path, now_s)),
         })
     }
 
     /// Checks whether the mode is over.
-    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
+    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
         match self {
-            Self::Start(start) => start.step(flow, app_limited, now_s),
-            Self::Grow(grow) => grow.step(flow, app_limited, now_s),
-            Self::Drain(drain) => drain.step(flow, app_limited, now_s),
-            Self::RouteTest(test) => test.step(flow, now_s),
-            Self::LossTest(test) => test.step(flow, now_s),
-            Self::Policed(policed) => policed.step(flow, now_s),
-            Self::Compete(compete) => compete.step(flow, now_s),
+            Self::Start(start) => start.step(path, app_limited, now_s),
+            Self::Grow(grow) => grow.step(path, app_limited, now_s),
+            Self::Drain(drain) => drain.step(path, app_limited, now_s),
+            Self::RouteTest(test) => test.step(path, now_s),
+            Self::LossTest(test) => test.step(path, now_s),
+            Self::Policed(policed) => policed.step(path, now_s),
+            Self::Compete(compete) => compete.step(path, now_s),
         }
     }
 
     /// Grows by `bytes` bytes whose fate became known.
-    pub(super) fn grow(&mut self, flow: &mut Flow, bytes: f64, now_s: f64) {
+    pub(super) fn grow(&mut self, path: &mut PathModel, bytes: f64, now_s: f64) {
         match self {
-            Self::Start(_) => start::grow(flow, bytes),
-            Self::Grow(grow) => grow.grow(flow, bytes),
-            Self::Policed(policed) => policed.grow(flow, bytes, now_s),
-            Self::Compete(compete) => compete.grow(flow, bytes, now_s),
+            Self::Start(_) => start::grow(path, bytes),
+            Self::Grow(grow) => grow.grow(path, bytes),
+            Self::Policed(policed) => policed.grow(path, bytes, now_s),
+            Self::Compete(compete) => compete.grow(path, bytes, now_s),
             Self::Drain(_) | Self::RouteTest(_) | Self::LossTest(_) => {}
         }
     }
 
     /// Handles an idle application: running tests would measure a queue of others.
-    pub(super) fn rest(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+    pub(super) fn rest(&mut self, path: &mut PathModel, now_s: f64) -> Next {
         match self {
             Self::Drain(drain) => drain.rest(now_s),
-            Self::RouteTest(_) => return RouteTest::abandon(flow),
+            Self::RouteTest(_) => return RouteTest::abandon(path),
             Self::Compete(compete) => return compete.rest(now_s),
             _ => {}
         }
@@ -104,23 +104,23 @@ impl Mode {
     }
 
     /// Returns the time for which to send without a report, in seconds.
-    pub(super) fn silence_s(&self, flow: &Flow) -> f64 {
-        let base_s = flow.base_s();
+    pub(super) fn silence_s(&self, path: &PathModel) -> f64 {
+        let base_s = path.base_s();
         match self {
             // The rate is a guess. On a slow path it would fill the queue before the first report
             // arrives.
             Self::Start(_)
-                if Mechanism::StartSilence.acts(flow.capacity.trains.newest().is_none()) =>
+                if Mechanism::StartSilence.acts(path.capacity.trains.newest().is_none()) =>
             {
                 reports::interval_s(base_s)
             }
-            _ => flow.reports.silence_s(base_s),
+            _ => path.reports.silence_s(base_s),
         }
     }
 
     /// Excludes `idle_s` from the time in which CUBIC's window grows.
-    pub(super) fn pause(&mut self, flow: &mut Flow, idle_s: f64) {
-        if let Some(law) = flow.policer.law() {
+    pub(super) fn pause(&mut self, path: &mut PathModel, idle_s: f64) {
+        if let Some(law) = path.policer.law() {
             law.pause(idle_s);
         }
         if let Self::Compete(compete) = self {
@@ -129,9 +129,9 @@ impl Mode {
     }
 
     /// Forgives the recent losses, which are no evidence about the rate.
-    pub(super) fn forgive_losses(&mut self, flow: &mut Flow, now_s: f64) -> Next {
+    pub(super) fn forgive_losses(&mut self, path: &mut PathModel, now_s: f64) -> Next {
         match self {
-            Self::LossTest(test) => test.undo(flow, now_s),
+            Self::LossTest(test) => test.undo(path, now_s),
             _ => Next::Stay,
         }
     }
@@ -151,11 +151,11 @@ impl Mode {
     }
 
     /// Returns the rate at which to send, in bytes per second.
-    pub(super) fn rate(&self, flow: &Flow) -> f64 {
+    pub(super) fn rate(&self, path: &PathModel) -> f64 {
         match self {
-            Self::Drain(drain) => drain.rate(flow),
-            Self::RouteTest(test) => test.rate(flow),
-            _ => flow.rate(),
+            Self::Drain(drain) => drain.rate(path),
+            Self::RouteTest(test) => test.rate(path),
+            _ => path.rate(),
         }
     }
 

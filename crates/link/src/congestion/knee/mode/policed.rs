@@ -5,7 +5,7 @@
 //! them. A queue, or growth far beyond the policer's rate, ends the mode.
 
 use super::{
-    super::flow::Flow,
+    super::path_model::PathModel,
     next::{LossySign, Next, Series},
 };
 use crate::congestion::knee::Mechanism;
@@ -15,36 +15,36 @@ pub(in super::super) struct Policed;
 
 impl Policed {
     /// Grows by `acked` bytes.
-    pub(super) fn grow(&self, flow: &mut Flow, acked: f64, now_s: f64) {
-        let (rtt_s, packet) = (flow.rtt_s(), flow.packet);
-        if let Some(law) = flow.policer.law() {
-            flow.window = flow.window.max(law.window(now_s, rtt_s, packet, acked));
+    pub(super) fn grow(&self, path: &mut PathModel, acked: f64, now_s: f64) {
+        let (rtt_s, packet) = (path.rtt_s(), path.packet);
+        if let Some(law) = path.policer.law() {
+            path.window = path.window.max(law.window(now_s, rtt_s, packet, acked));
         }
     }
 
-    pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
+    pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Next {
         if Mechanism::LearnPoliced
-            .acts(flow.policer.passes(flow.window) && !flow.floor.is_path_clean())
+            .acts(path.policer.passes(path.window) && !path.floor.is_path_clean())
         {
-            flow.floor.learn_longer();
+            path.floor.learn_longer();
         }
-        if flow.queue_shows() {
+        if path.queue_shows() {
             return Next::Drain {
-                capacity: flow.capacity(),
+                capacity: path.capacity(),
                 series: Series::default(),
             };
         }
-        if flow.floor.begins_to_be_exceeded() || flow.floor.is_exceeded() {
+        if path.floor.begins_to_be_exceeded() || path.floor.is_exceeded() {
             return Next::CutForLoss(LossySign {
-                passed_min: Mechanism::PassedMin.value(PASSED_MIN * flow.window, 0.0),
+                passed_min: Mechanism::PassedMin.value(PASSED_MIN * path.window, 0.0),
                 ..LossySign::PLAIN
             });
         }
-        if Mechanism::PolicerGone.acts(flow.window > flow.policer.gone_at()) {
-            flow.window = flow.policer.gone_at();
-            flow.is_gentle = false;
-            flow.policer.forget();
-            flow.mark_cut(now_s);
+        if Mechanism::PolicerGone.acts(path.window > path.policer.gone_at()) {
+            path.window = path.policer.gone_at();
+            path.is_gentle = false;
+            path.policer.forget();
+            path.mark_cut(now_s);
             return Next::Grow;
         }
         Next::Stay
@@ -68,20 +68,20 @@ mod tests {
     /// Returns the mode at 100 ms on a path that is known to lose `floor`.
     fn growing(floor: f64) -> Knee {
         let mut knee = Knee::new(KneePolicy::Fair, None);
-        knee.flow.pretend(0.1, WINDOW / 0.1, 1.0);
-        knee.flow.floor.learn_experiment(floor, 3000.0);
-        knee.flow.window = WINDOW;
+        knee.path.pretend(0.1, WINDOW / 0.1, 1.0);
+        knee.path.floor.learn_experiment(floor, 3000.0);
+        knee.path.window = WINDOW;
         knee.follow(Next::Grow, 1.0);
-        knee.flow.mark_cut(1.0);
+        knee.path.mark_cut(1.0);
         knee
     }
 
     /// Causes a cut for an excess of losses from `now_s` on, after which the excess is gone.
     fn drop_some(knee: &mut Knee, floor_every: u64, now_s: f64) {
-        knee.flow
+        knee.path
             .floor
             .update(&resolved_at(now_s, 1000, |number| number % 4 == 0), &[]);
-        assert!(knee.flow.floor.is_exceeded());
+        assert!(knee.path.floor.is_exceeded());
         let sign = LossySign {
             is_from_growth: true,
             ..LossySign::PLAIN
@@ -90,7 +90,7 @@ mod tests {
         let after = resolved_at(now_s + 0.5, 1000, |number| {
             number % floor_every == floor_every - 1
         });
-        knee.flow.floor.update(&after, &[]);
+        knee.path.floor.update(&after, &[]);
         knee.step(false, now_s + 0.6);
     }
 
@@ -99,7 +99,7 @@ mod tests {
         let mut knee = growing(floor);
         drop_some(&mut knee, floor_every, 2.0);
         assert_eq!(knee.state(), "grow", "one cut may be anything");
-        knee.flow.window = WINDOW / 0.75;
+        knee.path.window = WINDOW / 0.75;
         drop_some(&mut knee, floor_every, 4.0);
         assert_eq!(knee.state(), "policed");
         knee
@@ -108,61 +108,61 @@ mod tests {
     #[test]
     fn at_a_policer_the_window_yields_to_two_losses_as_cubic_does() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.flow.window = WINDOW;
-        knee.flow
+        knee.path.window = WINDOW;
+        knee.path
             .floor
             .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "policed", "the first may be the path's");
-        knee.flow
+        knee.path
             .floor
             .update(&resolved_at(6.0, 1000, |number| number % 600 == 599), &[]);
         knee.step(false, 6.1);
         assert_eq!(knee.state(), "loss drain");
-        assert!((knee.flow.window / WINDOW - 0.7).abs() < 0.01);
+        assert!((knee.path.window / WINDOW - 0.7).abs() < 0.01);
     }
 
     #[test]
     fn on_a_lossy_path_only_what_exceeds_the_floor_is_yielded_to() {
         let mut knee = policed(0.1, 10);
-        knee.flow.window = WINDOW;
-        knee.flow
+        knee.path.window = WINDOW;
+        knee.path
             .floor
             .update(&resolved_at(6.0, 2000, |number| number % 10 == 0), &[]);
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "policed");
-        knee.flow
+        knee.path
             .floor
             .update(&resolved_at(6.0, 1000, |number| number % 5 == 0), &[]);
         knee.step(false, 6.1);
         assert_eq!(knee.state(), "loss drain");
-        assert!((0.75..0.9).contains(&(knee.flow.window / WINDOW)));
+        assert!((0.75..0.9).contains(&(knee.path.window / WINDOW)));
     }
 
     #[test]
     fn a_queue_ends_it() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.flow.queue.delay_s = 0.02;
-        knee.flow.queue.is_fresh = true;
+        knee.path.queue.delay_s = 0.02;
+        knee.path.queue.is_fresh = true;
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "drain");
-        assert!(!knee.flow.policer.is_known());
+        assert!(!knee.path.policer.is_known());
     }
 
     #[test]
     fn the_end_of_a_policer_ends_the_mode() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.flow.window = 10.0 * WINDOW;
+        knee.path.window = 10.0 * WINDOW;
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "grow");
-        assert!(!knee.flow.policer.is_known() && !knee.flow.is_gentle);
-        assert!(knee.flow.window < 2.1 * WINDOW, "no leap");
+        assert!(!knee.path.policer.is_known() && !knee.path.is_gentle);
+        assert!(knee.path.window < 2.1 * WINDOW, "no leap");
     }
 
     #[test]
     fn a_gap_between_reports_is_no_time_to_grow() {
         let mut knee = policed(0.0, u64::MAX);
-        let before = knee.flow.window;
+        let before = knee.path.window;
         let packet = resolved_at(5.0, 1, |_| false);
         for at_s in [5.0, 25.0] {
             let digest = Digest {
@@ -172,41 +172,41 @@ mod tests {
             knee.on_report(&digest, at_s);
         }
         assert!(
-            knee.flow.window < 1.1 * before,
+            knee.path.window < 1.1 * before,
             "{}",
-            knee.flow.window / before
+            knee.path.window / before
         );
     }
 
     #[test]
     fn what_an_experiment_has_shown_to_be_too_much_is_not_regained_at_once() {
         let mut knee = policed(0.0, u64::MAX);
-        knee.flow.window = WINDOW;
+        knee.path.window = WINDOW;
         let lossy = |sent_s| resolved_at(sent_s, 2000, |number| number % 5 == 0);
-        knee.flow.floor.update(&lossy(6.0), &[]);
+        knee.path.floor.update(&lossy(6.0), &[]);
         knee.step(false, 6.0);
         assert_eq!(knee.state(), "loss drain");
-        knee.flow.floor.update(&lossy(6.5), &[]);
+        knee.path.floor.update(&lossy(6.5), &[]);
         knee.step(false, 6.6);
         assert_eq!(knee.state(), "experiment");
-        let resume = 4.0 * knee.flow.window;
-        knee.flow
+        let resume = 4.0 * knee.path.window;
+        knee.path
             .floor
             .update(&resolved_at(7.0, 2000, |_| false), &[]);
         knee.step(false, 9.0);
         assert_eq!(knee.state(), "policed");
-        knee.mode.grow(&mut knee.flow, 1500.0, 9.1);
+        knee.mode.grow(&mut knee.path, 1500.0, 9.1);
         assert!(
-            knee.flow.window <= resume,
+            knee.path.window <= resume,
             "{} of {resume}",
-            knee.flow.window
+            knee.path.window
         );
     }
 
     #[test]
     fn time_without_anything_to_send_is_no_time_to_grow() {
         let mut knee = policed(0.0, u64::MAX);
-        let before = knee.flow.window;
+        let before = knee.path.window;
         for second in 5..65 {
             let idle = Digest {
                 app_limited: true,
@@ -221,9 +221,9 @@ mod tests {
         };
         knee.on_report(&busy, 65.0);
         assert!(
-            knee.flow.window < 1.1 * before,
+            knee.path.window < 1.1 * before,
             "{}",
-            knee.flow.window / before
+            knee.path.window / before
         );
     }
 }

@@ -14,7 +14,7 @@
 use super::{
     super::{
         capacity::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time},
-        flow::{DRAIN_RATE_MIN, Flow},
+        path_model::{DRAIN_RATE_MIN, PathModel},
     },
     next::{Finding, Next, SeemingQueue, Series},
 };
@@ -36,35 +36,35 @@ pub(in super::super) struct RouteTest {
 }
 
 impl RouteTest {
-    pub(super) fn begin(queue: SeemingQueue, flow: &mut Flow, now_s: f64) -> Self {
-        let rate = TEST_RATE * line(flow, &queue);
-        let train = train_packets(flow, rate);
+    pub(super) fn begin(queue: SeemingQueue, path: &mut PathModel, now_s: f64) -> Self {
+        let rate = TEST_RATE * line(path, &queue);
+        let train = train_packets(path, rate);
         // At most half of the load that the path has carried before.
-        let known = flow.capacity.known.max(queue.capacity);
-        let borne = flow.window.max(flow.competing_flows.window_before());
-        let watched = (rate.min(known) * flow.base_s()).min(borne) * TEST_LENGTH;
-        let watched = watched.max(TEST_PACKETS * flow.packet);
-        let bytes = train as f64 * flow.packet + watched;
-        flow.mark_cut(now_s);
-        flow.queue.watch_ramp(now_s, now_s + watched / rate);
-        flow.capacity.trains.forget_newest();
-        flow.capacity.trains.ask_for(train);
+        let known = path.capacity.known.max(queue.capacity);
+        let borne = path.window.max(path.competing_flows.window_before());
+        let watched = (rate.min(known) * path.base_s()).min(borne) * TEST_LENGTH;
+        let watched = watched.max(TEST_PACKETS * path.packet);
+        let bytes = train as f64 * path.packet + watched;
+        path.mark_cut(now_s);
+        path.queue.watch_ramp(now_s, now_s + watched / rate);
+        path.capacity.trains.forget_newest();
+        path.capacity.trains.ask_for(train);
         Self {
             queue,
             rate,
             bytes,
             bytes_left: bytes,
-            in_flight_before: flow.in_flight,
+            in_flight_before: path.in_flight,
             began_s: now_s,
             sent_s: None,
         }
     }
 
-    pub(super) fn rate(&self, flow: &Flow) -> f64 {
+    pub(super) fn rate(&self, path: &PathModel) -> f64 {
         if self.bytes_left > 0.0 {
             self.rate
         } else {
-            flow.rate().max(DRAIN_RATE_MIN * self.queue.capacity)
+            path.rate().max(DRAIN_RATE_MIN * self.queue.capacity)
         }
     }
 
@@ -87,24 +87,24 @@ impl RouteTest {
     }
 
     /// Ends the test without a finding on the route.
-    pub(super) fn abandon(flow: &mut Flow) -> Next {
-        flow.queue.forget_ramp();
+    pub(super) fn abandon(path: &mut PathModel) -> Next {
+        path.queue.forget_ramp();
         Next::Grow
     }
 
-    pub(super) fn step(&self, flow: &mut Flow, now_s: f64) -> Next {
-        let rise_s = flow.queue.ramp_rise_s();
-        if rise_s.is_none() && !self.is_overdue(flow, now_s) {
+    pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Next {
+        let rise_s = path.queue.ramp_rise_s();
+        if rise_s.is_none() && !self.is_overdue(path, now_s) {
             return Next::Stay;
         }
-        if !self.was_sent_at_its_rate() || flow.capacity.trains.lacked_data() {
-            return Self::abandon(flow);
+        if !self.was_sent_at_its_rate() || path.capacity.trains.lacked_data() {
+            return Self::abandon(path);
         }
         let finding = match rise_s {
-            Some(rise_s) if self.is_flat(flow, rise_s) => self.judge_by_train(flow),
+            Some(rise_s) if self.is_flat(path, rise_s) => self.judge_by_train(path),
             _ => Some(Finding::Queue),
         };
-        self.end(flow, finding, now_s)
+        self.end(path, finding, now_s)
     }
 
     /// Whether the application, or the peer's credit, left no gap in the test. Later gaps do not
@@ -115,19 +115,19 @@ impl RouteTest {
             .is_some_and(|sent_s| sent_s - self.began_s <= took_max_s)
     }
 
-    fn is_overdue(&self, flow: &Flow, now_s: f64) -> bool {
-        let patience_s = PATIENCE_ROUND_TRIPS * flow.rtt_s() + self.bytes / self.rate + PATIENCE_S;
+    fn is_overdue(&self, path: &PathModel, now_s: f64) -> bool {
+        let patience_s = PATIENCE_ROUND_TRIPS * path.rtt_s() + self.bytes / self.rate + PATIENCE_S;
         now_s - self.began_s > patience_s
     }
 
     /// Whether the test found no queue: its delay grew by `rise_s`.
-    fn is_flat(&self, flow: &Flow, rise_s: f64) -> bool {
+    fn is_flat(&self, path: &PathModel, rise_s: f64) -> bool {
         // Our own queue has become shorter since we send less.
         let is_first = self.queue.series.failed <= 1 && !self.found_no_queue_before();
         let unmoved = if is_first { UNMOVED_AT_FIRST } else { UNMOVED };
-        rise_s <= flow.threshold_at_s(self.rate)
-            && !Mechanism::RouteUnmoved.acts(flow.queue.delay_s <= unmoved * self.queue.delay_s)
-            && !flow.floor.is_exceeded()
+        rise_s <= path.threshold_at_s(self.rate)
+            && !Mechanism::RouteUnmoved.acts(path.queue.delay_s <= unmoved * self.queue.delay_s)
+            && !path.floor.is_exceeded()
     }
 
     fn found_no_queue_before(&self) -> bool {
@@ -137,13 +137,13 @@ impl RouteTest {
     /// Returns the finding of a test without growing delay. `None` if the route is longer.
     ///
     /// A rate far below the capacity would let no delay grow in a queue of others.
-    fn judge_by_train(&self, flow: &Flow) -> Option<Finding> {
-        match flow.capacity.trains.newest() {
+    fn judge_by_train(&self, path: &PathModel) -> Option<Finding> {
+        match path.capacity.trains.newest() {
             Some(train) if Mechanism::RouteTrain.acts(train.rate > LINE_MAX * self.rate) => {
                 Some(Finding::Queue)
             }
             Some(train) if !train.is_lower_bound => None,
-            _ if !flow.capacity.trains.newest_is_seen() => Some(Finding::Queue),
+            _ if !path.capacity.trains.newest_is_seen() => Some(Finding::Queue),
             // Jitter has spread the train. Others do not leave room in two tests in a row, and keep
             // their queue, by chance.
             _ if Mechanism::RouteTwice.acts(self.found_no_queue_before()) => None,
@@ -151,10 +151,10 @@ impl RouteTest {
         }
     }
 
-    fn end(&self, flow: &mut Flow, finding: Option<Finding>, now_s: f64) -> Next {
-        flow.queue.forget_ramp();
+    fn end(&self, path: &mut PathModel, finding: Option<Finding>, now_s: f64) -> Next {
+        path.queue.forget_ramp();
         let Some(finding) = finding else {
-            adopt_longer_route(flow, self.rate, now_s);
+            adopt_longer_route(path, self.rate, now_s);
             return Next::Grow;
         };
         let series = Series {
@@ -162,7 +162,7 @@ impl RouteTest {
             ..self.queue.series
         };
         if series.failed == 0 {
-            let capacity = flow.capacity().min(self.queue.capacity);
+            let capacity = path.capacity().min(self.queue.capacity);
             Next::Drain { capacity, series }
         } else {
             Next::DrainFailed(series)
@@ -171,13 +171,13 @@ impl RouteTest {
 }
 
 /// Returns the apparent capacity of the path, in bytes per second.
-fn line(flow: &Flow, queue: &SeemingQueue) -> f64 {
+fn line(path: &PathModel, queue: &SeemingQueue) -> f64 {
     let capacity = queue.capacity;
-    let peak = flow.capacity.peak().unwrap_or(capacity);
-    let known = peak.max(flow.capacity.known).max(capacity);
+    let peak = path.capacity.peak().unwrap_or(capacity);
+    let known = peak.max(path.capacity.known).max(capacity);
     // An earlier test has shown whether the path has become slower, too. A train of start-up has
     // not.
-    let train = flow.capacity.trains.newest();
+    let train = path.capacity.trains.newest();
     let line = match train.filter(|_| queue.series.tested.is_some()) {
         // The part of a train that an overflowing queue passes seems faster than the path.
         Some(train) if !train.is_lower_bound => known.min(train.rate),
@@ -191,20 +191,20 @@ fn line(flow: &Flow, queue: &SeemingQueue) -> f64 {
 
 /// Returns the packets of the train that shows the capacity. They take long enough to be measured
 /// at `rate`, and the receiver samples at least three of them.
-fn train_packets(flow: &Flow, rate: f64) -> usize {
-    let stride = (rate * flow.base_s() / flow.packet / STRIDE_PACKETS).min(STRIDE_MAX);
-    packets_to_time(rate, flow.packet)
+fn train_packets(path: &PathModel, rate: f64) -> usize {
+    let stride = (rate * path.base_s() / path.packet / STRIDE_PACKETS).min(STRIDE_MAX);
+    packets_to_time(rate, path.packet)
         .max(TRAIN_STRIDES * stride)
         .clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX) as usize
 }
 
 /// Adopts a longer route. The path passes `rate` without a queue, or the train's rate if that is
 /// less, and takes longer than before.
-fn adopt_longer_route(flow: &mut Flow, rate: f64, now_s: f64) {
-    flow.queue.adopt_longer_route(now_s);
-    flow.window = rate.min(flow.capacity.trains.shown_max()) * flow.base_s();
-    flow.competing_flows.forget();
-    flow.mark_cut(now_s);
+fn adopt_longer_route(path: &mut PathModel, rate: f64, now_s: f64) {
+    path.queue.adopt_longer_route(now_s);
+    path.window = rate.min(path.capacity.trains.shown_max()) * path.base_s();
+    path.competing_flows.forget();
+    path.mark_cut(now_s);
 }
 
 /// Fraction of the apparent capacity at which a test sends.
@@ -259,10 +259,10 @@ mod tests {
     /// Returns a link at 10 MB/s and 100 ms whose drains fail: it sees 100 ms of queue.
     fn draining(policy: KneePolicy) -> Knee {
         let mut knee = Knee::new(policy, None);
-        knee.flow.pretend(BASE_S, RATE, 1.0);
-        knee.flow.queue.has_emptied = true;
-        knee.flow.window = 2e6;
-        knee.flow.queue.delay_s = 0.1;
+        knee.path.pretend(BASE_S, RATE, 1.0);
+        knee.path.queue.has_emptied = true;
+        knee.path.window = 2e6;
+        knee.path.queue.delay_s = 0.1;
         let drain = Next::Drain {
             capacity: RATE,
             series: Series::default(),
@@ -362,9 +362,9 @@ mod tests {
         assert_eq!(knee.state(), "grow");
         assert!(knee.take_longer_route() && !knee.take_longer_route());
         assert!(
-            (knee.flow.base_s() - 0.2).abs() < 1e-6,
+            (knee.path.base_s() - 0.2).abs() < 1e-6,
             "{}",
-            knee.flow.base_s()
+            knee.path.base_s()
         );
         assert!((knee.rate_bytes_per_s() / (TEST_RATE * RATE) - 1.0).abs() < 0.01);
     }
@@ -379,8 +379,8 @@ mod tests {
             run_test(&mut knee, at_s, RATE, |since_s| 0.1 + 0.5 * since_s);
         }
         assert_eq!(knee.state(), "compete");
-        assert_eq!(knee.flow.window, 2e6);
-        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+        assert_eq!(knee.path.window, 2e6);
+        assert!((knee.path.base_s() - BASE_S).abs() < 1e-6);
     }
 
     #[test]
@@ -391,14 +391,14 @@ mod tests {
             let at_s = 2.0 * f64::from(fails);
             test_route(&mut knee, fails, at_s);
             run_test_with(&mut knee, at_s, TRAIN, jitters_s, |_| 0.1);
-            let train = knee.flow.capacity.trains.newest();
+            let train = knee.path.capacity.trains.newest();
             assert!(train.is_some_and(|train| train.is_lower_bound));
         }
         assert_eq!(knee.state(), "grow");
         assert!(
-            (knee.flow.base_s() - 0.2).abs() < 0.011,
+            (knee.path.base_s() - 0.2).abs() < 0.011,
             "{}",
-            knee.flow.base_s()
+            knee.path.base_s()
         );
     }
 
@@ -412,7 +412,7 @@ mod tests {
         test_route(&mut knee, 2, 4.0);
         run_test_with(&mut knee, 4.0, TRAIN, jitters_s, |_| 0.1);
         assert_eq!(knee.state(), "drain");
-        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+        assert!((knee.path.base_s() - BASE_S).abs() < 1e-6);
     }
 
     #[test]
@@ -498,7 +498,7 @@ mod tests {
         test_route(&mut knee, 1, 2.0);
         run_test(&mut knee, 2.0, RATE, |since_s| 0.05 - 0.1 * since_s);
         assert_eq!(knee.state(), "drain");
-        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+        assert!((knee.path.base_s() - BASE_S).abs() < 1e-6);
     }
 
     /// Two of our flows that share a path leave room as they drain together.
@@ -508,7 +508,7 @@ mod tests {
         test_route(&mut knee, 1, 2.0);
         run_test(&mut knee, 2.0, 2.0 * RATE, |_| 0.1);
         assert_eq!(knee.state(), "drain");
-        assert!((knee.flow.base_s() - BASE_S).abs() < 1e-6);
+        assert!((knee.path.base_s() - BASE_S).abs() < 1e-6);
     }
 
     #[test]
@@ -521,6 +521,6 @@ mod tests {
         };
         knee.on_report(&idle, 3.0);
         assert_eq!(knee.state(), "grow");
-        assert!((knee.flow.window / (0.95 * RATE * BASE_S) - 1.0).abs() < 0.01);
+        assert!((knee.path.window / (0.95 * RATE * BASE_S) - 1.0).abs() < 0.01);
     }
 }

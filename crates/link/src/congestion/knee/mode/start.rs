@@ -16,7 +16,7 @@ use super::{
     super::{
         capacity::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time},
         floor::{Cleanest, EXCESS_RUNS, Tally, WEAK_PACKETS},
-        flow::{Flow, PACKET_GUESS},
+        path_model::{PACKET_GUESS, PathModel},
     },
     next::{LossySign, Next, Series},
 };
@@ -60,11 +60,11 @@ impl Start {
     }
 
     /// Continues after losses that were not the sender's doing.
-    pub(super) fn again(flow: &Flow) -> Self {
+    pub(super) fn again(path: &PathModel) -> Self {
         Self {
             rounds: ROUNDS_BEFORE_CUT,
             may_go_on: false,
-            ..Self::new(flow.window, None)
+            ..Self::new(path.window, None)
         }
     }
 
@@ -79,112 +79,112 @@ impl Start {
     }
 
     /// Continues at the stored rate, or at a train's rate if that is lower.
-    pub(in super::super) fn take_up_cached(&mut self, flow: &mut Flow) {
-        let Some(believed) = flow.capacity.trains.believed_max() else {
+    pub(in super::super) fn take_up_cached(&mut self, path: &mut PathModel) {
+        let Some(believed) = path.capacity.trains.believed_max() else {
             return;
         };
         let Some(cached) = self.cached.take() else {
             return;
         };
-        flow.window = flow
+        path.window = path
             .window
-            .max(OF_SHOWN * believed.min(cached) * flow.base_s());
+            .max(OF_SHOWN * believed.min(cached) * path.base_s());
     }
 
-    pub(super) fn step(&mut self, flow: &mut Flow, app_limited: bool, now_s: f64) -> Next {
-        if flow.queue_shows_in_start() {
-            return drain(flow);
+    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+        if path.queue_shows_in_start() {
+            return drain(path);
         }
-        self.learn_from_first_round(flow, now_s);
-        if self.is_lossy(flow) {
+        self.learn_from_first_round(path, now_s);
+        if self.is_lossy(path) {
             // Losses in the cleanest round, at a fraction of the rate, are the path's.
             if let Some(round) = self.cleanest.round()
-                && Mechanism::CleanestRound.acts(flow.floor.since_cut.rate() <= PATH_LOSS_MAX)
+                && Mechanism::CleanestRound.acts(path.floor.since_cut.rate() <= PATH_LOSS_MAX)
             {
-                flow.floor.learn_if_longer(round);
+                path.floor.learn_if_longer(round);
             }
-            if self.is_lossy(flow) {
+            if self.is_lossy(path) {
                 return self.cut_for_loss(None);
             }
         }
-        self.ask_for_train(flow, now_s);
-        if flow.round_is_over(now_s) {
-            flow.begin_round(now_s);
-            self.end_round(flow, app_limited)
+        self.ask_for_train(path, now_s);
+        if path.round_is_over(now_s) {
+            path.begin_round(now_s);
+            self.end_round(path, app_limited)
         } else {
             Next::Stay
         }
     }
 
-    fn learn_from_first_round(&self, flow: &mut Flow, now_s: f64) {
-        if flow.window > FIRST_ROUND_GROWTH * self.first_window {
-            flow.floor.end_first_round(now_s);
+    fn learn_from_first_round(&self, path: &mut PathModel, now_s: f64) {
+        if path.window > FIRST_ROUND_GROWTH * self.first_window {
+            path.floor.end_first_round(now_s);
         }
         if Mechanism::FirstRound
-            .acts(self.first_window / flow.base_s() <= train_rate(flow) / EIGHTFOLD)
+            .acts(self.first_window / path.base_s() <= train_rate(path) / EIGHTFOLD)
         {
-            flow.floor.learn_first();
+            path.floor.learn_first();
         }
     }
 
     /// Whether losses are so dense that start-up must end before the round does.
-    fn is_lossy(&self, flow: &Flow) -> bool {
-        !is_far_below_train(flow)
+    fn is_lossy(&self, path: &PathModel) -> bool {
+        !is_far_below_train(path)
             && self.rounds >= ROUNDS_BEFORE_CUT
-            && flow.window >= FAR_ABOVE * self.first_window
-            && flow.floor.packets_since_first_round() >= FIRST_TRAIN_MIN
-            && Mechanism::LossEndsStart.acts(flow.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE))
+            && path.window >= FAR_ABOVE * self.first_window
+            && path.floor.packets_since_first_round() >= FIRST_TRAIN_MIN
+            && Mechanism::LossEndsStart.acts(path.floor.excess(EXCESS_AT_ONCE, RUNS_AT_ONCE))
     }
 
-    fn ask_for_train(&self, flow: &mut Flow, now_s: f64) {
-        if let Some(length) = self.later_train(flow)
-            && !flow.capacity.trains.is_waiting()
-            && now_s - self.train_begun_s >= flow.rtt_s()
+    fn ask_for_train(&self, path: &mut PathModel, now_s: f64) {
+        if let Some(length) = self.later_train(path)
+            && !path.capacity.trains.is_waiting()
+            && now_s - self.train_begun_s >= path.rtt_s()
         {
-            flow.capacity.trains.ask_for(length);
+            path.capacity.trains.ask_for(length);
         }
     }
 
     /// Returns the packets of a useful train: long enough to be measured, and at most a quarter of
     /// a round's packets. `None` once the rate is near that of the last train.
-    fn later_train(&self, flow: &Flow) -> Option<usize> {
-        let Some(train) = flow.capacity.trains.newest() else {
+    fn later_train(&self, path: &PathModel) -> Option<usize> {
+        let Some(train) = path.capacity.trains.newest() else {
             return Mechanism::TrainAgain
                 .acts(self.rounds >= ROUNDS_BEFORE_CUT)
                 .then_some(TRAIN_PACKETS_MIN as usize);
         };
         let length =
-            packets_to_time(train.rate, flow.packet).clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX);
-        let is_wanted = train.rate > TRAIN_WANTED_ABOVE * flow.rate()
-            && flow.window >= TRAINS_PER_WINDOW * length * flow.packet;
+            packets_to_time(train.rate, path.packet).clamp(TRAIN_PACKETS_MIN, TRAIN_PACKETS_MAX);
+        let is_wanted = train.rate > TRAIN_WANTED_ABOVE * path.rate()
+            && path.window >= TRAINS_PER_WINDOW * length * path.packet;
         Mechanism::LaterTrains
             .acts(is_wanted)
             .then_some(length as usize)
     }
 
-    fn end_round(&mut self, flow: &mut Flow, app_limited: bool) -> Next {
-        let delivered = flow.capacity.delivered().unwrap_or(0.0);
-        let is_flat = !app_limited && self.is_flat(flow, delivered);
+    fn end_round(&mut self, path: &mut PathModel, app_limited: bool) -> Next {
+        let delivered = path.capacity.delivered().unwrap_or(0.0);
+        let is_flat = !app_limited && self.is_flat(path, delivered);
         self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
-        let drowned = self.cleanest.end_round(&mut flow.floor);
-        let drowned = drowned.filter(|_| Mechanism::DrownedRound.acts(!is_far_below_train(flow)));
-        let is_clean = flow.floor.since_cut.rate() <= FLOOR_MAX && !flow.floor.is_exceeded();
-        if Mechanism::LearnInStart.acts(flow.queue_is_empty() && !is_flat && is_clean) {
-            flow.floor.learn(WEAK_PACKETS);
+        let drowned = self.cleanest.end_round(&mut path.floor);
+        let drowned = drowned.filter(|_| Mechanism::DrownedRound.acts(!is_far_below_train(path)));
+        let is_clean = path.floor.since_cut.rate() <= FLOOR_MAX && !path.floor.is_exceeded();
+        if Mechanism::LearnInStart.acts(path.queue_is_empty() && !is_flat && is_clean) {
+            path.floor.learn(WEAK_PACKETS);
         }
         self.rounds += 1;
         self.delivered_before = delivered;
-        self.windows_before = [flow.window, self.windows_before[0]];
+        self.windows_before = [path.window, self.windows_before[0]];
         let is_full = Mechanism::FlatWithLoss
-            .acts(self.flat_rounds >= 1 && flow.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS));
+            .acts(self.flat_rounds >= 1 && path.floor.excess(EXCESS_WHEN_FLAT, EXCESS_RUNS));
         if let (Some(_), Some(cleanest)) = (drowned, self.cleanest.round()) {
-            flow.floor
+            path.floor
                 .learn_experiment(cleanest.rate(), cleanest.packets);
         }
         if drowned.is_some() || is_full {
             self.cut_for_loss(drowned)
         } else if Mechanism::FlatRounds.acts(self.flat_rounds >= FLAT_ROUNDS) {
-            drain(flow)
+            drain(path)
         } else {
             Next::Stay
         }
@@ -199,10 +199,10 @@ impl Start {
     }
 
     /// Whether the previous round sent more, and this round hardly delivered more.
-    fn is_flat(&self, flow: &Flow, delivered: f64) -> bool {
+    fn is_flat(&self, path: &PathModel, delivered: f64) -> bool {
         let [sent, sent_before] = self.windows_before;
         sent >= FLAT_GROWTH * sent_before
-            && !is_far_below_train(flow)
+            && !is_far_below_train(path)
             && delivered < FLAT_GROWTH * self.delivered_before
     }
 }
@@ -211,57 +211,57 @@ impl Start {
 ///
 /// Growth is eightfold a round trip up to nine tenths of a train's rate, and gentle from there. It
 /// is faster the further the train proves wrong.
-pub(super) fn grow(flow: &mut Flow, bytes: f64) {
-    let Some(train) = flow.capacity.trains.newest() else {
-        flow.window += GAIN_DOUBLING * bytes;
+pub(super) fn grow(path: &mut PathModel, bytes: f64) {
+    let Some(train) = path.capacity.trains.newest() else {
+        path.window += GAIN_DOUBLING * bytes;
         return;
     };
-    let target = OF_SHOWN * train.rate * flow.base_s();
-    let shown = train.rate.max(flow.capacity.measured.unwrap_or(0.0));
+    let target = OF_SHOWN * train.rate * path.base_s();
+    let shown = train.rate.max(path.capacity.measured.unwrap_or(0.0));
     if train.is_lower_bound {
-        let is_far_below = EIGHTFOLD * flow.window < target;
-        flow.window += if Mechanism::Eightfold.acts(is_far_below) {
+        let is_far_below = EIGHTFOLD * path.window < target;
+        path.window += if Mechanism::Eightfold.acts(is_far_below) {
             GAIN_EIGHTFOLD
         } else {
             GAIN_DOUBLING
         } * bytes;
-    } else if Mechanism::Disproven.acts(flow.window > DISPROVEN * shown * flow.base_s()) {
-        flow.window = target;
-    } else if flow.window < target {
-        flow.window = (flow
+    } else if Mechanism::Disproven.acts(path.window > DISPROVEN * shown * path.base_s()) {
+        path.window = target;
+    } else if path.window < target {
+        path.window = (path
             .window
             .max(Mechanism::TrainLeap.value(LEAP * target, 0.0))
             + GAIN_EIGHTFOLD * bytes)
             .min(target);
     } else {
-        let beyond = flow.window / target - 1.0;
-        flow.window += (GAIN_AT_SHOWN
+        let beyond = path.window / target - 1.0;
+        path.window += (GAIN_AT_SHOWN
             + Mechanism::GrowthBeyondTrain.value(GAIN_BEYOND * beyond, 0.0))
         .min(GAIN_DOUBLING)
             * bytes;
     }
 }
 
-fn drain(flow: &Flow) -> Next {
-    let sent_max = SENT_MAX * flow.capacity.trains.shown_max();
+fn drain(path: &PathModel) -> Next {
+    let sent_max = SENT_MAX * path.capacity.trains.shown_max();
     let sent_max = Mechanism::SentMax.value(sent_max, f64::INFINITY);
     Next::Drain {
-        capacity: flow.capacity_at(flow.rate().min(sent_max)),
+        capacity: path.capacity_at(path.rate().min(sent_max)),
         series: Series::default(),
     }
 }
 
 /// Returns the rate of the newest train, in bytes per second; zero before any.
-fn train_rate(flow: &Flow) -> f64 {
-    flow.capacity
+fn train_rate(path: &PathModel) -> f64 {
+    path.capacity
         .trains
         .newest()
         .map_or(0.0, |train| train.rate)
 }
 
 /// Whether a train shows several times the present rate, so that losses cannot be our doing.
-fn is_far_below_train(flow: &Flow) -> bool {
-    Mechanism::FarBelowTrain.acts(train_rate(flow) > FAR_ABOVE * flow.rate())
+fn is_far_below_train(path: &PathModel) -> bool {
+    Mechanism::FarBelowTrain.acts(train_rate(path) > FAR_ABOVE * path.rate())
 }
 
 /// Packets of the first train: enough to be spread measurably at 100 Mbit/s (4 ms), and 38 ms of
@@ -393,9 +393,9 @@ mod tests {
         let mut knee = Knee::new(KneePolicy::Fair, None);
         report_train(&mut knee, 12.5e6, |number| number % 2 == 1);
         assert!(
-            (knee.flow.floor.loss() - 0.5).abs() < 0.05,
+            (knee.path.floor.loss() - 0.5).abs() < 0.05,
             "{}",
-            knee.flow.floor.loss()
+            knee.path.floor.loss()
         );
     }
 

@@ -17,7 +17,7 @@ use crate::congestion::{Digest, PathMemory};
 
 /// Window and measurements of the path.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct PathModel {
     pub(super) queue: Queue,
     pub(super) capacity: Capacity,
     pub(super) floor: Floor,
@@ -40,8 +40,8 @@ pub(super) struct Flow {
     reported_s: f64,
 }
 
-impl Flow {
-    /// Creates a flow with a window of `window` bytes and earlier measurements of the path.
+impl PathModel {
+    /// Creates a model with a window of `window` bytes and earlier measurements of the path.
     pub(super) fn new(policy: KneePolicy, window: f64, memory: Option<PathMemory>) -> Self {
         Self {
             queue: Queue::new(),
@@ -278,26 +278,26 @@ mod tests {
     use super::*;
     use crate::congestion::Arrival;
 
-    fn flow() -> Flow {
-        let mut flow = Flow::new(KneePolicy::Fair, 1_500_000.0, None);
-        flow.pretend(0.1, 15e6, 0.0);
-        flow
+    fn path() -> PathModel {
+        let mut path = PathModel::new(KneePolicy::Fair, 1_500_000.0, None);
+        path.pretend(0.1, 15e6, 0.0);
+        path
     }
 
     #[test]
     fn a_round_is_a_round_trip_or_as_long_as_eight_packets_take() {
-        let mut flow = flow();
-        assert_eq!(flow.round_s(), 0.1);
-        flow.window = 1500.0;
-        assert!((flow.round_s() - 0.8).abs() < 1e-9);
-        flow.floor.learn_experiment(0.5, 3000.0);
-        assert!((flow.round_s() - 1.6).abs() < 1e-9, "half of them arrive");
+        let mut path = path();
+        assert_eq!(path.round_s(), 0.1);
+        path.window = 1500.0;
+        assert!((path.round_s() - 0.8).abs() < 1e-9);
+        path.floor.learn_experiment(0.5, 3000.0);
+        assert!((path.round_s() - 1.6).abs() < 1e-9, "half of them arrive");
     }
 
     #[test]
     fn a_flow_that_never_saw_the_queue_empty_can_test_its_route_only_if_delays_jitter() {
         let can_test = |delay_s: &dyn Fn(u64) -> f64| {
-            let mut flow = flow();
+            let mut path = path();
             for number in 1..400 {
                 let sent_s = number as f64 * 1e-3;
                 let arrival = Arrival {
@@ -307,9 +307,9 @@ mod tests {
                     sent_bytes_before: number * 1500,
                     in_train: false,
                 };
-                flow.queue.on_arrival(&arrival, 0.1, sent_s);
+                path.queue.on_arrival(&arrival, 0.1, sent_s);
             }
-            flow.can_test_route(15e6)
+            path.can_test_route(15e6)
         };
         assert!(!can_test(&|_| 0.06));
         assert!(!can_test(&|number| 0.3 - number as f64 * 5e-4));
@@ -318,14 +318,14 @@ mod tests {
 
     #[test]
     fn small_packets_do_not_make_the_usual_size() {
-        let mut flow = flow();
+        let mut path = path();
         for _ in 0..1000 {
-            flow.on_sent(100, 0.0);
+            path.on_sent(100, 0.0);
         }
-        assert_eq!(flow.packet, PACKET_GUESS);
+        assert_eq!(path.packet, PACKET_GUESS);
         for _ in 0..1000 {
-            flow.on_sent(1200, 0.0);
+            path.on_sent(1200, 0.0);
         }
-        assert!((flow.packet - 1200.0).abs() < 1.0);
+        assert!((path.packet - 1200.0).abs() < 1.0);
     }
 }
