@@ -38,7 +38,7 @@ pub use self::mechanism::Mechanism;
 #[cfg(not(feature = "ablation"))]
 use self::mechanism::Mechanism;
 use self::{
-    mode::{Mode, Next, Start},
+    mode::{Mode, StartMode, Transition},
     path_model::{PACKET_GUESS, PathModel},
 };
 use super::{Controller, Digest, PathMemory};
@@ -54,18 +54,18 @@ impl Knee {
     /// Creates a controller with earlier measurements of the path.
     pub fn new(policy: KneePolicy, memory: Option<PathMemory>) -> Self {
         let cached = memory.map(|memory| memory.capacity_bytes_per_s);
-        let first_train = Start::first_train(cached);
+        let first_train = StartMode::first_train(cached);
         let first_window = first_train as f64 * PACKET_GUESS;
         let mut path = PathModel::new(policy, first_window, memory);
         path.capacity.trains.ask_for(first_train);
         Self {
             path,
-            mode: Mode::Start(Start::new(first_window, cached)),
+            mode: Mode::Start(StartMode::new(first_window, cached)),
         }
     }
 
     /// Enters the next mode.
-    fn follow(&mut self, next: Next, now_s: f64) {
+    fn follow(&mut self, next: Transition, now_s: f64) {
         if let Some(mode) = Mode::after(next, &mut self.path, now_s) {
             self.mode = mode;
         }
@@ -84,7 +84,7 @@ impl Knee {
         if is_stale {
             // The measurements of the path are old, so the rate is kept as a guess.
             self.path.look_again(now_s);
-            self.follow(Next::Grow, now_s);
+            self.follow(Transition::Grow, now_s);
         }
         // The round-trip time of a packet sent before a silence measures the silence.
         let is_telling = |sample_s: &f64| !is_stale || *sample_s < SENT_IN_SILENCE * since_report_s;
@@ -300,7 +300,7 @@ mod tests {
             knee.path.pretend(0.1, 10e6, 0.5);
             knee.path.queue.has_emptied = true;
             knee.path.window = 1e6;
-            knee.follow(Next::Grow, 0.5);
+            knee.follow(Transition::Grow, 0.5);
             let mut number = 0;
             for (place, (rtt_s, delay_s, app_limited)) in reports.into_iter().enumerate() {
                 let now_s = 1.0 + place as f64;

@@ -13,16 +13,16 @@ use super::{
         floor::NEARLY_NOTHING,
         path_model::{DRAINED, PathModel},
     },
-    next::Next,
+    transition::Transition,
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
-pub(in super::super) struct Compete {
+pub(in super::super) struct CompeteMode {
     law: Cubic,
     /// Time of the next test of the queue.
     test_at_s: f64,
-    test: Option<Test>,
+    test: Option<QueueTest>,
     /// Tests in a row that found the queue empty.
     empty_tests: u32,
     /// Rounds in a row that found the queue empty without a test.
@@ -31,13 +31,13 @@ pub(in super::super) struct Compete {
 
 /// Test of the queue in progress.
 #[derive(Debug, Clone, Copy)]
-struct Test {
+struct QueueTest {
     /// Window before the test, in bytes.
     window: f64,
     began_s: f64,
 }
 
-impl Compete {
+impl CompeteMode {
     pub(super) fn begin(window: f64, path: &mut PathModel, now_s: f64) -> Self {
         path.window = window;
         path.competing_flows.forget();
@@ -68,11 +68,11 @@ impl Compete {
     }
 
     /// Abandons a test while the application is idle, since it would measure a queue of others.
-    pub(super) fn rest(&self, now_s: f64) -> Next {
+    pub(super) fn rest(&self, now_s: f64) -> Transition {
         if self.test.is_none() && now_s >= self.test_at_s {
-            Next::Grow
+            Transition::Grow
         } else {
-            Next::Stay
+            Transition::Stay
         }
     }
 
@@ -83,21 +83,21 @@ impl Compete {
         }
     }
 
-    pub(super) fn step(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn step(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self.test {
             Some(test) => self.step_test(test, path, now_s),
             None => self.step_between_tests(path, now_s),
         }
     }
 
-    fn step_between_tests(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+    fn step_between_tests(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         if path.floor.calls_for_cubic_cut()
             || Mechanism::YieldUnseen.acts(must_yield_unseen(path, now_s))
         {
             path.window = self.law.cut(path.window, now_s);
             path.floor.begin_count(now_s);
             self.empty_rounds = 0;
-            return Next::Stay;
+            return Transition::Stay;
         }
         if path.round_is_over(now_s) {
             self.empty_rounds = if path.queue_is_seen_empty() {
@@ -108,17 +108,17 @@ impl Compete {
             path.begin_round(now_s);
         }
         if Mechanism::EmptyRounds.acts(self.empty_rounds >= EMPTY_TIMES) {
-            return Next::Grow;
+            return Transition::Grow;
         }
         if Mechanism::CompeteTest.acts(now_s >= self.test_at_s) {
             self.begin_test(path, now_s);
         }
-        Next::Stay
+        Transition::Stay
     }
 
     /// Starts a test: sends our own bandwidth-delay product, which alone empties the queue.
     fn begin_test(&mut self, path: &mut PathModel, now_s: f64) {
-        self.test = Some(Test {
+        self.test = Some(QueueTest {
             window: path.window,
             began_s: now_s,
         });
@@ -126,14 +126,14 @@ impl Compete {
         path.queue.forget(now_s);
     }
 
-    fn step_test(&mut self, test: Test, path: &mut PathModel, now_s: f64) -> Next {
+    fn step_test(&mut self, test: QueueTest, path: &mut PathModel, now_s: f64) -> Transition {
         let is_empty = path.queue_is_seen_empty();
         let since_s = now_s - test.began_s;
         let round_s = path.round_s();
         let is_over = since_s > TEST_ROUNDS * round_s && path.queue.is_fresh;
         let is_overdue = since_s >= TEST_ROUNDS_MAX * round_s + TEST_GRACE_S;
         if !is_empty && !is_over && !is_overdue {
-            return Next::Stay;
+            return Transition::Stay;
         }
         self.empty_tests = if is_empty { self.empty_tests + 1 } else { 0 };
         if self.empty_tests >= EMPTY_TIMES
@@ -141,14 +141,14 @@ impl Compete {
         {
             path.window = test.window * path.base_s() / path.rtt_s();
             path.mark_cut(now_s);
-            return Next::Grow;
+            return Transition::Grow;
         }
         self.resume(test, is_empty, path, now_s);
-        Next::Stay
+        Transition::Stay
     }
 
     /// Resumes growth after a test that did not show the departure of the others.
-    fn resume(&mut self, test: Test, is_empty: bool, path: &mut PathModel, now_s: f64) {
+    fn resume(&mut self, test: QueueTest, is_empty: bool, path: &mut PathModel, now_s: f64) {
         let interval_s = test_interval_s(path);
         let wait_s = if Mechanism::SecondTest.acts(is_empty) {
             SECOND_TEST_AFTER * interval_s
@@ -208,11 +208,11 @@ mod tests {
     use crate::congestion::knee::competing_flows::KneePolicy;
 
     /// Returns the mode beside others on a path of 100 ms that keep 50 ms of queue.
-    fn competing() -> (Compete, PathModel) {
+    fn competing() -> (CompeteMode, PathModel) {
         let mut path = PathModel::new(KneePolicy::Fair, 1e6, None);
         path.pretend(0.1, 10e6, 0.0);
         see_queue(&mut path, 0.05);
-        let compete = Compete::begin(1.5e6, &mut path, 1.0);
+        let compete = CompeteMode::begin(1.5e6, &mut path, 1.0);
         (compete, path)
     }
 
@@ -224,13 +224,13 @@ mod tests {
     #[test]
     fn a_test_sends_less_and_gives_the_window_back_where_others_are() {
         let (mut compete, mut path) = competing();
-        assert_eq!(compete.step(&mut path, 5.0), Next::Stay);
+        assert_eq!(compete.step(&mut path, 5.0), Transition::Stay);
         assert_eq!(compete.name(), "compete test");
         assert!((path.window - DRAINED * 1e6).abs() < 1.0);
         compete.grow(&mut path, 1500.0, 5.1);
         assert!((path.window - DRAINED * 1e6).abs() < 1.0, "no growth");
         see_queue(&mut path, 0.05);
-        assert_eq!(compete.step(&mut path, 5.5), Next::Stay);
+        assert_eq!(compete.step(&mut path, 5.5), Transition::Stay);
         assert_eq!(compete.name(), "compete");
         assert_eq!(path.window, 1.5e6);
     }
@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn two_tests_that_empty_the_queue_end_it() {
         let (mut compete, mut path) = competing();
-        for (began_s, next) in [(5.0, Next::Stay), (6.0, Next::Grow)] {
+        for (began_s, next) in [(5.0, Transition::Stay), (6.0, Transition::Grow)] {
             see_queue(&mut path, 0.05);
-            assert_eq!(compete.step(&mut path, began_s), Next::Stay);
+            assert_eq!(compete.step(&mut path, began_s), Transition::Stay);
             assert_eq!(compete.name(), "compete test");
             see_queue(&mut path, 0.0);
             assert_eq!(compete.step(&mut path, began_s + 0.1), next);
@@ -251,7 +251,7 @@ mod tests {
     fn two_rounds_with_an_empty_queue_end_it_without_a_test() {
         let (mut compete, mut path) = competing();
         see_queue(&mut path, 0.0);
-        assert_eq!(compete.step(&mut path, 1.2), Next::Stay);
-        assert_eq!(compete.step(&mut path, 1.4), Next::Grow);
+        assert_eq!(compete.step(&mut path, 1.2), Transition::Stay);
+        assert_eq!(compete.step(&mut path, 1.4), Transition::Grow);
     }
 }

@@ -6,16 +6,16 @@
 
 use super::{
     super::path_model::{DRAIN_RATE_MIN, DRAINED, PathModel, ROUND_MIN_S},
-    next::{Next, SeemingQueue, Series},
+    transition::{ApparentQueue, DrainSeries, Transition},
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
-pub(in super::super) struct Drain {
+pub(in super::super) struct DrainMode {
     /// Capacity of the path, in bytes per second in the sending domain.
     capacity: f64,
     /// Drains before this one.
-    pub(super) series: Series,
+    pub(super) series: DrainSeries,
     cut_s: f64,
     /// Longest queueing delay since the cut.
     queue_max_s: f64,
@@ -23,8 +23,13 @@ pub(in super::super) struct Drain {
     emptied_s: Option<f64>,
 }
 
-impl Drain {
-    pub(super) fn begin(capacity: f64, series: Series, path: &mut PathModel, now_s: f64) -> Self {
+impl DrainMode {
+    pub(super) fn begin(
+        capacity: f64,
+        series: DrainSeries,
+        path: &mut PathModel,
+        now_s: f64,
+    ) -> Self {
         if series.failed == 0 {
             // Start-up may have sent far more than the path passes.
             let passed = capacity * path.rtt_s();
@@ -71,7 +76,12 @@ impl Drain {
         self.cut_s = now_s;
     }
 
-    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+    pub(super) fn step(
+        &mut self,
+        path: &mut PathModel,
+        app_limited: bool,
+        now_s: f64,
+    ) -> Transition {
         self.queue_max_s = self.queue_max_s.max(path.queue.delay_s);
         if let Some(emptied_s) = self.emptied_s {
             if app_limited
@@ -86,12 +96,12 @@ impl Drain {
         } else if path.queue.is_fresh && self.is_overdue(path) {
             return self.fail(path);
         }
-        Next::Stay
+        Transition::Stay
     }
 
     /// Ends the drain after the queue has emptied. The path is ours alone, and the window grows
     /// from the capacity.
-    fn end(&self, path: &mut PathModel) -> Next {
+    fn end(&self, path: &mut PathModel) -> Transition {
         if Mechanism::LearnInDrain.acts(!path.floor.is_exceeded()) {
             path.floor.learn_expected();
         }
@@ -99,14 +109,14 @@ impl Drain {
             path.competing_flows.on_emptied_queue();
         }
         path.window = self.capacity * path.base_s();
-        Next::Grow
+        Transition::Grow
     }
 
     /// Handles a queue that has not emptied. Tests whether the route has become longer, if a test
     /// can show that.
-    fn fail(&self, path: &PathModel) -> Next {
+    fn fail(&self, path: &PathModel) -> Transition {
         let failed = self.series.failed + 1;
-        let series = Series {
+        let series = DrainSeries {
             failed,
             ..self.series
         };
@@ -115,13 +125,13 @@ impl Drain {
         let is_due = !Mechanism::RareTests
             .acts(path.competing_flows.comes_first() && !failed.is_power_of_two());
         if Mechanism::RouteTest.acts(is_due && path.can_test_route(self.capacity)) {
-            Next::TestRoute(SeemingQueue {
+            Transition::TestRoute(ApparentQueue {
                 capacity: self.capacity,
                 delay_s: self.queue_max_s,
                 series,
             })
         } else {
-            Next::DrainFailed(series)
+            Transition::DrainFailed(series)
         }
     }
 
@@ -161,9 +171,9 @@ fn hold_is_over(path: &PathModel, empty_s: f64) -> bool {
 ///
 /// The further drain has a lower window, by the ratio of the remaining queue to the base round-trip
 /// time.
-pub(super) fn after_failure(series: Series, path: &mut PathModel) -> Next {
+pub(super) fn after_failure(series: DrainSeries, path: &mut PathModel) -> Transition {
     if path.competing_flows.on_failed_drain() {
-        return Next::Compete {
+        return Transition::Compete {
             window: Mechanism::WindowBefore.value(
                 path.competing_flows.window_before().max(path.window),
                 path.window,
@@ -174,7 +184,7 @@ pub(super) fn after_failure(series: Series, path: &mut PathModel) -> Next {
     let part = base_s / (base_s + path.queue.delay_s);
     let target = path.window.min(path.capacity() * base_s)
         * part.max(Mechanism::DrainAgainMin.value(AGAIN_MIN, 0.05));
-    Next::Drain {
+    Transition::Drain {
         capacity: (target / base_s).max(path.packet / base_s),
         series,
     }
@@ -214,11 +224,11 @@ mod tests {
     };
 
     /// Returns a drain of 50 ms of queue in front of 15 MB/s, on a path of 100 ms.
-    fn draining() -> (Drain, PathModel) {
+    fn draining() -> (DrainMode, PathModel) {
         let mut path = PathModel::new(KneePolicy::Fair, 2e6, None);
         path.pretend(0.1, 15e6, 0.0);
         path.queue.delay_s = 0.05;
-        let drain = Drain::begin(15e6, Series::default(), &mut path, 1.0);
+        let drain = DrainMode::begin(15e6, DrainSeries::default(), &mut path, 1.0);
         (drain, path)
     }
 
@@ -236,7 +246,7 @@ mod tests {
         path.queue.delay_s = 0.05;
         for (sent, before) in [(1e6, 1e6), (9e6, 15e6 * 0.15)] {
             path.window = sent;
-            Drain::begin(15e6, Series::default(), &mut path, 1.0);
+            DrainMode::begin(15e6, DrainSeries::default(), &mut path, 1.0);
             assert!((path.competing_flows.window_before() - before).abs() < 1.0);
         }
     }
@@ -246,10 +256,10 @@ mod tests {
         let (mut drain, mut path) = draining();
         assert_eq!(path.window, DRAINED * 15e6 * path.base_s());
         see_queue(&mut path, 0.0, 1.1);
-        assert_eq!(drain.step(&mut path, false, 1.2), Next::Stay);
-        assert_eq!(drain.step(&mut path, false, 1.25), Next::Stay);
+        assert_eq!(drain.step(&mut path, false, 1.2), Transition::Stay);
+        assert_eq!(drain.step(&mut path, false, 1.25), Transition::Stay);
         path.floor.update(&resolved_at(1.1, 200, |_| false), &[]);
-        assert_eq!(drain.step(&mut path, false, 1.3), Next::Grow);
+        assert_eq!(drain.step(&mut path, false, 1.3), Transition::Grow);
         assert_eq!(path.window, 1.5e6);
     }
 
@@ -260,12 +270,12 @@ mod tests {
                 let mut path = PathModel::new(policy, 2e6, None);
                 path.pretend(0.1, 15e6, 0.0);
                 path.queue.has_emptied = true;
-                let series = Series {
+                let series = DrainSeries {
                     failed: failed - 1,
                     tested: None,
                 };
-                let drain = Drain::begin(15e6, series, &mut path, 1.0);
-                matches!(drain.fail(&path), Next::TestRoute(_))
+                let drain = DrainMode::begin(15e6, series, &mut path, 1.0);
+                matches!(drain.fail(&path), Transition::TestRoute(_))
             };
             (1..=9).filter(is_tested).collect::<Vec<u32>>()
         };
@@ -303,13 +313,13 @@ mod tests {
     fn a_drain_fails_only_when_our_own_queue_would_be_empty() {
         let (mut drain, mut path) = draining();
         see_queue(&mut path, 0.05, 1.2);
-        assert_eq!(drain.step(&mut path, false, 1.3), Next::Stay);
+        assert_eq!(drain.step(&mut path, false, 1.3), Transition::Stay);
         see_queue(&mut path, 0.05, 1.3);
         let next = drain.step(&mut path, false, 1.4);
-        let Next::DrainFailed(series) = next else {
+        let Transition::DrainFailed(series) = next else {
             panic!("no test can tell: {next:?}");
         };
-        let Next::Drain { capacity, series } = after_failure(series, &mut path) else {
+        let Transition::Drain { capacity, series } = after_failure(series, &mut path) else {
             panic!("one failed drain shows no competing flows");
         };
         assert!(capacity < 15e6 && series.failed == 1, "{capacity}");

@@ -5,12 +5,12 @@
 
 use super::{
     super::path_model::PathModel,
-    next::{LossySign, Next, SeemingQueue, Series},
+    transition::{ApparentQueue, DrainSeries, LossEvidence, Transition},
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
-pub(in super::super) struct Grow {
+pub(in super::super) struct GrowMode {
     /// Growth of the window in the present round, as a fraction of it.
     gain: f64,
     /// Gain at the start of growth.
@@ -19,7 +19,7 @@ pub(in super::super) struct Grow {
     rounds: u32,
 }
 
-impl Grow {
+impl GrowMode {
     pub(super) fn begin(path: &mut PathModel, now_s: f64) -> Self {
         let packets = (path.window / path.packet).max(1.0);
         let mut gain_start = Mechanism::ConvergingStart.value(
@@ -42,14 +42,19 @@ impl Grow {
         path.window += self.gain * bytes * share;
     }
 
-    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+    pub(super) fn step(
+        &mut self,
+        path: &mut PathModel,
+        app_limited: bool,
+        now_s: f64,
+    ) -> Transition {
         if path.queue_shows() {
             return meet_queue(path);
         }
         if path.floor.is_exceeded() || must_cut_again(path) {
-            return Next::CutForLoss(LossySign {
+            return Transition::CutForLoss(LossEvidence {
                 is_from_growth: true,
-                ..LossySign::PLAIN
+                ..LossEvidence::PLAIN
             });
         }
         if path.round_is_over(now_s) {
@@ -60,7 +65,7 @@ impl Grow {
                 self.end_round(path);
             }
         }
-        Next::Stay
+        Transition::Stay
     }
 
     fn begin_anew(&mut self) {
@@ -98,21 +103,21 @@ impl Grow {
 }
 
 /// Handles a queue: growth has built it, or others have, or the route has become longer.
-fn meet_queue(path: &mut PathModel) -> Next {
+fn meet_queue(path: &mut PathModel) -> Transition {
     path.queue.raise_threshold();
     let capacity = path.capacity();
     // An earlier train may have measured the path before a change of route.
     path.capacity.trains.forget_newest();
     if Mechanism::SuddenQueue.acts(path.can_test_route(capacity) && queue_is_sudden(path)) {
-        Next::TestRoute(SeemingQueue {
+        Transition::TestRoute(ApparentQueue {
             capacity,
             delay_s: path.queue.delay_s,
-            series: Series::default(),
+            series: DrainSeries::default(),
         })
     } else {
-        Next::Drain {
+        Transition::Drain {
             capacity,
-            series: Series::default(),
+            series: DrainSeries::default(),
         }
     }
 }
@@ -187,9 +192,9 @@ mod tests {
 
     /// Returns the gain after `rounds` rounds without a signal.
     fn gain_after(rounds: u32, path: &mut PathModel) -> f64 {
-        let mut grow = Grow::begin(path, 0.0);
+        let mut grow = GrowMode::begin(path, 0.0);
         for round in 1..=rounds {
-            assert_eq!(grow.step(path, false, f64::from(round)), Next::Stay);
+            assert_eq!(grow.step(path, false, f64::from(round)), Transition::Stay);
         }
         grow.gain
     }

@@ -17,30 +17,30 @@ use super::{
         floor::{EXCESS, EXCESS_PACKETS_MIN, Tally, UNLIKELY_DEVIATIONS},
         path_model::PathModel,
     },
-    next::{LossySign, Next},
+    transition::{LossEvidence, Transition},
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct LossTest {
-    before: BeforeCut,
+    before: StateBeforeCut,
     /// Whether start-up continues if the losses are the path's.
     is_from_start: bool,
-    stage: Stage,
+    stage: LossTestStage,
     /// Start of the stage.
     began_s: f64,
 }
 
 /// State before a cut for loss, which is restored if the cut proves wrong.
 #[derive(Debug, Clone, Copy)]
-struct BeforeCut {
+struct StateBeforeCut {
     window: f64,
     threshold_cap_s: f64,
     lost: Tally,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum LossTestStage {
     /// After a cut: is the excess gone?
     Cut,
     /// Losses continue: are there fewer at a quarter of the rate?
@@ -58,8 +58,8 @@ struct Experiment {
 }
 
 impl LossTest {
-    pub(super) fn begin(sign: LossySign, path: &mut PathModel, now_s: f64) -> Self {
-        let before = BeforeCut {
+    pub(super) fn begin(sign: LossEvidence, path: &mut PathModel, now_s: f64) -> Self {
+        let before = StateBeforeCut {
             window: path.window,
             threshold_cap_s: path.queue.threshold_cap_s,
             lost: path.floor.since_cut,
@@ -78,14 +78,14 @@ impl LossTest {
                 doubts_floor: true,
             };
             path.window /= EXPERIMENT_DIVISOR;
-            Stage::Experiment(experiment)
+            LossTestStage::Experiment(experiment)
         } else {
             if has_queue {
                 path.policer.forget();
             } else if let Some(window) = path.policer.cut(passed, &path.floor, now_s) {
                 path.window = window;
             }
-            Stage::Cut
+            LossTestStage::Cut
         };
         path.is_gentle = true;
         path.mark_cut(now_s);
@@ -99,26 +99,26 @@ impl LossTest {
 
     pub(super) fn name(&self) -> &'static str {
         match self.stage {
-            Stage::Cut => "loss drain",
-            Stage::Experiment(_) => "experiment",
+            LossTestStage::Cut => "loss drain",
+            LossTestStage::Experiment(_) => "experiment",
         }
     }
 
-    pub(super) fn step(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn step(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self.stage {
-            Stage::Cut => self.step_cut(path, now_s),
-            Stage::Experiment(experiment) => self.step_experiment(&experiment, path, now_s),
+            LossTestStage::Cut => self.step_cut(path, now_s),
+            LossTestStage::Experiment(experiment) => self.step_experiment(&experiment, path, now_s),
         }
     }
 
     /// Undoes a needless cut, and continues as before it.
-    pub(super) fn undo(&self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn undo(&self, path: &mut PathModel, now_s: f64) -> Transition {
         self.restore(path);
         path.mark_cut(now_s);
         if self.is_from_start {
-            Next::Start
+            Transition::Start
         } else {
-            Next::Grow
+            Transition::Grow
         }
     }
 
@@ -143,7 +143,7 @@ impl LossTest {
     }
 
     /// Continues until a window's packets have shown whether the cut helped.
-    fn step_cut(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+    fn step_cut(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         if Mechanism::UndoWrongCut.acts(path.floor.cut_was_wrong()) {
             return self.undo(path, now_s);
         }
@@ -152,24 +152,24 @@ impl LossTest {
         let is_late = now_s - self.began_s > patience_s;
         let wanted = (path.window / path.packet).clamp(JUDGED_PACKETS_MIN, CUT_PACKETS_MAX);
         if packets < wanted && !is_late {
-            return Next::Stay;
+            return Transition::Stay;
         }
         if excess_is_gone(path, self.before.lost.rate()) || packets < EXCESS_PACKETS_MIN {
             if Mechanism::LearnAfterCut.acts(true) {
                 path.floor.learn_near();
             }
-            return Next::Resume;
+            return Transition::Resume;
         }
         if Mechanism::Experiment.acts(is_late || loss_is_known(path)) {
             self.begin_experiment(path, now_s);
         } else if is_late || loss_is_known(path) {
-            return Next::Resume;
+            return Transition::Resume;
         }
-        Next::Stay
+        Transition::Stay
     }
 
     fn begin_experiment(&mut self, path: &mut PathModel, now_s: f64) {
-        self.stage = Stage::Experiment(Experiment {
+        self.stage = LossTestStage::Experiment(Experiment {
             lost_before: path.floor.since_cut,
             window_before: path.window,
             doubts_floor: false,
@@ -180,7 +180,12 @@ impl LossTest {
     }
 
     /// Continues until the result for a quarter of the rate is beyond chance.
-    fn step_experiment(&self, experiment: &Experiment, path: &mut PathModel, now_s: f64) -> Next {
+    fn step_experiment(
+        &self,
+        experiment: &Experiment,
+        path: &mut PathModel,
+        now_s: f64,
+    ) -> Transition {
         // A cut for an experiment at once was due to the compared losses, and most of their packets
         // have arrived.
         if Mechanism::UndoWrongExperiment
@@ -189,26 +194,26 @@ impl LossTest {
             return self.undo(path, now_s);
         }
         let Some(verdict) = experiment.verdict(path, now_s - self.began_s) else {
-            return Next::Stay;
+            return Transition::Stay;
         };
         experiment.teach_floor(&verdict, path);
         match verdict {
-            Verdict::Path => {
+            ExperimentVerdict::Path => {
                 self.restore(path);
                 path.window *= self.passed_before_cut(path);
             }
-            Verdict::Rate => experiment.blame_rate(path, now_s),
+            ExperimentVerdict::Rate => experiment.blame_rate(path, now_s),
         }
         path.mark_cut(now_s);
         match verdict {
-            Verdict::Path if self.is_from_start => Next::Start,
-            _ => Next::Resume,
+            ExperimentVerdict::Path if self.is_from_start => Transition::Start,
+            _ => Transition::Resume,
         }
     }
 }
 
 /// Result of an experiment.
-enum Verdict {
+enum ExperimentVerdict {
     /// A quarter of the rate loses as much: the loss is the path's, and the cut was needless.
     Path,
     /// A quarter of the rate loses less: the cut was right, and not enough.
@@ -217,7 +222,7 @@ enum Verdict {
 
 impl Experiment {
     /// Returns the result after `since_s` seconds, if it is beyond chance or has taken too long.
-    fn verdict(&self, path: &PathModel, since_s: f64) -> Option<Verdict> {
+    fn verdict(&self, path: &PathModel, since_s: f64) -> Option<ExperimentVerdict> {
         let packets = path.floor.since_cut.packets;
         let packets_min = if !Mechanism::FewPackets.acts(since_s >= SLOW_S) {
             EXPERIMENT_PACKETS
@@ -242,20 +247,20 @@ impl Experiment {
         let is_late = since_s > patience_s && packets >= EXPERIMENT_PACKETS;
         let is_over = is_certain || is_late;
         is_over.then_some(if gain < telling {
-            Verdict::Path
+            ExperimentVerdict::Path
         } else {
-            Verdict::Rate
+            ExperimentVerdict::Rate
         })
     }
 
     /// Updates the floor. A floor in doubt becomes the loss of the experiment. If the loss is the
     /// path's, all losses since the cut are the path's.
-    fn teach_floor(&self, verdict: &Verdict, path: &mut PathModel) {
+    fn teach_floor(&self, verdict: &ExperimentVerdict, path: &mut PathModel) {
         let lost = path.floor.since_cut;
         let lost = match verdict {
             _ if self.doubts_floor => lost,
-            Verdict::Path => lost.and(&self.lost_before),
-            Verdict::Rate => return,
+            ExperimentVerdict::Path => lost.and(&self.lost_before),
+            ExperimentVerdict::Rate => return,
         };
         path.floor.learn_experiment(lost.rate(), lost.packets);
     }
@@ -379,13 +384,13 @@ mod tests {
         let lost_before = knee.path.floor.since_cut;
         knee.path.floor.learn_experiment(0.001, 3000.0);
         knee.mode = Mode::LossTest(LossTest {
-            before: BeforeCut {
+            before: StateBeforeCut {
                 window: 1e6,
                 threshold_cap_s: f64::INFINITY,
                 lost: lost_before,
             },
             is_from_start: false,
-            stage: Stage::Experiment(Experiment {
+            stage: LossTestStage::Experiment(Experiment {
                 lost_before,
                 window_before: 0.8e6,
                 doubts_floor: false,
@@ -424,12 +429,12 @@ mod tests {
         knee.path.window = 1e6;
         let resolved = resolved_at(0.5, 100, |number| number * 7 % 10 < 6);
         knee.path.floor.update(&resolved, &[]);
-        let sign = LossySign {
+        let sign = LossEvidence {
             is_from_start: true,
             drowned: Some(knee.path.floor.since_cut),
-            ..LossySign::PLAIN
+            ..LossEvidence::PLAIN
         };
-        knee.follow(Next::CutForLoss(sign), 1.0);
+        knee.follow(Transition::CutForLoss(sign), 1.0);
         assert_eq!(knee.state(), "experiment");
         assert!(knee.path.window <= OF_PASSED * 0.5e6 / EXPERIMENT_DIVISOR);
         let resolved = resolved_at(2.0, 300, |number| number * 7 % 10 < part);
@@ -461,11 +466,11 @@ mod tests {
         let resolved = resolved_at(4.5, 100, |number| number * 7 % 10 < 6);
         knee.path.floor.begin_count(4.2);
         knee.path.floor.update(&resolved, &[]);
-        let sign = LossySign {
+        let sign = LossEvidence {
             drowned: Some(knee.path.floor.since_cut),
-            ..LossySign::PLAIN
+            ..LossEvidence::PLAIN
         };
-        knee.follow(Next::CutForLoss(sign), 5.0);
+        knee.follow(Transition::CutForLoss(sign), 5.0);
         knee.path.floor.update(&[], &[4.5; 50]);
         knee.step(false, 5.1);
         assert_eq!(knee.state(), "grow");

@@ -2,74 +2,81 @@
 //!
 //! The input is reports, after the [`PathModel`] has measured them. The output is a window, the
 //! rate at which to send, and the next mode. Each mode is a file with the state of that mode alone,
-//! and its step returns the transition ([`Next`]). No mode reads another one.
+//! and its step returns the transition ([`Transition`]). No mode reads another one.
 
-use crate::congestion::knee::Mechanism;
 mod compete;
 mod drain;
 mod grow;
 mod loss_test;
-mod next;
 mod policed;
 mod route_test;
 mod start;
+mod transition;
 
 use self::{
-    compete::Compete, drain::Drain, grow::Grow, loss_test::LossTest, policed::Policed,
-    route_test::RouteTest,
+    compete::CompeteMode, drain::DrainMode, grow::GrowMode, loss_test::LossTest,
+    policed::PolicedMode, route_test::RouteTest,
 };
-pub(super) use self::{next::Next, start::Start};
+pub(super) use self::{start::StartMode, transition::Transition};
 use super::{path_model::PathModel, reports};
+use crate::congestion::knee::Mechanism;
 
 /// Mode with its state.
 #[derive(Debug)]
 pub(super) enum Mode {
     /// Searching for the capacity, with growth up to eightfold a round trip.
-    Start(Start),
+    Start(StartMode),
     /// Growing until queueing delay shows.
-    Grow(Grow),
+    Grow(GrowMode),
     /// Emptying the queue that growth built.
-    Drain(Drain),
+    Drain(DrainMode),
     /// Testing whether an apparent queue is a longer route.
     RouteTest(RouteTest),
     /// Testing after a cut for loss whether less sending delivers a larger fraction.
     LossTest(LossTest),
     /// Growing as CUBIC below a policer.
-    Policed(Policed),
+    Policed(PolicedMode),
     /// Competing as CUBIC with flows that keep the queue full.
-    Compete(Compete),
+    Compete(CompeteMode),
 }
 
 impl Mode {
     /// Returns the mode that `next` requests. `None` if the present one continues.
-    pub(super) fn after(next: Next, path: &mut PathModel, now_s: f64) -> Option<Self> {
-        if !matches!(next, Next::Stay) {
+    pub(super) fn after(next: Transition, path: &mut PathModel, now_s: f64) -> Option<Self> {
+        if !matches!(next, Transition::Stay) {
             // A train belongs to the mode that requested it.
             path.capacity.trains.ask_for(0);
         }
         Some(match next {
-            Next::Stay => return None,
-            Next::Start => Self::Start(Start::again(path)),
-            Next::Resume if path.policer.is_known() => {
+            Transition::Stay => return None,
+            Transition::Start => Self::Start(StartMode::again(path)),
+            Transition::Resume if path.policer.is_known() => {
                 path.begin_round(now_s);
-                Self::Policed(Policed)
+                Self::Policed(PolicedMode)
             }
-            Next::Grow | Next::Resume => Self::Grow(Grow::begin(path, now_s)),
-            Next::Drain { capacity, series } => {
-                Self::Drain(Drain::begin(capacity, series, path, now_s))
+            Transition::Grow | Transition::Resume => Self::Grow(GrowMode::begin(path, now_s)),
+            Transition::Drain { capacity, series } => {
+                Self::Drain(DrainMode::begin(capacity, series, path, now_s))
             }
-            Next::DrainFailed(series) => {
+            Transition::DrainFailed(series) => {
                 let next = drain::after_failure(series, path);
                 return Self::after(next, path, now_s);
             }
-            Next::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, path, now_s)),
-            Next::CutForLoss(sign) => Self::LossTest(LossTest::begin(sign, path, now_s)),
-            Next::Compete { window } => Self::Compete(Compete::begin(window, path, now_s)),
+            Transition::TestRoute(queue) => Self::RouteTest(RouteTest::begin(queue, path, now_s)),
+            Transition::CutForLoss(sign) => Self::LossTest(LossTest::begin(sign, path, now_s)),
+            Transition::Compete { window } => {
+                Self::Compete(CompeteMode::begin(window, path, now_s))
+            }
         })
     }
 
     /// Checks whether the mode is over.
-    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+    pub(super) fn step(
+        &mut self,
+        path: &mut PathModel,
+        app_limited: bool,
+        now_s: f64,
+    ) -> Transition {
         match self {
             Self::Start(start) => start.step(path, app_limited, now_s),
             Self::Grow(grow) => grow.step(path, app_limited, now_s),
@@ -93,14 +100,14 @@ impl Mode {
     }
 
     /// Handles an idle application: running tests would measure a queue of others.
-    pub(super) fn rest(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn rest(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self {
             Self::Drain(drain) => drain.rest(now_s),
             Self::RouteTest(_) => return RouteTest::abandon(path),
             Self::Compete(compete) => return compete.rest(now_s),
             _ => {}
         }
-        Next::Stay
+        Transition::Stay
     }
 
     /// Returns the time for which to send without a report, in seconds.
@@ -129,10 +136,10 @@ impl Mode {
     }
 
     /// Forgives the recent losses, which are no evidence about the rate.
-    pub(super) fn forgive_losses(&mut self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn forgive_losses(&mut self, path: &mut PathModel, now_s: f64) -> Transition {
         match self {
             Self::LossTest(test) => test.undo(path, now_s),
-            _ => Next::Stay,
+            _ => Transition::Stay,
         }
     }
 

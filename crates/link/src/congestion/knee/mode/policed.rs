@@ -6,14 +6,14 @@
 
 use super::{
     super::path_model::PathModel,
-    next::{LossySign, Next, Series},
+    transition::{DrainSeries, LossEvidence, Transition},
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
-pub(in super::super) struct Policed;
+pub(in super::super) struct PolicedMode;
 
-impl Policed {
+impl PolicedMode {
     /// Grows by `acked` bytes.
     pub(super) fn grow(&self, path: &mut PathModel, acked: f64, now_s: f64) {
         let (rtt_s, packet) = (path.rtt_s(), path.packet);
@@ -22,22 +22,22 @@ impl Policed {
         }
     }
 
-    pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Transition {
         if Mechanism::LearnPoliced
             .acts(path.policer.passes(path.window) && !path.floor.is_path_clean())
         {
             path.floor.learn_longer();
         }
         if path.queue_shows() {
-            return Next::Drain {
+            return Transition::Drain {
                 capacity: path.capacity(),
-                series: Series::default(),
+                series: DrainSeries::default(),
             };
         }
         if path.floor.begins_to_be_exceeded() || path.floor.is_exceeded() {
-            return Next::CutForLoss(LossySign {
+            return Transition::CutForLoss(LossEvidence {
                 passed_min: Mechanism::PassedMin.value(PASSED_MIN * path.window, 0.0),
-                ..LossySign::PLAIN
+                ..LossEvidence::PLAIN
             });
         }
         if Mechanism::PolicerGone.acts(path.window > path.policer.gone_at()) {
@@ -45,9 +45,9 @@ impl Policed {
             path.is_gentle = false;
             path.policer.forget();
             path.mark_cut(now_s);
-            return Next::Grow;
+            return Transition::Grow;
         }
-        Next::Stay
+        Transition::Stay
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
         knee.path.pretend(0.1, WINDOW / 0.1, 1.0);
         knee.path.floor.learn_experiment(floor, 3000.0);
         knee.path.window = WINDOW;
-        knee.follow(Next::Grow, 1.0);
+        knee.follow(Transition::Grow, 1.0);
         knee.path.mark_cut(1.0);
         knee
     }
@@ -82,11 +82,11 @@ mod tests {
             .floor
             .update(&resolved_at(now_s, 1000, |number| number % 4 == 0), &[]);
         assert!(knee.path.floor.is_exceeded());
-        let sign = LossySign {
+        let sign = LossEvidence {
             is_from_growth: true,
-            ..LossySign::PLAIN
+            ..LossEvidence::PLAIN
         };
-        knee.follow(Next::CutForLoss(sign), now_s);
+        knee.follow(Transition::CutForLoss(sign), now_s);
         let after = resolved_at(now_s + 0.5, 1000, |number| {
             number % floor_every == floor_every - 1
         });

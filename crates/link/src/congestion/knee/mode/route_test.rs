@@ -16,13 +16,13 @@ use super::{
         capacity::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time},
         path_model::{DRAIN_RATE_MIN, PathModel},
     },
-    next::{Finding, Next, SeemingQueue, Series},
+    transition::{ApparentQueue, DrainSeries, RouteFinding, Transition},
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
 pub(in super::super) struct RouteTest {
-    queue: SeemingQueue,
+    queue: ApparentQueue,
     /// Rate of the test, in bytes per second.
     rate: f64,
     /// Bytes sent at that rate, and the bytes of them still to be sent.
@@ -36,7 +36,7 @@ pub(in super::super) struct RouteTest {
 }
 
 impl RouteTest {
-    pub(super) fn begin(queue: SeemingQueue, path: &mut PathModel, now_s: f64) -> Self {
+    pub(super) fn begin(queue: ApparentQueue, path: &mut PathModel, now_s: f64) -> Self {
         let rate = TEST_RATE * line(path, &queue);
         let train = train_packets(path, rate);
         // At most half of the load that the path has carried before.
@@ -87,22 +87,22 @@ impl RouteTest {
     }
 
     /// Ends the test without a finding on the route.
-    pub(super) fn abandon(path: &mut PathModel) -> Next {
+    pub(super) fn abandon(path: &mut PathModel) -> Transition {
         path.queue.forget_ramp();
-        Next::Grow
+        Transition::Grow
     }
 
-    pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Next {
+    pub(super) fn step(&self, path: &mut PathModel, now_s: f64) -> Transition {
         let rise_s = path.queue.ramp_rise_s();
         if rise_s.is_none() && !self.is_overdue(path, now_s) {
-            return Next::Stay;
+            return Transition::Stay;
         }
         if !self.was_sent_at_its_rate() || path.capacity.trains.lacked_data() {
             return Self::abandon(path);
         }
         let finding = match rise_s {
             Some(rise_s) if self.is_flat(path, rise_s) => self.judge_by_train(path),
-            _ => Some(Finding::Queue),
+            _ => Some(RouteFinding::Queue),
         };
         self.end(path, finding, now_s)
     }
@@ -131,47 +131,47 @@ impl RouteTest {
     }
 
     fn found_no_queue_before(&self) -> bool {
-        self.queue.series.tested == Some(Finding::NoQueue)
+        self.queue.series.tested == Some(RouteFinding::NoQueue)
     }
 
     /// Returns the finding of a test without growing delay. `None` if the route is longer.
     ///
     /// A rate far below the capacity would let no delay grow in a queue of others.
-    fn judge_by_train(&self, path: &PathModel) -> Option<Finding> {
+    fn judge_by_train(&self, path: &PathModel) -> Option<RouteFinding> {
         match path.capacity.trains.newest() {
             Some(train) if Mechanism::RouteTrain.acts(train.rate > LINE_MAX * self.rate) => {
-                Some(Finding::Queue)
+                Some(RouteFinding::Queue)
             }
             Some(train) if !train.is_lower_bound => None,
-            _ if !path.capacity.trains.newest_is_seen() => Some(Finding::Queue),
+            _ if !path.capacity.trains.newest_is_seen() => Some(RouteFinding::Queue),
             // Jitter has spread the train. Others do not leave room in two tests in a row, and keep
             // their queue, by chance.
             _ if Mechanism::RouteTwice.acts(self.found_no_queue_before()) => None,
-            _ => Some(Finding::NoQueue),
+            _ => Some(RouteFinding::NoQueue),
         }
     }
 
-    fn end(&self, path: &mut PathModel, finding: Option<Finding>, now_s: f64) -> Next {
+    fn end(&self, path: &mut PathModel, finding: Option<RouteFinding>, now_s: f64) -> Transition {
         path.queue.forget_ramp();
         let Some(finding) = finding else {
             adopt_longer_route(path, self.rate, now_s);
-            return Next::Grow;
+            return Transition::Grow;
         };
-        let series = Series {
+        let series = DrainSeries {
             tested: Some(finding),
             ..self.queue.series
         };
         if series.failed == 0 {
             let capacity = path.capacity().min(self.queue.capacity);
-            Next::Drain { capacity, series }
+            Transition::Drain { capacity, series }
         } else {
-            Next::DrainFailed(series)
+            Transition::DrainFailed(series)
         }
     }
 }
 
 /// Returns the apparent capacity of the path, in bytes per second.
-fn line(path: &PathModel, queue: &SeemingQueue) -> f64 {
+fn line(path: &PathModel, queue: &ApparentQueue) -> f64 {
     let capacity = queue.capacity;
     let peak = path.capacity.peak().unwrap_or(capacity);
     let known = peak.max(path.capacity.known).max(capacity);
@@ -263,9 +263,9 @@ mod tests {
         knee.path.queue.has_emptied = true;
         knee.path.window = 2e6;
         knee.path.queue.delay_s = 0.1;
-        let drain = Next::Drain {
+        let drain = Transition::Drain {
             capacity: RATE,
-            series: Series::default(),
+            series: DrainSeries::default(),
         };
         knee.follow(drain, 1.0);
         knee
@@ -277,12 +277,12 @@ mod tests {
             Mode::Drain(drain) => drain.series.tested,
             _ => None,
         };
-        let queue = SeemingQueue {
+        let queue = ApparentQueue {
             capacity: RATE,
             delay_s: 0.1,
-            series: Series { failed, tested },
+            series: DrainSeries { failed, tested },
         };
-        knee.follow(Next::TestRoute(queue), now_s);
+        knee.follow(Transition::TestRoute(queue), now_s);
     }
 
     /// Runs a test on a path that passes `line` bytes a second. Its packets take `delay_s` longer

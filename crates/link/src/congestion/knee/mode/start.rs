@@ -18,12 +18,12 @@ use super::{
         floor::{Cleanest, EXCESS_RUNS, Tally, WEAK_PACKETS},
         path_model::{PACKET_GUESS, PathModel},
     },
-    next::{LossySign, Next, Series},
+    transition::{DrainSeries, LossEvidence, Transition},
 };
 use crate::congestion::knee::Mechanism;
 
 #[derive(Debug)]
-pub(in super::super) struct Start {
+pub(in super::super) struct StartMode {
     /// Window of the first train, in bytes.
     first_window: f64,
     /// Capacity from an earlier connection in bytes per second, until a train is measured.
@@ -43,7 +43,7 @@ pub(in super::super) struct Start {
     may_go_on: bool,
 }
 
-impl Start {
+impl StartMode {
     /// Creates the state of a new connection whose first train has `first_window` bytes.
     pub(in super::super) fn new(first_window: f64, cached: Option<f64>) -> Self {
         Self {
@@ -91,7 +91,12 @@ impl Start {
             .max(OF_SHOWN * believed.min(cached) * path.base_s());
     }
 
-    pub(super) fn step(&mut self, path: &mut PathModel, app_limited: bool, now_s: f64) -> Next {
+    pub(super) fn step(
+        &mut self,
+        path: &mut PathModel,
+        app_limited: bool,
+        now_s: f64,
+    ) -> Transition {
         if path.queue_shows_in_start() {
             return drain(path);
         }
@@ -112,7 +117,7 @@ impl Start {
             path.begin_round(now_s);
             self.end_round(path, app_limited)
         } else {
-            Next::Stay
+            Transition::Stay
         }
     }
 
@@ -162,7 +167,7 @@ impl Start {
             .then_some(length as usize)
     }
 
-    fn end_round(&mut self, path: &mut PathModel, app_limited: bool) -> Next {
+    fn end_round(&mut self, path: &mut PathModel, app_limited: bool) -> Transition {
         let delivered = path.capacity.delivered().unwrap_or(0.0);
         let is_flat = !app_limited && self.is_flat(path, delivered);
         self.flat_rounds = if is_flat { self.flat_rounds + 1 } else { 0 };
@@ -186,15 +191,15 @@ impl Start {
         } else if Mechanism::FlatRounds.acts(self.flat_rounds >= FLAT_ROUNDS) {
             drain(path)
         } else {
-            Next::Stay
+            Transition::Stay
         }
     }
 
-    fn cut_for_loss(&self, drowned: Option<Tally>) -> Next {
-        Next::CutForLoss(LossySign {
+    fn cut_for_loss(&self, drowned: Option<Tally>) -> Transition {
+        Transition::CutForLoss(LossEvidence {
             is_from_start: Mechanism::StartAgain.acts(self.may_go_on),
             drowned,
-            ..LossySign::PLAIN
+            ..LossEvidence::PLAIN
         })
     }
 
@@ -242,12 +247,12 @@ pub(super) fn grow(path: &mut PathModel, bytes: f64) {
     }
 }
 
-fn drain(path: &PathModel) -> Next {
+fn drain(path: &PathModel) -> Transition {
     let sent_max = SENT_MAX * path.capacity.trains.shown_max();
     let sent_max = Mechanism::SentMax.value(sent_max, f64::INFINITY);
-    Next::Drain {
+    Transition::Drain {
         capacity: path.capacity_at(path.rate().min(sent_max)),
-        series: Series::default(),
+        series: DrainSeries::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::floor::Tally;
 
 /// Transition after a step of a mode. If it contains no window, the mode has set it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in super::super) enum Next {
+pub(in super::super) enum Transition {
     /// The mode continues.
     Stay,
     /// Continue start-up, from the window that passes.
@@ -15,29 +15,29 @@ pub(in super::super) enum Next {
     /// a queue shows.
     Resume,
     /// Empty the queue in front of `capacity` bytes per second in the sending domain.
-    Drain { capacity: f64, series: Series },
+    Drain { capacity: f64, series: DrainSeries },
     /// The drains of a series have not emptied the queue, and it is a queue.
-    DrainFailed(Series),
+    DrainFailed(DrainSeries),
     /// Test whether the queue is a longer route.
-    TestRoute(SeemingQueue),
+    TestRoute(ApparentQueue),
     /// Cut the window for an excess of losses, and test whether the cut helps.
-    CutForLoss(LossySign),
+    CutForLoss(LossEvidence),
     /// Compete with the flows that keep the queue full, beginning with `window` bytes.
     Compete { window: f64 },
 }
 
 /// Series of drains in front of the same queue so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(in super::super) struct Series {
+pub(in super::super) struct DrainSeries {
     /// Drains that have not emptied the queue.
     pub(in super::super) failed: u32,
     /// Finding of the last test of the route, if there was one.
-    pub(in super::super) tested: Option<Finding>,
+    pub(in super::super) tested: Option<RouteFinding>,
 }
 
 /// Finding of a test of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Finding {
+pub(in super::super) enum RouteFinding {
     /// A queue, or no result: the test was too slow, or its packets were not reported.
     Queue,
     /// No queue; the capacity of the path is unknown.
@@ -46,17 +46,17 @@ pub(in super::super) enum Finding {
 
 /// Apparent queue, which may be a longer route.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in super::super) struct SeemingQueue {
+pub(in super::super) struct ApparentQueue {
     /// Capacity of the path if there is a queue, in bytes per second in the sending domain.
     pub(in super::super) capacity: f64,
     /// Queueing delay before the failed drain, or before the test if there was no drain.
     pub(in super::super) delay_s: f64,
-    pub(in super::super) series: Series,
+    pub(in super::super) series: DrainSeries,
 }
 
-/// Information of a mode about an excess of losses.
+/// Evidence of a mode about an excess of losses.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in super::super) struct LossySign {
+pub(in super::super) struct LossEvidence {
     /// Whether our growth built the queue, so that a dropping queue is shallower than the
     /// threshold.
     pub(in super::super) is_from_growth: bool,
@@ -69,8 +69,8 @@ pub(in super::super) struct LossySign {
     pub(in super::super) drowned: Option<Tally>,
 }
 
-impl LossySign {
-    /// Sign of losses without further information.
+impl LossEvidence {
+    /// Evidence without further information.
     pub(in super::super) const PLAIN: Self = Self {
         is_from_growth: false,
         passed_min: 0.0,
