@@ -16,9 +16,9 @@
 //! the results.
 //!
 //! Each measurement answers one question: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
-//! [`policer_detector`], [`reports`]. [`path_model`] holds them with the window, independent of the
-//! mode. A [`mode`] reads them, sets the window, and returns its successor. This file passes the
-//! reports on and changes the mode.
+//! [`policer_detector`], [`report_times`]. [`path_model`] holds them with the window, independent
+//! of the mode. A [`mode`] reads them, sets the window, and returns its successor. This file passes
+//! the reports on and changes the mode.
 
 mod capacity;
 mod competing_flows;
@@ -30,7 +30,7 @@ mod mode;
 mod path_model;
 mod policer_detector;
 mod queue;
-mod reports;
+mod report_times;
 
 pub use self::competing_flows::KneePolicy;
 #[cfg(feature = "ablation")]

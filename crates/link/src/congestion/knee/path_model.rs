@@ -5,12 +5,12 @@
 //! The [modes](super::mode) decide which of them matters.
 
 use super::{
-    capacity::Capacity,
+    capacity::CapacityEstimate,
     competing_flows::{CompetingFlows, KneePolicy},
-    floor::Floor,
+    floor::LossFloor,
     policer_detector::PolicerDetector,
-    queue::Queue,
-    reports::Reports,
+    queue::QueueEstimate,
+    report_times::ReportTimes,
 };
 use crate::congestion::knee::Mechanism;
 use crate::congestion::{Digest, PathMemory};
@@ -18,12 +18,12 @@ use crate::congestion::{Digest, PathMemory};
 /// Window and measurements of the path.
 #[derive(Debug)]
 pub(super) struct PathModel {
-    pub(super) queue: Queue,
-    pub(super) capacity: Capacity,
-    pub(super) floor: Floor,
+    pub(super) queue: QueueEstimate,
+    pub(super) capacity: CapacityEstimate,
+    pub(super) floor: LossFloor,
     pub(super) competing_flows: CompetingFlows,
     pub(super) policer: PolicerDetector,
-    pub(super) reports: Reports,
+    pub(super) reports: ReportTimes,
     /// Target of bytes in flight. It fills the path and no queue, except beside competing flows:
     /// there it is CUBIC's window.
     pub(super) window: f64,
@@ -44,12 +44,12 @@ impl PathModel {
     /// Creates a model with a window of `window` bytes and earlier measurements of the path.
     pub(super) fn new(policy: KneePolicy, window: f64, memory: Option<PathMemory>) -> Self {
         Self {
-            queue: Queue::new(),
-            capacity: Capacity::default(),
-            floor: Floor::new(memory.map(|memory| memory.loss_floor)),
+            queue: QueueEstimate::new(),
+            capacity: CapacityEstimate::default(),
+            floor: LossFloor::new(memory.map(|memory| memory.loss_floor)),
             competing_flows: CompetingFlows::new(policy),
             policer: PolicerDetector::default(),
-            reports: Reports::default(),
+            reports: ReportTimes::default(),
             window,
             packet: PACKET_GUESS,
             is_gentle: false,
@@ -111,7 +111,7 @@ impl PathModel {
 
     /// Discards measurements that are too old. Only the window stays, as a guess.
     pub(super) fn look_again(&mut self, now_s: f64) {
-        let queue = std::mem::replace(&mut self.queue, Queue::new());
+        let queue = std::mem::replace(&mut self.queue, QueueEstimate::new());
         self.queue = queue.after_pause();
         self.capacity = std::mem::take(&mut self.capacity).after_pause();
         self.reports.forget_gaps();

@@ -10,7 +10,7 @@
 //! from them. From the second cut in a row for loss without a queue, the controller therefore
 //! yields as CUBIC does.
 
-use super::{cubic::Cubic, floor::Floor};
+use super::{cubic::Cubic, floor::LossFloor};
 use crate::congestion::knee::Mechanism;
 
 /// Evidence of a policer, which drops packets instead of queueing them.
@@ -32,7 +32,7 @@ impl PolicerDetector {
 
     /// Records a cut for loss without a queue, where the window `passed` passes. Returns CUBIC's
     /// window after the cut, if a policer is known.
-    pub(super) fn cut(&mut self, passed: f64, floor: &Floor, now_s: f64) -> Option<f64> {
+    pub(super) fn cut(&mut self, passed: f64, floor: &LossFloor, now_s: f64) -> Option<f64> {
         if Mechanism::BurstyLosses.acts(floor.is_bursty()) {
             self.forget();
             return None;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_second_cut_in_a_row_is_cubic_s() {
-        let floor = Floor::new(None);
+        let floor = LossFloor::new(None);
         let mut policer = PolicerDetector::default();
         assert_eq!(policer.cut(1e6, &floor, 1.0), None);
         assert_eq!(
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn bursts_of_losses_show_no_policer() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         let mut policer = PolicerDetector::default();
         policer.cut(1e6, &floor, 1.0);
         floor.update(&resolved_at(2.0, 4000, |number| number % 100 < 30), &[]);

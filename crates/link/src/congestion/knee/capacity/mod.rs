@@ -11,19 +11,19 @@
 //! Capacities are bytes per second in the sending domain: lost packets count as passed.
 
 use crate::congestion::knee::Mechanism;
-mod delivered;
+mod delivery_rate;
 mod train;
 
 use std::collections::VecDeque;
 
-use self::delivered::Delivered;
-pub(super) use self::train::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, Trains, packets_to_time};
+use self::delivery_rate::DeliveryRate;
+pub(super) use self::train::{PacketTrains, TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::{Arrival, Digest};
 
 /// Capacity of the path.
 #[derive(Debug, Default)]
-pub(super) struct Capacity {
+pub(super) struct CapacityEstimate {
     /// Arrivals behind the packet-number rate, oldest first.
     points: VecDeque<Arrival>,
     /// Packet-number rate. Beside competing flows it is only our share.
@@ -38,11 +38,11 @@ pub(super) struct Capacity {
     peak: WindowedMax,
     /// Capacity when the path was last full; zero before that.
     pub(super) known: f64,
-    pub(super) trains: Trains,
-    delivered: Delivered,
+    pub(super) trains: PacketTrains,
+    delivered: DeliveryRate,
 }
 
-impl Capacity {
+impl CapacityEstimate {
     /// Returns the measurements that stay valid after a pause.
     pub(super) fn after_pause(self) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Capacity {
             let resolved_s = digest.resolved.last().map(|packet| packet.sent_s);
             self.paused_after_s = resolved_s.or(self.paused_after_s);
             // The arrival rate is the application's rate.
-            self.delivered = Delivered::default();
+            self.delivered = DeliveryRate::default();
         } else {
             self.delivered.measure(digest.received, base_s);
         }
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn what_a_path_passed_when_it_was_full_outlasts_what_little_traffic_shows() {
-        let mut capacity = Capacity {
+        let mut capacity = CapacityEstimate {
             measured: Some(1e5),
-            ..Capacity::default()
+            ..CapacityEstimate::default()
         };
         assert_eq!(capacity.lasting(), Some(1e5), "it was never full");
         capacity.known = 15e6;
@@ -202,8 +202,8 @@ mod tests {
 
     /// Returns a measurement of packets of 1500 bytes, one each `spacing_s`, of which each third
     /// was lost.
-    fn measured(spacing_s: f64) -> Capacity {
-        let mut capacity = Capacity::default();
+    fn measured(spacing_s: f64) -> CapacityEstimate {
+        let mut capacity = CapacityEstimate::default();
         for number in (0..200).filter(|number| number % 3 != 0) {
             let sent_s = number as f64 * spacing_s;
             let arrival = Arrival {

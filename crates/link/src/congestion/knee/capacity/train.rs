@@ -8,9 +8,9 @@ use crate::congestion::knee::Mechanism;
 
 /// Trains of a connection.
 #[derive(Debug, Default)]
-pub(in super::super) struct Trains {
+pub(in super::super) struct PacketTrains {
     /// Capacity from the spread of the newest train.
-    newest: Option<Train>,
+    newest: Option<TrainCapacity>,
     /// Arrivals of that train.
     arrivals: Vec<Arrival>,
     /// Packets of a train that waits for room in the window and for data; zero for none.
@@ -21,14 +21,14 @@ pub(in super::super) struct Trains {
 
 /// Capacity that a packet train shows.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Train {
+pub(in super::super) struct TrainCapacity {
     /// Bytes per second.
     pub(in super::super) rate: f64,
     /// Whether the train arrived within the receiver's timer, so that the capacity is this or more.
     pub(in super::super) is_lower_bound: bool,
 }
 
-impl Trains {
+impl PacketTrains {
     /// Requests a train of `packets` packets. Zero cancels the request.
     pub(in super::super) fn ask_for(&mut self, packets: usize) {
         self.wanted = packets;
@@ -52,7 +52,7 @@ impl Trains {
         if fits { self.wanted } else { 0 }
     }
 
-    pub(in super::super) fn newest(&self) -> Option<Train> {
+    pub(in super::super) fn newest(&self) -> Option<TrainCapacity> {
         self.newest
     }
 
@@ -103,7 +103,7 @@ impl Trains {
                 continue;
             }
             self.arrivals.push(*arrival);
-            let Some(train) = Train::of(&self.arrivals) else {
+            let Some(train) = TrainCapacity::of(&self.arrivals) else {
                 continue;
             };
             // A lower bound does not contradict a higher rate.
@@ -114,7 +114,7 @@ impl Trains {
     }
 }
 
-impl Train {
+impl TrainCapacity {
     /// Returns the capacity that arrivals of a train show, if they are far enough apart.
     ///
     /// Each pair of arrivals shows a rate, and the median counts. If a quarter of the pairs shows
@@ -204,7 +204,7 @@ const SENT_WITHIN_S: f64 = 0.000_9;
 mod tests {
     use super::*;
 
-    fn train(received_ms: impl Fn(u64) -> f64) -> Train {
+    fn train(received_ms: impl Fn(u64) -> f64) -> TrainCapacity {
         let arrival = |number: u64| Arrival {
             number,
             sent_s: 0.0,
@@ -213,7 +213,7 @@ mod tests {
             in_train: true,
         };
         let arrivals: Vec<Arrival> = (0..32).map(arrival).collect();
-        Train::of(&arrivals).expect("they are far enough apart")
+        TrainCapacity::of(&arrivals).expect("they are far enough apart")
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             };
             let mut numbers: Vec<u64> = (0..16).collect();
             numbers.sort_by(|a, b| received_s(*a).total_cmp(&received_s(*b)));
-            let mut trains = Trains::default();
+            let mut trains = PacketTrains::default();
             for number in numbers {
                 // Each in a report of its own.
                 trains.measure(&[Arrival {
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_train_waits_for_room() {
-        let mut trains = Trains::default();
+        let mut trains = PacketTrains::default();
         trains.ask_for(32);
         assert_eq!(trains.wanted(1500.0, 40_000.0), 0);
         assert_eq!(trains.wanted(1500.0, 48_000.0), 32);
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn a_lower_bound_of_a_short_train_lets_no_higher_rate_be_believed() {
         for (packets, believed) in [(32, f64::INFINITY), (16, 45e6)] {
-            let mut trains = Trains::default();
+            let mut trains = PacketTrains::default();
             trains.ask_for(32);
             trains.begin(packets);
             let arrivals = (0..16).map(|number| Arrival {

@@ -1,12 +1,14 @@
 //! Tests whether the losses since the last cut exceed the loss floor.
 //!
-//! The input is the counts of [`Floor`]. The output is verdicts for several questions: whether the
-//! sender must slow down, whether the newest losses require it, and whether CUBIC would.
+//! The input is the counts of [`LossFloor`]. The output is verdicts for several questions: whether
+//! the sender must slow down, whether the newest losses require it, and whether CUBIC would.
 
-use super::{Floor, UNLIKELY_DEVIATIONS, learn::NEARLY_NOTHING, tally::Tally};
+use super::{
+    LossFloor, UNLIKELY_DEVIATIONS, floor_estimate::NEARLY_NOTHING, loss_counts::LossCounts,
+};
 use crate::congestion::knee::Mechanism;
 
-impl Floor {
+impl LossFloor {
     /// Whether losses since the cut exceed the floor so far that the sender must slow down.
     pub(in super::super) fn is_exceeded(&self) -> bool {
         self.excess(EXCESS, EXCESS_RUNS)
@@ -18,7 +20,7 @@ impl Floor {
         if Mechanism::LastResort.acts(self.is_overloaded()) {
             return true;
         }
-        let Tally {
+        let LossCounts {
             packets,
             losses,
             runs,
@@ -116,7 +118,7 @@ const ONE_LOSS: f64 = 1.0;
 const FLOOR_ALLOWANCE: f64 = 2.0;
 
 /// Decision limit of the cumulative sum, in units of variance / tolerance; see
-/// [`has_surplus`](Floor::has_surplus).
+/// [`has_surplus`](LossFloor::has_surplus).
 const SURPLUS_LIMIT: f64 = 5.0;
 
 #[cfg(test)]
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn losses_at_the_floor_are_not_in_excess_and_twice_the_floor_is() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved(4000, |number| number % 10 == 0), &[]);
         floor.learn(f64::INFINITY);
         assert!((floor.loss() - 0.1).abs() < 0.001);
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn where_less_than_half_of_it_arrives_no_floor_is_believed() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.learn_experiment(0.1, 3000.0);
         floor.update(&resolved(1200, |number| number % 10 < 6), &[]);
         assert!(floor.is_overloaded());

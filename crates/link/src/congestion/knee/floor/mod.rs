@@ -2,76 +2,75 @@
 //!
 //! The input is packets with a known fate, in the order of their numbers, and the spuriously lost
 //! packets. The output is the floor, which is the fraction that the path loses at any sending rate
-//! ([`learn`]). It is also whether the losses since the last cut exceed the floor ([`excess`]). The
-//! modes decide on the consequences of an excess.
+//! ([`floor_estimate`]). It is also whether the losses since the last cut exceed the floor
+//! ([`excess`]). The modes decide on the consequences of an excess.
 //!
 //! No single loss is judged. The tests compare a count with the floor, wide enough for chance and
 //! for bursts.
 
-use crate::congestion::knee::Mechanism;
-mod cleanest;
+mod cleanest_round;
 mod excess;
-mod learn;
-mod tally;
+mod floor_estimate;
+mod loss_counts;
 
 pub(super) use self::{
-    cleanest::Cleanest,
+    cleanest_round::CleanestRound,
     excess::{EXCESS, EXCESS_PACKETS_MIN, EXCESS_RUNS},
-    learn::{NEARLY_NOTHING, WEAK_PACKETS},
-    tally::Tally,
+    floor_estimate::{NEARLY_NOTHING, WEAK_PACKETS},
+    loss_counts::LossCounts,
 };
-use self::{learn::Estimate, tally::Runs};
-use crate::congestion::Resolved;
+use self::{floor_estimate::FloorEstimate, loss_counts::LossRuns};
+use crate::congestion::{Resolved, knee::Mechanism};
 
 /// Counts of a connection and its floor.
 #[derive(Debug)]
-pub(super) struct Floor {
-    estimate: Estimate,
+pub(super) struct LossFloor {
+    estimate: FloorEstimate,
     /// Packets sent after the last cut.
-    pub(super) since_cut: Tally,
+    pub(super) since_cut: LossCounts,
     /// Packets of the present round.
-    round: Tally,
+    round: LossCounts,
     /// Whether spuriously lost packets arrived in this round: the round's losses may be late
     /// packets.
     round_has_late: bool,
     /// Counts of a longer past, up to [`PAST_MAX`] packets.
-    past: Tally,
+    past: LossCounts,
     /// Packets of the first round, sent before `first_until_s`.
-    first: Tally,
+    first: LossCounts,
     first_until_s: f64,
-    cut: Cut,
+    cut: LastCut,
     /// Losses since the cut beyond the floor and the tolerance. The count restarts whenever there
     /// are none, so that an excess long after the cut is not diluted.
     surplus: f64,
     /// Whether [`learn_longer`](Self::learn_longer) has learned since the cut.
     has_learned_longer: bool,
-    runs: Runs,
+    runs: LossRuns,
 }
 
 /// Last cut of the sender.
 #[derive(Debug, Default)]
-struct Cut {
+struct LastCut {
     at_s: f64,
     /// Losses behind the cut, and the number of their packets that have arrived since.
     losses: f64,
     late: f64,
 }
 
-impl Floor {
+impl LossFloor {
     /// Creates the state. `remembered` is the floor of an earlier connection.
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
-            estimate: Estimate::new(remembered),
-            since_cut: Tally::default(),
-            round: Tally::default(),
+            estimate: FloorEstimate::new(remembered),
+            since_cut: LossCounts::default(),
+            round: LossCounts::default(),
             round_has_late: false,
-            past: Tally::default(),
-            first: Tally::default(),
+            past: LossCounts::default(),
+            first: LossCounts::default(),
             first_until_s: f64::INFINITY,
-            cut: Cut::default(),
+            cut: LastCut::default(),
             surplus: 0.0,
             has_learned_longer: false,
-            runs: Runs::new(),
+            runs: LossRuns::new(),
         }
     }
 
@@ -87,23 +86,23 @@ impl Floor {
 
     /// Starts the count with packets sent after `now_s`.
     pub(super) fn begin_count(&mut self, now_s: f64) {
-        self.cut = Cut {
+        self.cut = LastCut {
             at_s: now_s,
             losses: self.since_cut.losses,
             late: 0.0,
         };
         self.surplus = 0.0;
         self.has_learned_longer = false;
-        self.since_cut = Tally::default();
-        self.round = Tally::default();
+        self.since_cut = LossCounts::default();
+        self.round = LossCounts::default();
         self.round_has_late = false;
-        self.first = Tally::default();
+        self.first = LossCounts::default();
         self.end_first_round(now_s);
     }
 
     /// Ends the round, if it has `packets_min` packets. Returns its losses if none of the lost
     /// packets was late.
-    fn end_round(&mut self, packets_min: f64) -> Option<Tally> {
+    fn end_round(&mut self, packets_min: f64) -> Option<LossCounts> {
         if self.round.packets < packets_min {
             return None;
         }
@@ -152,7 +151,7 @@ impl Floor {
         }
         if self.past.packets >= PAST_MAX {
             self.deflate();
-            self.past = Tally::default();
+            self.past = LossCounts::default();
         }
     }
 
@@ -225,15 +224,15 @@ mod tests {
     }
 
     /// Returns counts on a path that is known to lose a tenth.
-    pub(super) fn at_a_tenth() -> Floor {
-        let mut floor = Floor::new(None);
+    pub(super) fn at_a_tenth() -> LossFloor {
+        let mut floor = LossFloor::new(None);
         floor.learn_experiment(0.1, 3000.0);
         floor
     }
 
     #[test]
     fn packets_that_turn_up_late_are_taken_back() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved(100, |number| number < 20), &[1.001; 20]);
         assert_eq!(floor.since_cut.losses, 0.0);
         floor.begin_count(1.005);
@@ -248,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_round_is_counted_from_where_a_count_begins() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved(100, |number| number < 20), &[1.001; 20]);
         floor.begin_count(1.005);
         floor.update(&resolved(100, |number| number < 20), &[]);
@@ -258,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_arrived_in_an_outage_does_not_count() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         let mut in_outage = resolved(100, |_| false);
         for packet in &mut in_outage {
             packet.in_outage = true;

@@ -14,7 +14,7 @@
 use super::{
     super::{
         cubic::Cubic,
-        floor::{EXCESS, EXCESS_PACKETS_MIN, Tally, UNLIKELY_DEVIATIONS},
+        floor::{EXCESS, EXCESS_PACKETS_MIN, LossCounts, UNLIKELY_DEVIATIONS},
         path_model::PathModel,
     },
     transition::{LossEvidence, Transition},
@@ -36,7 +36,7 @@ pub(in super::super) struct LossTest {
 struct StateBeforeCut {
     window: f64,
     threshold_cap_s: f64,
-    lost: Tally,
+    lost: LossCounts,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ enum LossTestStage {
 #[derive(Debug, Clone, Copy)]
 struct Experiment {
     /// Losses before the experiment, for the comparison.
-    lost_before: Tally,
+    lost_before: LossCounts,
     /// Window before the experiment, in bytes.
     window_before: f64,
     /// Whether the known floor is in doubt.
@@ -274,7 +274,7 @@ impl Experiment {
 }
 
 /// Returns the window that would have passed without an excess of losses. The losses were `lost`.
-fn window_that_passed(path: &PathModel, lost: &Tally) -> f64 {
+fn window_that_passed(path: &PathModel, lost: &LossCounts) -> f64 {
     let delivered_part = delivered(path.floor.loss());
     let by_loss = path.window * (1.0 - lost.rate()) / delivered_part;
     let by_delivery = path.capacity.delivered();
@@ -299,7 +299,7 @@ fn loss_is_known(path: &PathModel) -> bool {
 }
 
 /// Returns the variance of the logarithm of the fraction delivered.
-fn variance(path: &PathModel, lost: &Tally) -> f64 {
+fn variance(path: &PathModel, lost: &LossCounts) -> f64 {
     let loss = lost.rate().max(FRACTION_MIN);
     let odds = loss / delivered(loss);
     odds * Mechanism::DispersionMax.value(

@@ -18,7 +18,7 @@ use self::{
     policed::PolicedMode, route_test::RouteTest,
 };
 pub(super) use self::{start::StartMode, transition::Transition};
-use super::{path_model::PathModel, reports};
+use super::{path_model::PathModel, report_times};
 use crate::congestion::knee::Mechanism;
 
 /// Mode with its state.
@@ -119,7 +119,7 @@ impl Mode {
             Self::Start(_)
                 if Mechanism::StartSilence.acts(path.capacity.trains.newest().is_none()) =>
             {
-                reports::interval_s(base_s)
+                report_times::interval_s(base_s)
             }
             _ => path.reports.silence_s(base_s),
         }

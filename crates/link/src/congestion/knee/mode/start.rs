@@ -15,7 +15,7 @@
 use super::{
     super::{
         capacity::{TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time},
-        floor::{Cleanest, EXCESS_RUNS, Tally, WEAK_PACKETS},
+        floor::{CleanestRound, EXCESS_RUNS, LossCounts, WEAK_PACKETS},
         path_model::{PACKET_GUESS, PathModel},
     },
     transition::{DrainSeries, LossEvidence, Transition},
@@ -38,7 +38,7 @@ pub(in super::super) struct StartMode {
     flat_rounds: u32,
     /// Completed rounds.
     rounds: u32,
-    cleanest: Cleanest,
+    cleanest: CleanestRound,
     /// Whether start-up may continue after losses that prove to be the path's.
     may_go_on: bool,
 }
@@ -54,7 +54,7 @@ impl StartMode {
             windows_before: [first_window; 2],
             flat_rounds: 0,
             rounds: 0,
-            cleanest: Cleanest::default(),
+            cleanest: CleanestRound::default(),
             may_go_on: true,
         }
     }
@@ -195,7 +195,7 @@ impl StartMode {
         }
     }
 
-    fn cut_for_loss(&self, drowned: Option<Tally>) -> Transition {
+    fn cut_for_loss(&self, drowned: Option<LossCounts>) -> Transition {
         Transition::CutForLoss(LossEvidence {
             is_from_start: Mechanism::StartAgain.acts(self.may_go_on),
             drowned,

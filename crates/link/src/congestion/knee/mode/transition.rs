@@ -1,6 +1,6 @@
 //! Transitions that a mode requests.
 
-use super::super::floor::Tally;
+use super::super::floor::LossCounts;
 
 /// Transition after a step of a mode. If it contains no window, the mode has set it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,7 +66,7 @@ pub(in super::super) struct LossEvidence {
     pub(in super::super) is_from_start: bool,
     /// Losses of a round of start-up that lost far more than the cleanest. The known floor is in
     /// doubt: the full queue of others may have caused it.
-    pub(in super::super) drowned: Option<Tally>,
+    pub(in super::super) drowned: Option<LossCounts>,
 }
 
 impl LossEvidence {

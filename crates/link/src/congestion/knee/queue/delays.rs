@@ -16,14 +16,14 @@ use crate::{congestion::Arrival, overtakers::Overtakers};
 
 /// One-way delays and their base.
 #[derive(Debug)]
-pub(super) struct Delays {
+pub(super) struct OneWayDelays {
     overtakers: Overtakers,
     /// Base delay before a pause. Packets with a shorter delay may have overtaken the others.
     base_before_pause_s: Option<f64>,
     base: WindowedMin,
     /// Highest packet number with a reported arrival, without overtaking packets.
     newest: u64,
-    bucket: Bucket,
+    bucket: DelayBucket,
     /// Least delay in the previous bucket, in seconds.
     least_before_s: Option<f64>,
     /// Greatest jitter of the recent past, in seconds.
@@ -32,14 +32,14 @@ pub(super) struct Delays {
     jitter_before_s: f64,
 }
 
-impl Delays {
+impl OneWayDelays {
     pub(super) fn new() -> Self {
         Self {
             overtakers: Overtakers::new(),
             base_before_pause_s: None,
             base: WindowedMin::default(),
             newest: 0,
-            bucket: Bucket::default(),
+            bucket: DelayBucket::default(),
             least_before_s: None,
             jitter: WindowedMax::default(),
             jitter_before_s: 0.0,
@@ -166,14 +166,14 @@ impl Delays {
 
 /// One-way delays of packets that arrived one after the other.
 #[derive(Debug, Default)]
-struct Bucket {
+struct DelayBucket {
     delays_s: Vec<f64>,
     first_received_s: f64,
     /// Whether they were sent after the last cut.
     is_fresh: bool,
 }
 
-impl Bucket {
+impl DelayBucket {
     fn clear(&mut self) {
         self.delays_s.clear();
     }
@@ -254,7 +254,10 @@ mod tests {
 
     /// Inserts arrivals on a path of 20 ms, all sent after the last cut. Returns the last measured
     /// excess.
-    fn insert(delays: &mut Delays, arrivals: impl IntoIterator<Item = Arrival>) -> Option<f64> {
+    fn insert(
+        delays: &mut OneWayDelays,
+        arrivals: impl IntoIterator<Item = Arrival>,
+    ) -> Option<f64> {
         let mut shown_s = None;
         for arrival in arrivals {
             if delays.is_telling(&arrival, 0.02) {
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn stragglers_and_overtakers_say_nothing_of_the_path() {
-        let mut delays = Delays::new();
+        let mut delays = OneWayDelays::new();
         insert(&mut delays, (1..100).map(|number| arrival(number, 0.01)));
         assert!(delays.is_telling(&arrival(100, 0.01), 0.02));
         assert!(!delays.is_telling(&arrival(50, 0.06), 0.02), "a straggler");
@@ -296,7 +299,7 @@ mod tests {
             });
         }
         arrivals.sort_by(|a, b| a.received_s.total_cmp(&b.received_s));
-        let mut delays = Delays::new();
+        let mut delays = OneWayDelays::new();
         for arrival in arrivals {
             if delays.is_telling(&arrival, rtt_s)
                 && let Some(shown_s) = delays.insert(&arrival, true, rtt_s, arrival.received_s)
@@ -309,7 +312,7 @@ mod tests {
 
     /// Returns the jitter of 200 packets, one a millisecond.
     fn jitter_s(delay_s: impl Fn(u64) -> f64) -> f64 {
-        let mut delays = Delays::new();
+        let mut delays = OneWayDelays::new();
         insert(&mut delays, (1..200).map(|it| arrival(it, delay_s(it))));
         delays.jitter_s()
     }
@@ -332,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_comes_and_goes_within_a_slow_bucket_is_no_jitter() {
-        let mut delays = Delays::new();
+        let mut delays = OneWayDelays::new();
         let arrivals = (1..200).map(|number| {
             let slow = arrival(10 * number, 0.0);
             let delay_s = 0.01 + (number % 4) as f64 * 2e-3;
@@ -349,7 +352,7 @@ mod tests {
     fn a_fast_quarter_of_a_bucket_is_no_fall() {
         let fall_ms = |fast: u64| {
             let delay_s = |number: u64| if number % 16 < fast { 0.008 } else { 0.01 };
-            let mut bucket = Bucket::default();
+            let mut bucket = DelayBucket::default();
             for number in 1..=16 {
                 bucket.push(&arrival(number, delay_s(number)));
             }
@@ -362,7 +365,7 @@ mod tests {
 
     #[test]
     fn jitter_is_not_known_on_another_route() {
-        let mut delays = Delays::new();
+        let mut delays = OneWayDelays::new();
         let jitters = |number| arrival(number, 0.01 + (number % 2) as f64 * 1.5e-3);
         insert(&mut delays, (1..200).map(jitters));
         assert!(delays.jitter_s() > 1e-3);
@@ -372,7 +375,7 @@ mod tests {
 
     #[test]
     fn what_a_bucket_shows_is_the_excess_over_the_base() {
-        let mut delays = Delays::new();
+        let mut delays = OneWayDelays::new();
         let usual = (1..100).map(|number| arrival(number, 0.01));
         assert_eq!(insert(&mut delays, usual), Some(0.0));
         let waits = (100..200).map(|number| arrival(number, 0.015));

@@ -13,15 +13,15 @@ mod base_rtt;
 mod delays;
 mod ramp;
 
-use self::{base_rtt::BaseRtt, delays::Delays, ramp::Ramp};
+use self::{base_rtt::BaseRtt, delays::OneWayDelays, ramp::DelayRamp};
 use super::extremes::{WindowedMax, path_window_s};
 use crate::congestion::Arrival;
 
 /// Queue of the path, and the path's round-trip time without it.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct QueueEstimate {
     base: BaseRtt,
-    delays: Delays,
+    delays: OneWayDelays,
     /// Queueing delay, one way, in seconds.
     pub(super) delay_s: f64,
     /// Sending time of the last packet behind the measurement.
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     /// Longest queueing delay of the recent past.
     peak: WindowedMax,
     /// Test whether the delay grows over packets of a span of time, while that is of interest.
-    ramp: Option<Ramp>,
+    ramp: Option<DelayRamp>,
     /// Upper bound of the threshold of queueing delay: a shallow queue drops before the usual one.
     pub(super) threshold_cap_s: f64,
     /// Whether a drain has emptied the queue at least once, so that the base delay is the path's.
@@ -44,11 +44,11 @@ pub(super) struct Queue {
     is_rerouted: bool,
 }
 
-impl Queue {
+impl QueueEstimate {
     pub(super) fn new() -> Self {
         Self {
             base: BaseRtt::default(),
-            delays: Delays::new(),
+            delays: OneWayDelays::new(),
             delay_s: 0.0,
             sent_s: 0.0,
             sent_bytes_before: 0,
@@ -248,7 +248,7 @@ impl Queue {
 
     /// Watches the delays of the packets that are sent in a span of time.
     pub(super) fn watch_ramp(&mut self, from_s: f64, until_s: f64) {
-        self.ramp = Some(Ramp::new(from_s, until_s));
+        self.ramp = Some(DelayRamp::new(from_s, until_s));
     }
 
     /// Returns the additional delay of the last watched packets over the first, once it is known.
@@ -313,8 +313,8 @@ mod tests {
     use super::*;
 
     /// Returns the queue seen after a packet each millisecond, `delay_ms` late each.
-    fn queue(count: u64, delay_ms: impl Fn(u64) -> f64) -> Queue {
-        let mut queue = Queue::new();
+    fn queue(count: u64, delay_ms: impl Fn(u64) -> f64) -> QueueEstimate {
+        let mut queue = QueueEstimate::new();
         for number in 0..count {
             let sent_s = number as f64 * 1e-3;
             let arrival = Arrival {
@@ -364,7 +364,7 @@ mod tests {
         let grows = |number| if number < 990 { 10.0 } else { 110.0 };
         assert!(queue_ms(1000, grows) > 90.0, "those sent last do show one");
         // These were sent before the others, and arrive after a pause.
-        let mut queue = Queue::new();
+        let mut queue = QueueEstimate::new();
         queue.on_rtt(0.02, 0.0, 1.2);
         for number in (20..1000).chain(1..20_u64) {
             let sent_s = number as f64 * 1e-3;

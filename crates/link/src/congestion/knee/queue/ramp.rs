@@ -8,7 +8,7 @@ use crate::congestion::Arrival;
 
 /// Delays of the packets sent in a span of time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ramp {
+pub(super) struct DelayRamp {
     from_s: f64,
     until_s: f64,
     first_least_s: Option<f64>,
@@ -16,7 +16,7 @@ pub(super) struct Ramp {
     is_over: bool,
 }
 
-impl Ramp {
+impl DelayRamp {
     pub(super) fn new(from_s: f64, until_s: f64) -> Self {
         Self {
             from_s,
@@ -62,7 +62,7 @@ mod tests {
 
     /// Returns the rise over packets sent each millisecond for 30 ms, and one after them.
     fn rise_s(packets: u64, delay_s: impl Fn(u64) -> f64) -> Option<f64> {
-        let mut ramp = Ramp::new(0.0, 0.03);
+        let mut ramp = DelayRamp::new(0.0, 0.03);
         for number in 0..packets {
             let sent_s = number as f64 * 1e-3;
             ramp.on_arrival(&Arrival {

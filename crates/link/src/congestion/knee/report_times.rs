@@ -10,7 +10,7 @@ use crate::congestion::knee::Mechanism;
 
 /// Times of reports.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(super) struct ReportTimes {
     /// Arrival of the last report, or sending of the first packet if there was none.
     last_s: Option<f64>,
     /// Time by which a packet may arrive later than its neighbours.
@@ -24,7 +24,7 @@ pub(super) struct Reports {
     gap: WindowedMax,
 }
 
-impl Reports {
+impl ReportTimes {
     /// Records a sent packet. Returns whether it is the first.
     pub(super) fn on_sent(&mut self, now_s: f64) -> bool {
         let is_first = self.last_s.is_none();
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_sender_goes_on_for_as_long_as_reports_stayed_away_before_within_a_bound() {
-        let mut reports = Reports::default();
+        let mut reports = ReportTimes::default();
         let report = Digest::default();
         for at_s in [1.0, 1.1, 1.2] {
             reports.on_report(&report, 0.1, at_s);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_application_is_no_gap_between_reports() {
-        let mut reports = Reports::default();
+        let mut reports = ReportTimes::default();
         reports.on_report(&Digest::default(), 0.1, 1.0);
         let idle = Digest {
             app_limited: true,
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_application_counts_for_a_round_trip() {
-        let mut reports = Reports::default();
+        let mut reports = ReportTimes::default();
         let idle = Digest {
             app_limited: true,
             ..Digest::default()

@@ -4,22 +4,22 @@
 //! exceeds it beyond chance. A path with a loss floor loses the same part of each round, and
 //! congestion only adds to it.
 
-use super::{Floor, RARE_DEVIATIONS, Tally};
+use super::{LossCounts, LossFloor, RARE_DEVIATIONS};
 
 /// Cleanest round so far.
 #[derive(Debug, Default)]
-pub(in super::super) struct Cleanest {
-    round: Option<Tally>,
+pub(in super::super) struct CleanestRound {
+    round: Option<LossCounts>,
 }
 
-impl Cleanest {
+impl CleanestRound {
     /// Returns the losses of the cleanest round.
-    pub(in super::super) fn round(&self) -> Option<Tally> {
+    pub(in super::super) fn round(&self) -> Option<LossCounts> {
         self.round
     }
 
     /// Ends the round. Returns its losses if it lost far more than the cleanest round before it.
-    pub(in super::super) fn end_round(&mut self, floor: &mut Floor) -> Option<Tally> {
+    pub(in super::super) fn end_round(&mut self, floor: &mut LossFloor) -> Option<LossCounts> {
         let round = floor.end_round(PACKETS_MIN)?;
         let cleanest = *self.round.get_or_insert(round);
         if round.rate() < cleanest.rate() {
@@ -30,7 +30,7 @@ impl Cleanest {
 }
 
 /// Whether `round` lost far more than `cleanest`, beyond chance.
-fn is_far_more(round: &Tally, cleanest: &Tally, floor: &Floor) -> bool {
+fn is_far_more(round: &LossCounts, cleanest: &LossCounts, floor: &LossFloor) -> bool {
     let more = round.rate() - cleanest.rate();
     let loss = round.and(cleanest).rate();
     let of_one = loss * (1.0 - loss) * floor.dispersion(loss);
@@ -51,9 +51,9 @@ mod tests {
 
     /// Ends a round of 100 packets for each of `parts`, the tenths of the packets that it loses,
     /// spread evenly.
-    fn ends_of_rounds(parts: &[u64]) -> (Cleanest, Vec<bool>) {
-        let mut cleanest = Cleanest::default();
-        let mut floor = Floor::new(None);
+    fn ends_of_rounds(parts: &[u64]) -> (CleanestRound, Vec<bool>) {
+        let mut cleanest = CleanestRound::default();
+        let mut floor = LossFloor::new(None);
         let ends = parts.iter().map(|part| {
             floor.update(
                 &resolved_at(1.0, 100, |number| number * 7 % 10 < *part),
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn a_few_packets_are_no_round() {
-        let mut cleanest = Cleanest::default();
-        let mut floor = Floor::new(None);
+        let mut cleanest = CleanestRound::default();
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved_at(1.0, 31, |_| true), &[]);
         assert_eq!(cleanest.end_round(&mut floor), None);
         assert!(cleanest.round().is_none());
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_new_count_begins_a_new_round() {
-        let mut cleanest = Cleanest::default();
-        let mut floor = Floor::new(None);
+        let mut cleanest = CleanestRound::default();
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved_at(1.0, 31, |_| true), &[]);
         floor.begin_count(1.5);
         floor.update(&resolved_at(2.0, 40, |number| number % 2 == 0), &[]);
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_round_in_which_packets_turn_up_late_does_not_count() {
-        let mut cleanest = Cleanest::default();
-        let mut floor = Floor::new(None);
+        let mut cleanest = CleanestRound::default();
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved_at(1.0, 40, |number| number % 2 == 0), &[1.0]);
         assert_eq!(cleanest.end_round(&mut floor), None);
         assert!(cleanest.round().is_none());

@@ -1,25 +1,25 @@
 //! Learning of the loss floor from counts.
 //!
-//! The input is the counts of [`Floor`]. The output is the estimate of the floor, and the number of
-//! packets behind it. Only counts of packets sent below capacity raise the floor, which the caller
-//! ensures. Any count lowers it, since congestion only adds loss.
+//! The input is the counts of [`LossFloor`]. The output is the estimate of the floor, and the
+//! number of packets behind it. Only counts of packets sent below capacity raise the floor, which
+//! the caller ensures. Any count lowers it, since congestion only adds loss.
 
 use super::{
-    EXCESS, Floor, RARE_DEVIATIONS, UNLIKELY_DEVIATIONS,
-    tally::{Runs, Tally},
+    EXCESS, LossFloor, RARE_DEVIATIONS, UNLIKELY_DEVIATIONS,
+    loss_counts::{LossCounts, LossRuns},
 };
 use crate::congestion::knee::Mechanism;
 
 /// Estimate of the loss floor.
 #[derive(Debug)]
-pub(super) struct Estimate {
+pub(super) struct FloorEstimate {
     /// Fraction of packets that the path loses.
     pub(super) loss: f64,
     /// Packets behind the estimate, at most [`PACKETS_MAX`].
     packets: f64,
 }
 
-impl Estimate {
+impl FloorEstimate {
     /// Creates the estimate from the floor of an earlier connection, if there is one.
     pub(super) fn new(remembered: Option<f64>) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Estimate {
     }
 
     /// Confirms a floor of nearly nothing by a long count without a loss.
-    fn confirm_by(&mut self, tally: &Tally) {
+    fn confirm_by(&mut self, tally: &LossCounts) {
         let is_clean = tally.losses == 0.0 && BOUND_SLACK < NEARLY_NOTHING * tally.packets;
         if Mechanism::ConfirmFloor.acts(is_clean && self.loss < NEARLY_NOTHING) {
             self.packets = self.packets.max(tally.packets.min(PACKETS_MAX));
@@ -58,7 +58,7 @@ impl Estimate {
     }
 
     /// Bounds the floor from above by any count, since congestion only adds loss.
-    fn bound_by(&mut self, tally: &Tally, runs: &Runs) {
+    fn bound_by(&mut self, tally: &LossCounts, runs: &LossRuns) {
         if Mechanism::BoundFloor.acts(tally.packets >= KNOWN_MIN) {
             let run = runs.mean.max(1.0);
             let count = tally.losses / run;
@@ -68,7 +68,7 @@ impl Estimate {
     }
 }
 
-impl Floor {
+impl LossFloor {
     /// Bounds the floor by the recent losses.
     pub(super) fn deflate(&mut self) {
         self.estimate.confirm_by(&self.since_cut);
@@ -91,7 +91,7 @@ impl Floor {
     ///
     /// A loss that has just begun may be our doing after all, and an experiment must judge it.
     pub(in super::super) fn learn_expected(&mut self) {
-        let Tally {
+        let LossCounts {
             packets, losses, ..
         } = self.since_cut;
         let floor = self.loss();
@@ -109,7 +109,7 @@ impl Floor {
     /// Counts a little above the floor are learned as well as lower ones. Otherwise the floor would
     /// fall time and again.
     pub(in super::super) fn learn_near(&mut self) {
-        let Tally {
+        let LossCounts {
             packets, losses, ..
         } = self.since_cut;
         let chance = UNLIKELY_DEVIATIONS * (packets * self.variance()).sqrt();
@@ -140,7 +140,7 @@ impl Floor {
     }
 
     /// Learns the floor from `tally`, if more packets are behind it.
-    pub(in super::super) fn learn_if_longer(&mut self, tally: Tally) {
+    pub(in super::super) fn learn_if_longer(&mut self, tally: LossCounts) {
         if tally.packets > self.estimate.packets {
             self.estimate.replace(tally.rate(), tally.packets);
         }
@@ -154,7 +154,7 @@ impl Floor {
     /// Replaces the floor by the result of an experiment.
     pub(in super::super) fn learn_experiment(&mut self, loss: f64, packets: f64) {
         self.estimate.replace(loss, packets);
-        self.past = Tally::default();
+        self.past = LossCounts::default();
     }
 
     /// Whether the path is known to lose nearly nothing by itself.
@@ -219,14 +219,14 @@ mod tests {
 
     #[test]
     fn a_clean_window_lowers_the_floor_at_once() {
-        let mut floor = Floor::new(Some(0.3));
+        let mut floor = LossFloor::new(Some(0.3));
         floor.update(&resolved(1000, |_| false), &[]);
         assert!(floor.loss() <= 0.003, "{}", floor.loss());
     }
 
     #[test]
     fn a_loss_that_has_just_begun_is_for_an_experiment_to_judge() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved(1000, |number| number % 10 == 0), &[]);
         floor.learn_expected();
         assert_eq!(floor.loss(), 0.0);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn packets_after_the_first_round_are_counted_apart_from_its_own() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.end_first_round(1.005);
         floor.update(&resolved_at(1.0, 50, |_| false), &[]);
         floor.update(&resolved_at(1.01, 70, |_| false), &[]);
@@ -245,12 +245,12 @@ mod tests {
 
     #[test]
     fn a_long_count_without_a_loss_makes_a_clean_floor_certain_and_no_other() {
-        let mut floor = Floor::new(None);
+        let mut floor = LossFloor::new(None);
         floor.update(&resolved(500, |_| false), &[]);
         assert!(!floor.is_path_clean());
         floor.update(&resolved(500, |_| false), &[]);
         assert!(floor.is_path_clean());
-        let mut lossy = Floor::new(None);
+        let mut lossy = LossFloor::new(None);
         lossy.learn_experiment(0.4, 32.0);
         lossy.update(&resolved(399, |_| false), &[]);
         assert_eq!(lossy.estimate.packets, 32.0);

@@ -4,14 +4,14 @@ use crate::congestion::Resolved;
 
 /// Packets, losses and runs of losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(in super::super) struct Tally {
+pub(in super::super) struct LossCounts {
     pub(in super::super) packets: f64,
     pub(in super::super) losses: f64,
     /// Losses in a row count as one run.
     pub(super) runs: f64,
 }
 
-impl Tally {
+impl LossCounts {
     pub(super) fn add(&mut self, packet: &Resolved, begins_run: bool) {
         self.packets += 1.0;
         self.losses += f64::from(u8::from(packet.lost));
@@ -44,7 +44,7 @@ impl Tally {
 
 /// Lengths of runs of losses, in packets.
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(super) struct LossRuns {
     last_was_lost: bool,
     /// Length of the present run of losses in packets.
     present: f64,
@@ -52,7 +52,7 @@ pub(super) struct Runs {
     pub(super) mean: f64,
 }
 
-impl Runs {
+impl LossRuns {
     pub(super) fn new() -> Self {
         Self {
             last_was_lost: false,
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn losses_in_a_row_are_one_run_and_make_counts_vary_more() {
-        let mut runs = Runs::new();
-        let mut tally = Tally::default();
+        let mut runs = LossRuns::new();
+        let mut tally = LossCounts::default();
         for packet in resolved_at(1.0, 4000, |number| number % 40 < 20) {
             let begins_run = runs.add(&packet);
             tally.add(&packet, begins_run);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_outage_does_not_make_all_losses_bursts() {
-        let mut runs = Runs::new();
+        let mut runs = LossRuns::new();
         for packet in resolved_at(1.0, 100_001, |number| number < 100_000) {
             runs.add(&packet);
         }

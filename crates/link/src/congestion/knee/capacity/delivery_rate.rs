@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 
 /// Rate at which bytes arrive.
 #[derive(Debug, Default)]
-pub(super) struct Delivered {
+pub(super) struct DeliveryRate {
     /// Totals of bytes received, and their times in seconds of the peer's clock.
     counts: VecDeque<(u64, f64)>,
     /// Bytes per second.
     rate: Option<f64>,
 }
 
-impl Delivered {
+impl DeliveryRate {
     pub(super) fn rate(&self) -> Option<f64> {
         self.rate
     }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_known_after_three_quarters_of_a_round_trip() {
-        let mut delivered = Delivered::default();
+        let mut delivered = DeliveryRate::default();
         delivered.measure((1000, 1.0), 0.1);
         delivered.measure((2000, 1.05), 0.1);
         assert_eq!(delivered.rate(), None);
