@@ -11,8 +11,8 @@
 
 mod contents;
 mod lateness;
-mod omissions;
 mod outcome;
+mod skipped_packet_numbers;
 mod spoken;
 mod steps;
 
@@ -21,8 +21,8 @@ use std::{collections::VecDeque, ops::Range, time::Duration};
 pub use self::outcome::{Arrival, Resolved};
 pub(crate) use self::{
     contents::{Contents, Item},
-    omissions::Omissions,
     outcome::{Outcome, Timing},
+    skipped_packet_numbers::SkippedPacketNumbers,
 };
 use self::{lateness::Lateness, spoken::Spoken, steps::Steps};
 use crate::{control_frame::Control, time::Time, wire::Malformed, wire::report::Report};
@@ -52,7 +52,7 @@ enum State {
     GivenUp,
     Lost,
     /// No packet has this number.
-    Omitted,
+    Skipped,
 }
 
 /// Packets from the oldest that may still matter to the newest.
@@ -101,7 +101,7 @@ pub(crate) struct SentLog {
     /// time for its answer.
     asked: Time,
     asked_until: Time,
-    omissions: Omissions,
+    skipped_numbers: SkippedPacketNumbers,
     /// Packets below this number took another path. They are not in flight on this one, and measure
     /// nothing.
     path_from: u64,
@@ -131,7 +131,7 @@ fn wait_max(base_rtt: Duration) -> Duration {
 }
 
 impl SentLog {
-    pub(crate) fn new(omissions: Omissions) -> Self {
+    pub(crate) fn new(skipped_numbers: SkippedPacketNumbers) -> Self {
         Self {
             packets: VecDeque::new(),
             base: 0,
@@ -157,7 +157,7 @@ impl SentLog {
             packets_late: 0,
             asked: Time::default(),
             asked_until: Time::default(),
-            omissions,
+            skipped_numbers,
             path_from: 0,
             steps: Steps::new(),
         }
@@ -217,12 +217,12 @@ impl SentLog {
 
     /// Skips the next number, if that is due.
     fn omit_if_due(&mut self, now: Time) {
-        if self.omissions.take(self.next_number()) {
+        if self.skipped_numbers.take(self.next_number()) {
             self.packets.push_back(Sent {
                 time: now,
                 bytes_before: self.bytes_sent,
                 bytes: 0,
-                state: State::Omitted,
+                state: State::Skipped,
                 eliciting: false,
                 in_train: false,
                 untold: false,
@@ -281,7 +281,7 @@ impl SentLog {
         outcome: &mut Outcome,
     ) -> Result<(), Malformed> {
         let next = self.next_number();
-        let names_none = self.is_omitted(report.largest) || self.is_omitted(report.front.number);
+        let names_none = self.is_skipped(report.largest) || self.is_skipped(report.front.number);
         if report.largest >= next || names_none {
             return Err(Malformed);
         }
@@ -335,7 +335,7 @@ impl SentLog {
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
         report.for_each_sample(|sample| {
-            is_true &= !self.is_omitted(sample.number);
+            is_true &= !self.is_skipped(sample.number);
             if let Some(sent) = self
                 .get(sample.number)
                 .filter(|_| sample.number >= self.path_from)
@@ -383,9 +383,9 @@ impl SentLog {
         Ok(())
     }
 
-    pub(crate) fn is_omitted(&self, number: u64) -> bool {
+    pub(crate) fn is_skipped(&self, number: u64) -> bool {
         self.get(number)
-            .is_some_and(|sent| sent.state == State::Omitted)
+            .is_some_and(|sent| sent.state == State::Skipped)
     }
 
     /// Records that this process was suspended until now.
@@ -469,7 +469,7 @@ impl SentLog {
         let sent = &mut self.packets[(number - self.base) as usize];
         match sent.state {
             State::Arrived => return true,
-            State::Omitted => return false,
+            State::Skipped => return false,
             State::InFlight | State::GivenUp | State::Lost => {}
         }
         let before = std::mem::replace(&mut sent.state, State::Arrived);
@@ -567,7 +567,7 @@ impl SentLog {
             self.give_up(next, untold_before, true, outcome);
             let sent = &mut self.packets[(self.resolved - self.base) as usize];
             let lost = match sent.state {
-                State::Omitted => {
+                State::Skipped => {
                     self.resolved += 1;
                     continue;
                 }

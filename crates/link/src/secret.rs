@@ -17,7 +17,7 @@ pub(crate) enum Purpose {
     /// Token of a challenge.
     Challenge,
     /// Distance to the next skipped packet number.
-    Omission,
+    SkippedNumber,
 }
 
 impl Secret {
@@ -35,7 +35,7 @@ impl Secret {
         let mut mac = hmac::Context::with_key(&self.key);
         mac.update(match purpose {
             Purpose::Challenge => b"longhaul challenge v1",
-            Purpose::Omission => b"longhaul omission v1",
+            Purpose::SkippedNumber => b"longhaul omission v1",
         });
         mac.update(&self.instance.to_be_bytes());
         mac.update(&connection.0);
@@ -56,7 +56,7 @@ mod tests {
         let mut numbers = HashSet::new();
         for (seed, instance) in [(1, 1), (1, 2), (2, 1)] {
             let secret = Secret::new(&Identity::from_seed([seed; 32]), instance);
-            for purpose in [Purpose::Challenge, Purpose::Omission] {
+            for purpose in [Purpose::Challenge, Purpose::SkippedNumber] {
                 for connection in [1u32, 2] {
                     let connection = ConnectionId(connection.to_be_bytes());
                     numbers.extend((0..3).map(|n| secret.number(purpose, connection, n)));

@@ -47,7 +47,7 @@ use crate::{
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::Parameters},
     identity::PublicKey,
-    recovery::{Omissions, Outcome, SentLog},
+    recovery::{Outcome, SentLog, SkippedPacketNumbers},
     secret::Secret,
     stream::{
         Class,
@@ -297,7 +297,10 @@ impl Connection {
             controllers: setup.controllers,
             received: ReceivedLog::new(setup.rtt),
             states: States::default(),
-            sent: SentLog::new(Omissions::new(setup.secret.clone(), setup.our_id)),
+            sent: SentLog::new(SkippedPacketNumbers::new(
+                setup.secret.clone(),
+                setup.our_id,
+            )),
             secret: setup.secret,
             challenges: Challenges::default(),
             outcome: Outcome::default(),
@@ -341,8 +344,8 @@ impl Connection {
     }
 
     #[cfg(test)]
-    pub(crate) fn is_omitted(&self, number: u64) -> bool {
-        self.sent.is_omitted(number)
+    pub(crate) fn is_skipped(&self, number: u64) -> bool {
+        self.sent.is_skipped(number)
     }
 
     // Calls of the application.

@@ -29,7 +29,7 @@ fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> Outcome 
 
 fn log_with_omissions() -> SentLog {
     let secret = Secret::new(&Identity::from_seed([1; 32]), 1);
-    SentLog::new(Omissions::new(secret, ConnectionId(*b"test")))
+    SentLog::new(SkippedPacketNumbers::new(secret, ConnectionId(*b"test")))
 }
 
 fn item(number: u64) -> Item {
@@ -43,7 +43,7 @@ fn item(number: u64) -> Item {
 /// Returns a log that skips no number.
 fn log() -> SentLog {
     let mut log = log_with_omissions();
-    log.omissions.never();
+    log.skipped_numbers.never();
     log
 }
 
@@ -311,24 +311,24 @@ fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<Outcome, Ma
 #[test]
 fn who_reports_what_was_never_sent_breaks_the_protocol() {
     let mut sent = log_with_omissions();
-    let mut omitted = Vec::new();
+    let mut skipped = Vec::new();
     let mut now = Time::default();
     for _ in 0..10_000 {
         now = now + Duration::from_millis(1);
         let before = sent.next_number();
         sent.push(now, 1500, true, false, Contents::default());
-        omitted.extend(before + 1..sent.next_number());
+        skipped.extend(before + 1..sent.next_number());
     }
-    assert!((8..160).contains(&omitted.len()), "{omitted:?}");
-    let apart = omitted.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!((8..160).contains(&skipped.len()), "{skipped:?}");
+    let apart = skipped.windows(2).map(|pair| pair[1] - pair[0]);
     assert!(apart.clone().all(|n| (64..=1024).contains(&n)));
     assert!(apart.collect::<std::collections::BTreeSet<_>>().len() > 5);
-    let first = omitted[0];
+    let first = skipped[0];
     let true_report = lie(&mut sent, 0, first, now).expect("all of these were sent");
     assert_eq!(true_report.resolved.len() as u64, first);
     assert!(lie(&mut sent, first - 1, first + 1, now).is_err());
-    let rest = lie(&mut sent, first + 1, omitted[1], now).expect("all of these were sent");
-    assert_eq!(rest.resolved.len() as u64, omitted[1] - first - 1);
+    let rest = lie(&mut sent, first + 1, skipped[1], now).expect("all of these were sent");
+    assert_eq!(rest.resolved.len() as u64, skipped[1] - first - 1);
     assert_eq!(sent.loss(), 0.0, "a number that was left out is no loss");
 }
 
@@ -383,10 +383,10 @@ fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
         sent.push(ms(number), 1500, true, false, Contents::default());
     }
     let mut numbers = 0..sent.next_number();
-    let omitted = numbers.find(|it| sent.is_omitted(*it)).expect("one");
-    let front = numbers.find(|it| !sent.is_omitted(*it)).expect("one");
+    let skipped = numbers.find(|it| sent.is_skipped(*it)).expect("one");
+    let front = numbers.find(|it| !sent.is_skipped(*it)).expect("one");
     let mut samples = Vec::new();
-    varint::put_signed(&mut samples, omitted as i64 - front as i64);
+    varint::put_signed(&mut samples, skipped as i64 - front as i64);
     varint::put_signed(&mut samples, -5);
     let sample = Sample {
         number: front,

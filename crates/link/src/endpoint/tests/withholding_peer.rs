@@ -157,7 +157,7 @@ fn loss_seen(it_jumps: bool) -> f64 {
         two.sent_by_a();
         let connection = connection_of_a(&mut two);
         let high = connection.next_number();
-        let has_come = |number: &u64| !number.is_multiple_of(3) && !connection.is_omitted(*number);
+        let has_come = |number: &u64| !number.is_multiple_of(3) && !connection.is_skipped(*number);
         let Some(largest) = (low..high).rev().find(has_come) else {
             continue;
         };

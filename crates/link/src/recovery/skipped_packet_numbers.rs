@@ -11,7 +11,7 @@ use crate::{
 
 /// Generator of the numbers to skip.
 #[derive(Debug)]
-pub(crate) struct Omissions {
+pub(crate) struct SkippedPacketNumbers {
     secret: Secret,
     connection: ConnectionId,
     count: u64,
@@ -23,16 +23,16 @@ const APART_MIN: u64 = 64;
 /// Upper limit of that distance, which is always less.
 const APART_MAX: u64 = 1024;
 
-impl Omissions {
+impl SkippedPacketNumbers {
     pub(crate) fn new(secret: Secret, connection: ConnectionId) -> Self {
-        let mut omissions = Self {
+        let mut skipped_numbers = Self {
             secret,
             connection,
             count: 0,
             next: 0,
         };
-        omissions.draw(0);
-        omissions
+        skipped_numbers.draw(0);
+        skipped_numbers
     }
 
     /// Whether `number`, which is the next one, is to be skipped.
@@ -53,7 +53,7 @@ impl Omissions {
     fn draw(&mut self, after: u64) {
         let drawn = self
             .secret
-            .number(Purpose::Omission, self.connection, self.count);
+            .number(Purpose::SkippedNumber, self.connection, self.count);
         self.count += 1;
         self.next = after + APART_MIN + drawn % (APART_MAX - APART_MIN);
     }
