@@ -12,8 +12,8 @@
 mod contents;
 mod lateness;
 mod outcome;
+mod reported_ranges;
 mod skipped_packet_numbers;
-mod spoken;
 mod steps;
 
 use std::{collections::VecDeque, ops::Range, time::Duration};
@@ -24,7 +24,7 @@ pub(crate) use self::{
     outcome::{Outcome, Timing},
     skipped_packet_numbers::SkippedPacketNumbers,
 };
-use self::{lateness::Lateness, spoken::Spoken, steps::Steps};
+use self::{lateness::Lateness, reported_ranges::ReportedRanges, steps::Steps};
 use crate::{control_frame::Control, time::Time, wire::Malformed, wire::report::Report};
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(crate) struct SentLog {
     base_rtt: Duration,
     /// Lateness of reports on packets that were declared lost because no report covered them.
     report_lateness: Lateness,
-    spoken: Spoken,
+    reported: ReportedRanges,
     /// Packets below this number were sent before the reordering window, and are declared lost if a
     /// report covered them.
     judged_until: u64,
@@ -146,7 +146,7 @@ impl SentLog {
             lateness: Lateness::default(),
             base_rtt: Duration::ZERO,
             report_lateness: Lateness::default(),
-            spoken: Spoken::default(),
+            reported: ReportedRanges::default(),
             judged_until: 0,
             window: Duration::ZERO,
             wait_max: WAIT_MAX,
@@ -310,14 +310,15 @@ impl SentLog {
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
         let mut told_from = report.largest;
-        let mut spoken = 0..0;
+        let mut covered = 0..0;
         let mut is_true = true;
         report.for_each_run(|low, high, received| {
             told_from = told_from.min(low);
-            if low != spoken.end {
-                self.spoken.insert(std::mem::replace(&mut spoken, low..low));
+            if low != covered.end {
+                self.reported
+                    .insert(std::mem::replace(&mut covered, low..low));
             }
-            spoken.end = high;
+            covered.end = high;
             let (low, high) = (low.max(self.base), high.min(next));
             if received {
                 for number in low..high {
@@ -330,7 +331,7 @@ impl SentLog {
         if !is_true {
             return Err(Malformed);
         }
-        self.spoken.insert(spoken);
+        self.reported.insert(covered);
         // No packet above the largest had arrived.
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
@@ -354,7 +355,7 @@ impl SentLog {
         }
         outcome.arrivals.reverse();
         self.reference = self.reference.max(judged.unwrap_or_default());
-        self.give_up_spoken(self.reference - window, outcome);
+        self.give_up_reported(self.reference - window, outcome);
         // Reports no longer cover packets this old, and earlier reports about them may have been
         // lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
@@ -378,7 +379,7 @@ impl SentLog {
             self.reference - window - untold
         };
         self.resolve(untold_before, outage_end, outcome);
-        self.spoken.forget_below(self.resolved);
+        self.reported.forget_below(self.resolved);
         self.advance_oldest_open();
         Ok(())
     }
@@ -545,13 +546,13 @@ impl SentLog {
     /// Declares packets lost that were sent before `time` and that a report listed as missing.
     ///
     /// The report may be older than the expiry of the packets' reordering window.
-    fn give_up_spoken(&mut self, time: Time, outcome: &mut Outcome) {
+    fn give_up_reported(&mut self, time: Time, outcome: &mut Outcome) {
         self.judged_until = self.judged_until.max(self.resolved);
         while self
             .get(self.judged_until)
             .is_some_and(|sent| sent.time < time)
         {
-            if self.spoken.contains(self.judged_until) {
+            if self.reported.contains(self.judged_until) {
                 let number = self.judged_until..self.judged_until + 1;
                 self.give_up(number, time, false, outcome);
             }
@@ -581,7 +582,7 @@ impl SentLog {
             }
             // A packet that no report covered may have arrived. Counting it as lost would count
             // lost reports.
-            let unknown = sent.untold && !self.spoken.contains(self.resolved);
+            let unknown = sent.untold && !self.reported.contains(self.resolved);
             let in_outage = sent.time < outage_end;
             let exempt = lost && (in_outage || unknown);
             sent.is_exempt = exempt;

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, ops::Range};
 
 /// Ranges of packet numbers, lowest first, with gaps between them.
 #[derive(Debug, Default)]
-pub(super) struct Spoken {
+pub(super) struct ReportedRanges {
     ranges: VecDeque<Range<u64>>,
 }
 
@@ -12,7 +12,7 @@ pub(super) struct Spoken {
 /// forgotten.
 const RANGES_MAX: usize = 64;
 
-impl Spoken {
+impl ReportedRanges {
     pub(super) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -52,26 +52,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_set_of_numbers(ranges in prop::collection::vec((0u64..200, 0u64..20), 0..40)) {
-            let (mut spoken, mut expected) = (Spoken::default(), BTreeSet::new());
+        fn ranges_behave_as_a_set_of_numbers(ranges in prop::collection::vec((0u64..200, 0u64..20), 0..40)) {
+            let (mut reported, mut expected) = (ReportedRanges::default(), BTreeSet::new());
             for (low, count) in ranges {
-                spoken.insert(low..low + count);
+                reported.insert(low..low + count);
                 expected.extend(low..low + count);
                 for number in 0..230 {
-                    prop_assert_eq!(spoken.contains(number), expected.contains(&number));
+                    prop_assert_eq!(reported.contains(number), expected.contains(&number));
                 }
             }
         }
     }
 
     #[test]
-    fn holes_without_end_cost_no_memory() {
-        let mut spoken = Spoken::default();
+    fn endless_holes_take_bounded_memory() {
+        let mut reported = ReportedRanges::default();
         for number in 0..10_000 {
-            spoken.insert(2 * number..2 * number + 1);
+            reported.insert(2 * number..2 * number + 1);
         }
-        assert_eq!(spoken.ranges.len(), RANGES_MAX);
-        spoken.forget_below(20_000);
-        assert!(spoken.ranges.is_empty());
+        assert_eq!(reported.ranges.len(), RANGES_MAX);
+        reported.forget_below(20_000);
+        assert!(reported.ranges.is_empty());
     }
 }
