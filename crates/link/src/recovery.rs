@@ -10,8 +10,8 @@
 //! counts of arrivals and losses are never biased.
 
 mod contents;
-mod lateness;
 mod outcome;
+mod reordering_window;
 mod reported_ranges;
 mod skipped_packet_numbers;
 mod steps;
@@ -24,7 +24,7 @@ pub(crate) use self::{
     outcome::{Outcome, Timing},
     skipped_packet_numbers::SkippedPacketNumbers,
 };
-use self::{lateness::Lateness, reported_ranges::ReportedRanges, steps::Steps};
+use self::{reordering_window::ReorderingWindow, reported_ranges::ReportedRanges, steps::Steps};
 use crate::{control_frame::Control, time::Time, wire::Malformed, wire::report::Report};
 
 #[derive(Debug)]
@@ -78,11 +78,11 @@ pub(crate) struct SentLog {
     /// was another.
     measures_from: Time,
     /// Lateness of spuriously lost packets.
-    lateness: Lateness,
+    reordering: ReorderingWindow,
     /// Base round-trip time as of the newest report.
     base_rtt: Duration,
     /// Lateness of reports on packets that were declared lost because no report covered them.
-    report_lateness: Lateness,
+    report_reordering: ReorderingWindow,
     reported: ReportedRanges,
     /// Packets below this number were sent before the reordering window, and are declared lost if a
     /// report covered them.
@@ -143,9 +143,9 @@ impl SentLog {
             reports_open: 0,
             reference: Time::default(),
             measures_from: Time::default(),
-            lateness: Lateness::default(),
+            reordering: ReorderingWindow::default(),
             base_rtt: Duration::ZERO,
-            report_lateness: Lateness::default(),
+            report_reordering: ReorderingWindow::default(),
             reported: ReportedRanges::default(),
             judged_until: 0,
             window: Duration::ZERO,
@@ -301,7 +301,7 @@ impl SentLog {
         let judged = judged.filter(|judged| *judged <= now);
         if 2 * base_rtt < self.base_rtt {
             // Late packets took the longer route, behind packets on the shorter one. That is over.
-            self.lateness = Lateness::default();
+            self.reordering = ReorderingWindow::default();
         }
         self.base_rtt = base_rtt;
         let window = self.reorder_window(base_rtt, now);
@@ -359,7 +359,7 @@ impl SentLog {
         // Reports no longer cover packets this old, and earlier reports about them may have been
         // lost.
         let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
-        let untold = untold.max(self.report_lateness.wait(now).min(wait_max(base_rtt)));
+        let untold = untold.max(self.report_reordering.wait(now).min(wait_max(base_rtt)));
         // Such a packet would be settled if any report had covered it.
         let is_hole = |sent: &Sent| {
             let is_new = sent.time >= self.asked;
@@ -399,8 +399,8 @@ impl SentLog {
         self.measures_from = now;
         self.path_from = self.next_number();
         self.bytes_in_flight = 0;
-        self.lateness = Lateness::default();
-        self.report_lateness = Lateness::default();
+        self.reordering = ReorderingWindow::default();
+        self.report_reordering = ReorderingWindow::default();
     }
 
     /// Returns the times measured on the front of a report. `None` if an earlier report covered
@@ -444,7 +444,7 @@ impl SentLog {
     /// Returns the time by which a packet may arrive later than its neighbours before it counts as
     /// lost.
     pub(crate) fn reorder_window(&self, base_rtt: Duration, now: Time) -> Duration {
-        let learned = self.lateness.wait(now).min(wait_max(base_rtt));
+        let learned = self.reordering.wait(now).min(wait_max(base_rtt));
         (base_rtt / 8).max(learned).max(REORDER_WINDOW_MIN)
     }
 
@@ -490,11 +490,11 @@ impl SentLog {
         if is_on_path && (!was_in_flight || now >= self.asked_until) {
             // If no report had covered the packet, the report was late and not the packet.
             if !sent.untold {
-                self.lateness.learn(late, was_in_flight, now);
+                self.reordering.learn(late, was_in_flight, now);
             }
             if sent.untold || was_in_flight && late > self.window {
                 let late = late.saturating_sub(self.window);
-                self.report_lateness.learn(late, was_in_flight, now);
+                self.report_reordering.learn(late, was_in_flight, now);
             }
         }
         if before == State::InFlight {

@@ -1,4 +1,4 @@
-//! Waiting time that is learned from late arrivals, and slowly forgotten.
+//! Reordering window that is learned from late arrivals, and slowly forgotten.
 //!
 //! The input is the lateness of arrivals. The output is the time to wait from now on.
 
@@ -8,7 +8,7 @@ use crate::time::Time;
 
 /// Longest lateness of the recent past.
 #[derive(Debug, Default)]
-pub(super) struct Lateness {
+pub(super) struct ReorderingWindow {
     longest: Duration,
     learned: Time,
 }
@@ -18,7 +18,7 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 /// Factor of the wait over the learned lateness, since the next one may be a little longer.
 const MARGIN: f64 = 1.1;
 
-impl Lateness {
+impl ReorderingWindow {
     /// Learns from an arrival that was this `late`. With `was_waited_for` the arrival was not
     /// declared lost, and shows that such lateness continues.
     pub(super) fn learn(&mut self, late: Duration, was_waited_for: bool, now: Time) {
@@ -53,16 +53,16 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn what_is_waited_for_keeps_the_wait_and_what_is_long_past_fades() {
+    fn repeated_lateness_keeps_the_window_and_past_lateness_fades() {
         let late = Duration::from_millis(100);
-        let mut lateness = Lateness::default();
-        lateness.learn(Duration::from_secs(2), false, Time(0));
-        assert!(lateness.wait(Time(60 * SECOND)) < Duration::from_millis(40));
-        lateness.learn(late, false, Time(60 * SECOND));
+        let mut reordering = ReorderingWindow::default();
+        reordering.learn(Duration::from_secs(2), false, Time(0));
+        assert!(reordering.wait(Time(60 * SECOND)) < Duration::from_millis(40));
+        reordering.learn(late, false, Time(60 * SECOND));
         for second in 61..200 {
-            lateness.learn(late * 9 / 10, true, Time(second * SECOND));
+            reordering.learn(late * 9 / 10, true, Time(second * SECOND));
         }
-        let wait = lateness.wait(Time(200 * SECOND));
+        let wait = reordering.wait(Time(200 * SECOND));
         assert!(wait > late && wait < late * 12 / 10, "{wait:?}");
     }
 }
