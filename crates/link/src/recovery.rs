@@ -9,47 +9,49 @@
 //! from spuriously lost packets. Packets are *resolved* in the order of their numbers, so that
 //! counts of arrivals and losses are never biased.
 
-mod contents;
-mod outcome;
+mod packet_contents;
 mod reordering_window;
+mod report_outcome;
 mod reported_ranges;
 mod skipped_packet_numbers;
-mod steps;
+mod step_budget;
 
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
-pub use self::outcome::{Arrival, Resolved};
+pub use self::report_outcome::{PacketArrival, ResolvedPacket};
 pub(crate) use self::{
-    contents::{Contents, Item},
-    outcome::{Outcome, Timing},
+    packet_contents::{Item, PacketContents},
+    report_outcome::{FrontTiming, ReportOutcome},
     skipped_packet_numbers::SkippedPacketNumbers,
 };
-use self::{reordering_window::ReorderingWindow, reported_ranges::ReportedRanges, steps::Steps};
+use self::{
+    reordering_window::ReorderingWindow, reported_ranges::ReportedRanges, step_budget::StepBudget,
+};
 use crate::{control_frame::Control, time::Time, wire::Malformed, wire::report::Report};
 
 #[derive(Debug)]
-struct Sent {
+struct SentPacket {
     time: Time,
     bytes_before: u64,
     bytes: u16,
-    state: State,
+    state: PacketState,
     /// Whether the packet counts towards bytes in flight and towards loss. Packets that carry only
     /// feedback do not.
     eliciting: bool,
     in_train: bool,
     /// Declared lost because no report covered it. The packet may have arrived in time.
-    untold: bool,
+    unreported: bool,
     /// Whether congestion control sees the packet neither as lost nor as late.
     is_exempt: bool,
-    contents: Contents,
+    contents: PacketContents,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PacketState {
     InFlight,
     Arrived,
     /// Declared lost, but not yet resolved, since an earlier packet is not resolved.
-    GivenUp,
+    DeclaredLost,
     Lost,
     /// No packet has this number.
     Skipped,
@@ -58,7 +60,7 @@ enum State {
 /// Packets from the oldest that may still matter to the newest.
 #[derive(Debug)]
 pub(crate) struct SentLog {
-    packets: VecDeque<Sent>,
+    packets: VecDeque<SentPacket>,
     /// Number of the first packet in `packets`.
     base: u64,
     /// Every packet below this number is resolved.
@@ -105,7 +107,7 @@ pub(crate) struct SentLog {
     /// Packets below this number took another path. They are not in flight on this one, and measure
     /// nothing.
     path_from: u64,
-    steps: Steps,
+    steps: StepBudget,
 }
 
 /// Weight of one packet in each moving average of losses.
@@ -116,7 +118,7 @@ const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
 /// Longest wait for a packet or a report, unless four round-trip times are longer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Least additional wait for a packet that no report covers.
-const UNTOLD_MIN: Duration = Duration::from_millis(15);
+const UNREPORTED_WAIT_MIN: Duration = Duration::from_millis(15);
 /// Most packets with feedback alone that may be unresolved: a minute of them at the highest rate.
 /// An honest peer reports once for every sixteen of them.
 const REPORTS_OPEN_MAX: u64 = 1 << 16;
@@ -159,7 +161,7 @@ impl SentLog {
             asked_until: Time::default(),
             skipped_numbers,
             path_from: 0,
-            steps: Steps::new(),
+            steps: StepBudget::new(),
         }
     }
 
@@ -218,16 +220,16 @@ impl SentLog {
     /// Skips the next number, if that is due.
     fn omit_if_due(&mut self, now: Time) {
         if self.skipped_numbers.take(self.next_number()) {
-            self.packets.push_back(Sent {
+            self.packets.push_back(SentPacket {
                 time: now,
                 bytes_before: self.bytes_sent,
                 bytes: 0,
-                state: State::Skipped,
+                state: PacketState::Skipped,
                 eliciting: false,
                 in_train: false,
-                untold: false,
+                unreported: false,
                 is_exempt: false,
-                contents: Contents::default(),
+                contents: PacketContents::default(),
             });
             self.advance_oldest_open();
         }
@@ -240,16 +242,16 @@ impl SentLog {
         bytes: usize,
         eliciting: bool,
         in_train: bool,
-        contents: Contents,
+        contents: PacketContents,
     ) {
-        self.packets.push_back(Sent {
+        self.packets.push_back(SentPacket {
             time: now,
             bytes_before: self.bytes_sent,
             bytes: bytes as u16,
-            state: State::InFlight,
+            state: PacketState::InFlight,
             eliciting,
             in_train,
-            untold: false,
+            unreported: false,
             is_exempt: false,
             contents,
         });
@@ -278,7 +280,7 @@ impl SentLog {
         now: Time,
         base_rtt: Duration,
         outage_end: Time,
-        outcome: &mut Outcome,
+        outcome: &mut ReportOutcome,
     ) -> Result<(), Malformed> {
         let next = self.next_number();
         let names_none = self.is_skipped(report.largest) || self.is_skipped(report.front.number);
@@ -309,11 +311,11 @@ impl SentLog {
         self.wait_max = wait_max(base_rtt);
         let give_up_before = judged.map_or(Time::default(), |judged| judged - window);
         outcome.rtt = self.timing(report, now).map(|timing| timing.rtt);
-        let mut told_from = report.largest;
+        let mut reported_from = report.largest;
         let mut covered = 0..0;
         let mut is_true = true;
         report.for_each_run(|low, high, received| {
-            told_from = told_from.min(low);
+            reported_from = reported_from.min(low);
             if low != covered.end {
                 self.reported
                     .insert(std::mem::replace(&mut covered, low..low));
@@ -341,7 +343,7 @@ impl SentLog {
                 .get(sample.number)
                 .filter(|_| sample.number >= self.path_from)
             {
-                outcome.arrivals.push(Arrival {
+                outcome.arrivals.push(PacketArrival {
                     number: sample.number,
                     sent_s: sent.time.0 as f64 * 1e-9,
                     received_s: sample.time_us as f64 * 1e-6,
@@ -358,27 +360,27 @@ impl SentLog {
         self.give_up_reported(self.reference - window, outcome);
         // Reports no longer cover packets this old, and earlier reports about them may have been
         // lost.
-        let untold = base_rtt.mul_f64(1.75).max(UNTOLD_MIN);
-        let untold = untold.max(self.report_reordering.wait(now).min(wait_max(base_rtt)));
+        let unreported = base_rtt.mul_f64(1.75).max(UNREPORTED_WAIT_MIN);
+        let unreported = unreported.max(self.report_reordering.wait(now).min(wait_max(base_rtt)));
         // Such a packet would be settled if any report had covered it.
-        let is_hole = |sent: &Sent| {
+        let is_hole = |sent: &SentPacket| {
             let is_new = sent.time >= self.asked;
-            is_new && sent.state == State::InFlight && sent.time < give_up_before
+            is_new && sent.state == PacketState::InFlight && sent.time < give_up_before
         };
-        if told_from > self.resolved
+        if reported_from > self.resolved
             && now >= self.asked_until
             && self.get(self.resolved).is_some_and(is_hole)
         {
             self.asked = now;
-            self.asked_until = now + 2 * base_rtt + 2 * UNTOLD_MIN;
+            self.asked_until = now + 2 * base_rtt + 2 * UNREPORTED_WAIT_MIN;
             outcome.ask = true;
         }
-        let untold_before = if now < self.asked_until {
+        let unreported_before = if now < self.asked_until {
             Time::default()
         } else {
-            self.reference - window - untold
+            self.reference - window - unreported
         };
-        self.resolve(untold_before, outage_end, outcome);
+        self.resolve(unreported_before, outage_end, outcome);
         self.reported.forget_below(self.resolved);
         self.advance_oldest_open();
         Ok(())
@@ -386,7 +388,7 @@ impl SentLog {
 
     pub(crate) fn is_skipped(&self, number: u64) -> bool {
         self.get(number)
-            .is_some_and(|sent| sent.state == State::Skipped)
+            .is_some_and(|sent| sent.state == PacketState::Skipped)
     }
 
     /// Records that this process was suspended until now.
@@ -405,14 +407,14 @@ impl SentLog {
 
     /// Returns the times measured on the front of a report. `None` if an earlier report covered
     /// that packet.
-    pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<Timing> {
+    pub(crate) fn timing(&self, report: &Report<'_>, now: Time) -> Option<FrontTiming> {
         let sent = self.get(report.front.number)?;
-        let is_news = sent.state != State::Arrived && sent.eliciting;
+        let is_news = sent.state != PacketState::Arrived && sent.eliciting;
         let judged = sent.time + Duration::from_micros(report.delay_us);
         if !is_news || sent.time < self.measures_from || judged > now {
             return None;
         }
-        Some(Timing {
+        Some(FrontTiming {
             rtt: now.since(judged),
             forward_s: report.front.time_us as f64 * 1e-6 - sent.time.0 as f64 * 1e-9,
         })
@@ -421,7 +423,7 @@ impl SentLog {
     /// Forgets packets that can no longer arrive: resolved ones older than `age`, or beyond the
     /// size of the log.
     pub(crate) fn forget(&mut self, now: Time, age: Duration) {
-        let is_old = |sent: &Sent| sent.time + age < now;
+        let is_old = |sent: &SentPacket| sent.time + age < now;
         while self.base < self.resolved
             && (self.packets.front().is_some_and(is_old) || self.packets.len() as u64 > PACKETS_MAX)
         {
@@ -454,26 +456,26 @@ impl SentLog {
         self.oldest_open = self.oldest_open.max(self.base);
         while self
             .get(self.oldest_open)
-            .is_some_and(|sent| sent.state != State::InFlight || !sent.eliciting)
+            .is_some_and(|sent| sent.state != PacketState::InFlight || !sent.eliciting)
         {
             self.oldest_open += 1;
         }
     }
 
-    fn get(&self, number: u64) -> Option<&Sent> {
+    fn get(&self, number: u64) -> Option<&SentPacket> {
         self.packets.get(number.checked_sub(self.base)? as usize)
     }
 
     /// Returns false if there is no such packet.
-    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut Outcome) -> bool {
+    fn mark_arrived(&mut self, number: u64, now: Time, outcome: &mut ReportOutcome) -> bool {
         let is_on_path = number >= self.path_from;
         let sent = &mut self.packets[(number - self.base) as usize];
         match sent.state {
-            State::Arrived => return true,
-            State::Skipped => return false,
-            State::InFlight | State::GivenUp | State::Lost => {}
+            PacketState::Arrived => return true,
+            PacketState::Skipped => return false,
+            PacketState::InFlight | PacketState::DeclaredLost | PacketState::Lost => {}
         }
-        let before = std::mem::replace(&mut sent.state, State::Arrived);
+        let before = std::mem::replace(&mut sent.state, PacketState::Arrived);
         let is_probe = |item| matches!(item, Item::Control(Control::MtuProbe(_)));
         sent.contents.for_each(|item| {
             if is_on_path || !is_probe(item) {
@@ -481,23 +483,23 @@ impl SentLog {
             }
         });
         self.extra_items -= sent.contents.extra();
-        sent.contents = Contents::default();
+        sent.contents = PacketContents::default();
         let (eliciting, bytes) = (sent.eliciting, u64::from(sent.bytes));
         let is_exempt = sent.is_exempt;
         let sent_s = sent.time.0 as f64 * 1e-9;
         let late = self.reference.since(sent.time).min(self.wait_max);
-        let was_in_flight = before == State::InFlight;
+        let was_in_flight = before == PacketState::InFlight;
         if is_on_path && (!was_in_flight || now >= self.asked_until) {
             // If no report had covered the packet, the report was late and not the packet.
-            if !sent.untold {
+            if !sent.unreported {
                 self.reordering.learn(late, was_in_flight, now);
             }
-            if sent.untold || was_in_flight && late > self.window {
+            if sent.unreported || was_in_flight && late > self.window {
                 let late = late.saturating_sub(self.window);
                 self.report_reordering.learn(late, was_in_flight, now);
             }
         }
-        if before == State::InFlight {
+        if before == PacketState::InFlight {
             if !eliciting {
                 self.reports_open -= 1;
             } else if is_on_path {
@@ -509,7 +511,7 @@ impl SentLog {
             self.packets_late += 1;
             self.packets_lost = self.packets_lost.saturating_sub(1);
         }
-        if eliciting && before == State::Lost && !is_exempt {
+        if eliciting && before == PacketState::Lost && !is_exempt {
             outcome.late_sent_s.push(sent_s);
             self.loss = (self.loss - LOSS_GAIN).max(0.0);
             self.recent_loss = (self.recent_loss - RECENT_LOSS_GAIN).max(0.0);
@@ -519,18 +521,24 @@ impl SentLog {
 
     /// Declares packets among `numbers` lost if they are in flight and were sent before `time`.
     ///
-    /// With `is_untold`, no report covered them. Otherwise a report listed them as missing.
-    fn give_up(&mut self, numbers: Range<u64>, time: Time, is_untold: bool, outcome: &mut Outcome) {
+    /// With `is_unreported`, no report covered them. Otherwise a report listed them as missing.
+    fn give_up(
+        &mut self,
+        numbers: Range<u64>,
+        time: Time,
+        is_unreported: bool,
+        outcome: &mut ReportOutcome,
+    ) {
         for number in numbers {
             let sent = &mut self.packets[(number - self.base) as usize];
             if sent.time >= time {
                 return;
             }
-            if sent.state != State::InFlight {
+            if sent.state != PacketState::InFlight {
                 continue;
             }
-            sent.state = State::GivenUp;
-            sent.untold = is_untold;
+            sent.state = PacketState::DeclaredLost;
+            sent.unreported = is_unreported;
             sent.contents.for_each(|item| outcome.lost.push(item));
             if sent.eliciting {
                 if number >= self.path_from {
@@ -546,7 +554,7 @@ impl SentLog {
     /// Declares packets lost that were sent before `time` and that a report listed as missing.
     ///
     /// The report may be older than the expiry of the packets' reordering window.
-    fn give_up_reported(&mut self, time: Time, outcome: &mut Outcome) {
+    fn give_up_reported(&mut self, time: Time, outcome: &mut ReportOutcome) {
         self.judged_until = self.judged_until.max(self.resolved);
         while self
             .get(self.judged_until)
@@ -561,28 +569,28 @@ impl SentLog {
     }
 
     /// Resolves packets in the order of their numbers, up to the first one in flight. Packets sent
-    /// before `untold_before` without a covering report are declared lost.
-    fn resolve(&mut self, untold_before: Time, outage_end: Time, outcome: &mut Outcome) {
+    /// before `unreported_before` without a covering report are declared lost.
+    fn resolve(&mut self, unreported_before: Time, outage_end: Time, outcome: &mut ReportOutcome) {
         while self.resolved < self.next_number() {
             let next = self.resolved..self.resolved + 1;
-            self.give_up(next, untold_before, true, outcome);
+            self.give_up(next, unreported_before, true, outcome);
             let sent = &mut self.packets[(self.resolved - self.base) as usize];
             let lost = match sent.state {
-                State::Skipped => {
+                PacketState::Skipped => {
                     self.resolved += 1;
                     continue;
                 }
-                State::Arrived => false,
-                State::GivenUp => true,
-                State::InFlight => break,
-                State::Lost => unreachable!("a packet is resolved once"),
+                PacketState::Arrived => false,
+                PacketState::DeclaredLost => true,
+                PacketState::InFlight => break,
+                PacketState::Lost => unreachable!("a packet is resolved once"),
             };
             if lost {
-                sent.state = State::Lost;
+                sent.state = PacketState::Lost;
             }
             // A packet that no report covered may have arrived. Counting it as lost would count
             // lost reports.
-            let unknown = sent.untold && !self.reported.contains(self.resolved);
+            let unknown = sent.unreported && !self.reported.contains(self.resolved);
             let in_outage = sent.time < outage_end;
             let exempt = lost && (in_outage || unknown);
             sent.is_exempt = exempt;
@@ -598,7 +606,7 @@ impl SentLog {
                 self.recent_loss += (f64::from(u8::from(lost)) - self.recent_loss) * gain;
             }
             if sent.eliciting && !exempt && self.resolved >= self.path_from {
-                outcome.resolved.push(Resolved {
+                outcome.resolved.push(ResolvedPacket {
                     number: self.resolved,
                     bytes: usize::from(sent.bytes),
                     sent_s: sent.time.0 as f64 * 1e-9,

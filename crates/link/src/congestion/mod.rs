@@ -16,17 +16,17 @@ use units::BitRate;
 
 use crate::Policy;
 
-pub use crate::recovery::{Arrival, Resolved};
+pub use crate::recovery::{PacketArrival, ResolvedPacket};
 
 /// Report of the peer, as a controller reads it.
 #[derive(Debug, Default)]
 pub struct Digest<'a> {
     /// Packets whose fate became known, in the order of their numbers.
-    pub resolved: &'a [Resolved],
+    pub resolved: &'a [ResolvedPacket],
     /// Sending times of spuriously lost packets, in seconds since the endpoint's epoch.
     pub late_sent_s: &'a [f64],
     /// Receive times of some packets, oldest first.
-    pub arrivals: &'a [Arrival],
+    pub arrivals: &'a [PacketArrival],
     /// Total bytes that the peer has received, and the time of that count in seconds of the peer's
     /// clock.
     pub received: (u64, f64),

@@ -7,7 +7,7 @@
 use super::Connection;
 use crate::{
     control_frame::{Control, ECHOES_PER_REPORT},
-    recovery::{Contents, Item},
+    recovery::{Item, PacketContents},
     stream::{Class, credit_pool::Announcement, recv::RecvState, send::SendState},
     version::Version,
     wire::frame::{CONTROL_SIZE_MAX, Frame},
@@ -19,7 +19,7 @@ impl Connection {
         &mut self,
         out: &mut Vec<u8>,
         end_max: usize,
-        contents: &mut Contents,
+        contents: &mut PacketContents,
     ) {
         while out.len() + CONTROL_SIZE_MAX <= end_max {
             let Some(control) = self.streams.controls.pop() else {

@@ -47,7 +47,7 @@ use crate::{
     feedback::received::ReceivedLog,
     handshake::{Handshake, tls::Parameters},
     identity::PublicKey,
-    recovery::{Outcome, SentLog, SkippedPacketNumbers},
+    recovery::{ReportOutcome, SentLog, SkippedPacketNumbers},
     secret::Secret,
     stream::{
         Class,
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     received: ReceivedLog,
     states: States,
     sent: SentLog,
-    outcome: Outcome,
+    outcome: ReportOutcome,
     pub(crate) streams: Streams,
 
     liveness: Liveness,
@@ -303,7 +303,7 @@ impl Connection {
             )),
             secret: setup.secret,
             challenges: Challenges::default(),
-            outcome: Outcome::default(),
+            outcome: ReportOutcome::default(),
             streams,
             liveness: Liveness::new(setup.idle_timeout, setup.keep_alive, now),
             closing: Closing::default(),

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{recovery::Resolved, time::Time};
+use crate::{recovery::ResolvedPacket, time::Time};
 
 /// Size of datagrams, and the search for a larger one.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Mtu {
 
     /// Records the fate of packets. Returns whether the path carries less than before, which
     /// restarts the search.
-    pub(crate) fn on_resolved(&mut self, packets: &[Resolved]) -> bool {
+    pub(crate) fn on_resolved(&mut self, packets: &[ResolvedPacket]) -> bool {
         let small_max = PAYLOAD_MIN + self.headers_bytes;
         if self.payload_bytes <= PAYLOAD_MIN {
             return false;
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(mtu.payload_bytes(), PAYLOAD_MIN);
     }
 
-    fn packet(bytes: usize, lost: bool, sent_s: f64) -> Resolved {
-        Resolved {
+    fn packet(bytes: usize, lost: bool, sent_s: f64) -> ResolvedPacket {
+        ResolvedPacket {
             number: 0,
             bytes,
             sent_s,

@@ -10,7 +10,7 @@ use crate::{
     congestion::Digest,
     control_frame::Control,
     feedback::received::Content,
-    recovery::{Item, Outcome, Timing},
+    recovery::{FrontTiming, Item, ReportOutcome},
     stream::{
         Class,
         credit_pool::Announcement,
@@ -393,7 +393,7 @@ impl Connection {
             (None, Some(timing)) => timing.rtt,
             _ => self.path.rtt.base(),
         };
-        if let Some(Timing { rtt, forward_s }) = timing
+        if let Some(FrontTiming { rtt, forward_s }) = timing
             && self.path.peer_clock.sample(forward_s, rtt, now)
         {
             // One of the two hosts was suspended. Packets lost meanwhile are no evidence about the
@@ -432,7 +432,7 @@ impl Connection {
     }
 
     /// Retransmits lost contents, in smaller packets if the path carries less than before.
-    fn repair(&mut self, outcome: &Outcome, now: Time) {
+    fn repair(&mut self, outcome: &ReportOutcome, now: Time) {
         let spacing_s = self.path.rtt.smoothed().as_secs_f64() / COPY_SPACING;
         let loss = self.sent.loss();
         let tail_copies = self.repeat_copies().min(TAIL_COPIES_MAX);
@@ -462,7 +462,7 @@ impl Connection {
     fn inform_controller(
         &mut self,
         report: &Report<'_>,
-        outcome: &Outcome,
+        outcome: &ReportOutcome,
         base_rtt: Duration,
         now: Time,
     ) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Connection;
 use crate::{
-    recovery::Contents,
+    recovery::PacketContents,
     stream::{ChunkRef, SLOT_SIZE},
     time::Time,
 };
@@ -115,7 +115,11 @@ impl TailRepeater {
 
 impl Connection {
     /// Returns the next slot to send again: a lost one, or one to repeat while the path is idle.
-    pub(super) fn again(&mut self, now: Time, contents: &Contents) -> Option<(ChunkRef, usize)> {
+    pub(super) fn again(
+        &mut self,
+        now: Time,
+        contents: &PacketContents,
+    ) -> Option<(ChunkRef, usize)> {
         if let Some(again) = self.streams.next_again(now) {
             return Some(again);
         }

@@ -13,7 +13,7 @@ use super::{Connection, ip_overhead, repeat::FLIGHT_INTERVAL};
 use crate::{
     control_frame::{Control, ECHOES_PER_REPORT},
     handshake::Level,
-    recovery::{Contents, Item},
+    recovery::{Item, PacketContents},
     stream::ChunkRef,
     time::Time,
     wire::{
@@ -138,7 +138,8 @@ impl Connection {
         let reserved = echoes * CONTROL_SIZE_MAX;
         self.received.write_report(out, space - reserved, now);
         self.put_echoes(out, start + self.path.mtu.payload_bytes() - TAG_SIZE);
-        let segment_bytes = self.end_packet(out, start, asks, false, Contents::default(), now);
+        let segment_bytes =
+            self.end_packet(out, start, asks, false, PacketContents::default(), now);
         self.stats.feedback_bytes += (segment_bytes + ip_overhead(&to)) as u64;
         Transmit { to, segment_bytes }
     }
@@ -150,7 +151,7 @@ impl Connection {
         let start = self.begin_packet(out);
         Frame::Ping.put(out);
         out.resize(start + size - TAG_SIZE, 0);
-        let mut contents = Contents::default();
+        let mut contents = PacketContents::default();
         let packet_bytes = size + ip_overhead(&to);
         contents.push(Item::Control(Control::MtuProbe(packet_bytes as u16)));
         let segment_bytes = self.end_packet(out, start, false, false, contents, now);
@@ -167,7 +168,8 @@ impl Connection {
         let start = self.begin_packet(out);
         frame.put(out);
         let eliciting = matches!(frame, Frame::Ping);
-        let segment_bytes = self.end_packet(out, start, eliciting, false, Contents::default(), now);
+        let segment_bytes =
+            self.end_packet(out, start, eliciting, false, PacketContents::default(), now);
         Transmit { to, segment_bytes }
     }
 
@@ -231,7 +233,7 @@ impl Connection {
     ) -> bool {
         let start = self.begin_packet(out);
         let end_max = start + size_max - TAG_SIZE;
-        let mut contents = Contents::default();
+        let mut contents = PacketContents::default();
         let is_full_size = size_max == self.path.mtu.payload_bytes();
         let slots = (is_full_size, window);
         loop {
@@ -265,7 +267,7 @@ impl Connection {
         out: &mut Vec<u8>,
         end_max: usize,
         (is_full_size, window): (bool, Window),
-        contents: &mut Contents,
+        contents: &mut PacketContents,
         now: Time,
     ) {
         /// Below this a packet is not worth filling up.
@@ -334,7 +336,7 @@ impl Connection {
         out: &mut Vec<u8>,
         chunk: ChunkRef,
         len: usize,
-        contents: &mut Contents,
+        contents: &mut PacketContents,
     ) {
         let stream = self.streams.by_ref(chunk).expect("the slot was just found");
         let (half, is_last) = stream.send.next_half(chunk.index);
@@ -352,7 +354,7 @@ impl Connection {
     pub(crate) fn write_payload(&mut self, out: &mut Vec<u8>, payload: &[u8], now: Time) {
         let start = self.begin_packet(out);
         out.extend_from_slice(payload);
-        self.end_packet(out, start, false, false, Contents::default(), now);
+        self.end_packet(out, start, false, false, PacketContents::default(), now);
     }
 
     fn begin_packet(&mut self, out: &mut Vec<u8>) -> usize {
@@ -370,7 +372,7 @@ impl Connection {
         start: usize,
         eliciting: bool,
         in_train: bool,
-        contents: Contents,
+        contents: PacketContents,
         now: Time,
     ) -> usize {
         let number = self.sent.next_number();

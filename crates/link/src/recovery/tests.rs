@@ -17,11 +17,11 @@ fn ms(ms: u64) -> Time {
     Time(ms * 1_000_000)
 }
 
-fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> Outcome {
+fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> ReportOutcome {
     let mut bytes = Vec::new();
     received.write_report(&mut bytes, 1400, now);
     let report = Report::read(&mut Reader(&bytes)).expect("our own report");
-    let mut outcome = Outcome::default();
+    let mut outcome = ReportOutcome::default();
     sent.on_report(&report, now + RTT / 2, RTT, Time::default(), &mut outcome)
         .expect("the report is about packets that were sent");
     outcome
@@ -49,7 +49,7 @@ fn log() -> SentLog {
 
 fn send_every_ms(sent: &mut SentLog, count: u64) {
     for number in 0..count {
-        let mut contents = Contents::default();
+        let mut contents = PacketContents::default();
         contents.push(item(number));
         sent.push(ms(number), 1500, true, false, contents);
     }
@@ -103,7 +103,7 @@ fn a_peer_that_tells_nothing_of_our_reports_is_noticed() {
     let mut sent = log();
     for number in 0..=REPORTS_OPEN_MAX {
         assert!(!sent.is_overfull(), "{number}");
-        sent.push(ms(number), 60, false, false, Contents::default());
+        sent.push(ms(number), 60, false, false, PacketContents::default());
     }
     assert!(sent.is_overfull());
 }
@@ -113,7 +113,13 @@ fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     for number in 0..40 {
         let is_eliciting = number % 3 == 2;
-        sent.push(ms(number), 60, is_eliciting, false, Contents::default());
+        sent.push(
+            ms(number),
+            60,
+            is_eliciting,
+            false,
+            PacketContents::default(),
+        );
     }
     assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
     for number in 0..=20 {
@@ -200,10 +206,16 @@ fn a_report_older_than_anything_remembered_changes_nothing() {
     report(&mut sent, &mut received, ms(30) + RTT / 2);
     sent.forget(ms(5000), Duration::from_secs(1));
     for number in 30..40 {
-        sent.push(ms(5000 + number), 1500, true, false, Contents::default());
+        sent.push(
+            ms(5000 + number),
+            1500,
+            true,
+            false,
+            PacketContents::default(),
+        );
     }
     let old = Report::read(&mut Reader(&old)).expect("our own report");
-    let mut outcome = Outcome::default();
+    let mut outcome = ReportOutcome::default();
     sent.on_report(&old, ms(5100), RTT, Time::default(), &mut outcome)
         .expect("it is about packets that were sent");
     assert!(outcome.lost.is_empty() && outcome.resolved.is_empty());
@@ -240,7 +252,7 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 700);
     let (mut shown_lost, mut shown_late, mut sent_again) = (0, 0, 0);
-    let mut count = |outcome: &Outcome| {
+    let mut count = |outcome: &ReportOutcome| {
         shown_lost += outcome.resolved.iter().filter(|packet| packet.lost).count();
         shown_late += outcome.late_sent_s.len();
         sent_again += outcome.lost.len();
@@ -292,7 +304,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
 }
 
 /// Handles a report that packets from `low` to `high` have arrived.
-fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<Outcome, Malformed> {
+fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<ReportOutcome, Malformed> {
     let mut blocks = Vec::new();
     varint::put(&mut blocks, high - 1 - low);
     varint::put(&mut blocks, high - low);
@@ -303,7 +315,7 @@ fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<Outcome, Ma
         time_us: now.as_micros(),
     };
     let report = Report::new(high - 1, front, 0, 0).with_parts(&[], &blocks);
-    let mut outcome = Outcome::default();
+    let mut outcome = ReportOutcome::default();
     sent.on_report(&report, now, RTT, Time::default(), &mut outcome)
         .map(|()| outcome)
 }
@@ -316,7 +328,7 @@ fn who_reports_what_was_never_sent_breaks_the_protocol() {
     for _ in 0..10_000 {
         now = now + Duration::from_millis(1);
         let before = sent.next_number();
-        sent.push(now, 1500, true, false, Contents::default());
+        sent.push(now, 1500, true, false, PacketContents::default());
         skipped.extend(before + 1..sent.next_number());
     }
     assert!((8..160).contains(&skipped.len()), "{skipped:?}");
@@ -337,7 +349,7 @@ fn reports_of_a_few_bytes_cannot_keep_the_sender_busy() {
     let mut sent = log();
     for number in 0..1 << 20 {
         let now = Time(number * 1000);
-        sent.push(now, 1500, true, false, Contents::default());
+        sent.push(now, 1500, true, false, PacketContents::default());
     }
     let now = ms(1100);
     for low in [0, 1 << 19] {
@@ -346,7 +358,7 @@ fn reports_of_a_few_bytes_cannot_keep_the_sender_busy() {
         }
     }
     // Such a report no longer resolves packets sent from now on.
-    sent.push(now, 1500, true, false, Contents::default());
+    sent.push(now, 1500, true, false, PacketContents::default());
     let all = lie(&mut sent, 1, (1 << 20) + 1, now).expect("it was sent");
     assert!(all.resolved.is_empty(), "the report is ignored");
     // An honest report covers little, and later ones are paid for by time.
@@ -354,7 +366,7 @@ fn reports_of_a_few_bytes_cannot_keep_the_sender_busy() {
     let outcome = lie(&mut sent, next - 1, next, now).expect("it was sent");
     assert_eq!(outcome.resolved.len(), 1);
     let mut later = now + Duration::from_millis(60);
-    sent.push(later, 1500, true, false, Contents::default());
+    sent.push(later, 1500, true, false, PacketContents::default());
     later = later + Duration::from_millis(1);
     let all = lie(&mut sent, 2, (1 << 20) + 2, later).expect("it was sent");
     assert_eq!(all.resolved.len(), 1);
@@ -366,7 +378,7 @@ fn ten_gigabits_over_a_long_path_are_no_violation() {
     let count = 3 << 20;
     for number in 0..count {
         let now = Time(number * 1000);
-        sent.push(now, 1500, true, false, Contents::default());
+        sent.push(now, 1500, true, false, PacketContents::default());
         if number % (1 << 18) == 0 && number > 0 {
             lie(&mut sent, number - (1 << 18), number, now).expect("all of these were sent");
             sent.forget(now, Duration::from_secs(60));
@@ -380,7 +392,7 @@ fn ten_gigabits_over_a_long_path_are_no_violation() {
 fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
     let mut sent = log_with_omissions();
     for number in 0..1200 {
-        sent.push(ms(number), 1500, true, false, Contents::default());
+        sent.push(ms(number), 1500, true, false, PacketContents::default());
     }
     let mut numbers = 0..sent.next_number();
     let skipped = numbers.find(|it| sent.is_skipped(*it)).expect("one");
@@ -398,7 +410,7 @@ fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
         ms(50_000),
         Duration::from_millis(10),
         Time::default(),
-        &mut Outcome::default(),
+        &mut ReportOutcome::default(),
     );
     assert!(result.is_err());
 }
@@ -410,7 +422,7 @@ fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
     let mut sent = log();
     let mut packets = 0;
     while !sent.is_overfull() {
-        let mut contents = Contents::default();
+        let mut contents = PacketContents::default();
         for count in 0..=EACH {
             contents.push(item(count));
         }
@@ -420,7 +432,7 @@ fn who_reports_nothing_makes_us_remember_no_more_than_so_many_small_frames() {
     assert_eq!(packets, EXTRA_ITEMS_MAX as u64 / EACH + 1);
     // Arrived and forgotten packets take no memory.
     let all = sent.extra_items;
-    sent.mark_arrived(0, ms(packets), &mut Outcome::default());
+    sent.mark_arrived(0, ms(packets), &mut ReportOutcome::default());
     assert_eq!(all - sent.extra_items, EACH as usize);
     sent.resolved = packets;
     sent.forget(ms(1_000_000), Duration::from_secs(1));

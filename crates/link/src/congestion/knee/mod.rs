@@ -269,9 +269,9 @@ fn resolved_at(
     sent_s: f64,
     count: u64,
     is_lost: impl Fn(u64) -> bool,
-) -> Vec<crate::congestion::Resolved> {
+) -> Vec<crate::congestion::ResolvedPacket> {
     (0..count)
-        .map(|number| crate::congestion::Resolved {
+        .map(|number| crate::congestion::ResolvedPacket {
             number,
             bytes: 1500,
             sent_s,
@@ -286,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::congestion::Arrival;
+    use crate::congestion::PacketArrival;
 
     proptest! {
         /// Each report brings a round-trip time, a delay of four packets, and whether the link is
@@ -307,7 +307,7 @@ mod tests {
                 let arrivals = [0, 1, 2, 3].map(|packet| {
                     number += 1;
                     let sent_s = now_s - 0.5 + 0.05 * f64::from(packet);
-                    Arrival {
+                    PacketArrival {
                         number,
                         sent_s,
                         received_s: sent_s + delay_s,

@@ -276,7 +276,7 @@ pub(super) const ROUND_MIN_S: f64 = 0.010;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::Arrival;
+    use crate::congestion::PacketArrival;
 
     fn path() -> PathModel {
         let mut path = PathModel::new(KneePolicy::Fair, 1_500_000.0, None);
@@ -300,7 +300,7 @@ mod tests {
             let mut path = path();
             for number in 1..400 {
                 let sent_s = number as f64 * 1e-3;
-                let arrival = Arrival {
+                let arrival = PacketArrival {
                     number,
                     sent_s,
                     received_s: sent_s + delay_s(number),

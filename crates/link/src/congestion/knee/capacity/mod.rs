@@ -19,13 +19,13 @@ use std::collections::VecDeque;
 use self::delivery_rate::DeliveryRate;
 pub(super) use self::train::{PacketTrains, TRAIN_PACKETS_MAX, TRAIN_PACKETS_MIN, packets_to_time};
 use super::extremes::{WindowedMax, path_window_s};
-use crate::congestion::{Arrival, Digest};
+use crate::congestion::{Digest, PacketArrival};
 
 /// Capacity of the path.
 #[derive(Debug, Default)]
 pub(super) struct CapacityEstimate {
     /// Arrivals behind the packet-number rate, oldest first.
-    points: VecDeque<Arrival>,
+    points: VecDeque<PacketArrival>,
     /// Packet-number rate. Beside competing flows it is only our share.
     pub(super) measured: Option<f64>,
     /// Sending time of the first packet behind the packet-number rate.
@@ -52,8 +52,8 @@ impl CapacityEstimate {
     }
 
     /// Adds an arrival that is evidence about the path.
-    pub(super) fn on_arrival(&mut self, arrival: &Arrival, base_s: f64) {
-        let paused_s = |last: &Arrival| arrival.sent_s - last.sent_s;
+    pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64) {
+        let paused_s = |last: &PacketArrival| arrival.sent_s - last.sent_s;
         let pause_s = self.points.back().map_or(0.0, paused_s);
         if pause_s > POINTS_PAUSE_S.max(base_s) {
             // A rate over the pause would be the application's.
@@ -106,7 +106,7 @@ impl CapacityEstimate {
     /// A path that drops packets does not pass the measured rate, since dropped packets count as
     /// passed, too.
     pub(super) fn remember(&mut self, cut_s: f64, base_s: f64, now_s: f64) {
-        let is_since_cut = |first: &Arrival| first.sent_s > cut_s;
+        let is_since_cut = |first: &PacketArrival| first.sent_s > cut_s;
         if let Some(capacity) = self.measured
             && self.points.front().is_some_and(is_since_cut)
         {
@@ -206,7 +206,7 @@ mod tests {
         let mut capacity = CapacityEstimate::default();
         for number in (0..200).filter(|number| number % 3 != 0) {
             let sent_s = number as f64 * spacing_s;
-            let arrival = Arrival {
+            let arrival = PacketArrival {
                 number,
                 sent_s,
                 received_s: sent_s + 0.05,
@@ -259,7 +259,7 @@ mod tests {
             ..Digest::default()
         };
         capacity.on_report(&limited, 0.1);
-        let in_burst = |number: u64| Arrival {
+        let in_burst = |number: u64| PacketArrival {
             number: 200 + number,
             sent_s: 0.9 + number as f64 * 5e-4,
             received_s: 0.95 + number as f64 * 5e-4,

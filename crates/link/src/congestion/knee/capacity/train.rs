@@ -3,7 +3,7 @@
 //! The input is arrivals of trains. The output is the capacity that the newest train shows, or a
 //! lower bound of it. The modes decide when a train is worth sending.
 
-use crate::congestion::Arrival;
+use crate::congestion::PacketArrival;
 use crate::congestion::knee::Mechanism;
 
 /// Trains of a connection.
@@ -12,7 +12,7 @@ pub(in super::super) struct PacketTrains {
     /// Capacity from the spread of the newest train.
     newest: Option<TrainCapacity>,
     /// Arrivals of that train.
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<PacketArrival>,
     /// Packets of a train that waits for room in the window and for data; zero for none.
     wanted: usize,
     /// Whether the data filled only a part of the last train.
@@ -93,7 +93,7 @@ impl PacketTrains {
 
     /// Measures the newest train again with each report, since its arrivals may be spread over
     /// several reports.
-    pub(super) fn measure(&mut self, arrivals: &[Arrival]) {
+    pub(super) fn measure(&mut self, arrivals: &[PacketArrival]) {
         for arrival in arrivals.iter().filter(|arrival| arrival.in_train) {
             let first = self.arrivals.first();
             if first.is_some_and(|first| arrival.sent_s - first.sent_s >= SENT_WITHIN_S) {
@@ -122,7 +122,7 @@ impl TrainCapacity {
     ///
     /// If one packet is in more than half of the pairs, and a gap is most of the spread, the
     /// arrivals show no rate. That packet may have overtaken the others.
-    fn of(arrivals: &[Arrival]) -> Option<Self> {
+    fn of(arrivals: &[PacketArrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
         let mut pairs_with = [0; ARRIVALS_MAX];
@@ -159,7 +159,7 @@ impl TrainCapacity {
 }
 
 /// Whether a gap between two arrivals is most of the time from the first to the last.
-fn has_gap(arrivals: &[Arrival]) -> bool {
+fn has_gap(arrivals: &[PacketArrival]) -> bool {
     let mut received_s: Vec<f64> = arrivals.iter().map(|it| it.received_s).collect();
     received_s.sort_unstable_by(f64::total_cmp);
     let gaps_s = received_s.windows(2).map(|pair| pair[1] - pair[0]);
@@ -205,14 +205,14 @@ mod tests {
     use super::*;
 
     fn train(received_ms: impl Fn(u64) -> f64) -> TrainCapacity {
-        let arrival = |number: u64| Arrival {
+        let arrival = |number: u64| PacketArrival {
             number,
             sent_s: 0.0,
             received_s: 0.1 + received_ms(number) * 1e-3,
             sent_bytes_before: number * 1500,
             in_train: true,
         };
-        let arrivals: Vec<Arrival> = (0..32).map(arrival).collect();
+        let arrivals: Vec<PacketArrival> = (0..32).map(arrival).collect();
         TrainCapacity::of(&arrivals).expect("they are far enough apart")
     }
 
@@ -241,7 +241,7 @@ mod tests {
             let mut trains = PacketTrains::default();
             for number in numbers {
                 // Each in a report of its own.
-                trains.measure(&[Arrival {
+                trains.measure(&[PacketArrival {
                     number,
                     sent_s: 0.0,
                     received_s: received_s(number),
@@ -271,7 +271,7 @@ mod tests {
             let mut trains = PacketTrains::default();
             trains.ask_for(32);
             trains.begin(packets);
-            let arrivals = (0..16).map(|number| Arrival {
+            let arrivals = (0..16).map(|number| PacketArrival {
                 number,
                 sent_s: 0.0,
                 received_s: 0.1,

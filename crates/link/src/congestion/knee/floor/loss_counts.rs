@@ -1,6 +1,6 @@
 //! Counts of packets and losses, and lengths of runs of losses.
 
-use crate::congestion::Resolved;
+use crate::congestion::ResolvedPacket;
 
 /// Packets, losses and runs of losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -12,7 +12,7 @@ pub(in super::super) struct LossCounts {
 }
 
 impl LossCounts {
-    pub(super) fn add(&mut self, packet: &Resolved, begins_run: bool) {
+    pub(super) fn add(&mut self, packet: &ResolvedPacket, begins_run: bool) {
         self.packets += 1.0;
         self.losses += f64::from(u8::from(packet.lost));
         self.runs += f64::from(u8::from(begins_run));
@@ -62,7 +62,7 @@ impl LossRuns {
     }
 
     /// Adds the packet with the next number. Returns whether a run of losses begins with it.
-    pub(super) fn add(&mut self, packet: &Resolved) -> bool {
+    pub(super) fn add(&mut self, packet: &ResolvedPacket) -> bool {
         let begins_run = packet.lost && !self.last_was_lost;
         if packet.lost {
             self.present += 1.0;

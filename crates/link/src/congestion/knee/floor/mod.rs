@@ -20,7 +20,7 @@ pub(super) use self::{
     loss_counts::LossCounts,
 };
 use self::{floor_estimate::FloorEstimate, loss_counts::LossRuns};
-use crate::congestion::{Resolved, knee::Mechanism};
+use crate::congestion::{ResolvedPacket, knee::Mechanism};
 
 /// Counts of a connection and its floor.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl LossFloor {
     }
 
     /// Counts packets whose fate became known, and the sending times of spuriously lost packets.
-    pub(super) fn update(&mut self, resolved: &[Resolved], late_sent_s: &[f64]) {
+    pub(super) fn update(&mut self, resolved: &[ResolvedPacket], late_sent_s: &[f64]) {
         let allowed = self.loss() + self.tolerance();
         for packet in resolved.iter().filter(|packet| !packet.in_outage) {
             self.count(packet, allowed);
@@ -138,7 +138,7 @@ impl LossFloor {
         self.deflate();
     }
 
-    fn count(&mut self, packet: &Resolved, allowed: f64) {
+    fn count(&mut self, packet: &ResolvedPacket, allowed: f64) {
         let begins_run = self.runs.add(packet);
         self.past.add(packet, begins_run);
         if packet.sent_s > self.cut.at_s {
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::congestion::knee::resolved_at;
 
-    pub(super) fn resolved(count: u64, is_lost: impl Fn(u64) -> bool) -> Vec<Resolved> {
+    pub(super) fn resolved(count: u64, is_lost: impl Fn(u64) -> bool) -> Vec<ResolvedPacket> {
         resolved_at(1.01, count, is_lost)
     }
 

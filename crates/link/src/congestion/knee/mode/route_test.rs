@@ -248,7 +248,7 @@ const PATIENCE_S: f64 = 0.3;
 mod tests {
     use super::*;
     use crate::congestion::{
-        Arrival, Controller, Digest,
+        Controller, Digest, PacketArrival,
         knee::{Knee, KneePolicy, mode::Mode},
     };
 
@@ -306,7 +306,7 @@ mod tests {
         behind_s: impl Fn(f64) -> f64,
         delay_s: impl Fn(f64) -> f64,
     ) {
-        let arrival = |number: u32, since_s: f64, delay_s: f64| Arrival {
+        let arrival = |number: u32, since_s: f64, delay_s: f64| PacketArrival {
             number: 1000 * began_s as u64 + u64::from(number),
             sent_s: began_s + since_s,
             received_s: began_s + since_s + BASE_S / 2.0 + delay_s,
@@ -319,7 +319,7 @@ mod tests {
             let since_s = f64::from(place) * 0.5e-3;
             arrival(TRAIN + place, since_s, delay_s(since_s))
         });
-        let arrivals: Vec<Arrival> = train.chain(others).collect();
+        let arrivals: Vec<PacketArrival> = train.chain(others).collect();
         knee.on_train_begun(TRAIN as usize, began_s);
         for number in 0..1000 {
             knee.on_sent(number, 1500, began_s);

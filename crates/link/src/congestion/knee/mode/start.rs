@@ -343,7 +343,7 @@ const SENT_MAX: f64 = 2.0;
 #[cfg(test)]
 mod tests {
     use crate::congestion::{
-        Arrival, Controller, Digest, PathMemory,
+        Controller, Digest, PacketArrival, PathMemory,
         knee::{Knee, KneePolicy, resolved_at},
     };
 
@@ -351,7 +351,7 @@ mod tests {
     /// and loses the packets that `is_lost` selects.
     fn report_train(knee: &mut Knee, bytes_per_s: f64, is_lost: impl Fn(u64) -> bool) {
         knee.on_sent(0, 1500, 0.001);
-        let arrival = |number: u64| Arrival {
+        let arrival = |number: u64| PacketArrival {
             number,
             sent_s: 0.001,
             received_s: 0.101 + number as f64 * 1500.0 / bytes_per_s,

@@ -12,7 +12,7 @@ use super::{
     visible_delay_s,
 };
 use crate::congestion::knee::Mechanism;
-use crate::{congestion::Arrival, overtakers::Overtakers};
+use crate::{congestion::PacketArrival, overtakers::Overtakers};
 
 /// One-way delays and their base.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl OneWayDelays {
     ///
     /// A packet older than the newest arrived late, as stragglers do once the sender pauses. It
     /// shows its own delay and no queue.
-    pub(super) fn is_telling(&mut self, arrival: &Arrival, base_rtt_s: f64) -> bool {
+    pub(super) fn is_telling(&mut self, arrival: &PacketArrival, base_rtt_s: f64) -> bool {
         if Mechanism::Overtakers.acts(self.is_overtaker(arrival, base_rtt_s))
             || Mechanism::Stragglers.acts(self.newest >= arrival.number)
         {
@@ -70,7 +70,7 @@ impl OneWayDelays {
         true
     }
 
-    fn is_overtaker(&mut self, arrival: &Arrival, base_rtt_s: f64) -> bool {
+    fn is_overtaker(&mut self, arrival: &PacketArrival, base_rtt_s: f64) -> bool {
         let delay_s = arrival.received_s - arrival.sent_s;
         let visible_s = visible_delay_s(base_rtt_s);
         let base_s = self.base.get().or(self.base_before_pause_s);
@@ -85,7 +85,7 @@ impl OneWayDelays {
     /// seconds.
     pub(super) fn insert(
         &mut self,
-        arrival: &Arrival,
+        arrival: &PacketArrival,
         is_fresh: bool,
         base_rtt_s: f64,
         now_s: f64,
@@ -178,7 +178,7 @@ impl DelayBucket {
         self.delays_s.clear();
     }
 
-    fn push(&mut self, arrival: &Arrival) {
+    fn push(&mut self, arrival: &PacketArrival) {
         // A clock that has jumped may put it before the first.
         if self.delays_s.is_empty() || arrival.received_s < self.first_received_s {
             self.first_received_s = arrival.received_s;
@@ -241,9 +241,9 @@ const MANY: usize = 16;
 mod tests {
     use super::*;
 
-    fn arrival(number: u64, delay_s: f64) -> Arrival {
+    fn arrival(number: u64, delay_s: f64) -> PacketArrival {
         let sent_s = number as f64 * 1e-3;
-        Arrival {
+        PacketArrival {
             number,
             sent_s,
             received_s: sent_s + delay_s,
@@ -256,7 +256,7 @@ mod tests {
     /// excess.
     fn insert(
         delays: &mut OneWayDelays,
-        arrivals: impl IntoIterator<Item = Arrival>,
+        arrivals: impl IntoIterator<Item = PacketArrival>,
     ) -> Option<f64> {
         let mut shown_s = None;
         for arrival in arrivals {
@@ -288,11 +288,11 @@ mod tests {
             state = state.wrapping_mul(factor).wrapping_add(term);
             (state >> 33).is_multiple_of(100)
         };
-        let mut arrivals: Vec<Arrival> = Vec::new();
+        let mut arrivals: Vec<PacketArrival> = Vec::new();
         for number in 1..10_000 {
             let sent_s = number as f64 * 2e-4;
             let delay_s = if overtakes() { 0.09 - ahead_s } else { 0.09 };
-            arrivals.push(Arrival {
+            arrivals.push(PacketArrival {
                 sent_s,
                 received_s: sent_s + delay_s,
                 ..arrival(number, 0.0)
@@ -339,7 +339,7 @@ mod tests {
         let arrivals = (1..200).map(|number| {
             let slow = arrival(10 * number, 0.0);
             let delay_s = 0.01 + (number % 4) as f64 * 2e-3;
-            Arrival {
+            PacketArrival {
                 received_s: slow.sent_s + delay_s,
                 ..slow
             }

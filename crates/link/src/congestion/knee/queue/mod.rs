@@ -15,7 +15,7 @@ mod ramp;
 
 use self::{base_rtt::BaseRtt, delays::OneWayDelays, ramp::DelayRamp};
 use super::extremes::{WindowedMax, path_window_s};
-use crate::congestion::Arrival;
+use crate::congestion::PacketArrival;
 
 /// Queue of the path, and the path's round-trip time without it.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl QueueEstimate {
 
     /// Adds the arrival of a packet on a path with the base round-trip time `base_s`. Returns
     /// whether it is evidence about the path.
-    pub(super) fn on_arrival(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) -> bool {
+    pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64, now_s: f64) -> bool {
         let is_telling = self.delays.is_telling(arrival, base_s);
         if is_telling && !arrival.in_train {
             self.measure(arrival, base_s, now_s);
@@ -114,7 +114,7 @@ impl QueueEstimate {
         is_telling
     }
 
-    fn measure(&mut self, arrival: &Arrival, base_s: f64, now_s: f64) {
+    fn measure(&mut self, arrival: &PacketArrival, base_s: f64, now_s: f64) {
         if let Some(ramp) = &mut self.ramp {
             ramp.on_arrival(arrival);
         }
@@ -317,7 +317,7 @@ mod tests {
         let mut queue = QueueEstimate::new();
         for number in 0..count {
             let sent_s = number as f64 * 1e-3;
-            let arrival = Arrival {
+            let arrival = PacketArrival {
                 number: number + 1,
                 sent_s,
                 received_s: sent_s + delay_ms(number) * 1e-3,
@@ -369,7 +369,7 @@ mod tests {
         for number in (20..1000).chain(1..20_u64) {
             let sent_s = number as f64 * 1e-3;
             let delay_s = if number < 20 { 1.1 } else { 0.01 };
-            let arrival = Arrival {
+            let arrival = PacketArrival {
                 number,
                 sent_s,
                 received_s: sent_s + delay_s,

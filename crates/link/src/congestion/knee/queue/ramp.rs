@@ -4,7 +4,7 @@
 //! the first third, once a packet sent after them has arrived. The least delay of each third
 //! counts, which removes the jitter of single packets.
 
-use crate::congestion::Arrival;
+use crate::congestion::PacketArrival;
 
 /// Delays of the packets sent in a span of time.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ impl DelayRamp {
         }
     }
 
-    pub(super) fn on_arrival(&mut self, arrival: &Arrival) {
+    pub(super) fn on_arrival(&mut self, arrival: &PacketArrival) {
         let third_s = (self.until_s - self.from_s) / PARTS;
         let delay_s = arrival.received_s - arrival.sent_s;
         let least_s = if arrival.sent_s > self.until_s {
@@ -65,7 +65,7 @@ mod tests {
         let mut ramp = DelayRamp::new(0.0, 0.03);
         for number in 0..packets {
             let sent_s = number as f64 * 1e-3;
-            ramp.on_arrival(&Arrival {
+            ramp.on_arrival(&PacketArrival {
                 number,
                 sent_s,
                 received_s: sent_s + delay_s(number),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::contents::Item;
+use super::packet_contents::Item;
 
 /// Packet with a known fate, as congestion control sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Resolved {
+pub struct ResolvedPacket {
     /// Packet number.
     pub number: u64,
     /// Bytes on the wire, IP and UDP headers included.
@@ -24,7 +24,7 @@ pub struct Resolved {
 
 /// Receive time of one packet.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrival {
+pub struct PacketArrival {
     /// Packet number.
     pub number: u64,
     /// Sending time, in seconds since the endpoint's epoch.
@@ -39,17 +39,17 @@ pub struct Arrival {
 
 /// Changes by one report.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ReportOutcome {
     /// Items that arrived, in no order.
     pub(crate) arrived: Vec<Item>,
     /// Items of lost packets, oldest first.
     pub(crate) lost: Vec<Item>,
     /// Packets resolved, in the order of their numbers.
-    pub(crate) resolved: Vec<Resolved>,
+    pub(crate) resolved: Vec<ResolvedPacket>,
     /// Sending times of spuriously lost packets, in seconds since the endpoint's epoch.
     pub(crate) late_sent_s: Vec<f64>,
     /// Receive times, oldest first.
-    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) arrivals: Vec<PacketArrival>,
     /// Round-trip time measured on the report's front.
     pub(crate) rtt: Option<Duration>,
     /// Whether reports were lost that no later report replaces, so that the peer must be asked to
@@ -59,14 +59,14 @@ pub(crate) struct Outcome {
 
 /// Times measured on the front of a report, which no report has covered before.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timing {
+pub(crate) struct FrontTiming {
     pub(crate) rtt: Duration,
     /// Arrival by the peer's clock less sending by our clock, in seconds: the one-way delay plus
     /// the difference of the clocks.
     pub(crate) forward_s: f64,
 }
 
-impl Outcome {
+impl ReportOutcome {
     pub(crate) fn clear(&mut self) {
         self.arrived.clear();
         self.lost.clear();

@@ -12,13 +12,13 @@ pub(crate) enum Item {
 
 /// Items of a sent packet.
 #[derive(Debug, Default)]
-pub(crate) struct Contents {
+pub(crate) struct PacketContents {
     pub(crate) first: Option<Item>,
     /// Items after the first, for packets of several small frames.
     more: Vec<Item>,
 }
 
-impl Contents {
+impl PacketContents {
     pub(crate) fn push(&mut self, item: Item) {
         match self.first {
             None => self.first = Some(item),

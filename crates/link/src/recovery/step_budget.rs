@@ -8,7 +8,7 @@ use crate::time::Time;
 
 /// Remaining steps. A step is an entry of the log that a report covers.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(super) struct StepBudget {
     left: u64,
     /// Time up to which steps were earned.
     counted: Time,
@@ -27,7 +27,7 @@ const PER_S: f64 = 20e6;
 /// Most steps that may be saved: 20 ms of processor time.
 const SAVED_MAX: u64 = 1 << 22;
 
-impl Steps {
+impl StepBudget {
     pub(super) fn new() -> Self {
         Self {
             left: SAVED_MAX,
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn packets_and_time_earn_steps() {
-        let mut steps = Steps::new();
+        let mut steps = StepBudget::new();
         let start = Time::default() + Duration::from_secs(1);
         assert!(steps.take(SAVED_MAX, start), "saved up");
         assert!(!steps.take(1, start), "none are left");
