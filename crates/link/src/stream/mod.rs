@@ -10,10 +10,10 @@
 
 mod copies;
 pub(crate) mod credit_pool;
+mod idle_detector;
 pub(crate) mod memory;
 mod need;
 pub(crate) mod pieces;
-mod quiet;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod slab;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, pieces::Pieces, quiet::Quiet};
+use super::{SLOT_SIZE, idle_detector::IdleDetector, pieces::Pieces};
 use crate::wire::frame::Half;
 
 /// Sending half of one stream.
@@ -39,7 +39,7 @@ pub(crate) struct SendHalf {
     state: SendState,
     /// Slots below this index are still to be repeated in this pass.
     repeat_below: u64,
-    quiet: Quiet,
+    idle: IdleDetector,
     /// Copies of the end that were sent because the path was idle.
     end_copies: u8,
 }
@@ -101,7 +101,7 @@ impl SendHalf {
             hash: Xxh3::new(),
             state: SendState::Open,
             repeat_below: 0,
-            quiet: Quiet::default(),
+            idle: IdleDetector::default(),
             end_copies: 0,
         }
     }
@@ -196,7 +196,7 @@ impl SendHalf {
     /// It may if the stream is finished, if no bytes were written for a while, or if few bytes are
     /// in flight.
     pub(crate) fn is_tail(&self) -> bool {
-        self.state != SendState::Open || self.quiet.is_long() || self.buffered_bytes() <= TAIL_BYTES
+        self.state != SendState::Open || self.idle.is_long() || self.buffered_bytes() <= TAIL_BYTES
     }
 
     /// Whether a new slot can be sent now.
@@ -441,7 +441,7 @@ impl SendHalf {
     /// Begins a new pass of repeats at the newest slot.
     pub(crate) fn restart_repeats(&mut self) {
         self.repeat_below = self.next_index();
-        self.quiet.on_pass(self.bytes_written);
+        self.idle.on_pass(self.bytes_written);
     }
 
     /// Returns the next slot of this pass worth repeating while the path is idle, with its length.

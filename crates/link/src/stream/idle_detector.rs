@@ -6,9 +6,9 @@
 /// Length of the first pause that counts, in passes of repeats: a fraction of a round trip.
 const PASSES: u32 = 4;
 
-/// Time without new bytes.
+/// Detector of a pause: the time without new bytes.
 #[derive(Debug)]
-pub(super) struct Quiet {
+pub(super) struct IdleDetector {
     /// Passes in a row before which no bytes were written.
     passes: u32,
     /// Passes that make a pause count. They double after a pause that ended after all, so that an
@@ -17,7 +17,7 @@ pub(super) struct Quiet {
     written_bytes: u64,
 }
 
-impl Default for Quiet {
+impl Default for IdleDetector {
     fn default() -> Self {
         Self {
             passes: 0,
@@ -27,7 +27,7 @@ impl Default for Quiet {
     }
 }
 
-impl Quiet {
+impl IdleDetector {
     /// Records the start of a pass, and the bytes written in all.
     pub(super) fn on_pass(&mut self, written_bytes: u64) {
         if written_bytes != self.written_bytes {
@@ -51,30 +51,30 @@ impl Quiet {
 mod tests {
     use super::*;
 
-    fn passes(quiet: &mut Quiet, written_bytes: u64, count: u32) {
+    fn passes(idle: &mut IdleDetector, written_bytes: u64, count: u32) {
         for _ in 0..count {
-            quiet.on_pass(written_bytes);
+            idle.on_pass(written_bytes);
         }
     }
 
     #[test]
     fn a_pause_counts_after_some_passes() {
-        let mut quiet = Quiet::default();
-        passes(&mut quiet, 1000, PASSES);
-        assert!(!quiet.is_long(), "the first pass sees what was written");
-        passes(&mut quiet, 1000, 1);
-        assert!(quiet.is_long());
-        passes(&mut quiet, 2000, 1);
-        assert!(!quiet.is_long());
+        let mut idle = IdleDetector::default();
+        passes(&mut idle, 1000, PASSES);
+        assert!(!idle.is_long(), "the first pass sees what was written");
+        passes(&mut idle, 1000, 1);
+        assert!(idle.is_long());
+        passes(&mut idle, 2000, 1);
+        assert!(!idle.is_long());
     }
 
     #[test]
-    fn after_a_pause_that_ended_the_next_is_to_be_twice_as_long() {
-        let mut quiet = Quiet::default();
-        passes(&mut quiet, 1000, 1 + PASSES);
-        passes(&mut quiet, 2000, 2 * PASSES);
-        assert!(!quiet.is_long());
-        passes(&mut quiet, 2000, 1);
-        assert!(quiet.is_long());
+    fn after_a_pause_that_ended_the_next_must_last_twice_as_long() {
+        let mut idle = IdleDetector::default();
+        passes(&mut idle, 1000, 1 + PASSES);
+        passes(&mut idle, 2000, 2 * PASSES);
+        assert!(!idle.is_long());
+        passes(&mut idle, 2000, 1);
+        assert!(idle.is_long());
     }
 }
