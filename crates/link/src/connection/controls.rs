@@ -173,7 +173,7 @@ impl Connection {
             | Control::Retire => true,
         };
         match control {
-            Control::Credit(number) if matters => self.streams.tell_credit(number),
+            Control::Credit(number) if matters => self.streams.queue_credit(number),
             _ if matters => self.streams.controls.push(control),
             _ => {}
         }

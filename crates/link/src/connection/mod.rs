@@ -52,7 +52,7 @@ use crate::{
     stream::{
         Class,
         recv::RecvState,
-        table::{Limits, StreamEvent, Streams},
+        table::{StreamEvent, StreamLimits, StreamTable},
     },
     time::Time,
     version::Version,
@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     states: States,
     sent: SentLog,
     outcome: ReportOutcome,
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamTable,
 
     liveness: Liveness,
     closing: Closing,
@@ -264,12 +264,12 @@ const BUFFERED_MIN: usize = 16 << 10;
 impl Connection {
     pub(crate) fn new(setup: Setup, now: Time) -> Self {
         let memory_max = setup.memory_max.bytes();
-        let limits = Limits {
+        let limits = StreamLimits {
             initial_credit: setup.theirs.initial_window,
             peer_limit: setup.theirs.stream_limit,
             memory_max,
         };
-        let mut streams = Streams::new(setup.we_initiated, limits);
+        let mut streams = StreamTable::new(setup.we_initiated, limits);
         streams.controls.push(Control::PathHint);
         let mut connection = Self {
             peer: setup.peer,
@@ -391,14 +391,14 @@ impl Connection {
         let len = data.len();
         stream.send.write(data);
         self.streams.memory.add_send_buffered(len);
-        self.streams.tell_share(number);
+        self.streams.queue_initial_window(number);
         self.streams.make_ready(number);
     }
 
     pub(crate) fn finish(&mut self, number: u32) {
         if let Some(stream) = self.streams.get(number) {
             stream.send.finish();
-            self.streams.tell_share(number);
+            self.streams.queue_initial_window(number);
             self.streams.make_ready(number);
         }
     }
@@ -441,7 +441,7 @@ impl Connection {
         let read = match (stream.recv.read(len_max, pool), stream.recv.state()) {
             (Some(data), _) => Read::Data(data),
             (None, RecvState::Open) => {
-                stream.told_readable = false;
+                stream.reported_readable = false;
                 Read::Blocked
             }
             (None, RecvState::Ended) => Read::End,
@@ -460,7 +460,7 @@ impl Connection {
             .get(number)
             .is_some_and(|stream| stream.recv.credit_due(now_s))
         {
-            self.streams.tell_credit(number);
+            self.streams.queue_credit(number);
         }
         match read {
             Read::End => {

@@ -14,7 +14,7 @@ use crate::{
     stream::{
         Class,
         credit_pool::Announcement,
-        recv::{Insert, RecvState},
+        recv::{RecvState, SlotFate},
         send::SendState,
         table::{Stream, StreamEvent},
     },
@@ -223,7 +223,7 @@ impl Connection {
             return Err(Malformed);
         }
         self.streams.narrow(number);
-        self.streams.tell_readable(number);
+        self.streams.report_readable(number);
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl Connection {
         stream.recv.set_reset(code, pool);
         // The application no longer reads a stopped stream.
         stream.recv_done |= stream.stop_code.is_some();
-        self.streams.tell_readable(number);
+        self.streams.report_readable(number);
         self.streams.remove_if_done(number);
         Ok(())
     }
@@ -347,7 +347,7 @@ impl Connection {
             self.liveness.expect_until(now + KEEP_ALIVE);
         }
         let insert = if stream.stop_code.is_some() {
-            Insert::Duplicate
+            SlotFate::Duplicate
         } else {
             match piece {
                 Piece::Slot { index, data } => stream.recv.insert(index, data, pool),
@@ -362,25 +362,25 @@ impl Connection {
         let readable = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         stream.recv.measure_need(now_s, rtt_s);
-        let widened = insert == Insert::New
+        let widened = insert == SlotFate::New
             && !readable
             && self
                 .streams
                 .widen(number, |recv| recv.shortage(now_s, rtt_s));
         match insert {
-            Insert::New => {
+            SlotFate::New => {
                 self.stats.payload_received += piece.data().len() as u64;
                 if widened {
-                    self.streams.tell_credit(number);
+                    self.streams.queue_credit(number);
                 }
                 if readable {
-                    self.streams.tell_readable(number);
+                    self.streams.report_readable(number);
                 }
                 Ok(Kept::Yes)
             }
-            Insert::Duplicate => Ok(Kept::Yes),
-            Insert::NoMemory => Ok(Kept::No),
-            Insert::Violation => Err(Malformed),
+            SlotFate::Duplicate => Ok(Kept::Yes),
+            SlotFate::NoMemory => Ok(Kept::No),
+            SlotFate::Violation => Err(Malformed),
         }
     }
 

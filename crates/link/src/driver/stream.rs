@@ -11,7 +11,7 @@ use bytes::Bytes;
 use units::ByteCount;
 
 use super::Doorbell;
-use crate::{LostReason, StreamKey, stream::pieces::Pieces};
+use crate::{LostReason, StreamKey, stream::byte_queue::ByteQueue};
 
 /// Sending half of a stream.
 ///
@@ -295,7 +295,7 @@ pub(super) struct SendShared {
 
 #[derive(Debug, Default)]
 pub(super) struct SendState {
-    pub(super) queue: Pieces,
+    pub(super) queue: ByteQueue,
     pub(super) queued_bytes: usize,
     /// Share of the stream in the memory for such queues.
     pub(super) queue_share: QueueShare,
@@ -365,7 +365,7 @@ pub(super) struct RecvShared {
 
 #[derive(Debug, Default)]
 pub(super) struct RecvState {
-    pub(super) queue: Pieces,
+    pub(super) queue: ByteQueue,
     pub(super) queued_bytes: usize,
     /// Share of the stream in the memory for such queues.
     pub(super) queue_share: QueueShare,

@@ -34,7 +34,7 @@ pub(crate) struct CreditPool {
 
 /// Initial window of a new stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct InitialWindow {
     /// Slots that the stream may use at once.
     pub(crate) window: u64,
     /// Slots that the pool gets back when the stream ends or needs fewer.
@@ -63,15 +63,15 @@ impl CreditPool {
     }
 
     /// Takes the share of a new stream.
-    pub(crate) fn take(&mut self) -> Share {
+    pub(crate) fn take(&mut self) -> InitialWindow {
         self.take_at_most(u64::MAX)
     }
 
     /// Takes the share of a new stream, but at most `most` slots.
-    pub(crate) fn take_at_most(&mut self, most: u64) -> Share {
+    pub(crate) fn take_at_most(&mut self, most: u64) -> InitialWindow {
         let taken = self.next_share().min(most);
         self.free -= taken;
-        Share {
+        InitialWindow {
             window: WINDOW_FLOOR + taken,
             taken,
         }
@@ -129,7 +129,7 @@ impl AnnouncedPool {
         self.pool.free() + self.returned
     }
 
-    pub(crate) fn take(&mut self) -> Share {
+    pub(crate) fn take(&mut self) -> InitialWindow {
         self.pool.take()
     }
 

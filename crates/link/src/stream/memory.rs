@@ -23,9 +23,9 @@ use units::ByteCount;
 use super::{
     SLOT_SIZE,
     credit_pool::{
-        AnnouncedPool, Announcement, CreditPool, POOL_MAX, PeerPool, Share, WINDOW_FLOOR,
+        AnnouncedPool, Announcement, CreditPool, InitialWindow, POOL_MAX, PeerPool, WINDOW_FLOOR,
     },
-    recv::Shortage,
+    recv::WindowShortage,
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
 };
 
@@ -67,7 +67,7 @@ const BYTES_PER_STREAM: u64 = 4 * 64 * SLOT_SIZE as u64;
 pub(crate) const CONTROL_WINDOW: u64 = 64;
 
 /// Memory of a connection, and its use by streams.
-pub(crate) struct Memory {
+pub(crate) struct StreamMemory {
     pub(crate) pool: SlabPool,
     /// Limits of the memory: beside other connections of the peer, and alone.
     max: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Memory {
     announced: Announcement,
 }
 
-impl Memory {
+impl StreamMemory {
     /// Creates the state for `max` bytes in both directions. The peer lets our first bulk stream
     /// use `first_credit` slots at once.
     pub(crate) fn new(max: u64, first_credit: u64) -> Self {
@@ -115,7 +115,7 @@ impl Memory {
     }
 
     /// Grants memory to a new bulk stream, which the peer has opened or we have.
-    pub(crate) fn promise_stream(&mut self, by_peer: bool) -> Share {
+    pub(crate) fn promise_stream(&mut self, by_peer: bool) -> InitialWindow {
         self.streams += 1;
         if by_peer {
             self.peer_opened.take()
@@ -128,7 +128,7 @@ impl Memory {
     }
 
     /// Takes back the memory of an ended bulk stream that began with `share`.
-    pub(crate) fn take_back(&mut self, by_peer: bool, share: Share, window: u64) {
+    pub(crate) fn take_back(&mut self, by_peer: bool, share: InitialWindow, window: u64) {
         self.streams -= 1;
         self.grown -= window.saturating_sub(share.window);
         if by_peer {
@@ -162,7 +162,13 @@ impl Memory {
 
     /// Changes the window of a stream that began with `share`. A window below the share gives the
     /// rest of it back.
-    pub(crate) fn refit(&mut self, by_peer: bool, share: &mut Share, before: u64, after: u64) {
+    pub(crate) fn refit(
+        &mut self,
+        by_peer: bool,
+        share: &mut InitialWindow,
+        before: u64,
+        after: u64,
+    ) {
         self.grown -= before.saturating_sub(share.window);
         let returned = share.window.saturating_sub(after).min(share.taken);
         share.window -= returned;
@@ -177,7 +183,7 @@ impl Memory {
 
     /// Returns the free part of the memory available to a stream. The stream's own memory counts as
     /// free.
-    pub(crate) fn free_part(&self, by_peer: bool, share: Share, window: u64) -> f64 {
+    pub(crate) fn free_part(&self, by_peer: bool, share: InitialWindow, window: u64) -> f64 {
         let own = window.saturating_sub(share.window);
         let (free, all) = (self.room() + own, self.room() + self.grown);
         let (pool_free, pool) = match by_peer {
@@ -282,11 +288,16 @@ impl Memory {
     /// counts as free. The window also follows the slots that prove the reader, and the square of
     /// the free part. The first slots fill buffers behind a stalled reader too, so they count only
     /// while more than half of the room is free.
-    pub(crate) fn window_max(&self, share: Share, window: u64, shortage: Shortage) -> u64 {
+    pub(crate) fn window_max(
+        &self,
+        share: InitialWindow,
+        window: u64,
+        shortage: WindowShortage,
+    ) -> u64 {
         let free = self.free_room(share, window);
         let proven_max = match shortage {
-            Shortage::Hole { highest } => 4.0 * highest as f64 * free * free,
-            Shortage::Reader { read } => {
+            WindowShortage::Hole { highest } => 4.0 * highest as f64 * free * free,
+            WindowShortage::Reader { read } => {
                 let free_for_unproven = (2.0 * free - 1.0).max(0.0);
                 let unproven = read.min(SWALLOWED_SLOTS);
                 let proven = (read - unproven) as f64 * free * free;
@@ -297,14 +308,14 @@ impl Memory {
     }
 
     /// Returns the widest window that growth may lead to.
-    fn grown_max(&self, share: Share, window: u64) -> u64 {
+    fn grown_max(&self, share: InitialWindow, window: u64) -> u64 {
         let all = self.room() + self.grown;
         share.window + (all as f64 * self.free_room(share, window).powi(3)) as u64
     }
 
     /// Returns the free part of the room for growth, in which the growth of the stream itself
     /// counts as free.
-    fn free_room(&self, share: Share, window: u64) -> f64 {
+    fn free_room(&self, share: InitialWindow, window: u64) -> f64 {
         let room = self.room();
         let own = window.saturating_sub(share.window);
         (room + own) as f64 / (room + self.grown).max(1) as f64

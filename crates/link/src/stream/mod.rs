@@ -8,16 +8,16 @@
 //! both sides find a slot by arithmetic. They need no list of ranges, and the number of gaps has no
 //! limit.
 
+pub(crate) mod byte_queue;
 mod copies;
 pub(crate) mod credit_pool;
 mod idle_detector;
 pub(crate) mod memory;
-mod need;
-pub(crate) mod pieces;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod slab;
 pub(crate) mod table;
+mod window_need;
 
 /// Most bytes of one slot: the space for data in a 1500-byte packet.
 pub(crate) const SLOT_SIZE: usize = 1448;

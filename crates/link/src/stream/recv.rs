@@ -11,14 +11,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     SLOT_SIZE,
-    need::{Need, gap_share, round_trips},
     slab::{SLAB_SLOTS, Slab, SlabPool},
+    window_need::{WindowNeed, gap_share, round_trips},
 };
 use crate::wire::frame::Half;
 
 /// Fate of an arriving slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Insert {
+pub(crate) enum SlotFate {
     /// Stored.
     New,
     /// Stored or read already.
@@ -44,7 +44,7 @@ pub(crate) enum RecvState {
 
 /// Reason why a window is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortage {
+pub(crate) enum WindowShortage {
     /// At least half of the window lies behind a missing slot. One past the highest slot that has
     /// arrived is `highest`.
     Hole { highest: u64 },
@@ -64,23 +64,23 @@ pub(crate) struct RecvHalf {
     next: u64,
     /// One past the highest slot that has arrived.
     highest: u64,
-    end: Option<End>,
+    end: Option<EndRecord>,
     bytes_read: u64,
     hash: Xxh3,
     state: RecvState,
     /// Slots that the peer may have outstanding beyond the read ones.
     window: u64,
     /// Highest slot count that the peer has been granted.
-    credit_told: u64,
+    announced_credit: u64,
     /// Highest limit that the peer may have assumed at the start of the stream.
     limit_at_first: u64,
-    /// First limit, for which memory is reserved although `credit_told` may be lower.
+    /// First limit, for which memory is reserved although `announced_credit` may be lower.
     limit_promised: u64,
     /// Slot up to which the stream was read at the last judgement of the window, and the time of
     /// that judgement.
     judged_at: u64,
     judged_s: f64,
-    need: Need,
+    need: WindowNeed,
     /// Whether grants follow the drain rate of the reader, and not the window.
     is_paced: bool,
     /// Free part of memory at the last judgement of the window.
@@ -88,7 +88,7 @@ pub(crate) struct RecvHalf {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct EndRecord {
     chunks: u64,
     bytes: u64,
     hash: u64,
@@ -110,12 +110,12 @@ impl RecvHalf {
             hash: Xxh3::new(),
             state: RecvState::Open,
             window,
-            credit_told: floor,
+            announced_credit: floor,
             limit_at_first: limit,
             limit_promised: window,
             judged_at: 0,
             judged_s: now_s,
-            need: Need::new(now_s),
+            need: WindowNeed::new(now_s),
             is_paced: false,
             free: 1.0,
         }
@@ -150,7 +150,7 @@ impl RecvHalf {
     /// Returns the slots that the peer may send, according to this side's state, and that have not
     /// been read.
     pub(crate) fn promised(&self) -> u64 {
-        let limit = self.credit_told.max(self.limit_promised);
+        let limit = self.announced_credit.max(self.limit_promised);
         let limit = self.end.map_or(limit, |end| end.chunks.min(limit));
         limit.saturating_sub(self.next)
     }
@@ -169,14 +169,14 @@ impl RecvHalf {
     }
 
     /// Stores a slot.
-    pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> Insert {
+    pub(crate) fn insert(&mut self, index: u64, data: &[u8], pool: &mut SlabPool) -> SlotFate {
         let slab = match self.place(index, data.len(), pool) {
             Ok(slab) => slab,
             Err(fate) => return fate,
         };
         slab.fill(index, data);
         self.highest = self.highest.max(index + 1);
-        Insert::New
+        SlotFate::New
     }
 
     /// Stores one half of a slot of `len` bytes.
@@ -187,7 +187,7 @@ impl RecvHalf {
         half: Half,
         data: &[u8],
         pool: &mut SlabPool,
-    ) -> Insert {
+    ) -> SlotFate {
         let slab = match self.place(index, len, pool) {
             Ok(slab) => slab,
             Err(fate) => return fate,
@@ -195,10 +195,10 @@ impl RecvHalf {
         match slab.fill_half(index, len, half, data) {
             Some(true) => {
                 self.highest = self.highest.max(index + 1);
-                Insert::New
+                SlotFate::New
             }
-            Some(false) => Insert::Duplicate,
-            None => Insert::Violation,
+            Some(false) => SlotFate::Duplicate,
+            None => SlotFate::Violation,
         }
     }
 
@@ -206,21 +206,26 @@ impl RecvHalf {
     ///
     /// # Errors
     /// The fate of a slot that cannot be stored.
-    fn place(&mut self, index: u64, len: usize, pool: &mut SlabPool) -> Result<&mut Slab, Insert> {
-        let is_within = index < self.credit_told.max(self.limit_at_first)
+    fn place(
+        &mut self,
+        index: u64,
+        len: usize,
+        pool: &mut SlabPool,
+    ) -> Result<&mut Slab, SlotFate> {
+        let is_within = index < self.announced_credit.max(self.limit_at_first)
             && self.end.is_none_or(|end| index < end.chunks);
         if !(1..=SLOT_SIZE).contains(&len) || !is_within {
-            return Err(Insert::Violation);
+            return Err(SlotFate::Violation);
         }
         if index < self.next || self.state != RecvState::Open {
-            return Err(Insert::Duplicate);
+            return Err(SlotFate::Duplicate);
         }
         let slab_number = index / SLAB_SLOTS;
         let at = (slab_number - self.slab_base) as usize;
         if self.slabs.get(at).is_none_or(Option::is_none) {
             // The slab with the next slot in order is always granted: it frees the others.
             let is_essential = slab_number == self.next / SLAB_SLOTS;
-            let slab = pool.take(is_essential).ok_or(Insert::NoMemory)?;
+            let slab = pool.take(is_essential).ok_or(SlotFate::NoMemory)?;
             if at >= self.slabs.len() {
                 self.slabs.resize_with(at + 1, || None);
             }
@@ -229,7 +234,7 @@ impl RecvHalf {
         let slab = self.slabs[at].as_mut().expect("it was just put there");
         match slab.len(index) {
             0 => Ok(slab),
-            _ => Err(Insert::Duplicate),
+            _ => Err(SlotFate::Duplicate),
         }
     }
 
@@ -242,7 +247,7 @@ impl RecvHalf {
         if chunks < self.highest {
             return false;
         }
-        self.end = Some(End {
+        self.end = Some(EndRecord {
             chunks,
             bytes,
             hash,
@@ -301,20 +306,20 @@ impl RecvHalf {
 
     /// Returns the reason why the window is too small, if it is. A window that a slow application
     /// leaves full is large enough.
-    pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<Shortage> {
+    pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<WindowShortage> {
         if self.state != RecvState::Open || self.end.is_some() {
             return None;
         }
         let behind_gap = (self.highest.saturating_sub(self.next)) as f64;
         if !self.is_readable() && behind_gap * gap_share(self.free) >= self.window as f64 {
-            return Some(Shortage::Hole {
+            return Some(WindowShortage::Hole {
                 highest: self.highest,
             });
         }
         let time_s = round_trips(self.free) / 4.0 * rtt_s.max(0.002);
         let is_fast =
             self.next - self.judged_at >= self.window / 4 && now_s - self.judged_s < time_s;
-        is_fast.then_some(Shortage::Reader { read: self.next })
+        is_fast.then_some(WindowShortage::Reader { read: self.next })
     }
 
     /// Sets the window, in slots.
@@ -332,7 +337,7 @@ impl RecvHalf {
             self.judged_s = now_s;
         }
         let window = self.granted_window();
-        self.next + window >= self.credit_told + (window / 8).max(1)
+        self.next + window >= self.announced_credit + (window / 8).max(1)
     }
 
     /// Lets grants follow the drain rate of the reader from now on. A peer of version 2 has no
@@ -352,8 +357,8 @@ impl RecvHalf {
 
     /// Returns the limit to send to the peer now, and counts it as sent.
     pub(crate) fn take_credit(&mut self) -> u64 {
-        self.credit_told = self.credit_told.max(self.next + self.granted_window());
-        self.credit_told
+        self.announced_credit = self.announced_credit.max(self.next + self.granted_window());
+        self.announced_credit
     }
 
     /// Gives all memory back.
@@ -430,21 +435,21 @@ mod tests {
                     let part = if halved % 2 == 0 { Half::First } else { Half::Second };
                     let data = &slot[part.of(len)];
                     let mut insert = |len| half.insert_half(index, len, part, data, &mut pool);
-                    prop_assert_eq!(insert(len), Insert::New);
-                    prop_assert_eq!(insert(len), Insert::Duplicate);
-                    prop_assert_eq!(insert(len + 1), Insert::Violation);
+                    prop_assert_eq!(insert(len), SlotFate::New);
+                    prop_assert_eq!(insert(len), SlotFate::Duplicate);
+                    prop_assert_eq!(insert(len + 1), SlotFate::Violation);
                     let other = if halved % 2 == 0 { Half::Second } else { Half::First };
                     if halved % 3 > 0 {
                         let data = &slot[other.of(len)];
                         let fate = half.insert_half(index, len, other, data, &mut pool);
-                        prop_assert_eq!(fate, Insert::New);
+                        prop_assert_eq!(fate, SlotFate::New);
                     } else {
-                        prop_assert_eq!(half.insert(index, slot, &mut pool), Insert::New);
+                        prop_assert_eq!(half.insert(index, slot, &mut pool), SlotFate::New);
                     }
                 } else {
-                    prop_assert_eq!(half.insert(index, slot, &mut pool), Insert::New);
+                    prop_assert_eq!(half.insert(index, slot, &mut pool), SlotFate::New);
                 }
-                prop_assert_eq!(half.insert(index, slot, &mut pool), Insert::Duplicate);
+                prop_assert_eq!(half.insert(index, slot, &mut pool), SlotFate::Duplicate);
                 while let Some(data) = half.read(10_000, &mut pool) {
                     read.extend_from_slice(&data);
                 }
@@ -475,16 +480,19 @@ mod tests {
         let mut pool = SlabPool::new(0);
         let mut half = RecvHalf::new(10_000, 10_000, 10_000, 0.0);
         for slab in 1..=16 {
-            assert_eq!(half.insert(slab * SLAB_SLOTS, b"x", &mut pool), Insert::New);
+            assert_eq!(
+                half.insert(slab * SLAB_SLOTS, b"x", &mut pool),
+                SlotFate::New
+            );
         }
         assert_eq!(
             half.insert(17 * SLAB_SLOTS, b"x", &mut pool),
-            Insert::NoMemory
+            SlotFate::NoMemory
         );
         assert_eq!(half.slabs.len(), 17, "what is refused leaves no trace");
         assert_eq!(
             half.insert(0, b"x", &mut pool),
-            Insert::New,
+            SlotFate::New,
             "it is needed to free the rest"
         );
     }
@@ -493,8 +501,8 @@ mod tests {
     fn slots_beyond_the_credit_are_a_violation() {
         let mut pool = SlabPool::new(1 << 20);
         let mut half = RecvHalf::new(10, 10, 10, 0.0);
-        assert_eq!(half.insert(10, b"x", &mut pool), Insert::Violation);
-        assert_eq!(half.insert(9, b"", &mut pool), Insert::Violation);
+        assert_eq!(half.insert(10, b"x", &mut pool), SlotFate::Violation);
+        assert_eq!(half.insert(9, b"", &mut pool), SlotFate::Violation);
         half.insert(9, b"x", &mut pool);
         assert!(!half.set_end(9, 1, 0), "an end before a slot that arrived");
     }

@@ -9,18 +9,18 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{SLOT_SIZE, idle_detector::IdleDetector, pieces::Pieces};
+use super::{SLOT_SIZE, byte_queue::ByteQueue, idle_detector::IdleDetector};
 use crate::wire::frame::Half;
 
 /// Sending half of one stream.
 ///
-/// Its memory is about twice its bytes at most, however small the writes were ([`Pieces`]). Each
+/// Its memory is about twice its bytes at most, however small the writes were ([`ByteQueue`]). Each
 /// slot that was sent and has not arrived adds a record of 24 bytes. If slots are so short that
 /// their records take more than their bytes, the rest counts as [waiting](Self::excess_bytes).
 pub(crate) struct SendHalf {
     /// Written bytes that have not arrived yet, oldest first. The first and the last segment may
     /// hold other bytes, too.
-    segments: Pieces,
+    segments: ByteQueue,
     /// Number of the first segment. Numbers are never reused.
     segment_base: u64,
     /// Start of the next new slot: never the end of a segment with a successor.
@@ -85,7 +85,7 @@ const TAIL_BYTES: usize = 64 * 1024;
 impl SendHalf {
     pub(crate) fn new(credit: u64) -> Self {
         Self {
-            segments: Pieces::default(),
+            segments: ByteQueue::default(),
             segment_base: 0,
             cursor: Cursor {
                 segment: 0,

@@ -9,12 +9,12 @@ use std::{
     collections::{BTreeSet, BinaryHeap, VecDeque},
 };
 
-use self::repeats::Repeats;
+use self::repeats::RepeatQueue;
 use super::{
     COUNT_MAX, ChunkRef, Class, StreamNumber,
     copies::copies_in_round,
-    credit_pool::{Share, WINDOW_FLOOR},
-    memory::{CONTROL_WINDOW, Memory, streams_at_first, streams_max},
+    credit_pool::{InitialWindow, WINDOW_FLOOR},
+    memory::{CONTROL_WINDOW, StreamMemory, streams_at_first, streams_max},
     recv::{RecvHalf, RecvState},
     send::SendHalf,
     slab::SlabPool,
@@ -38,7 +38,7 @@ pub(crate) struct Stream {
     /// abandoned it.
     pub(crate) recv_done: bool,
     /// Initial share of the window. `None` once the memory of the window has been taken back.
-    share: Option<Share>,
+    share: Option<InitialWindow>,
     /// Whether the peer has yet to learn the initial window.
     is_share_news: bool,
     /// Set once the application wants no more bytes. Arriving slots are then discarded.
@@ -47,7 +47,7 @@ pub(crate) struct Stream {
     /// Whether a frame with the stream's credit waits to be sent.
     pub(crate) credit_queued: bool,
     /// Whether the application was notified that it may read, and has not read since.
-    pub(crate) told_readable: bool,
+    pub(crate) reported_readable: bool,
 }
 
 /// Event for the application.
@@ -67,7 +67,7 @@ pub(crate) enum StreamEvent {
 const QUANTUM_SLOTS: u32 = 32;
 
 /// All streams of a connection.
-pub(crate) struct Streams {
+pub(crate) struct StreamTable {
     places: Vec<Option<Stream>>,
     vacant: Vec<u32>,
     by_number: IdMap<u32, u32>,
@@ -80,16 +80,16 @@ pub(crate) struct Streams {
     /// Counts of streams that were opened implicitly, because a frame of a later stream came first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
-    told_limit: u32,
+    announced_limit: u32,
     ready_control: VecDeque<u32>,
     ready_bulk: VecDeque<u32>,
     quantum_left: u32,
     retransmit: VecDeque<ChunkRef>,
     delayed: BinaryHeap<Reverse<(Time, ChunkRef)>>,
-    repeats: Repeats,
+    repeats: RepeatQueue,
     pub(crate) controls: ControlQueue,
     pub(crate) events: VecDeque<StreamEvent>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: StreamMemory,
     streams_max: u32,
     /// Most streams that the peer may open in addition to its earlier ones.
     streams_at_first: u32,
@@ -97,15 +97,15 @@ pub(crate) struct Streams {
 
 /// Limits of a connection's streams.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct StreamLimits {
     pub(crate) initial_credit: u64,
     pub(crate) peer_limit: u32,
     /// Limit of the memory for both directions.
     pub(crate) memory_max: u64,
 }
 
-impl Streams {
-    pub(crate) fn new(we_initiated: bool, limits: Limits) -> Self {
+impl StreamTable {
+    pub(crate) fn new(we_initiated: bool, limits: StreamLimits) -> Self {
         Self {
             places: Vec::new(),
             vacant: Vec::new(),
@@ -116,16 +116,16 @@ impl Streams {
             peer_count: 0,
             peer_skipped: BTreeSet::new(),
             peer_open: 0,
-            told_limit: streams_at_first(limits.memory_max),
+            announced_limit: streams_at_first(limits.memory_max),
             ready_control: VecDeque::new(),
             ready_bulk: VecDeque::new(),
             quantum_left: QUANTUM_SLOTS,
             retransmit: VecDeque::new(),
             delayed: BinaryHeap::new(),
-            repeats: Repeats::default(),
+            repeats: RepeatQueue::default(),
             controls: ControlQueue::default(),
             events: VecDeque::new(),
-            memory: Memory::new(limits.memory_max, limits.initial_credit),
+            memory: StreamMemory::new(limits.memory_max, limits.initial_credit),
             streams_max: streams_max(limits.memory_max),
             streams_at_first: streams_at_first(limits.memory_max),
         }
@@ -161,17 +161,17 @@ impl Streams {
 
     /// Sends the peer its credit on a bulk stream that we have opened, once the peer receives the
     /// stream.
-    pub(crate) fn tell_share(&mut self, number: u32) {
+    pub(crate) fn queue_initial_window(&mut self, number: u32) {
         let is_news = self
             .get(number)
             .is_some_and(|stream| std::mem::take(&mut stream.is_share_news));
         if is_news {
-            self.tell_credit(number);
+            self.queue_credit(number);
         }
     }
 
     /// Queues a frame with the credit of a stream, unless one waits already.
-    pub(crate) fn tell_credit(&mut self, number: u32) {
+    pub(crate) fn queue_credit(&mut self, number: u32) {
         if let Some(stream) = self.get(number).filter(|stream| !stream.credit_queued) {
             stream.credit_queued = true;
             self.controls.push(Control::Credit(number));
@@ -244,7 +244,7 @@ impl Streams {
         &mut self,
         number: u32,
         now_s: f64,
-    ) -> Result<Option<&mut Stream>, Violation> {
+    ) -> Result<Option<&mut Stream>, InvalidStream> {
         if self.by_number.contains_key(&number) {
             return Ok(self.get(number));
         }
@@ -253,11 +253,11 @@ impl Streams {
             return if parts.count < self.next_count {
                 Ok(None)
             } else {
-                Err(Violation)
+                Err(InvalidStream)
             };
         }
-        if parts.count >= self.told_limit {
-            return Err(Violation);
+        if parts.count >= self.announced_limit {
+            return Err(InvalidStream);
         }
         if parts.count >= self.peer_count {
             self.peer_skipped.extend(self.peer_count..parts.count);
@@ -524,13 +524,13 @@ impl Streams {
     }
 
     /// Notifies the application once that a stream can be read.
-    pub(crate) fn tell_readable(&mut self, number: u32) {
+    pub(crate) fn report_readable(&mut self, number: u32) {
         let Some(stream) = self.get(number) else {
             return;
         };
         let worth = stream.recv.is_readable() || stream.recv.state() != RecvState::Open;
-        if worth && !stream.told_readable && stream.stop_code.is_none() {
-            stream.told_readable = true;
+        if worth && !stream.reported_readable && stream.stop_code.is_none() {
+            stream.reported_readable = true;
             self.events
                 .push_back(StreamEvent::Readable { stream: number });
         }
@@ -567,7 +567,7 @@ impl Streams {
             stop_code: None,
             in_ready_queue: false,
             credit_queued: false,
-            told_readable: false,
+            reported_readable: false,
         };
         let place = match self.vacant.pop() {
             Some(place) => {
@@ -585,7 +585,7 @@ impl Streams {
 
 /// Error: the peer named a stream that cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Violation;
+pub(crate) struct InvalidStream;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! Number of streams that each side lets the other open.
 
-use super::{COUNT_MAX, Streams};
+use super::{COUNT_MAX, StreamTable};
 use crate::control_frame::Control;
 
-impl Streams {
+impl StreamTable {
     pub(crate) fn set_peer_limit(&mut self, limit: u32) {
         self.peer_limit = self.peer_limit.max(limit);
     }
@@ -16,7 +16,7 @@ impl Streams {
 
     /// Returns the stream limit to send to the peer.
     pub(crate) fn stream_limit(&self) -> u32 {
-        self.told_limit
+        self.announced_limit
     }
 
     /// Raises the peer's stream limit when it has opened some streams, others are over, and their
@@ -31,13 +31,13 @@ impl Streams {
         let free = streams_max.saturating_sub(taken) as u32;
         let wanted = (self.peer_count + free.min(self.streams_at_first)).min(COUNT_MAX);
         let step = self.streams_at_first / 4;
-        if wanted < self.told_limit + step {
+        if wanted < self.announced_limit + step {
             return;
         }
         let fit = u32::try_from(self.memory.room_for_peer_streams()).unwrap_or(COUNT_MAX);
-        let limit = wanted.min(self.told_limit.saturating_add(fit));
-        if limit >= self.told_limit + step {
-            self.told_limit = limit;
+        let limit = wanted.min(self.announced_limit.saturating_add(fit));
+        if limit >= self.announced_limit + step {
+            self.announced_limit = limit;
             self.controls.push(Control::StreamLimit);
         }
         self.reserve_streams();
@@ -46,7 +46,7 @@ impl Streams {
     /// Reserves memory for the streams that the peer has open or may open.
     pub(super) fn reserve_streams(&mut self) {
         let over = self.peer_count - self.peer_open - self.peer_skipped.len() as u32;
-        let allowed = u64::from(self.told_limit - over);
+        let allowed = u64::from(self.announced_limit - over);
         self.memory.allow_peer_streams(allowed);
     }
 }

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::Streams;
+use super::StreamTable;
 use crate::{control_frame::Control, stream::ChunkRef};
 
 /// Positions of streams in the table, each once in either list.
 #[derive(Default)]
-pub(super) struct Repeats {
+pub(super) struct RepeatQueue {
     /// Streams with sent slots that have no known arrival. Settled and ended streams leave when the
     /// next pass begins.
     unsettled: BTreeSet<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Repeats {
     pub(super) looks: u64,
 }
 
-impl Repeats {
+impl RepeatQueue {
     /// Adds the stream at `place` when it sends a slot while no other slot of it is in flight.
     pub(super) fn begin(&mut self, place: u32) {
         self.unsettled.insert(place);
@@ -37,7 +37,7 @@ impl Repeats {
     }
 }
 
-impl Streams {
+impl StreamTable {
     /// Returns a slot to repeat while the path is idle, with its length. Streams follow each other,
     /// each with its newest slot first. With `restart` a new pass begins.
     pub(crate) fn next_repeat(

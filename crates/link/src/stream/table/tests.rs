@@ -1,10 +1,10 @@
 use super::{super::memory::FLOOR_SHARE, *};
-use crate::stream::{SLOT_SIZE, recv::Shortage};
+use crate::stream::{SLOT_SIZE, recv::WindowShortage};
 
-pub(super) fn streams(memory_max: u64) -> Streams {
-    Streams::new(
+pub(super) fn streams(memory_max: u64) -> StreamTable {
+    StreamTable::new(
         true,
-        Limits {
+        StreamLimits {
             initial_credit: 64,
             peer_limit: 100_000,
             memory_max,
@@ -18,7 +18,7 @@ fn a_quarter_of_the_memory_is_left_for_sending_however_many_streams_are_open() {
         let mut streams = streams(memory_max);
         let first = streams.open(Class::Bulk, 0.0).expect("it is allowed");
         while streams.widen(first, |_| {
-            Some(Shortage::Hole {
+            Some(WindowShortage::Hole {
                 highest: u64::MAX / 8,
             })
         }) {}
@@ -109,7 +109,7 @@ fn a_peer_opens_what_it_may_in_any_order_and_no_more() {
         let stream = streams.named_by_peer(number(count), 0.0);
         stream.map(|stream| stream.is_some())
     };
-    assert_eq!(opens(limit), Err(Violation));
+    assert_eq!(opens(limit), Err(InvalidStream));
     for count in (0..limit).rev() {
         assert_eq!(opens(count), Ok(true), "{count}");
     }
@@ -153,7 +153,7 @@ fn a_credit_waits_once_however_often_it_changes() {
     let number = streams.open(Class::Bulk, 0.0).expect("it is allowed");
     while streams.controls.pop().is_some() {}
     for _ in 0..100 {
-        streams.tell_credit(number);
+        streams.queue_credit(number);
     }
     assert_eq!(streams.controls.pop(), Some(Control::Credit(number)));
     assert!(streams.controls.is_empty());
@@ -186,7 +186,7 @@ fn repeats_cost_nothing_for_streams_of_which_everything_has_arrived() {
     const IDLE: usize = 1000;
     const SLOTS: u64 = 20;
     let mut streams = streams(1 << 30);
-    let send = |streams: &mut Streams, slots: u64| {
+    let send = |streams: &mut StreamTable, slots: u64| {
         let number = bulk(streams);
         let stream = streams.get(number).expect("it is open");
         stream.send.set_credit(slots);
@@ -229,7 +229,7 @@ fn repeats_cost_nothing_for_streams_of_which_everything_has_arrived() {
 fn an_end_is_repeated_until_it_has_arrived() {
     let mut streams = streams(1 << 30);
     let number = bulk(&mut streams);
-    let repeats = |streams: &mut Streams| {
+    let repeats = |streams: &mut StreamTable| {
         streams.next_repeat(10, true);
         streams.repeat_ends(10);
         streams.controls.pop()
@@ -245,7 +245,7 @@ fn an_end_is_repeated_until_it_has_arrived() {
     assert_eq!(repeats(&mut streams), None);
 }
 
-pub(super) fn bulk(streams: &mut Streams) -> u32 {
+pub(super) fn bulk(streams: &mut StreamTable) -> u32 {
     streams.open(Class::Bulk, 0.0).expect("it is allowed")
 }
 
@@ -259,7 +259,7 @@ fn the_memory_of_streams_comes_back_when_they_are_over() {
     let numbers: Vec<_> = (0..50).map(|_| bulk(&mut streams)).collect();
     for number in &numbers[..25] {
         streams.widen(*number, |_| {
-            Some(Shortage::Hole {
+            Some(WindowShortage::Hole {
                 highest: u64::MAX / 8,
             })
         });
@@ -274,7 +274,7 @@ fn the_memory_of_streams_comes_back_when_they_are_over() {
     assert_eq!(streams.get(next).expect("it is open").recv.window(), window);
 }
 
-pub(super) fn opened_by_peer(streams: &mut Streams, count: u32) -> u32 {
+pub(super) fn opened_by_peer(streams: &mut StreamTable, count: u32) -> u32 {
     let number = StreamNumber {
         count,
         class: Class::Bulk,
@@ -302,7 +302,7 @@ fn credit_never_exceeds_the_memory_for_receiving() {
         for _ in 0..20 {
             for number in &numbers {
                 streams.widen(*number, |_| {
-                    Some(Shortage::Hole {
+                    Some(WindowShortage::Hole {
                         highest: u64::MAX / 8,
                     })
                 });
@@ -329,7 +329,7 @@ fn a_stream_beside_stalled_ones_grows_with_its_reader() {
         let mut read = 0;
         for _ in 0..12 {
             read += window;
-            streams.widen(number, |_| Some(Shortage::Reader { read }));
+            streams.widen(number, |_| Some(WindowShortage::Reader { read }));
             window = streams.get(number).expect("it is open").recv.window();
         }
         // 7.5 MB keep 300 Mbit/s full over 200 ms.
@@ -349,7 +349,7 @@ fn streams_that_stall_after_a_megabyte_leave_room_to_grow() {
         while read < (1 << 20) / SLOT_SIZE as u64 {
             let window = streams.get(number).expect("it is open").recv.window();
             read += window;
-            streams.widen(number, |_| Some(Shortage::Reader { read }));
+            streams.widen(number, |_| Some(WindowShortage::Reader { read }));
         }
     }
     let left = streams.memory.room() as f64 / before as f64;

@@ -1,15 +1,15 @@
 //! Windows of streams, which follow the need of their reader as far as memory permits.
 
-use super::Streams;
-use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::Shortage};
+use super::StreamTable;
+use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::WindowShortage};
 
-impl Streams {
+impl StreamTable {
     /// Doubles the window of a stream that is too small, or widens it as far as memory permits.
     /// Returns whether the window has changed.
     pub(crate) fn widen(
         &mut self,
         number: u32,
-        shortage: impl Fn(&RecvHalf) -> Option<Shortage>,
+        shortage: impl Fn(&RecvHalf) -> Option<WindowShortage>,
     ) -> bool {
         self.note_free_memory(number);
         let Some(stream) = self.get(number) else {

@@ -15,7 +15,7 @@ fn least_windows_fit_the_memory_beside_a_window_that_has_grown() {
         let mut streams = streams(memory_max);
         let receiving = (memory_max - memory_max / FLOOR_SHARE) / SLOT_SIZE as u64;
         let hole = |_: &RecvHalf| {
-            Some(Shortage::Hole {
+            Some(WindowShortage::Hole {
                 highest: u64::MAX / 8,
             })
         };
@@ -47,7 +47,7 @@ fn a_peer_may_open_more_streams_once_a_window_that_has_grown_is_narrow_again() {
     let mut streams = streams(1 << 30);
     let first = opened_by_peer(&mut streams, 0);
     while streams.widen(first, |_| {
-        Some(Shortage::Hole {
+        Some(WindowShortage::Hole {
             highest: u64::MAX / 8,
         })
     }) {}
@@ -102,7 +102,7 @@ proptest! {
                 it.arrived += allowed;
                 stream.recv.skip(allowed, pool);
                 stream.recv.measure_need(now_s, rtt_s);
-                let gap = Shortage::Hole { highest: it.arrived };
+                let gap = WindowShortage::Hole { highest: it.arrived };
                 let widened = match step {
                     2 => streams.widen(it.number, |_| Some(gap)),
                     _ => streams.widen(it.number, |recv| recv.shortage(now_s, rtt_s)),

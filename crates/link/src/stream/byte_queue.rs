@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 ///
 /// A piece that finds the queue empty, and a large piece, is not copied.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct ByteQueue {
     whole: VecDeque<Bytes>,
     /// The last piece if it was joined, else empty.
     joined: Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) struct Pieces {
 /// Copying them costs less than the hand-over of one piece to the link.
 const JOINED_MAX: usize = 4096;
 
-impl Pieces {
+impl ByteQueue {
     /// Appends bytes. An empty piece leaves no trace.
     pub(crate) fn push(&mut self, data: Bytes) {
         if data.is_empty() {
@@ -61,19 +61,19 @@ impl Pieces {
 
     /// Takes the first bytes: a piece, or several with at most `len_max` bytes together.
     pub(crate) fn pop_joined(&mut self, len_max: usize) -> Option<Bytes> {
-        let (mut pieces, mut len) = (0, 0);
+        let (mut queue, mut len) = (0, 0);
         for piece in &self.whole {
             if len + piece.len() > len_max {
                 break;
             }
             len += piece.len();
-            pieces += 1;
+            queue += 1;
         }
-        if pieces <= 1 {
+        if queue <= 1 {
             return self.pop_front();
         }
         let mut joined = BytesMut::with_capacity(len);
-        for piece in self.whole.drain(..pieces) {
+        for piece in self.whole.drain(..queue) {
             joined.extend_from_slice(&piece);
         }
         Some(joined.freeze())
@@ -124,27 +124,27 @@ mod tests {
         fn pieces_of_any_size_come_out_as_the_same_bytes_and_are_few(
             turns in prop::collection::vec((0usize..10_000, 0u32..14, 0u8..8), 1..200),
         ) {
-            let mut pieces = Pieces::default();
+            let mut queue = ByteQueue::default();
             let mut written = Vec::new();
             let mut read = Vec::new();
             for (size, shift, turn) in turns {
                 // Sizes of all magnitudes.
                 let data: Vec<u8> = (0..size >> shift).map(|at| (written.len() + at) as u8).collect();
                 written.extend_from_slice(&data);
-                pieces.push(data.into());
+                queue.push(data.into());
                 match turn {
-                    0 => read.extend(pieces.pop_front().into_iter().flatten()),
-                    1 => read.extend(pieces.pop_joined(2 * JOINED_MAX).into_iter().flatten()),
+                    0 => read.extend(queue.pop_front().into_iter().flatten()),
+                    1 => read.extend(queue.pop_joined(2 * JOINED_MAX).into_iter().flatten()),
                     _ => {}
                 }
                 let waiting = written.len() - read.len();
-                prop_assert!(pieces.len() <= 2 * waiting / JOINED_MAX + 1);
-                prop_assert_eq!(pieces.is_empty(), waiting == 0);
-                prop_assert!(pieces.joined.capacity() <= JOINED_MAX.min(2 * pieces.joined.len()));
+                prop_assert!(queue.len() <= 2 * waiting / JOINED_MAX + 1);
+                prop_assert_eq!(queue.is_empty(), waiting == 0);
+                prop_assert!(queue.joined.capacity() <= JOINED_MAX.min(2 * queue.joined.len()));
             }
-            let seen: Vec<u8> = (0..pieces.len()).flat_map(|place| pieces.get(place)).copied().collect();
+            let seen: Vec<u8> = (0..queue.len()).flat_map(|place| queue.get(place)).copied().collect();
             prop_assert_eq!(&seen, &written[read.len()..]);
-            while let Some(piece) = pieces.pop_front() {
+            while let Some(piece) = queue.pop_front() {
                 read.extend_from_slice(&piece);
             }
             prop_assert_eq!(read, written);
@@ -153,36 +153,36 @@ mod tests {
 
     #[test]
     fn several_pieces_are_taken_at_once_if_they_are_small_together() {
-        let mut pieces = Pieces::default();
+        let mut queue = ByteQueue::default();
         for byte in 0..5 {
-            pieces.push(vec![byte; JOINED_MAX].into());
+            queue.push(vec![byte; JOINED_MAX].into());
         }
         let mut lens = Vec::new();
-        while let Some(taken) = pieces.pop_joined(2 * JOINED_MAX) {
+        while let Some(taken) = queue.pop_joined(2 * JOINED_MAX) {
             lens.push(taken.len());
         }
         assert_eq!(lens, [2 * JOINED_MAX, 2 * JOINED_MAX, JOINED_MAX]);
-        pieces.push(vec![0; 3 * JOINED_MAX].into());
-        let large = pieces.pop_joined(2 * JOINED_MAX);
+        queue.push(vec![0; 3 * JOINED_MAX].into());
+        let large = queue.pop_joined(2 * JOINED_MAX);
         assert_eq!(large.map(|piece| piece.len()), Some(3 * JOINED_MAX));
     }
 
     #[test]
     fn a_piece_alone_and_a_large_piece_are_not_copied() {
-        let mut pieces = Pieces::default();
+        let mut queue = ByteQueue::default();
         let small = Bytes::copy_from_slice(b"small");
-        pieces.push(small.clone());
+        queue.push(small.clone());
         assert_eq!(
-            pieces.pop_front().map(|piece| piece.as_ptr()),
+            queue.pop_front().map(|piece| piece.as_ptr()),
             Some(small.as_ptr())
         );
         let large = Bytes::from(vec![0; JOINED_MAX]);
-        pieces.push(small.clone());
-        pieces.push(large.clone());
-        pieces.push(small);
-        pieces.pop_front();
+        queue.push(small.clone());
+        queue.push(large.clone());
+        queue.push(small);
+        queue.pop_front();
         assert_eq!(
-            pieces.pop_front().map(|piece| piece.as_ptr()),
+            queue.pop_front().map(|piece| piece.as_ptr()),
             Some(large.as_ptr())
         );
     }

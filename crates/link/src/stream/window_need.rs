@@ -6,7 +6,7 @@
 
 /// Need of one stream.
 #[derive(Debug, Default)]
-pub(super) struct Need {
+pub(super) struct WindowNeed {
     /// Start of the present span, and the slots read before it.
     span_began_s: f64,
     span_read: u64,
@@ -17,7 +17,7 @@ pub(super) struct Need {
     period_began_s: f64,
 }
 
-impl Need {
+impl WindowNeed {
     pub(super) fn new(now_s: f64) -> Self {
         Self {
             span_began_s: now_s,
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
 
     /// Returns the need of a reader of 100 slots a round trip of 0.1 s.
-    fn steady() -> Need {
-        let mut need = Need::new(0.0);
+    fn steady() -> WindowNeed {
+        let mut need = WindowNeed::new(0.0);
         for step in 1..=100 {
             need.on_read(step * 10, step as f64 * 0.01, 0.1);
         }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_need_is_unknown_for_two_round_trips() {
-        let mut need = Need::new(0.0);
+        let mut need = WindowNeed::new(0.0);
         need.on_read(100, 0.1, 0.1);
         assert_eq!(need.window(0.0), None);
         need.on_read(200, 0.2, 0.1);
