@@ -58,7 +58,7 @@ impl Driver {
                 break;
             }
         }
-        self.intake.fetched(bytes, fed == Fed::Message, now);
+        self.receive_budget.fetched(bytes, fed == Fed::Message, now);
         if fed == Fed::Gone {
             tracing::warn!("the process that reads the socket has ended");
             self.take_back();

@@ -2,11 +2,13 @@
 //! applications use it.
 
 mod clock;
+mod deferred_wakes;
 mod hand_over;
-mod intake;
 mod memory_file;
 mod opening;
 mod peers;
+mod pending_open;
+mod receive_budget;
 mod reload;
 mod report;
 mod resolve;
@@ -18,8 +20,6 @@ mod succession;
 mod tests;
 mod trace;
 mod transfer;
-mod waiting;
-mod wakes;
 
 use std::{
     io,
@@ -270,11 +270,11 @@ impl Link {
         self.handle.bell.command(Command::KeepAlive(every));
     }
 
-    /// Whether the link's thread works: it answers within `patience`.
-    pub async fn works(&self, patience: Duration) -> bool {
+    /// Whether the link's thread works: it answers within `wait_max`.
+    pub async fn works(&self, wait_max: Duration) -> bool {
         let (reply, answer) = oneshot::channel();
         self.handle.bell.command(Command::Echo(reply));
-        matches!(timeout(patience, answer).await, Ok(Ok(())))
+        matches!(timeout(wait_max, answer).await, Ok(Ok(())))
     }
 
     /// Begins to trace the connections to a peer.

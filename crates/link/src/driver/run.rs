@@ -25,17 +25,17 @@ use tokio::sync::{mpsc as async_mpsc, oneshot};
 use super::{
     Command, Doorbell, Incoming, LinkError,
     clock::Clock,
-    intake::Intake,
+    deferred_wakes::DeferredWakes,
     memory_file::{self, MemoryFile},
     peers::{endpoint_peers, memory_of_one},
+    pending_open::PendingOpen,
+    receive_budget::ReceiveBudget,
     report::{LOG_INTERVAL, Reporter},
     resolve,
     socket::{Batch, Socket},
     stream::{RecvShared, SendShared, StreamError},
     succession::{Feed, Older, Succession},
     trace::Tracers,
-    waiting::Waiting,
-    wakes::Wakes,
 };
 use crate::{
     Class, Endpoint, EndpointConfig, Event, LinkConfig, LinkSnapshot, PeerId, StreamKey, Transmit,
@@ -82,8 +82,8 @@ pub(super) struct Driver {
     pub(super) streams: IdMap<StreamKey, Entry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
-    pub(super) wakes: Wakes,
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) deferred_wakes: DeferredWakes,
+    pub(super) pending_opens: Vec<PendingOpen>,
     /// Batch that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
@@ -93,7 +93,7 @@ pub(super) struct Driver {
     send_error_logged: Option<Instant>,
     /// Whether errors of the network may wait at the socket.
     has_transport_errors: bool,
-    pub(super) intake: Intake,
+    pub(super) receive_budget: ReceiveBudget,
     pub(super) stopping: Option<Stopping>,
 }
 
@@ -118,7 +118,7 @@ const LONG_SLEEP: Duration = Duration::from_millis(200);
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// Time after which the driver tries again while the kernel has no room, in case the kernel does
 /// not report room.
-const ROOM_PATIENCE: Duration = Duration::from_millis(10);
+const ROOM_TIMEOUT: Duration = Duration::from_millis(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Most batches received before the driver sends again.
@@ -128,7 +128,7 @@ const TRANSMITS_MAX: usize = 256;
 /// Most errors of the network handled before the driver handles packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
 /// Longest wait for the close to be sent.
-const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl Driver {
     fn new(
@@ -187,7 +187,7 @@ impl Driver {
             now,
         )
         .map_err(|error| LinkError::Tls(error.to_string()))?;
-        let intake = Intake::new(socket.granted.receive_granted, now);
+        let receive_budget = ReceiveBudget::new(socket.granted.receive_granted, now);
         let mut reporter = Reporter::new(snapshot, socket.granted, config.peers.len(), now);
         reporter.publish(&endpoint, &config, now);
         Ok(Self {
@@ -205,8 +205,8 @@ impl Driver {
             incoming,
             streams: IdMap::default(),
             blocked: HashSet::new(),
-            wakes: Wakes::default(),
-            waiting: Vec::new(),
+            deferred_wakes: DeferredWakes::default(),
+            pending_opens: Vec::new(),
             unsent: None,
             buffer: Vec::with_capacity(64 * 1024),
             reporter,
@@ -214,7 +214,7 @@ impl Driver {
             memory_file,
             send_error_logged: None,
             has_transport_errors: false,
-            intake,
+            receive_budget,
             stopping: None,
         })
     }
@@ -228,7 +228,7 @@ impl Driver {
             self.handle_events(now);
             self.wake_readers(now);
             self.write_blocked();
-            self.serve_waiting(now);
+            self.serve_pending_opens(now);
             self.transmit(now);
             self.housekeep(now);
             if self.is_over(now) {
@@ -260,8 +260,8 @@ impl Driver {
                     class,
                     reply,
                 } => self
-                    .waiting
-                    .push(Waiting::new(peer, beside, class, reply, now)),
+                    .pending_opens
+                    .push(PendingOpen::new(peer, beside, class, reply, now)),
                 Command::Look(key) => self.look(key, now),
                 Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
                 Command::Dismiss(PeerId(peer)) => self.endpoint.dismiss(peer),
@@ -349,7 +349,7 @@ impl Driver {
             }
         }
         self.older.flush();
-        self.intake.fetched(bytes, has_more, now);
+        self.receive_budget.fetched(bytes, has_more, now);
     }
 
     fn handle_events(&mut self, now: Instant) {
@@ -464,7 +464,7 @@ impl Driver {
         }
         if self.streams.is_empty() || now >= stopping.deadline {
             stopping.cut_short = Some(self.streams.len());
-            stopping.deadline = now + CLOSE_PATIENCE;
+            stopping.deadline = now + CLOSE_TIMEOUT;
             self.endpoint.close();
         }
         false
@@ -477,21 +477,21 @@ impl Driver {
         let mut of_endpoint = self.endpoint.next_timeout(now);
         if self.unsent.is_some() {
             // No due packet can be sent.
-            of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_PATIENCE));
+            of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_TIMEOUT));
         }
         let due = [
             of_endpoint,
             self.reporter.due(),
             self.tracers.due(now),
-            self.wakes.due(),
-            self.waiting.iter().map(|it| it.deadline).min(),
+            self.deferred_wakes.due(),
+            self.pending_opens.iter().map(|it| it.deadline).min(),
             self.stopping.as_ref().map(|it| it.deadline),
         ];
         for next in due.into_iter().flatten() {
             wake = wake.min(next);
         }
         if let Some(turn) = turn {
-            wake = wake.min(now + turn.min(self.intake.wait_max()));
+            wake = wake.min(now + turn.min(self.receive_budget.wait_max()));
         }
         wake
     }
@@ -506,7 +506,7 @@ impl Driver {
     }
 
     fn sleep(&mut self) {
-        if self.intake.wait_max().is_zero() {
+        if self.receive_budget.wait_max().is_zero() {
             return;
         }
         let now = self.clock.now();

@@ -5,7 +5,7 @@ use units::ByteCount;
 use super::*;
 use crate::{Identity, PeerState, Policy};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn link(us: u8, other: u8, endpoint: Option<SocketAddr>) -> Link {
     let config = LinkConfig {
@@ -41,7 +41,7 @@ async fn nobody_waits_for_a_driver_that_has_died() {
         let opened = a.open(PeerId(0), Class::Bulk).await;
         assert_eq!(opened.err(), Some(OpenError::Closed));
     };
-    let waited = timeout(PATIENCE, wait).await;
+    let waited = timeout(TIMEOUT, wait).await;
     waited.expect("nobody waits for long");
     let state = a.snapshot().peers[0].state;
     assert!(!matches!(state, PeerState::Up { .. }), "{state:?}");

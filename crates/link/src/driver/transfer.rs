@@ -3,10 +3,9 @@
 use std::{task::Waker, time::Instant};
 
 use super::{
-    Incoming,
+    Incoming, deferred_wakes,
     run::{Driver, Entry},
     stream::{QueueShare, RecvShared, RecvStream, SendShared, SendStream, StreamError},
-    wakes,
 };
 use crate::{Class, PeerId, Read, StreamKey};
 
@@ -145,12 +144,12 @@ impl Driver {
                 Read::Gone => break Some(Err(StreamError::Closed)),
             }
         };
-        let pause = wakes::pause(entry.class, self.endpoint.turn(now));
+        let pause = deferred_wakes::pause(entry.class, self.endpoint.turn(now));
         if let Some(until) = pause.and_then(|pause| state.joins_until(pause, now)) {
             let is_held = std::mem::replace(&mut state.is_joining, true);
             drop(state);
             if !is_held {
-                self.wakes.hold(key, until);
+                self.deferred_wakes.hold(key, until);
             }
         } else {
             let reader = state.take_reader(now);
@@ -164,7 +163,7 @@ impl Driver {
 
     /// Wakes the readers that waited for more, once the first has waited for long enough.
     pub(super) fn wake_readers(&mut self, now: Instant) {
-        for key in self.wakes.take_due(now) {
+        for key in self.deferred_wakes.take_due(now) {
             if let Some(entry) = self.streams.get(&key) {
                 let mut state = entry.recv.lock();
                 state.is_joining = false;

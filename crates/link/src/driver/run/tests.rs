@@ -96,7 +96,7 @@ fn while_the_kernel_has_no_room_what_is_due_does_not_wake_it() {
     driver.handle_events(now);
     assert!(driver.wake(None, now) <= now, "a handshake is due");
     driver.unsent = unsent();
-    assert_eq!(driver.wake(None, now), now + ROOM_PATIENCE);
+    assert_eq!(driver.wake(None, now), now + ROOM_TIMEOUT);
     let turn = Duration::from_millis(1);
     assert_eq!(driver.wake(Some(turn), now), now + turn, "datagrams come");
 }
@@ -114,7 +114,7 @@ fn the_socket_wakes_it_for_room_while_it_needs_some_and_for_datagrams_while_they
 }
 
 #[test]
-fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
+fn deadlines_of_pending_opens_and_of_the_end_wake_the_driver() {
     let mut driver = driver();
     let now = driver.clock.now();
     // Only the reporter has work due.
@@ -122,7 +122,7 @@ fn who_waits_for_a_peer_or_for_the_end_wakes_it_when_his_patience_ends() {
     let quiet = driver.wake(None, now);
     let soon = now + Duration::from_secs(3);
     assert!(quiet > soon, "nothing is due");
-    driver.waiting.push(Waiting {
+    driver.pending_opens.push(PendingOpen {
         beside: None,
         peer: PeerId(0),
         class: Class::Bulk,
@@ -165,7 +165,7 @@ fn a_reader_who_waits_for_more_is_woken_in_time_though_nothing_more_comes() {
     recv.lock().is_joining = true;
     driver.endpoint.close();
     let until = now + Duration::from_millis(2);
-    driver.wakes.hold(key, until);
+    driver.deferred_wakes.hold(key, until);
     assert_eq!(driver.wake(None, now), until, "it is among the deadlines");
     driver.wake_readers(until);
     assert!(sleeper.0.load(Ordering::SeqCst), "the reader is woken");

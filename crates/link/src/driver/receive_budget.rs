@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use units::ByteCount;
 
 /// Recent arrivals, and the kernel's room for them.
-pub(super) struct Intake {
+pub(super) struct ReceiveBudget {
     room_bytes: f64,
     fetched: Instant,
     wait_max: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Intake {
 /// may double within a turn, and the kernel may count twice the bytes of a datagram.
 const BUFFER_SHARE: f64 = 4.0;
 
-impl Intake {
+impl ReceiveBudget {
     /// Creates the state for a buffer of size `buffer`, which the kernel has granted.
     pub(super) fn new(buffer: ByteCount, now: Instant) -> Self {
         Self {
@@ -51,13 +51,13 @@ mod tests {
     fn at_a_high_rate_a_small_buffer_is_emptied_in_time() {
         let ms = Duration::from_millis;
         let start = Instant::now();
-        let mut intake = Intake::new(ByteCount::new(200_000), start);
-        intake.fetched(0, false, start + ms(1));
-        assert_eq!(intake.wait_max(), Duration::MAX);
+        let mut receive_budget = ReceiveBudget::new(ByteCount::new(200_000), start);
+        receive_budget.fetched(0, false, start + ms(1));
+        assert_eq!(receive_budget.wait_max(), Duration::MAX);
         // 1 Gbit/s: the buffer is full after 1.6 ms.
-        intake.fetched(125_000, false, start + ms(2));
-        assert_eq!(intake.wait_max(), Duration::from_micros(400));
-        intake.fetched(125_000, true, start + ms(3));
-        assert_eq!(intake.wait_max(), Duration::ZERO);
+        receive_budget.fetched(125_000, false, start + ms(2));
+        assert_eq!(receive_budget.wait_max(), Duration::from_micros(400));
+        receive_budget.fetched(125_000, true, start + ms(3));
+        assert_eq!(receive_budget.wait_max(), Duration::ZERO);
     }
 }

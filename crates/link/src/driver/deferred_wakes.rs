@@ -10,7 +10,7 @@ use crate::{Class, StreamKey};
 
 /// Readers that have not been woken for the present bytes.
 #[derive(Debug, Default)]
-pub(super) struct Wakes {
+pub(super) struct DeferredWakes {
     /// Streams, each once, as recorded in its state. There are thus no more entries than streams.
     held: Vec<StreamKey>,
     due: Option<Instant>,
@@ -31,7 +31,7 @@ pub(super) fn pause(class: Class, turn: Option<Duration>) -> Option<Duration> {
     }
 }
 
-impl Wakes {
+impl DeferredWakes {
     /// Lets the reader of `key` wait until then, or until another one has waited for long enough.
     pub(super) fn hold(&mut self, key: StreamKey, until: Instant) {
         self.held.push(key);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_woken_when_the_first_has_waited_for_long_enough() {
+    fn all_readers_wake_when_the_first_has_waited_for_long_enough() {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let start = Instant::now();
         let ms = |ms| start + Duration::from_millis(ms);
@@ -65,21 +65,24 @@ mod tests {
             connection: Default::default(),
             stream,
         };
-        let mut wakes = Wakes::default();
-        assert_eq!(wakes.due(), None);
-        wakes.hold(key(1), ms(4));
-        wakes.hold(key(2), ms(2));
-        wakes.hold(key(3), ms(3));
-        assert_eq!(wakes.due(), Some(ms(2)));
-        assert_eq!(wakes.take_due(ms(1)), []);
-        assert_eq!(wakes.take_due(ms(2)), [1, 2, 3].map(key));
-        assert_eq!((wakes.due(), wakes.take_due(ms(9))), (None, Vec::new()));
-        wakes.hold(key(1), ms(6));
-        assert_eq!(wakes.take_due(ms(6)), [key(1)]);
+        let mut deferred = DeferredWakes::default();
+        assert_eq!(deferred.due(), None);
+        deferred.hold(key(1), ms(4));
+        deferred.hold(key(2), ms(2));
+        deferred.hold(key(3), ms(3));
+        assert_eq!(deferred.due(), Some(ms(2)));
+        assert_eq!(deferred.take_due(ms(1)), []);
+        assert_eq!(deferred.take_due(ms(2)), [1, 2, 3].map(key));
+        assert_eq!(
+            (deferred.due(), deferred.take_due(ms(9))),
+            (None, Vec::new())
+        );
+        deferred.hold(key(1), ms(6));
+        assert_eq!(deferred.take_due(ms(6)), [key(1)]);
     }
 
     #[test]
-    fn readers_of_control_streams_do_not_wait_nor_does_anybody_where_traffic_is_sparse() {
+    fn control_streams_and_sparse_traffic_defer_no_wake_up() {
         let turn = Duration::from_millis(1);
         assert_eq!(pause(Class::Control, Some(turn)), None);
         assert_eq!(pause(Class::Bulk, None), None);

@@ -8,7 +8,7 @@ use super::OpenResult;
 use crate::{Class, PeerId, StreamKey};
 
 /// Request of a handle that waits for a stream to a peer that does not answer at the moment.
-pub(super) struct Waiting {
+pub(super) struct PendingOpen {
     pub(super) peer: PeerId,
     pub(super) beside: Option<StreamKey>,
     pub(super) class: Class,
@@ -16,7 +16,7 @@ pub(super) struct Waiting {
     pub(super) deadline: Instant,
 }
 
-impl Waiting {
+impl PendingOpen {
     pub(super) fn new(
         peer: PeerId,
         beside: Option<StreamKey>,
@@ -29,10 +29,10 @@ impl Waiting {
             beside,
             class,
             reply,
-            deadline: now + OPEN_PATIENCE,
+            deadline: now + OPEN_TIMEOUT,
         }
     }
 }
 
 /// Time for which an opening waits for a peer.
-const OPEN_PATIENCE: Duration = Duration::from_secs(3);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
