@@ -10,12 +10,12 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Clock in `Instant`s of its own, which are comparable only with one another.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct DriverClock {
     start: Instant,
     booted: Duration,
 }
 
-impl Clock {
+impl DriverClock {
     pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -29,9 +29,9 @@ impl Clock {
 
     /// Returns the present on both clocks, to convert times of day that the kernel stamped on
     /// datagrams.
-    pub(super) fn reading(&self) -> Reading {
+    pub(super) fn reading(&self) -> ClockReading {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
-        Reading {
+        ClockReading {
             now: self.now(),
             unix: unix.unwrap_or_default(),
         }
@@ -40,13 +40,13 @@ impl Clock {
 
 /// One moment on the driver's clock and by the time of day.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct ClockReading {
     now: Instant,
     /// Since the Unix epoch.
     unix: Duration,
 }
 
-impl Reading {
+impl ClockReading {
     /// Returns the arrival of a datagram that the kernel stamped at `unix` since the Unix epoch,
     /// and that was not in the socket at `emptied`.
     ///
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_stamp_of_the_kernel_is_as_old_here_as_it_is_there() {
-        let reading = Clock::new().reading();
+        let reading = DriverClock::new().reading();
         let age = Duration::from_micros(700);
         assert_eq!(reading.now - reading.instant(reading.unix - age, None), age);
         let ahead = reading.unix + Duration::from_secs(3600);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_datagram_that_seems_older_than_an_empty_socket_came_now() {
-        let clock = Clock::new();
+        let clock = DriverClock::new();
         let mut reading = clock.reading();
         let emptied = reading.now;
         reading.now += Duration::from_millis(50);
@@ -113,7 +113,7 @@ mod tests {
 
         #[test]
         fn while_nothing_is_suspended_it_runs_as_others_do() {
-            let clock = Clock::new();
+            let clock = DriverClock::new();
             let (before, other) = (clock.now(), Instant::now());
             std::thread::sleep(Duration::from_millis(20));
             let (passed, by_other) = (clock.now() - before, other.elapsed());

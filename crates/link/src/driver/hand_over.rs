@@ -6,7 +6,7 @@ use std::{io, time::Instant};
 use super::{
     memory_file,
     run::{Driver, RECEIVE_BATCHES_MAX},
-    succession::{self, Fed, Feed, HandOverError, OLDER_MAX, Succession},
+    succession::{self, DatagramFeed, FeedResult, HandOverError, OLDER_MAX, Succession},
 };
 
 impl Driver {
@@ -20,13 +20,13 @@ impl Driver {
         if older.len() >= OLDER_MAX {
             return Err(HandOverError::TooManyOlder);
         }
-        let (way, feed) = succession::way().map_err(of_socket)?;
-        older.push((self.generation, way));
+        let (channel, feed) = succession::datagram_channel().map_err(of_socket)?;
+        older.push((self.generation, channel));
         let taken = |generation: &u8| older.iter().any(|(it, _)| it == generation);
         let after = (1..=u8::MAX).map(|step| self.generation.wrapping_add(step));
         let generation = after.into_iter().find(|it| !taken(it));
         let (instance, remembered) = self.endpoint.succession(now);
-        self.feed = Some(Feed::new(feed));
+        self.feed = Some(DatagramFeed::new(feed));
         Ok(Succession {
             generation: generation.expect("there are more generations than processes"),
             instance,
@@ -46,7 +46,7 @@ impl Driver {
     pub(super) fn receive_fed(&mut self, now: Instant) {
         let Some(feed) = &mut self.feed else { return };
         let reading = self.clock.reading();
-        let (mut bytes, mut fed) = (0, Fed::Message);
+        let (mut bytes, mut fed) = (0, FeedResult::Message);
         for _ in 0..RECEIVE_BATCHES_MAX {
             let endpoint = &mut self.endpoint;
             fed = feed.receive(|handed| {
@@ -54,12 +54,13 @@ impl Driver {
                 let received = reading.instant(handed.received, None);
                 endpoint.handle_datagram(handed.datagram, handed.from, received);
             });
-            if fed != Fed::Message {
+            if fed != FeedResult::Message {
                 break;
             }
         }
-        self.receive_budget.fetched(bytes, fed == Fed::Message, now);
-        if fed == Fed::Gone {
+        self.receive_budget
+            .fetched(bytes, fed == FeedResult::Message, now);
+        if fed == FeedResult::Gone {
             tracing::warn!("the process that reads the socket has ended");
             self.take_back();
         }

@@ -204,7 +204,7 @@ impl Link {
         class: Class,
     ) -> Result<(SendStream, RecvStream), OpenError> {
         let (reply, answer) = oneshot::channel();
-        self.handle.bell.command(Command::Open {
+        self.handle.bell.command(DriverCommand::Open {
             peer,
             beside,
             class,
@@ -222,18 +222,18 @@ impl Link {
     /// [`HandOverError`]; then nothing has changed.
     pub async fn hand_over(&self) -> Result<Succession, HandOverError> {
         let (reply, answer) = oneshot::channel();
-        self.handle.bell.command(Command::HandOver(reply));
+        self.handle.bell.command(DriverCommand::HandOver(reply));
         answer.await.unwrap_or(Err(HandOverError::Gone))
     }
 
     /// Reads the socket again after the other process has gone.
     pub fn take_back(&self) {
-        self.handle.bell.command(Command::TakeBack);
+        self.handle.bell.command(DriverCommand::TakeBack);
     }
 
     /// Makes all peers open new streams on another connection, since the other process is up.
     pub fn retire(&self) {
-        self.handle.bell.command(Command::Retire);
+        self.handle.bell.command(DriverCommand::Retire);
     }
 
     /// Returns the next stream that a peer opened. `None` after shutdown.
@@ -247,13 +247,15 @@ impl Link {
     /// key has been removed, and is not admitted any more. Connections end at once if their peer no
     /// longer has the key of the handshake. A new endpoint is used at the next connection attempt.
     pub fn set_peers(&self, peers: Vec<PeerConfig>, rate_max: Option<BitRate>) {
-        self.handle.bell.command(Command::Peers { peers, rate_max });
+        self.handle
+            .bell
+            .command(DriverCommand::Peers { peers, rate_max });
     }
 
     /// Ends all connections of a peer with a message that it is not a peer any more. The peer is
     /// admitted again.
     pub fn dismiss(&self, peer: PeerId) {
-        self.handle.bell.command(Command::Dismiss(peer));
+        self.handle.bell.command(DriverCommand::Dismiss(peer));
     }
 
     /// Changes the caps on the rates to a peer and from it. Without a peer, it changes the cap on
@@ -261,19 +263,21 @@ impl Link {
     ///
     /// The change lasts until [`set_peers`](Self::set_peers) sets both.
     pub fn set_rate_max(&self, peer: Option<PeerId>, rate_max: Option<BitRate>) {
-        self.handle.bell.command(Command::Rate { peer, rate_max });
+        self.handle
+            .bell
+            .command(DriverCommand::Rate { peer, rate_max });
     }
 
     /// Changes the interval of packets to each peer without other traffic, which is 5 s at first. A
     /// shorter interval detects a dead peer sooner.
     pub fn set_keep_alive(&self, every: Duration) {
-        self.handle.bell.command(Command::KeepAlive(every));
+        self.handle.bell.command(DriverCommand::KeepAlive(every));
     }
 
     /// Whether the link's thread works: it answers within `wait_max`.
     pub async fn works(&self, wait_max: Duration) -> bool {
         let (reply, answer) = oneshot::channel();
-        self.handle.bell.command(Command::Echo(reply));
+        self.handle.bell.command(DriverCommand::Echo(reply));
         matches!(timeout(wait_max, answer).await, Ok(Ok(())))
     }
 
@@ -283,7 +287,9 @@ impl Link {
     /// [`TraceError`]: no such peer, or too many traces.
     pub async fn trace(&self, peer: PeerId) -> Result<Trace, TraceError> {
         let (reply, answer) = oneshot::channel();
-        self.handle.bell.command(Command::Trace { peer, reply });
+        self.handle
+            .bell
+            .command(DriverCommand::Trace { peer, reply });
         answer.await.unwrap_or(Err(TraceError::Closed))
     }
 
@@ -302,20 +308,22 @@ impl Link {
     /// then closes the connections, and writes the memory file for the next start.
     pub async fn shutdown(&self, drain: Duration) -> usize {
         let (reply, answer) = oneshot::channel();
-        self.handle.bell.command(Command::Shutdown { drain, reply });
+        self.handle
+            .bell
+            .command(DriverCommand::Shutdown { drain, reply });
         answer.await.unwrap_or(0)
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.bell.command(Command::Abandon);
+        self.bell.command(DriverCommand::Abandon);
     }
 }
 
 /// Request of a handle to the driver.
 #[derive(Debug)]
-enum Command {
+enum DriverCommand {
     /// Other peers, or other settings of them.
     Peers {
         peers: Vec<PeerConfig>,
@@ -344,7 +352,7 @@ enum Command {
         reply: oneshot::Sender<OpenResult>,
     },
     /// A stream's shared state has changed.
-    Look(StreamKey),
+    StreamChanged(StreamKey),
     Address {
         peer: usize,
         address: Option<SocketAddr>,
@@ -366,17 +374,17 @@ type OpenResult = Result<(SendStream, RecvStream), OpenError>;
 /// Passes commands to the driver and wakes it if it sleeps.
 #[derive(Debug)]
 struct Doorbell {
-    commands: Mutex<mpsc::Sender<Command>>,
+    commands: Mutex<mpsc::Sender<DriverCommand>>,
     is_asleep: AtomicBool,
     event: EventFd,
 }
 
 impl Doorbell {
     fn ring(&self, key: StreamKey) {
-        self.command(Command::Look(key));
+        self.command(DriverCommand::StreamChanged(key));
     }
 
-    fn command(&self, command: Command) {
+    fn command(&self, command: DriverCommand) {
         // The driver is gone after shutdown; handles learn that from their own state.
         let _ = self
             .commands

@@ -19,12 +19,12 @@ pub(super) struct Reporter {
     published: Instant,
     /// Whether the snapshot lacks events since then.
     is_behind: bool,
-    rates: Vec<Rates>,
+    rates: Vec<PeerRates>,
     logged_drops: (Instant, DropCounters),
 }
 
 #[derive(Default, Clone, Copy)]
-struct Rates {
+struct PeerRates {
     at: Option<Instant>,
     stats: Stats,
     sent: BitRate,
@@ -52,14 +52,14 @@ impl Reporter {
             socket_buffers,
             published: now,
             is_behind: false,
-            rates: vec![Rates::default(); peers],
+            rates: vec![PeerRates::default(); peers],
             logged_drops: (now, DropCounters::default()),
         }
     }
 
     /// Sets the number of peers.
     pub(super) fn set_peers(&mut self, peers: usize) {
-        self.rates.resize(peers, Rates::default());
+        self.rates.resize(peers, PeerRates::default());
     }
 
     /// Publishes the driver's present state, unless it did so a moment ago. While packets are
@@ -89,7 +89,7 @@ impl Reporter {
         if self.is_behind {
             return Some(self.published + SNAPSHOT_INTERVAL);
         }
-        let is_moving = self.rates.iter().any(Rates::are_notable);
+        let is_moving = self.rates.iter().any(PeerRates::are_notable);
         is_moving.then(|| self.published + RATES_INTERVAL)
     }
 
@@ -141,7 +141,7 @@ impl Reporter {
     }
 }
 
-impl Rates {
+impl PeerRates {
     fn are_notable(&self) -> bool {
         self.sent.max(self.received) >= NOTABLE
     }
@@ -166,7 +166,7 @@ impl Rates {
     }
 }
 
-fn peer_snapshot(name: &str, view: &PeerView, rates: &Rates, now: Instant) -> PeerSnapshot {
+fn peer_snapshot(name: &str, view: &PeerView, rates: &PeerRates, now: Instant) -> PeerSnapshot {
     let state = match (view.connected, view.silent, view.last_heard) {
         (Some(_), Some(since), _) => PeerState::Silent {
             since: wall(since, now),

@@ -2,7 +2,7 @@
 
 use std::{io, net::ToSocketAddrs, sync::Arc};
 
-use super::{Command, Doorbell};
+use super::{Doorbell, DriverCommand};
 
 /// Looks up `endpoint` and commands the driver to use the result. It blocks, so it runs in a thread
 /// of its own. With several addresses each attempt gets the next one.
@@ -24,7 +24,7 @@ pub(super) fn spawn(
         if address.is_none() {
             tracing::warn!(%endpoint, "the peer's endpoint has no address that we can use");
         }
-        bell.command(Command::Address { peer, address });
+        bell.command(DriverCommand::Address { peer, address });
     };
     std::thread::Builder::new()
         .name("longhaul-dns".into())

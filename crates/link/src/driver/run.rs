@@ -23,8 +23,8 @@ use nix::{
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 use super::{
-    Command, Doorbell, Incoming, LinkError,
-    clock::Clock,
+    Doorbell, DriverCommand, Incoming, LinkError,
+    clock::DriverClock,
     deferred_wakes::DeferredWakes,
     memory_file::{self, MemoryFile},
     peers::{endpoint_peers, memory_of_one},
@@ -32,9 +32,9 @@ use super::{
     receive_budget::ReceiveBudget,
     report::{LOG_INTERVAL, Reporter},
     resolve,
-    socket::{Batch, Socket},
+    socket::{ReceiveResult, Socket},
     stream::{RecvShared, SendShared, StreamError},
-    succession::{Feed, Older, Succession},
+    succession::{DatagramFeed, EarlierProcesses, Succession},
     trace::Tracers,
 };
 use crate::{
@@ -47,7 +47,7 @@ pub(super) fn spawn(
     socket: UdpSocket,
     config: LinkConfig,
     bell: Arc<Doorbell>,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<DriverCommand>,
     incoming: async_mpsc::Sender<Incoming>,
     snapshot: Arc<Mutex<LinkSnapshot>>,
     succession: Option<Succession>,
@@ -62,24 +62,24 @@ pub(super) fn spawn(
 }
 
 pub(super) struct Driver {
-    pub(super) clock: Clock,
+    pub(super) clock: DriverClock,
     /// Timer that ends a long sleep. The timeout of a poll stands still while the machine is
     /// suspended, and this does not.
     alarm: TimerFd,
     pub(super) socket: Socket,
     pub(super) generation: u8,
     /// Older processes, which get the datagrams of their connections.
-    pub(super) older: Older,
+    pub(super) older: EarlierProcesses,
     /// Source of datagrams, once another process reads the socket.
-    pub(super) feed: Option<Feed>,
+    pub(super) feed: Option<DatagramFeed>,
     pub(super) endpoint: Endpoint,
     pub(super) config: LinkConfig,
     pub(super) bell: Arc<Doorbell>,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<DriverCommand>,
     /// Command that came before all commands in the channel.
-    next_command: Option<Command>,
+    next_command: Option<DriverCommand>,
     pub(super) incoming: async_mpsc::Sender<Incoming>,
-    pub(super) streams: IdMap<StreamKey, Entry>,
+    pub(super) streams: IdMap<StreamKey, StreamEntry>,
     /// Streams whose handle has bytes that the endpoint had no room for.
     pub(super) blocked: HashSet<StreamKey>,
     pub(super) deferred_wakes: DeferredWakes,
@@ -94,10 +94,10 @@ pub(super) struct Driver {
     /// Whether errors of the network may wait at the socket.
     has_transport_errors: bool,
     pub(super) receive_budget: ReceiveBudget,
-    pub(super) stopping: Option<Stopping>,
+    pub(super) stopping: Option<PendingShutdown>,
 }
 
-pub(super) struct Entry {
+pub(super) struct StreamEntry {
     pub(super) class: Class,
     pub(super) send: Arc<SendShared>,
     pub(super) recv: Arc<RecvShared>,
@@ -105,7 +105,7 @@ pub(super) struct Entry {
     pub(super) recv_over: bool,
 }
 
-pub(super) struct Stopping {
+pub(super) struct PendingShutdown {
     deadline: Instant,
     reply: Option<oneshot::Sender<usize>>,
     /// Number of streams cut short, once connections are being closed.
@@ -135,12 +135,12 @@ impl Driver {
         socket: UdpSocket,
         config: LinkConfig,
         bell: Arc<Doorbell>,
-        commands: mpsc::Receiver<Command>,
+        commands: mpsc::Receiver<DriverCommand>,
         incoming: async_mpsc::Sender<Incoming>,
         snapshot: Arc<Mutex<LinkSnapshot>>,
         succession: Option<Succession>,
     ) -> Result<Self, LinkError> {
-        let clock = Clock::new();
+        let clock = DriverClock::new();
         let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC);
         let now = clock.now();
         let socket = Socket::new(socket)?;
@@ -157,10 +157,10 @@ impl Driver {
         let memory = config.memory_file.clone().map(MemoryFile::open);
         let (memory_file, mut remembered) = memory.transpose()?.unzip();
         let mut instance = random("the system's randomness works");
-        let (mut generation, mut older) = (0, Older::default());
+        let (mut generation, mut older) = (0, EarlierProcesses::default());
         if let Some(succession) = succession {
             (instance, generation) = (succession.instance, succession.generation);
-            older = Older::new(succession.older)?;
+            older = EarlierProcesses::new(succession.older)?;
             match memory_file::parse(&succession.remembered) {
                 Ok(told) => remembered = Some(told),
                 Err(line) => {
@@ -246,7 +246,7 @@ impl Driver {
         }
     }
 
-    fn take_command(&mut self) -> Option<Command> {
+    fn take_command(&mut self) -> Option<DriverCommand> {
         let next = self.next_command.take();
         next.or_else(|| self.commands.try_recv().ok())
     }
@@ -254,7 +254,7 @@ impl Driver {
     fn handle_commands(&mut self, now: Instant) {
         while let Some(command) = self.take_command() {
             match command {
-                Command::Open {
+                DriverCommand::Open {
                     peer,
                     beside,
                     class,
@@ -262,48 +262,48 @@ impl Driver {
                 } => self
                     .pending_opens
                     .push(PendingOpen::new(peer, beside, class, reply, now)),
-                Command::Look(key) => self.look(key, now),
-                Command::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
-                Command::Dismiss(PeerId(peer)) => self.endpoint.dismiss(peer),
-                Command::Rate { peer, rate_max } => self.set_rate_max(peer, rate_max),
-                Command::KeepAlive(every) => self.endpoint.set_keep_alive(every),
-                Command::Echo(reply) => {
+                DriverCommand::StreamChanged(key) => self.look(key, now),
+                DriverCommand::Peers { peers, rate_max } => self.set_peers(peers, rate_max, now),
+                DriverCommand::Dismiss(PeerId(peer)) => self.endpoint.dismiss(peer),
+                DriverCommand::Rate { peer, rate_max } => self.set_rate_max(peer, rate_max),
+                DriverCommand::KeepAlive(every) => self.endpoint.set_keep_alive(every),
+                DriverCommand::Echo(reply) => {
                     // The requester may be gone.
                     let _ = reply.send(());
                 }
-                Command::Trace { peer, reply } => {
+                DriverCommand::Trace { peer, reply } => {
                     // The requester may be gone, and then so is the trace.
                     let _ = reply.send(self.tracers.begin(peer, self.config.peers.len(), now));
                 }
-                Command::Address { peer, address } => {
+                DriverCommand::Address { peer, address } => {
                     let address = address.map(|address| self.socket.native(address));
                     self.endpoint.set_address(peer, address, now);
                 }
-                Command::HandOver(reply) => {
+                DriverCommand::HandOver(reply) => {
                     let handed = self.hand_over(now);
                     if let Err(Ok(_)) = reply.send(handed) {
                         // The requester is gone.
                         self.take_back();
                     }
                 }
-                Command::TakeBack => self.take_back(),
-                Command::Retire => self.endpoint.retire(),
-                Command::Shutdown { drain, reply } => {
+                DriverCommand::TakeBack => self.take_back(),
+                DriverCommand::Retire => self.endpoint.retire(),
+                DriverCommand::Shutdown { drain, reply } => {
                     self.incoming = async_mpsc::channel(1).0;
                     let deadline = now + drain;
                     let reply = Some(reply);
-                    self.stopping = Some(Stopping {
+                    self.stopping = Some(PendingShutdown {
                         deadline,
                         reply,
                         cut_short: None,
                     });
                 }
                 #[cfg(test)]
-                Command::Panic => panic!("a fault of the driver"),
-                Command::Abandon => {
+                DriverCommand::Panic => panic!("a fault of the driver"),
+                DriverCommand::Abandon => {
                     if self.stopping.is_none() {
                         let deadline = now;
-                        self.stopping = Some(Stopping {
+                        self.stopping = Some(PendingShutdown {
                             deadline,
                             reply: None,
                             cut_short: None,
@@ -343,7 +343,7 @@ impl Driver {
                     endpoint.handle_datagram(datagram, from, received);
                 });
             // Errors of earlier sends surface here (ICMP), and loss detection handles their losses.
-            has_more = batch.is_ok_and(|batch| batch == Batch::Full);
+            has_more = batch.is_ok_and(|batch| batch == ReceiveResult::Full);
             if !has_more {
                 break;
             }

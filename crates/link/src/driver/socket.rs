@@ -11,7 +11,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{BATCH_SIZE, RecvMeta, TransportErrorPayload, UdpSocketState};
 use units::ByteCount;
 
-use super::clock::Clock;
+use super::clock::DriverClock;
 use crate::{Transmit, snapshot::SocketBuffers};
 
 /// A UDP socket that sends with segmentation offload and receives in batches.
@@ -27,7 +27,7 @@ pub(super) struct Socket {
 
 /// Result of one receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Batch {
+pub(super) enum ReceiveResult {
     /// As much as fits: there may be more.
     Full,
     /// Less, and therefore everything.
@@ -124,9 +124,9 @@ impl Socket {
     /// the kernel received it, on `clock`.
     pub(super) fn receive(
         &mut self,
-        clock: &Clock,
+        clock: &DriverClock,
         mut handle: impl FnMut(&mut [u8], SocketAddr, Instant),
-    ) -> io::Result<Batch> {
+    ) -> io::Result<ReceiveResult> {
         let began = clock.now();
         let mut meta = [RecvMeta::default(); BATCH_SIZE];
         let count = {
@@ -158,10 +158,10 @@ impl Socket {
             }
         }
         if count == self.buffers.len() {
-            return Ok(Batch::Full);
+            return Ok(ReceiveResult::Full);
         }
         self.emptied = Some(began);
-        Ok(Batch::Last)
+        Ok(ReceiveResult::Last)
     }
 
     /// Returns the form of an address that this socket sends to and reports.
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_batch_arrives_as_the_datagrams_that_it_was_made_of() {
-        let clock = Clock::new();
+        let clock = DriverClock::new();
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let Some((mut a, b)) = two_at(local) else {
                 continue;
@@ -220,7 +220,7 @@ mod tests {
 
         #[test]
         fn a_datagram_has_the_time_at_which_it_came() {
-            let clock = Clock::new();
+            let clock = DriverClock::new();
             for local in ["127.0.0.1:0", "[::1]:0"] {
                 let Some((mut a, b)) = two_at(local) else {
                     continue;
@@ -238,7 +238,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(50));
                 let mut times = Vec::new();
                 let batch = a.receive(&clock, |_, _, received| times.push(received));
-                assert_eq!(batch.expect("loopback works"), Batch::Last);
+                assert_eq!(batch.expect("loopback works"), ReceiveResult::Last);
                 assert_eq!(times.len(), 1);
                 let slack = Duration::from_millis(5);
                 assert!(before < times[0] + slack && times[0] < after + slack);

@@ -289,12 +289,12 @@ impl Drop for RecvStream {
 #[derive(Debug)]
 pub(super) struct SendShared {
     pub(super) key: StreamKey,
-    state: Mutex<SendState>,
+    state: Mutex<SendHandleState>,
     bell: Arc<Doorbell>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SendState {
+pub(super) struct SendHandleState {
     pub(super) queue: ByteQueue,
     pub(super) queued_bytes: usize,
     /// Share of the stream in the memory for such queues.
@@ -316,7 +316,7 @@ impl SendShared {
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, SendState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SendHandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,7 +325,7 @@ impl SendShared {
     }
 }
 
-impl SendState {
+impl SendHandleState {
     /// Takes the waker of a waiting write that may continue.
     ///
     /// The caller must release the lock before it wakes the write, which takes the lock at once.
@@ -359,12 +359,12 @@ impl SendState {
 #[derive(Debug)]
 pub(super) struct RecvShared {
     pub(super) key: StreamKey,
-    state: Mutex<RecvState>,
+    state: Mutex<RecvHandleState>,
     bell: Arc<Doorbell>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RecvState {
+pub(super) struct RecvHandleState {
     pub(super) queue: ByteQueue,
     pub(super) queued_bytes: usize,
     /// Share of the stream in the memory for such queues.
@@ -391,7 +391,7 @@ impl RecvShared {
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, RecvState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RecvHandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -400,7 +400,7 @@ impl RecvShared {
     }
 }
 
-impl RecvState {
+impl RecvHandleState {
     pub(super) fn queue_max(&self) -> usize {
         self.queue_share.of(RECV_QUEUE_MAX)
     }
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn single_bytes_that_nobody_reads_are_few_pieces() {
-        let mut state = RecvState::default();
+        let mut state = RecvHandleState::default();
         for _ in 0..RECV_QUEUE_MAX {
             state.push(Bytes::copy_from_slice(b"x"));
         }
@@ -506,8 +506,8 @@ mod tests {
         const PAUSE: Duration = Duration::from_millis(4);
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let start = Instant::now();
-        let mut state = RecvState::default();
-        let waits = |state: &mut RecvState| state.waker = Some(Waker::noop().clone());
+        let mut state = RecvHandleState::default();
+        let waits = |state: &mut RecvHandleState| state.waker = Some(Waker::noop().clone());
         waits(&mut state);
         state.push(Bytes::from_static(b"first"));
         assert_eq!(state.joins_until(PAUSE, start), None);

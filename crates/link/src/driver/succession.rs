@@ -59,28 +59,28 @@ pub(super) const OLDER_MAX: usize = 31;
 
 /// Processes that came before this one and have connections.
 #[derive(Debug, Default)]
-pub(super) struct Older {
-    processes: Vec<Process>,
+pub(super) struct EarlierProcesses {
+    processes: Vec<EarlierProcess>,
 }
 
 #[derive(Debug)]
-struct Process {
+struct EarlierProcess {
     generation: u8,
-    way: UnixDatagram,
+    channel: UnixDatagram,
     /// Datagrams that wait to be passed on together.
     message: Vec<u8>,
 }
 
 /// Source of datagrams for a process that has handed the socket over.
 #[derive(Debug)]
-pub(super) struct Feed {
-    way: UnixDatagram,
+pub(super) struct DatagramFeed {
+    channel: UnixDatagram,
     buffer: Vec<u8>,
 }
 
 /// Datagram that another process has received.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Handed<'a> {
+pub(super) struct FedDatagram<'a> {
     pub(super) datagram: &'a mut [u8],
     pub(super) from: SocketAddr,
     /// Time of reception, since the Unix epoch.
@@ -89,7 +89,7 @@ pub(super) struct Handed<'a> {
 
 /// Result of reading the feed, for a process that has handed the socket over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fed {
+pub(super) enum FeedResult {
     /// Datagrams.
     Message,
     Nothing,
@@ -107,7 +107,7 @@ const BUFFER_BYTES: usize = 4 << 20;
 
 /// Returns the two ends of a connection for datagrams. In contrast to a pair of plain datagram
 /// sockets, each end detects the end of the other.
-pub(super) fn way() -> io::Result<(UnixDatagram, UnixDatagram)> {
+pub(super) fn datagram_channel() -> io::Result<(UnixDatagram, UnixDatagram)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let (near, far) = (UnixDatagram::from(near), UnixDatagram::from(far));
@@ -122,13 +122,13 @@ pub(super) fn way() -> io::Result<(UnixDatagram, UnixDatagram)> {
     Ok((near, far))
 }
 
-impl Older {
+impl EarlierProcesses {
     pub(super) fn new(processes: Vec<(u8, UnixDatagram)>) -> io::Result<Self> {
-        let processes = processes.into_iter().map(|(generation, way)| {
-            way.set_nonblocking(true)?;
-            Ok(Process {
+        let processes = processes.into_iter().map(|(generation, channel)| {
+            channel.set_nonblocking(true)?;
+            Ok(EarlierProcess {
                 generation,
-                way,
+                channel,
                 message: Vec::new(),
             })
         });
@@ -162,26 +162,26 @@ impl Older {
 
     /// Passes on the datagrams taken. A process that has ended is forgotten.
     pub(super) fn flush(&mut self) {
-        self.processes.retain_mut(Process::flush);
+        self.processes.retain_mut(EarlierProcess::flush);
     }
 
     /// Returns the remaining processes, for the next one.
     pub(super) fn living(&mut self) -> io::Result<Vec<(u8, UnixDatagram)>> {
         // No message is empty: that would look like the end.
-        self.processes.retain(|it| is_there(it.way.send(&[0])));
+        self.processes.retain(|it| is_there(it.channel.send(&[0])));
         let ways = self.processes.iter();
-        ways.map(|it| Ok((it.generation, it.way.try_clone()?)))
+        ways.map(|it| Ok((it.generation, it.channel.try_clone()?)))
             .collect()
     }
 }
 
-impl Process {
+impl EarlierProcess {
     /// Sends the message. Returns whether the process is still there.
     fn flush(&mut self) -> bool {
         if self.message.is_empty() {
             return true;
         }
-        let sent = self.way.send(&self.message);
+        let sent = self.channel.send(&self.message);
         self.message.clear();
         is_there(sent)
     }
@@ -202,31 +202,31 @@ fn is_there(sent: io::Result<usize>) -> bool {
     }
 }
 
-impl Feed {
-    pub(super) fn new(way: UnixDatagram) -> Self {
+impl DatagramFeed {
+    pub(super) fn new(channel: UnixDatagram) -> Self {
         Self {
-            way,
+            channel,
             buffer: vec![0; MESSAGE_BYTES_MAX],
         }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.way.as_fd()
+        self.channel.as_fd()
     }
 
     /// Passes on the datagrams of one message.
-    pub(super) fn receive(&mut self, mut handle: impl FnMut(Handed<'_>)) -> Fed {
-        let len = match self.way.recv(&mut self.buffer) {
-            Ok(0) => return Fed::Gone,
+    pub(super) fn receive(&mut self, mut handle: impl FnMut(FedDatagram<'_>)) -> FeedResult {
+        let len = match self.channel.recv(&mut self.buffer) {
+            Ok(0) => return FeedResult::Gone,
             Ok(len) => len,
-            Err(_) => return Fed::Nothing,
+            Err(_) => return FeedResult::Nothing,
         };
         let mut message = &mut self.buffer[..len];
         while let Some((handed, rest)) = next(message) {
             handle(handed);
             message = rest;
         }
-        Fed::Message
+        FeedResult::Message
     }
 }
 
@@ -244,7 +244,7 @@ fn put(message: &mut Vec<u8>, datagram: &[u8], from: SocketAddr, received: Durat
 }
 
 /// Returns the first datagram of a message, and the rest of the message.
-fn next(message: &mut [u8]) -> Option<(Handed<'_>, &mut [u8])> {
+fn next(message: &mut [u8]) -> Option<(FedDatagram<'_>, &mut [u8])> {
     let (header, rest) = message.split_first_chunk_mut::<HEADER_BYTES>()?;
     let len = u16::from_be_bytes([header[0], header[1]]);
     let ip: [u8; 16] = header[3..19].try_into().expect("sixteen bytes");
@@ -256,7 +256,7 @@ fn next(message: &mut [u8]) -> Option<(Handed<'_>, &mut [u8])> {
     let port = u16::from_be_bytes([header[19], header[20]]);
     let nanos = u64::from_be_bytes(header[21..].try_into().expect("eight bytes"));
     let (datagram, rest) = rest.split_at_mut_checked(usize::from(len))?;
-    let handed = Handed {
+    let handed = FedDatagram {
         datagram,
         from: SocketAddr::new(ip, port),
         received: Duration::from_nanos(nanos),
@@ -277,9 +277,10 @@ mod tests {
 
     #[test]
     fn each_process_gets_its_own_datagrams_as_they_came() {
-        let (to_first, first) = way().expect("sockets can be made");
-        let (to_second, second) = way().expect("sockets can be made");
-        let mut older = Older::new(vec![(3, to_first), (9, to_second)]).expect("they are sockets");
+        let (to_first, first) = datagram_channel().expect("sockets can be made");
+        let (to_second, second) = datagram_channel().expect("sockets can be made");
+        let mut older =
+            EarlierProcesses::new(vec![(3, to_first), (9, to_second)]).expect("they are sockets");
         let from_v4: SocketAddr = ([192, 0, 2, 1], 4810).into();
         let from_v6: SocketAddr = "[2001:db8::1]:5".parse().expect("an address");
         let at = Duration::from_nanos(1_795_264_200_123_456_789);
@@ -294,10 +295,11 @@ mod tests {
         assert!(!older.take(&[], from_v4, at));
         older.flush();
         let mut seen = Vec::new();
-        let mut take = |way| {
-            Feed::new(way).receive(|it| seen.push((it.datagram.to_vec(), it.from, it.received)))
+        let mut take = |channel| {
+            DatagramFeed::new(channel)
+                .receive(|it| seen.push((it.datagram.to_vec(), it.from, it.received)))
         };
-        assert_eq!([take(first), take(second)], [Fed::Message; 2]);
+        assert_eq!([take(first), take(second)], [FeedResult::Message; 2]);
         assert_eq!(
             seen,
             [
@@ -310,9 +312,10 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_forgotten_and_one_that_does_not_read_is_not() {
-        let (to_first, first) = way().expect("sockets can be made");
-        let (to_second, _second) = way().expect("sockets can be made");
-        let mut older = Older::new(vec![(3, to_first), (9, to_second)]).expect("they are sockets");
+        let (to_first, first) = datagram_channel().expect("sockets can be made");
+        let (to_second, _second) = datagram_channel().expect("sockets can be made");
+        let mut older =
+            EarlierProcesses::new(vec![(3, to_first), (9, to_second)]).expect("they are sockets");
         drop(first);
         let at = Duration::from_secs(1);
         for _ in 0..100_000 {

@@ -33,7 +33,7 @@ async fn nobody_waits_for_a_driver_that_has_died() {
     let a = link(1, 2, Some(b.local_addr()));
     let opened = a.open(PeerId(0), Class::Bulk).await;
     let (mut send, mut recv) = opened.expect("B answers");
-    a.handle.bell.command(Command::Panic);
+    a.handle.bell.command(DriverCommand::Panic);
     let wait = async {
         assert_eq!(recv.read().await, Err(StreamError::Closed));
         assert_eq!(send.closed().await, Err(StreamError::Closed));

@@ -126,12 +126,12 @@ struct Tracer {
     /// Samples that found the queue full, and that the reader has not been informed about.
     lost: u64,
     attempts: Option<u64>,
-    seen: Vec<Seen>,
+    seen: Vec<ReaderView>,
 }
 
 /// State of a connection as the reader has it.
 #[derive(Debug, Default)]
-struct Seen {
+struct ReaderView {
     id: u32,
     state: Option<ConnectionState>,
     controller: Option<&'static str>,
@@ -204,7 +204,7 @@ impl Tracers {
 }
 
 /// Error: the reader's queue is full.
-struct Full;
+struct QueueFull;
 
 impl Tracer {
     fn look(
@@ -213,59 +213,59 @@ impl Tracer {
         attempts: u64,
         is_due: bool,
         now: Instant,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let mut of_now = Vec::new();
-        let mut told = Ok(());
+        let mut emitted = Ok(());
         for view in views {
             of_now.push(view.id);
-            if told.is_ok() {
-                told = self.changes(&view, now);
+            if emitted.is_ok() {
+                emitted = self.changes(&view, now);
             }
             if is_due {
-                told = told.and(self.sample(view, now));
+                emitted = emitted.and(self.sample(view, now));
             }
         }
-        told?;
+        emitted?;
         let before = *self.attempts.get_or_insert(attempts);
         if attempts > before {
-            self.tell(None, Traced::Attempts(attempts - before), now)?;
+            self.emit(None, Traced::Attempts(attempts - before), now)?;
             self.attempts = Some(attempts);
         }
         while let Some(gone) = self.seen.iter().position(|it| !of_now.contains(&it.id)) {
             let (id, old) = (self.seen[gone].id, self.seen[gone].state);
             let new = ConnectionState::Closed;
-            self.tell(Some(id), Traced::State { old, new }, now)?;
+            self.emit(Some(id), Traced::State { old, new }, now)?;
             self.seen.swap_remove(gone);
         }
         Ok(())
     }
 
-    fn changes(&mut self, view: &ConnectionView, now: Instant) -> Result<(), Full> {
+    fn changes(&mut self, view: &ConnectionView, now: Instant) -> Result<(), QueueFull> {
         let index = self.index(view.id);
         let old = self.seen[index].state;
         if old != Some(view.state) {
             let new = view.state;
-            self.tell(Some(view.id), Traced::State { old, new }, now)?;
+            self.emit(Some(view.id), Traced::State { old, new }, now)?;
             self.seen[index].state = Some(new);
         }
         let old = self.seen[index].controller;
         if old != Some(view.controller_state) {
             let new = view.controller_state;
-            self.tell(Some(view.id), Traced::Controller { old, new }, now)?;
+            self.emit(Some(view.id), Traced::Controller { old, new }, now)?;
             self.seen[index].controller = Some(new);
         }
         if self.seen[index].is_silent != view.is_silent {
-            self.tell(Some(view.id), Traced::Silence(view.is_silent), now)?;
+            self.emit(Some(view.id), Traced::Silence(view.is_silent), now)?;
             self.seen[index].is_silent = view.is_silent;
         }
         if view.is_retired && !self.seen[index].is_retired {
-            self.tell(Some(view.id), Traced::Retired, now)?;
+            self.emit(Some(view.id), Traced::Retired, now)?;
             self.seen[index].is_retired = true;
         }
         Ok(())
     }
 
-    fn sample(&mut self, view: ConnectionView, now: Instant) -> Result<(), Full> {
+    fn sample(&mut self, view: ConnectionView, now: Instant) -> Result<(), QueueFull> {
         let index = self.index(view.id);
         let before = match &self.seen[index].sample {
             None => &view,
@@ -289,26 +289,31 @@ impl Tracer {
             packets_late: view.packets_late.saturating_sub(before.packets_late),
             counts: view.stats.since(&before.stats),
         };
-        let told = self.tell(Some(view.id), Traced::Sample(Box::new(sample)), now);
-        match told {
+        let emitted = self.emit(Some(view.id), Traced::Sample(Box::new(sample)), now);
+        match emitted {
             Ok(()) => self.seen[index].sample = Some((now, view)),
-            Err(Full) => self.lost += 1,
+            Err(QueueFull) => self.lost += 1,
         }
-        told
+        emitted
     }
 
     fn index(&mut self, id: u32) -> usize {
         let known = self.seen.iter().position(|it| it.id == id);
         known.unwrap_or_else(|| {
-            self.seen.push(Seen {
+            self.seen.push(ReaderView {
                 id,
-                ..Seen::default()
+                ..ReaderView::default()
             });
             self.seen.len() - 1
         })
     }
 
-    fn tell(&mut self, connection: Option<u32>, what: Traced, now: Instant) -> Result<(), Full> {
+    fn emit(
+        &mut self,
+        connection: Option<u32>,
+        what: Traced,
+        now: Instant,
+    ) -> Result<(), QueueFull> {
         let at = now.saturating_duration_since(self.begun);
         if self.lost > 0 {
             let lost = TraceEvent {
@@ -326,9 +331,9 @@ impl Tracer {
         })
     }
 
-    fn send(&self, event: TraceEvent) -> Result<(), Full> {
+    fn send(&self, event: TraceEvent) -> Result<(), QueueFull> {
         match self.queue.try_send(event) {
-            Err(TrySendError::Full(_)) => Err(Full),
+            Err(TrySendError::Full(_)) => Err(QueueFull),
             // A trace without a reader ends at the next sample.
             Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
         }

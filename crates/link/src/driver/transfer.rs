@@ -4,7 +4,7 @@ use std::{task::Waker, time::Instant};
 
 use super::{
     Incoming, deferred_wakes,
-    run::{Driver, Entry},
+    run::{Driver, StreamEntry},
     stream::{QueueShare, RecvShared, RecvStream, SendShared, SendStream, StreamError},
 };
 use crate::{Class, PeerId, Read, StreamKey};
@@ -32,7 +32,7 @@ impl Driver {
         let share = QueueShare::new(self.config.memory_max, self.streams.len() + 1);
         send.lock().queue_share = share;
         recv.lock().queue_share = share;
-        let entry = Entry {
+        let entry = StreamEntry {
             class,
             send: send.clone(),
             recv: recv.clone(),

@@ -68,12 +68,12 @@ fn a_guest_takes_no_memory_from_peers() {
 fn commands_that_come_before_it_sleeps_keep_their_order() {
     let mut driver = driver();
     for seconds in [1, 2] {
-        let command = Command::KeepAlive(Duration::from_secs(seconds));
+        let command = DriverCommand::KeepAlive(Duration::from_secs(seconds));
         driver.bell.command(command);
     }
     driver.sleep();
     let mut order = Vec::new();
-    while let Some(Command::KeepAlive(every)) = driver.take_command() {
+    while let Some(DriverCommand::KeepAlive(every)) = driver.take_command() {
         order.push(every.as_secs());
     }
     assert_eq!(order, [1, 2]);
@@ -131,7 +131,7 @@ fn deadlines_of_pending_opens_and_of_the_end_wake_the_driver() {
     });
     assert_eq!(driver.wake(None, now), soon);
     let sooner = now + Duration::from_secs(1);
-    driver.stopping = Some(Stopping {
+    driver.stopping = Some(PendingShutdown {
         deadline: sooner,
         reply: None,
         cut_short: None,
