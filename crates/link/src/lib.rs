@@ -32,7 +32,7 @@ pub mod fuzzing;
 mod handshake;
 mod id_map;
 mod identity;
-mod overtakers;
+mod overtaking_detector;
 mod recovery;
 mod secret;
 #[cfg(feature = "sim")]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::{
-    overtakers::{FirstSamples, Overtakers},
+    overtaking_detector::{FirstSamples, OvertakingDetector},
     time::Time,
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Rtt {
     /// Time at which the last sample came, or was requested.
     looked: Time,
     first: FirstSamples,
-    overtakers: Overtakers,
+    detector: OvertakingDetector,
 }
 
 /// Half of the time over which the minimum is taken, so the last 15 to 30 s.
@@ -41,7 +41,7 @@ impl Rtt {
             latest: None,
             looked: Time::default(),
             first: FirstSamples::default(),
-            overtakers: Overtakers::new(),
+            detector: OvertakingDetector::new(),
         }
     }
 
@@ -57,9 +57,10 @@ impl Rtt {
         let base_s = self.base().as_secs_f64();
         let visible_s = (self.smoothed.as_secs_f64() / 16.0).max(0.002);
         let now_s = now.seconds_since(Time::default());
-        let overtakers = &mut self.overtakers;
-        let is_one = overtakers.is_one(rtt.as_secs_f64(), now_s, Some(base_s), visible_s);
-        if is_one && self.first.is_over() {
+        let detector = &mut self.detector;
+        let is_overtaking =
+            detector.is_overtaking(rtt.as_secs_f64(), now_s, Some(base_s), visible_s);
+        if is_overtaking && self.first.is_over() {
             return false;
         }
         if self.latest.is_some() {

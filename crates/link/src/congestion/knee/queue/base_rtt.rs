@@ -5,7 +5,7 @@
 //! measures one-way delays.
 
 use super::super::extremes::{WindowedMin, path_window_s};
-use crate::overtakers::FirstSamples;
+use crate::overtaking_detector::FirstSamples;
 
 /// Base round-trip time and its changes.
 #[derive(Debug, Default)]

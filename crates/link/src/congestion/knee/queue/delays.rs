@@ -12,12 +12,12 @@ use super::{
     visible_delay_s,
 };
 use crate::congestion::knee::Mechanism;
-use crate::{congestion::PacketArrival, overtakers::Overtakers};
+use crate::{congestion::PacketArrival, overtaking_detector::OvertakingDetector};
 
 /// One-way delays and their base.
 #[derive(Debug)]
 pub(super) struct OneWayDelays {
-    overtakers: Overtakers,
+    detector: OvertakingDetector,
     /// Base delay before a pause. Packets with a shorter delay may have overtaken the others.
     base_before_pause_s: Option<f64>,
     base: WindowedMin,
@@ -35,7 +35,7 @@ pub(super) struct OneWayDelays {
 impl OneWayDelays {
     pub(super) fn new() -> Self {
         Self {
-            overtakers: Overtakers::new(),
+            detector: OvertakingDetector::new(),
             base_before_pause_s: None,
             base: WindowedMin::default(),
             newest: 0,
@@ -50,7 +50,7 @@ impl OneWayDelays {
     pub(super) fn after_pause(self) -> Self {
         Self {
             base_before_pause_s: self.base.get().or(self.base_before_pause_s),
-            overtakers: self.overtakers,
+            detector: self.detector,
             ..Self::new()
         }
     }
@@ -74,8 +74,8 @@ impl OneWayDelays {
         let delay_s = arrival.received_s - arrival.sent_s;
         let visible_s = visible_delay_s(base_rtt_s);
         let base_s = self.base.get().or(self.base_before_pause_s);
-        let overtakers = &mut self.overtakers;
-        overtakers.is_one(delay_s, arrival.received_s, base_s, visible_s)
+        let detector = &mut self.detector;
+        detector.is_overtaking(delay_s, arrival.received_s, base_s, visible_s)
             // A train is not measured by its delays.
             && !(arrival.in_train && base_s.is_none())
     }

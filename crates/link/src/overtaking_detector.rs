@@ -10,53 +10,53 @@ use std::collections::VecDeque;
 
 /// Detector of packets with a shorter delay than the path's, as long as such packets are few.
 #[derive(Debug)]
-pub(crate) struct Overtakers {
+pub(crate) struct OvertakingDetector {
     /// Delays of the newest packets, in seconds.
     recent_s: VecDeque<f64>,
     /// Time for which early packets have been more than a few.
-    many: Option<Many>,
+    early_period: Option<EarlyPeriod>,
     /// Early packets in a row, without others between them.
-    row: Option<Row>,
+    early_run: Option<EarlyRun>,
     /// Arrival of the previous packet.
     before_s: f64,
 }
 
-/// Duration and number of packets of a condition that lasts.
+/// Duration of a period with many early packets, and their number.
 #[derive(Debug, Clone, Copy, Default)]
-struct Many {
+struct EarlyPeriod {
     lasts_s: f64,
     packets: usize,
 }
 
-/// Packets in a row.
+/// Early packets in a row.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct EarlyRun {
     packets: usize,
-    /// Arrival of the last of the first [`ROW_MIN`] packets.
+    /// Arrival of the last of the first [`RUN_MIN`] packets.
     full_s: f64,
 }
 
-impl Row {
+impl EarlyRun {
     /// Adds a packet. Packets that reports repeat do not count again.
-    fn go_on(&mut self, at_s: f64) {
-        if self.packets < ROW_MIN && at_s > self.full_s {
+    fn extend(&mut self, at_s: f64) {
+        if self.packets < RUN_MIN && at_s > self.full_s {
             self.packets += 1;
             self.full_s = at_s;
         }
     }
 
-    /// Whether the row is too long for overtaking packets, which are early by `early_s`.
+    /// Whether the run is too long for overtaking packets, which are early by `early_s`.
     ///
-    /// The overtaken packets would have arrived by then. The duration of the row is no evidence:
+    /// The overtaken packets would have arrived by then. The duration of the run is no evidence:
     /// for most of it perhaps no other packets were sent.
     fn is_the_path(&self, at_s: f64, early_s: f64) -> bool {
-        self.packets == ROW_MIN && at_s - self.full_s > ROW_LASTS * early_s
+        self.packets == RUN_MIN && at_s - self.full_s > RUN_LASTS * early_s
     }
 }
 
-impl Many {
+impl EarlyPeriod {
     /// Adds a packet that arrived `gap_s` after the previous one.
-    fn go_on(&mut self, gap_s: f64) {
+    fn extend(&mut self, gap_s: f64) {
         if self.packets > 0 {
             self.lasts_s += gap_s;
         }
@@ -84,17 +84,17 @@ const ALONE_MAX: f64 = 2.0;
 const PAUSE_PART: f64 = 0.5;
 /// Packets in a row that are too many to overtake. If one packet in three overtakes, such a row
 /// occurs once in 40 million packets.
-const ROW_MIN: usize = 16;
+const RUN_MIN: usize = 16;
 /// Multiple of the early time for which only early packets must arrive after that. The overtaken
 /// packets arrive within it.
-const ROW_LASTS: f64 = 1.25;
+const RUN_LASTS: f64 = 1.25;
 
-impl Overtakers {
+impl OvertakingDetector {
     pub(crate) fn new() -> Self {
         Self {
             recent_s: VecDeque::with_capacity(COMPARED),
-            many: None,
-            row: None,
+            early_period: None,
+            early_run: None,
             before_s: f64::NEG_INFINITY,
         }
     }
@@ -104,7 +104,7 @@ impl Overtakers {
     ///
     /// `base_s` is the minimum delay of the path, if it is known. A difference below `least_s` does
     /// not count.
-    pub(crate) fn is_one(
+    pub(crate) fn is_overtaking(
         &mut self,
         delay_s: f64,
         at_s: f64,
@@ -124,26 +124,26 @@ impl Overtakers {
         // Reports repeat some packets.
         self.before_s = self.before_s.max(at_s);
         if is_early(delay_s) {
-            let row = self.row.get_or_insert(Row {
+            let row = self.early_run.get_or_insert(EarlyRun {
                 packets: 0,
                 full_s: f64::NEG_INFINITY,
             });
-            row.go_on(at_s);
+            row.extend(at_s);
             // These packets show that a queue has drained. Overtaking packets have others between
             // them once the overtaken packets arrive.
             if row.is_the_path(at_s, early_s) {
                 return false;
             }
         } else {
-            self.row = None;
+            self.early_run = None;
         }
         let earlier = self.recent_s.iter().filter(|delay_s| is_early(**delay_s));
         if earlier.count() < (self.recent_s.len() / OVERTAKERS_EACH).max(2) {
-            self.many = None;
+            self.early_period = None;
             return is_early(delay_s);
         }
-        let many = self.many.get_or_insert_default();
-        many.go_on(gap_s);
+        let many = self.early_period.get_or_insert_default();
+        many.extend(gap_s);
         let is_young = many.lasts_s < ALONE_MAX * early_s;
         is_early(delay_s) && (is_young || many.packets < COMPARED)
     }
@@ -200,22 +200,22 @@ mod tests {
 
     /// Returns which of 4000 packets, one each 100 us, are detected as overtaking, if the others
     /// make the base. The first sixteen cannot be distinguished yet.
-    fn told(delay_s: impl Fn(u32) -> f64) -> Vec<u32> {
-        let mut overtakers = Overtakers::new();
+    fn detected(delay_s: impl Fn(u32) -> f64) -> Vec<u32> {
+        let mut detector = OvertakingDetector::new();
         let mut base_s = None;
-        let mut told = Vec::new();
+        let mut detected = Vec::new();
         let sent_s = |number: u32| f64::from(number) * 1e-4 + if number < 2000 { 0.0 } else { 1.0 };
         let mut packets: Vec<u32> = (0..4000).collect();
         packets.sort_by(|a, b| (sent_s(*a) + delay_s(*a)).total_cmp(&(sent_s(*b) + delay_s(*b))));
         for number in packets {
             let delay_s = delay_s(number);
-            if overtakers.is_one(delay_s, sent_s(number) + delay_s, base_s, 0.001) {
-                told.push(number);
+            if detector.is_overtaking(delay_s, sent_s(number) + delay_s, base_s, 0.001) {
+                detected.push(number);
             } else {
                 base_s = Some(base_s.map_or(delay_s, |least: f64| least.min(delay_s)));
             }
         }
-        told
+        detected
     }
 
     /// Every hundredth packet skips the delay.
@@ -224,48 +224,48 @@ mod tests {
     }
 
     #[test]
-    fn one_in_a_hundred_that_skips_the_delay_is_told_also_after_a_pause() {
-        let told = told(|number| if skips(number) { 0.0 } else { 0.1 });
-        assert_eq!(told.iter().filter(|number| skips(**number)).count(), 40);
-        assert!(told.len() < 40 + COMPARED_MIN);
+    fn one_early_packet_in_a_hundred_is_detected_also_after_a_pause() {
+        let detected = detected(|number| if skips(number) { 0.0 } else { 0.1 });
+        assert_eq!(detected.iter().filter(|number| skips(**number)).count(), 40);
+        assert!(detected.len() < 40 + COMPARED_MIN);
     }
 
     #[test]
-    fn a_queue_that_grows_and_drains_hides_no_overtaker() {
+    fn a_queue_that_grows_and_drains_hides_no_overtaking_packet() {
         let queue_s = |number: u32| f64::from(number % 500) * 1e-4;
-        let told = told(|number| queue_s(number) + if skips(number) { 0.0 } else { 0.1 });
-        assert_eq!(told.iter().filter(|number| skips(**number)).count(), 40);
+        let detected = detected(|number| queue_s(number) + if skips(number) { 0.0 } else { 0.1 });
+        assert_eq!(detected.iter().filter(|number| skips(**number)).count(), 40);
     }
 
     /// Lone early packets, pauses, and a burst whose overtaking packets arrive before the others.
     #[test]
     fn overtakers_of_a_burst_after_pauses_are_not_the_path() {
-        let mut overtakers = Overtakers::new();
-        let mut is_one = |sent_s: f64, delay_s: f64| {
-            overtakers.is_one(delay_s, sent_s + delay_s, Some(0.09), 0.01)
+        let mut detector = OvertakingDetector::new();
+        let mut is_overtaking = |sent_s: f64, delay_s: f64| {
+            detector.is_overtaking(delay_s, sent_s + delay_s, Some(0.09), 0.01)
         };
         for number in 0..64 {
-            assert!(!is_one(f64::from(number) * 0.001, 0.09));
+            assert!(!is_overtaking(f64::from(number) * 0.001, 0.09));
         }
         for sent_s in [1.0, 1.044] {
-            assert!(is_one(sent_s, 0.045));
+            assert!(is_overtaking(sent_s, 0.045));
         }
         // One packet in ten overtakes in a burst that lasts as long as they are early.
         for number in 0..30 {
             assert!(
-                is_one(1.072 + f64::from(number) * 0.0015, 0.045),
+                is_overtaking(1.072 + f64::from(number) * 0.0015, 0.045),
                 "{number}"
             );
         }
-        assert!(!is_one(1.072, 0.09));
+        assert!(!is_overtaking(1.072, 0.09));
     }
 
     #[test]
     fn where_one_in_five_is_earlier_the_others_are_late() {
-        let told = told(|number| if number % 5 == 4 { 0.0 } else { 0.1 });
-        assert!(!told.is_empty());
+        let detected = detected(|number| if number % 5 == 4 { 0.0 } else { 0.1 });
+        assert!(!detected.is_empty());
         assert!(
-            told.iter().all(|number| *number < 2000),
+            detected.iter().all(|number| *number < 2000),
             "within a fifth of a second"
         );
     }
@@ -284,17 +284,17 @@ mod tests {
     fn jitter_and_queues_that_drain_are_no_overtaking() {
         // The first packets cannot be distinguished yet, and jitter shows its least delay only
         // gradually.
-        assert!(told(|number| f64::from(number * 7919 % 1000) * 5e-6).len() < 2 * COMPARED_MIN);
-        assert!(told(|number| 0.5 - f64::from(number) * 4e-5).len() < COMPARED_MIN);
+        assert!(detected(|number| f64::from(number * 7919 % 1000) * 5e-6).len() < 2 * COMPARED_MIN);
+        assert!(detected(|number| 0.5 - f64::from(number) * 4e-5).len() < COMPARED_MIN);
     }
 
     #[test]
     fn a_shorter_route_is_taken_up_when_its_packets_have_come_alone_for_long_enough() {
-        let told = told(|number| if number < 3000 { 0.1 } else { 0.05 });
-        assert!(told.len() > 1000, "twice as long as they are early");
+        let detected = detected(|number| if number < 3000 { 0.1 } else { 0.05 });
+        assert!(detected.len() > 1000, "twice as long as they are early");
         assert!(
-            told.iter().all(|number| *number < 3000 + 1000 + 16),
-            "{told:?}"
+            detected.iter().all(|number| *number < 3000 + 1000 + 16),
+            "{detected:?}"
         );
     }
 }
