@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     PublicKey,
-    feedback::received::{Content, ReceivedLog},
+    feedback::received::{ContentKind, ReceivedLog},
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
     time::Time,
     wire::{
@@ -129,7 +129,7 @@ pub fn payloads() -> Vec<Vec<u8>> {
         let mut now = Time::default();
         for number in (0..300).filter(|number| number % gap != gap / 2) {
             now = now + Duration::from_micros(120);
-            log.insert(number, 1500, Content::Data, now);
+            log.insert(number, 1500, ContentKind::Data, now);
         }
         let mut payload = Vec::new();
         frame::put_feedback_type(&mut payload);

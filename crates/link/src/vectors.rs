@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use crate::{
     Class, Identity,
-    feedback::received::{Content, ReceivedLog},
+    feedback::received::{ContentKind, ReceivedLog},
     handshake::{
         envelope::{CookieReply, EnvelopeKey, Hello, KeyId, Sender},
         tls::Parameters,
@@ -180,7 +180,7 @@ fn report(count: u64, lost: u64) -> Vec<u8> {
     for number in 0..count {
         now = now + Duration::from_millis(1);
         if number % lost != lost - 1 {
-            log.insert(number, 1500, Content::Data, now);
+            log.insert(number, 1500, ContentKind::Data, now);
         }
     }
     let mut out = Vec::new();

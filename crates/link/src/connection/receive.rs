@@ -9,7 +9,7 @@ use super::{CLOSE_DISMISSED, Connection, ConnectionEnd, KEEP_ALIVE, ip_overhead}
 use crate::{
     congestion::Digest,
     control_frame::Control,
-    feedback::received::Content,
+    feedback::received::ContentKind,
     recovery::{FrontTiming, Item, ReportOutcome},
     stream::{
         Class,
@@ -105,7 +105,7 @@ impl Connection {
         self.liveness.on_heard(now);
         self.unconfirmed = None;
         let is_newest = number >= self.received.next();
-        let mut content = Content::Reports;
+        let mut content = ContentKind::Reports;
         let mut reports = 0;
         let mut kept = Kept::Yes;
         for frame in Frames::new(payload) {
@@ -114,9 +114,9 @@ impl Connection {
                 return Received::Accepted;
             };
             content = content.max(match frame {
-                Frame::Feedback(_) | Frame::Close { .. } => Content::Reports,
-                Frame::Ping => Content::Ping,
-                _ => Content::Data,
+                Frame::Feedback(_) | Frame::Close { .. } => ContentKind::Reports,
+                Frame::Ping => ContentKind::Ping,
+                _ => ContentKind::Data,
             });
             reports += usize::from(matches!(frame, Frame::Feedback(_)));
             let result = if reports > 1 {
@@ -197,7 +197,7 @@ impl Connection {
             }
             Frame::StreamLimit { streams } => self.streams.set_peer_limit(streams),
             Frame::PathHint { rtt_us } => self.on_path_hint(rtt_us),
-            Frame::TellFrom { number } => self.received.tell_from(number, now),
+            Frame::TellFrom { number } => self.received.report_again_from(number, now),
             Frame::RateMax { bytes_per_s } => self.rate_max.set_by_peer(bytes_per_s),
             Frame::Retire => self.is_retired = true,
             Frame::Challenge(token) => self.challenges.response = Some((token, from)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Cadence of reports.
 #[derive(Debug)]
-pub(super) struct Cadence {
+pub(super) struct ReportCadence {
     interval: Duration,
     redundancy: usize,
     rtt: Duration,
@@ -49,7 +49,7 @@ pub(super) const REPORT_OVERHEAD: f64 = 70.0;
 /// Weight of one report in the moving averages.
 const GAIN: f64 = 1.0 / 8.0;
 
-impl Cadence {
+impl ReportCadence {
     pub(super) fn new(rtt: Duration) -> Self {
         let mut cadence = Self {
             interval: Duration::ZERO,

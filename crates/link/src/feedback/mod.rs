@@ -7,8 +7,8 @@
 //! few reports, so that any later report replaces a lost one.
 
 mod cadence;
-mod front;
-mod overtaking;
-mod progress;
+mod front_selector;
+mod highest_numbers;
+mod neighbour_comparison;
 pub(crate) mod received;
 mod replay_window;

@@ -7,15 +7,15 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::{
-    cadence::{Cadence, REDUNDANCY_MAX, REPORT_OVERHEAD},
-    front::Front,
-    overtaking::Overtaking,
+    cadence::{REDUNDANCY_MAX, REPORT_OVERHEAD, ReportCadence},
+    front_selector::FrontSelector,
+    neighbour_comparison::NeighbourComparison,
     replay_window::ReplayWindow,
 };
 use crate::{
     time::Time,
     wire::{
-        report::{self, Report, SAMPLES_MAX, Sample, WINDOW},
+        report::{self, ArrivalSample, Report, SAMPLES_MAX, WINDOW},
         varint,
     },
 };
@@ -26,17 +26,17 @@ pub(crate) struct ReceivedLog {
     window: ReplayWindow,
     /// Arrival of the packet with the highest number.
     largest_time: Time,
-    recent: Front,
-    overtaking: Overtaking,
+    recent: FrontSelector,
+    neighbours: NeighbourComparison,
     /// Packet that was sampled last.
-    front: Sample,
+    front: ArrivalSample,
     bytes_received: u64,
 
     /// Record of each of the last reports.
     ///
     /// It has `next` at the time of the report. It also has the range of packets below the newest
     /// at that time that arrived late since the previous report.
-    history: VecDeque<Made>,
+    history: VecDeque<ReportRecord>,
     /// Whether enough reports have been made that the next one begins at the oldest stored one.
     is_covered: bool,
     late: Option<(u64, u64)>,
@@ -53,14 +53,14 @@ pub(crate) struct ReceivedLog {
     /// Time from which the peer may ask again.
     asks_from: Time,
     /// Receive times for the next report, oldest first.
-    samples: Vec<Sample>,
+    samples: Vec<ArrivalSample>,
     /// Fraction of arrivals, one in this many, that is sampled.
     sample_stride: u64,
     packets_since_report: u64,
     /// Ranges of the report being written that did not fit the last frame.
     unwritten: Vec<(u64, u64)>,
 
-    cadence: Cadence,
+    cadence: ReportCadence,
     rtt: Duration,
     bytes_reported: u64,
     /// Bytes of all frames of the present report so far.
@@ -76,7 +76,7 @@ pub(crate) struct ReceivedLog {
 
 /// Kind of a packet's content, which decides on its reports. Later kinds want more of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Content {
+pub(crate) enum ContentKind {
     /// Reports, or the end of the connection, which no peer needs a report about.
     Reports,
     /// A question whether we are there, which will be asked again.
@@ -87,7 +87,7 @@ pub(crate) enum Content {
 
 /// Report that was made.
 #[derive(Debug, Clone, Copy)]
-struct Made {
+struct ReportRecord {
     at: Time,
     next: u64,
     late: Option<(u64, u64)>,
@@ -112,9 +112,9 @@ impl ReceivedLog {
         Self {
             window: ReplayWindow::new(),
             largest_time: Time::default(),
-            recent: Front::new(),
-            overtaking: Overtaking::new(rtt),
-            front: Sample::default(),
+            recent: FrontSelector::new(),
+            neighbours: NeighbourComparison::new(rtt),
+            front: ArrivalSample::default(),
             bytes_received: 0,
             history: VecDeque::with_capacity(REDUNDANCY_MAX + 1),
             is_covered: false,
@@ -129,7 +129,7 @@ impl ReceivedLog {
             sample_stride: 1,
             packets_since_report: 0,
             unwritten: Vec::new(),
-            cadence: Cadence::new(rtt),
+            cadence: ReportCadence::new(rtt),
             rtt,
             bytes_reported: 0,
             written_bytes: 0.0,
@@ -142,7 +142,7 @@ impl ReceivedLog {
 
     pub(crate) fn set_rtt(&mut self, rtt: Duration) {
         self.rtt = rtt;
-        self.overtaking.set_rtt(rtt);
+        self.neighbours.set_rtt(rtt);
         self.cadence.set_rtt(rtt);
     }
 
@@ -167,7 +167,7 @@ impl ReceivedLog {
     }
 
     /// Adds a packet that [`is_new`](Self::is_new).
-    pub(crate) fn insert(&mut self, number: u64, bytes: usize, content: Content, now: Time) {
+    pub(crate) fn insert(&mut self, number: u64, bytes: usize, content: ContentKind, now: Time) {
         debug_assert!(
             self.is_new(number),
             "duplicates are dropped before they are entered"
@@ -179,15 +179,15 @@ impl ReceivedLog {
                 self.cadence.measure_gap(packets, since);
             }
             self.largest_time = now;
-            self.overtaking.advance(number + 1, now);
+            self.neighbours.advance(number + 1, now);
         } else if self.history.back().is_some_and(|made| number < made.next) {
             let (low, high) = self.late.unwrap_or((number, number + 1));
             self.late = Some((low.min(number), high.max(number + 1)));
         }
         self.window.insert(number);
-        let overtaking = &mut self.overtaking;
-        if !overtaking.has_overtaken(number, &self.window, now) || self.recent.is_empty() {
-            self.recent.push(Sample {
+        let neighbours = &mut self.neighbours;
+        if !neighbours.has_overtaken(number, &self.window, now) || self.recent.is_empty() {
+            self.recent.push(ArrivalSample {
                 number,
                 time_us: now.as_micros(),
             });
@@ -200,11 +200,11 @@ impl ReceivedLog {
         // Packets with only reports are reported too, now and then: the peer must learn how many of
         // them are lost.
         self.pending |=
-            content > Content::Reports || self.packets_since_report >= REPORTS_PER_REPORT;
+            content > ContentKind::Reports || self.packets_since_report >= REPORTS_PER_REPORT;
         match content {
-            Content::Reports => {}
-            Content::Ping => self.repeats_left = self.redundancy() / 2 - 1,
-            Content::Data => {
+            ContentKind::Reports => {}
+            ContentKind::Ping => self.repeats_left = self.redundancy() / 2 - 1,
+            ContentKind::Data => {
                 self.repeat_until = now + 2 * self.rtt + Duration::from_millis(20);
             }
         }
@@ -233,7 +233,7 @@ impl ReceivedLog {
 
     /// Handles the peer's request for reports on the packets from `number` on: the next reports
     /// cover them.
-    pub(crate) fn tell_from(&mut self, number: u64, now: Time) {
+    pub(crate) fn report_again_from(&mut self, number: u64, now: Time) {
         if self.asked.is_none() && self.asks_from <= now {
             self.asked = Some((number, self.redundancy()));
             self.pending |= self.window.next() > 0;
@@ -312,16 +312,16 @@ impl ReceivedLog {
             self.late_from = self.late_from.max(now) + pause;
             self.late_bytes = 0;
         }
-        let tells_late = self.late_from <= now;
-        let late = self.late.take_if(|_| tells_late);
-        self.history.push_back(Made {
+        let reports_late = self.late_from <= now;
+        let late = self.late.take_if(|_| reports_late);
+        self.history.push_back(ReportRecord {
             at: now,
             next,
             late,
         });
         // As long as `redundancy` reports take at eight a round trip.
         let coverage = self.redundancy() as u32 * self.cadence.interval_max();
-        let is_past = |made: &Made| made.at + coverage <= now;
+        let is_past = |made: &ReportRecord| made.at + coverage <= now;
         while self.history.len() > self.redundancy() + 1 && is_past(&self.history[1]) {
             self.history.pop_front();
         }
@@ -348,13 +348,13 @@ impl ReceivedLog {
             self.unwritten.push((low, next));
         }
         self.late_below = low;
-        let told_of_late = self.history.iter().rev().take(self.redundancy());
-        let late = told_of_late.filter_map(|made| made.late);
+        let reported_late = self.history.iter().rev().take(self.redundancy());
+        let late = reported_late.filter_map(|made| made.late);
         let late = late.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         if let Some((late_low, late_high)) = late {
             let late_low = late_low.max(next.saturating_sub(ASKED_MAX));
             let late_high = late_high.min(low);
-            if late_low < late_high && tells_late {
+            if late_low < late_high && reports_late {
                 self.unwritten.push((late_low, late_high));
             }
         }

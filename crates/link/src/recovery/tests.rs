@@ -1,12 +1,12 @@
 use super::*;
 use crate::{
-    feedback::received::{Content, ReceivedLog},
+    feedback::received::{ContentKind, ReceivedLog},
     identity::Identity,
     secret::Secret,
     stream::ChunkRef,
     wire::{
         packet::ConnectionId,
-        report::{self, Sample},
+        report::{self, ArrivalSample},
         varint::{self, Reader},
     },
 };
@@ -60,7 +60,7 @@ fn a_gap_is_lost_only_after_the_reorder_window() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 30);
     for number in (0..8).filter(|n| *n != 3) {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(7) + RTT / 2);
     assert!(
@@ -69,7 +69,7 @@ fn a_gap_is_lost_only_after_the_reorder_window() {
     );
     assert_eq!(outcome.resolved.len(), 3, "packet 3 holds up the order");
     for number in 8..15 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(14) + RTT / 2);
     assert_eq!(outcome.lost, [item(3)]);
@@ -85,7 +85,7 @@ fn the_last_packet_is_known_to_be_lost_without_a_later_one() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 5);
     for number in 0..4 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(3) + RTT / 2);
     assert!(outcome.lost.is_empty());
@@ -123,7 +123,7 @@ fn the_oldest_in_flight_is_the_first_that_elicits_and_is_open() {
     }
     assert_eq!(sent.oldest_in_flight(), Some(ms(2)));
     for number in 0..=20 {
-        received.insert(number, 60, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 60, ContentKind::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(20) + RTT / 2);
     assert_eq!(outcome.resolved.len(), 7);
@@ -135,11 +135,11 @@ fn a_packet_that_turns_up_late_widens_the_reorder_window() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 60);
     for number in (0..50).filter(|n| *n != 3) {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
     }
     let outcome = report(&mut sent, &mut received, ms(49) + RTT / 2);
     assert_eq!(outcome.lost, [item(3)]);
-    received.insert(3, 1500, Content::Data, ms(50) + RTT / 2);
+    received.insert(3, 1500, ContentKind::Data, ms(50) + RTT / 2);
     let outcome = report(&mut sent, &mut received, ms(50) + RTT / 2);
     assert_eq!(outcome.arrived, [item(3)]);
     let sent_s = ms(3).seconds_since(Time::default());
@@ -154,7 +154,7 @@ fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() 
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 700);
     for number in 0..200u64 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
         if number % 10 == 9 {
             // None of these reports arrives.
             received.write_report(&mut Vec::new(), 1400, ms(number) + RTT / 2);
@@ -163,7 +163,7 @@ fn packets_whose_reports_were_all_lost_are_asked_for_before_they_are_given_up() 
     let outcome = report(&mut sent, &mut received, ms(200) + RTT / 2);
     assert!(outcome.ask && outcome.lost.is_empty());
     assert_eq!(sent.resolved(), 0);
-    received.tell_from(sent.resolved(), ms(205) + RTT / 2);
+    received.report_again_from(sent.resolved(), ms(205) + RTT / 2);
     let outcome = report(&mut sent, &mut received, ms(210) + RTT / 2);
     assert!(!outcome.ask && outcome.lost.is_empty(), "all have arrived");
     assert_eq!(sent.resolved(), 200);
@@ -174,7 +174,7 @@ fn packets_are_given_up_if_the_answer_does_not_come() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 700);
     for number in 0..600u64 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
         if number % 10 != 9 {
             continue;
         }
@@ -197,11 +197,11 @@ fn packets_are_given_up_if_the_answer_does_not_come() {
 fn a_report_older_than_anything_remembered_changes_nothing() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 30);
-    received.insert(0, 1500, Content::Data, ms(0) + RTT / 2);
+    received.insert(0, 1500, ContentKind::Data, ms(0) + RTT / 2);
     let mut old = Vec::new();
     received.write_report(&mut old, 1400, ms(0) + RTT / 2);
     for number in 1..30 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
     }
     report(&mut sent, &mut received, ms(30) + RTT / 2);
     sent.forget(ms(5000), Duration::from_secs(1));
@@ -226,7 +226,7 @@ fn what_a_report_told_to_be_missing_needs_no_further_report() {
     let (mut sent, mut received) = (log(), ReceivedLog::new(RTT));
     send_every_ms(&mut sent, 400);
     for number in (0..300u64).filter(|number| *number != 3) {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         match number {
             // Within the reordering window.
@@ -258,7 +258,7 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
         sent_again += outcome.lost.len();
     };
     for number in 0..600u64 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         match number {
             0..200 if number % 10 == 9 => {
@@ -269,7 +269,7 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
             _ => {}
         }
     }
-    received.tell_from(0, ms(600) + RTT / 2);
+    received.report_again_from(0, ms(600) + RTT / 2);
     count(&report(&mut sent, &mut received, ms(600) + RTT / 2));
     assert!(sent_again > 100);
     assert_eq!((shown_lost, shown_late), (0, 0));
@@ -281,7 +281,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
     send_every_ms(&mut sent, 2000);
     let mut sent_again = [0, 0];
     for number in 0..1600u64 {
-        received.insert(number, 1500, Content::Data, ms(number) + RTT / 2);
+        received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         let half = usize::from(number >= 800);
         // Twice the reports on 200 packets are lost, and their contents arrive 280 ms later.
@@ -291,7 +291,7 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
                 continue;
             }
             580 => {
-                received.tell_from(sent.resolved().min(number - 480), now);
+                received.report_again_from(sent.resolved().min(number - 480), now);
                 report(&mut sent, &mut received, now)
             }
             _ if number % 10 == 9 => report(&mut sent, &mut received, now),
@@ -310,7 +310,7 @@ fn lie(sent: &mut SentLog, low: u64, high: u64, now: Time) -> Result<ReportOutco
     varint::put(&mut blocks, high - low);
     blocks.push(report::RUNS);
     varint::put(&mut blocks, high - low);
-    let front = Sample {
+    let front = ArrivalSample {
         number: low,
         time_us: now.as_micros(),
     };
@@ -400,7 +400,7 @@ fn a_sample_of_what_was_never_sent_breaks_the_protocol() {
     let mut samples = Vec::new();
     varint::put_signed(&mut samples, skipped as i64 - front as i64);
     varint::put_signed(&mut samples, -5);
-    let sample = Sample {
+    let sample = ArrivalSample {
         number: front,
         time_us: 1000,
     };

@@ -26,7 +26,7 @@ pub(crate) struct Report<'a> {
     /// The highest packet number that has arrived.
     pub(crate) largest: u64,
     /// A recent arrival whose delay is that of the path (see `front`), with its receive time.
-    pub(crate) front: Sample,
+    pub(crate) front: ArrivalSample,
     /// Time from the arrival of the front until the report was made, in microseconds.
     pub(crate) delay_us: u64,
     /// Bytes of all distinct packets that have arrived, headers included.
@@ -37,7 +37,7 @@ pub(crate) struct Report<'a> {
 
 /// The receive time of one packet, in microseconds of the receiver's clock.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sample {
+pub(crate) struct ArrivalSample {
     pub(crate) number: u64,
     pub(crate) time_us: u64,
 }
@@ -58,7 +58,7 @@ impl<'a> Report<'a> {
         let largest = reader.varint()?;
         let report = Self {
             largest,
-            front: Sample {
+            front: ArrivalSample {
                 number: largest.checked_sub(reader.varint()?).ok_or(Malformed)?,
                 time_us: reader.varint()?,
             },
@@ -102,7 +102,12 @@ impl<'a> Report<'a> {
     }
 
     /// A report without samples and blocks.
-    pub(crate) fn new(largest: u64, front: Sample, delay_us: u64, bytes_received: u64) -> Self {
+    pub(crate) fn new(
+        largest: u64,
+        front: ArrivalSample,
+        delay_us: u64,
+        bytes_received: u64,
+    ) -> Self {
         Self {
             largest,
             front,
@@ -114,7 +119,10 @@ impl<'a> Report<'a> {
     }
 
     /// Calls `visit` for each sample, the last one first.
-    pub(crate) fn for_each_sample(&self, mut visit: impl FnMut(Sample)) -> Result<(), Malformed> {
+    pub(crate) fn for_each_sample(
+        &self,
+        mut visit: impl FnMut(ArrivalSample),
+    ) -> Result<(), Malformed> {
         let mut reader = Reader(self.samples);
         let mut sample = self.front;
         for _ in 0..SAMPLES_MAX {

@@ -5,7 +5,7 @@ use crate::{
     Event,
     wire::{
         frame::{self, Frame},
-        report::{Report, Sample},
+        report::{ArrivalSample, Report},
         varint,
     },
 };
@@ -105,7 +105,7 @@ fn who_reports_everything_unseen_is_found_out_within_a_thousand_packets() {
         varint::put(&mut blocks, next - low);
         blocks.push(crate::wire::report::RUNS);
         varint::put(&mut blocks, next - low);
-        let front = Sample {
+        let front = ArrivalSample {
             number: next - 1,
             time_us: 0,
         };

@@ -8,7 +8,7 @@ use crate::{
     Event, Read, StreamKey,
     wire::{
         frame::{self, Frame},
-        report::{self, Report, Sample},
+        report::{self, ArrivalSample, Report},
         varint,
     },
 };
@@ -175,7 +175,7 @@ fn loss_seen(it_jumps: bool) -> f64 {
         });
         blocks.extend(bits);
         let jump_us = if it_jumps { round % 2 * 10_000_000 } else { 0 };
-        let front = Sample {
+        let front = ArrivalSample {
             number: largest,
             time_us: 1_000_000_000 + round * 20_000 + jump_us,
         };

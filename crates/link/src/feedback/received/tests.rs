@@ -5,20 +5,20 @@ use proptest::prelude::*;
 use super::{super::cadence::REDUNDANCY_MIN, *};
 use crate::wire::varint::Reader;
 
-fn told(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
+fn reported(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
     let report = Report::read(&mut Reader(bytes)).expect("our own report is well formed");
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     report
         .for_each_run(|low, high, received| {
             if received {
-                told.extend(low..high);
+                reported.extend(low..high);
             }
         })
         .expect("blocks are well formed");
     report
         .for_each_sample(|sample| assert!(sample.number <= report.largest))
         .expect("samples too");
-    (told, report.largest)
+    (reported, report.largest)
 }
 
 /// Returns the delays of the packets sampled, in milliseconds, if one is sent each `gap_us`
@@ -32,11 +32,11 @@ fn sampled_ms(gap_us: u64, delay_ms: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut log = ReceivedLog::new(Duration::from_millis(180));
     let mut sampled = Vec::new();
     for (at_us, number) in arrivals {
-        log.insert(number, 1500, Content::Data, Time(at_us * 1000));
+        log.insert(number, 1500, ContentKind::Data, Time(at_us * 1000));
         sampled.push(log.front);
     }
     sampled.dedup();
-    let delay_ms = |front: &Sample| (front.time_us - sent_us(front.number)) / 1000;
+    let delay_ms = |front: &ArrivalSample| (front.time_us - sent_us(front.number)) / 1000;
     sampled.iter().map(delay_ms).collect()
 }
 
@@ -80,8 +80,8 @@ fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
     }
 }
 
-/// While a queue overflows few packets have company, and overtaking packets that arrive alone
-/// afterwards seem to have as much.
+/// While a queue overflows few neighbours of a packet arrive, and overtaking packets that arrive
+/// alone afterwards seem to have as much.
 #[test]
 fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
     // One packet each 20 us until the sender pauses; one in ten skips the path's 90 ms and its
@@ -119,7 +119,7 @@ struct Run {
     log: ReceivedLog,
     /// Packets that took no time and were sampled.
     fooled: usize,
-    /// Least usual company.
+    /// Least usual fraction of arrived neighbours.
     usual_min: f64,
 }
 
@@ -131,11 +131,11 @@ fn fooled(arrivals: &[(u64, u64)], sent_us: impl Fn(u64) -> u64, from: u64) -> R
     let mut fooled = BTreeSet::new();
     for (at_us, number) in arrivals {
         let now = Time(at_us * 1000);
-        log.insert(*number, 1500, Content::Data, now);
+        log.insert(*number, 1500, ContentKind::Data, now);
         if log.report_due().is_some_and(|due| due <= now) {
             log.write_report(&mut Vec::new(), 1300, now);
         }
-        usual_min = usual_min.min(log.overtaking.company());
+        usual_min = usual_min.min(log.neighbours.usual_arrived());
         let front = log.front;
         if front.number > from && front.time_us == sent_us(front.number) {
             fooled.insert(front.number);
@@ -180,7 +180,7 @@ fn where_two_in_three_get_lost_the_others_have_not_overtaken() {
     let log = |lost: u64| {
         let mut log = ReceivedLog::new(Duration::from_millis(180));
         for number in (0..3000u64).filter(|number| number * 7919 % 100 >= lost) {
-            log.insert(number, 1500, Content::Data, Time(number * 100_000));
+            log.insert(number, 1500, ContentKind::Data, Time(number * 100_000));
         }
         log
     };
@@ -210,7 +210,7 @@ proptest! {
             if !log.is_new(number) {
                 continue;
             }
-            log.insert(number, 1500, Content::Data, now);
+            log.insert(number, 1500, ContentKind::Data, now);
             all.insert(number);
             by_report.last_mut().expect("never empty").insert(number);
             if !report {
@@ -221,12 +221,12 @@ proptest! {
                 let mut out = Vec::new();
                 log.write_report(&mut out, space, now);
                 prop_assert!(out.len() <= space);
-                seen.extend(told(&out).0);
+                seen.extend(reported(&out).0);
                 if log.report_due() != Some(Time::default()) {
                     break;
                 }
             }
-            prop_assert!(seen.is_subset(&all), "nothing is told that did not arrive");
+            prop_assert!(seen.is_subset(&all), "nothing is reported that did not arrive");
             for recent in by_report.iter().rev().take(REDUNDANCY_MIN) {
                 prop_assert!(recent.is_subset(&seen), "{recent:?} not all in {seen:?}");
             }
@@ -252,7 +252,7 @@ fn a_clean_round_trip_costs_less_than_a_thousandth() {
         if number % 1000 == 500 {
             continue;
         }
-        log.insert(number, 1500, Content::Data, now);
+        log.insert(number, 1500, ContentKind::Data, now);
         arrived += 1500;
         while log.report_due().is_some_and(|due| due <= now) {
             let mut out = Vec::new();
@@ -275,7 +275,7 @@ fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
         if now > Time(3_000_000_000) {
             return reports;
         }
-        log.insert(number, 1500, Content::Data, now);
+        log.insert(number, 1500, ContentKind::Data, now);
         while log.report_due().is_some_and(|due| due <= now) {
             log.write_report(&mut Vec::new(), 1400, now);
             reports += usize::from(now > Time(2_000_000_000));
@@ -309,20 +309,20 @@ fn who_sends_old_numbers_again_and_again_gets_few_reports() {
     // Every second packet is missing.
     for number in (0..100_000).step_by(2) {
         now = now + Duration::from_micros(20);
-        log.insert(number, 60, Content::Ping, now);
+        log.insert(number, 60, ContentKind::Ping, now);
         reported_bytes(&mut log, now);
     }
     let (mut bytes, mut reports) = (0, 0);
     for number in (1..1000).step_by(2) {
         now = now + Duration::from_millis(4);
         // The numbers between two late packets are reported, too.
-        log.insert(number, 60, Content::Ping, now);
-        log.insert(number + 90_000, 60, Content::Ping, now);
-        let told = reported_bytes(&mut log, now);
-        (bytes, reports) = (bytes + told, reports + u32::from(told > 0));
+        log.insert(number, 60, ContentKind::Ping, now);
+        log.insert(number + 90_000, 60, ContentKind::Ping, now);
+        let reported = reported_bytes(&mut log, now);
+        (bytes, reports) = (bytes + reported, reports + u32::from(reported > 0));
     }
     assert!(reports > 100, "it goes on to report");
-    assert!(bytes > 20_000, "what came late is told");
+    assert!(bytes > 20_000, "what came late is reported");
     assert!(bytes < 2 * 300_000, "{bytes} bytes in two seconds");
 }
 
@@ -348,7 +348,7 @@ fn a_loss_that_comes_and_goes_makes_no_long_reports() {
     // Each second one is missing.
     let mut numbers = (0..).step_by(2);
     for number in numbers.by_ref().take(WINDOW as usize / 2) {
-        log.insert(number, 100, Content::Data, now);
+        log.insert(number, 100, ContentKind::Data, now);
         if number % 2000 == 0 {
             now = now + Duration::from_millis(3);
             report_bytes(&mut log, now);
@@ -358,7 +358,7 @@ fn a_loss_that_comes_and_goes_makes_no_long_reports() {
         let rounds = numbers.by_ref().take(200).enumerate();
         let bytes = rounds.map(|(round, number)| {
             log.set_report_loss(loss(round));
-            log.insert(number, 100, Content::Data, now);
+            log.insert(number, 100, ContentKind::Data, now);
             now = now + Duration::from_millis(3);
             report_bytes(log, now)
         });
@@ -373,6 +373,6 @@ fn a_loss_that_comes_and_goes_makes_no_long_reports() {
 #[test]
 fn who_asks_before_anything_has_arrived_is_told_nothing() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));
-    log.tell_from(0, Time::default());
+    log.report_again_from(0, Time::default());
     assert_eq!(log.report_due(), None);
 }

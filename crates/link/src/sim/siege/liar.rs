@@ -7,7 +7,7 @@ use super::{super::random::Random, strategy::Strategy};
 use crate::wire::{
     frame::{self, Frame, Frames, Half},
     packet::OVERHEAD,
-    report::{RUNS, Report, Sample, WINDOW},
+    report::{ArrivalSample, RUNS, Report, WINDOW},
     varint,
 };
 
@@ -352,7 +352,7 @@ impl Liar {
             }
             FloodReports => {
                 let largest = self.largest;
-                let front = Sample {
+                let front = ArrivalSample {
                     number: largest,
                     time_us: self.any_number() >> 1,
                 };

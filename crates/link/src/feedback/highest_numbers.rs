@@ -10,8 +10,8 @@ use crate::time::Time;
 
 /// Highest numbers of the recent past.
 #[derive(Debug)]
-pub(super) struct Progress {
-    steps: VecDeque<Step>,
+pub(super) struct HighestNumbers {
+    steps: VecDeque<NumberStep>,
     /// Number of forgotten steps.
     forgotten: usize,
 }
@@ -19,14 +19,14 @@ pub(super) struct Progress {
 /// End of the last of several searches for ever later times. The next search mostly ends there,
 /// too.
 #[derive(Debug, Default)]
-pub(super) struct Cursor {
+pub(super) struct SearchCursor {
     /// Index among all steps, including forgotten ones.
     step: usize,
 }
 
 /// One past the highest number that had arrived at a time.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct NumberStep {
     at: Time,
     next: u64,
 }
@@ -35,7 +35,7 @@ struct Step {
 /// s.
 const STEPS_MAX: usize = 256;
 
-impl Progress {
+impl HighestNumbers {
     pub(super) fn new() -> Self {
         Self {
             steps: VecDeque::with_capacity(STEPS_MAX),
@@ -53,12 +53,12 @@ impl Progress {
             self.steps.pop_front();
             self.forgotten += 1;
         }
-        self.steps.push_back(Step { at: now, next });
+        self.steps.push_back(NumberStep { at: now, next });
     }
 
     /// Returns one past the highest number that had arrived at `time`, or zero if none had, as far
     /// back as steps are stored.
-    pub(super) fn next_at(&self, time: Time, cursor: &mut Cursor) -> u64 {
+    pub(super) fn next_at(&self, time: Time, cursor: &mut SearchCursor) -> u64 {
         let later = self.later_than(time, cursor.step.wrapping_sub(self.forgotten));
         cursor.step = later + self.forgotten;
         match later {
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
 
     /// Returns the result of a search for any time.
-    fn next_at(progress: &Progress, time: Time) -> u64 {
-        progress.next_at(time, &mut Cursor::default())
+    fn next_at(progress: &HighestNumbers, time: Time) -> u64 {
+        progress.next_at(time, &mut SearchCursor::default())
     }
 
     proptest! {
@@ -111,8 +111,8 @@ mod tests {
         fn a_search_finds_the_same_wherever_it_begins(
             arrivals in prop::collection::vec((0..3_000_u64, 1..40_u64, 0..200_000_u64), 1..1000),
         ) {
-            let mut progress = Progress::new();
-            let mut cursor = Cursor::default();
+            let mut progress = HighestNumbers::new();
+            let mut cursor = SearchCursor::default();
             let (mut now_us, mut next) = (0, 0);
             for (pause_us, packets, back_us) in arrivals {
                 now_us += pause_us;
@@ -120,7 +120,7 @@ mod tests {
                 progress.advance(next, at_us(now_us), STEP);
                 let time = at_us(now_us.saturating_sub(back_us));
                 let steps = &progress.steps;
-                let is_passed = |step: &&Step| step.at <= time;
+                let is_passed = |step: &&NumberStep| step.at <= time;
                 let passed = steps.iter().rfind(is_passed).map(|step| step.next);
                 let least = if steps.len() < STEPS_MAX { 0 } else { steps[0].next };
                 prop_assert_eq!(progress.next_at(time, &mut cursor), passed.unwrap_or(least));
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn it_is_exact_to_a_step_and_at_the_end_of_a_burst() {
-        let mut progress = Progress::new();
+        let mut progress = HighestNumbers::new();
         assert_eq!(next_at(&progress, at_us(5)), 0);
         assert_eq!(progress.passed_at(0), None);
         // A packet each 100 us for 5 ms, a pause, and one packet.
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn it_forgets_the_oldest() {
-        let mut progress = Progress::new();
+        let mut progress = HighestNumbers::new();
         for number in 0..1000 {
             progress.advance(number + 1, at_us(number * 1000), STEP);
         }

@@ -7,25 +7,25 @@
 use std::time::Duration;
 
 use super::{
-    progress::{Cursor, Progress},
+    highest_numbers::{HighestNumbers, SearchCursor},
     replay_window::ReplayWindow,
 };
 use crate::time::Time;
 
 /// Detector that compares a packet with its neighbours.
 ///
-/// The company of a packet is the fraction of its neighbours, the packets sent before it, that has
-/// arrived before it.
+/// The neighbours of a packet are the packets sent shortly before it. The comparison counts the
+/// fraction of them that has arrived before the packet.
 #[derive(Debug)]
-pub(super) struct Overtaking {
-    progress: Progress,
+pub(super) struct NeighbourComparison {
+    highest: HighestNumbers,
     /// Cursors of the two times between which the neighbours of a packet were sent.
-    neighbours_from: Cursor,
-    neighbours_to: Cursor,
-    /// Usual company: the fraction of the [`NEIGHBOURS`] packets sent before a packet that has
-    /// arrived before it, as a moving average.
-    company: f64,
-    /// Time since which only packets without company have arrived.
+    neighbours_from: SearchCursor,
+    neighbours_to: SearchCursor,
+    /// Usual fraction of the [`NEIGHBOURS`] packets sent before a packet that arrives before it, as
+    /// a moving average.
+    usual_arrived: f64,
+    /// Time since which only packets whose neighbours are missing have arrived.
     alone_since: Option<Time>,
     rtt: Duration,
     /// Time in which the neighbours of a packet were sent, and the distance of its end from the
@@ -54,40 +54,41 @@ const AROUND_MIN: Duration = Duration::from_millis(20);
 const BURST_MIN: u64 = 20;
 /// Steps of stored numbers within the time of the neighbours.
 const STEPS_AROUND: u32 = 16;
-/// Part of the usual company below which a packet overtook, if the difference is no chance.
+/// Part of the usual fraction below which a packet overtook, if the difference is no chance.
 ///
 /// If one packet in five or more is faster than the others, the fast ones show the path, and the
 /// others are late.
 const ALONE: f64 = 1.0 / 5.0;
-/// Least usual company.
+/// Least usual fraction of arrived neighbours.
 ///
-/// While a queue overflows few packets have company. Overtaking packets, which no queue drops,
-/// would soon have as much as usual. A fifth of 0.8 is 0.16, and less a standard deviation of 256
-/// packets it is 0.137. That is two standard deviations above the company with one overtaking
-/// packet in ten. It is below the company of one packet in five that shows the path.
-const COMPANY_MIN: f64 = 0.8;
+/// While a queue overflows few neighbours of a packet arrive. Overtaking packets, which no queue
+/// drops, would soon have as many arrived neighbours as usual. A fifth of 0.8 is 0.16, and less a
+/// standard deviation of 256 packets it is 0.137. That is two standard deviations above the
+/// fraction with one overtaking packet in ten. It is below the fraction for one packet in five that
+/// shows the path.
+const USUAL_ARRIVED_MIN: f64 = 0.8;
 /// Least time for which overtaking packets may arrive alone. A round-trip time that was measured on
 /// one of them is too short.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
-/// Weight of a packet in the usual company. A pause after which overtaking packets arrive alone
+/// Weight of a packet in the usual fraction. A pause after which overtaking packets arrive alone
 /// changes it little.
-const COMPANY_GAIN: f64 = 1.0 / 1024.0;
+const USUAL_ARRIVED_GAIN: f64 = 1.0 / 1024.0;
 
-impl Overtaking {
+impl NeighbourComparison {
     pub(super) fn new(rtt: Duration) -> Self {
-        let mut overtaking = Self {
-            progress: Progress::new(),
-            neighbours_from: Cursor::default(),
-            neighbours_to: Cursor::default(),
-            company: 1.0,
+        let mut comparison = Self {
+            highest: HighestNumbers::new(),
+            neighbours_from: SearchCursor::default(),
+            neighbours_to: SearchCursor::default(),
+            usual_arrived: 1.0,
             alone_since: None,
             rtt,
             around: Duration::ZERO,
             lately: Duration::ZERO,
             step: Duration::ZERO,
         };
-        overtaking.set_rtt(rtt);
-        overtaking
+        comparison.set_rtt(rtt);
+        comparison
     }
 
     pub(super) fn set_rtt(&mut self, rtt: Duration) {
@@ -98,13 +99,13 @@ impl Overtaking {
     }
 
     #[cfg(test)]
-    pub(super) fn company(&self) -> f64 {
-        self.company
+    pub(super) fn usual_arrived(&self) -> f64 {
+        self.usual_arrived
     }
 
     /// Records that a packet below `next` has arrived, and none with a higher number before.
     pub(super) fn advance(&mut self, next: u64, now: Time) {
-        self.progress.advance(next, now, self.step);
+        self.highest.advance(next, now, self.step);
     }
 
     /// Whether far fewer of the packets sent a while before `number` have arrived than usual. No
@@ -115,12 +116,12 @@ impl Overtaking {
             return false;
         }
         let sent = (high - low) as f64;
-        let company = f64::from(window.arrived_among(low, high)) / sent;
-        // The company of one packet in five that shows the path, less a standard deviation. Often
+        let arrived = f64::from(window.arrived_among(low, high)) / sent;
+        // The fraction for one packet in five that shows the path, less a standard deviation. Often
         // none of the few neighbours of such a packet has arrived.
-        let of_the_path = ALONE * self.company.max(COMPANY_MIN);
-        let is_alone = company < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
-        self.company += (company - self.company) * COMPANY_GAIN;
+        let of_the_path = ALONE * self.usual_arrived.max(USUAL_ARRIVED_MIN);
+        let is_alone = arrived < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
+        self.usual_arrived += (arrived - self.usual_arrived) * USUAL_ARRIVED_GAIN;
         if !is_alone {
             self.alone_since = None;
             return false;
@@ -131,12 +132,12 @@ impl Overtaking {
     /// Returns the packets whose arrival decides whether `number` overtook, as the first and one
     /// past the last.
     fn neighbours(&mut self, number: u64, now: Time) -> (u64, u64) {
-        let sent = self.progress.passed_at(number).unwrap_or(now);
+        let sent = self.highest.passed_at(number).unwrap_or(now);
         let lately = sent - self.lately;
-        let progress = &self.progress;
-        let lately_from = progress.next_at(lately, &mut self.neighbours_to);
+        let highest = &self.highest;
+        let lately_from = highest.next_at(lately, &mut self.neighbours_to);
         let lately_from = lately_from.min(number);
-        let before_from = progress.next_at(lately - self.around, &mut self.neighbours_from);
+        let before_from = highest.next_at(lately - self.around, &mut self.neighbours_from);
         let sent_lately = number - lately_from;
         let sent_before = lately_from - before_from.min(lately_from);
         // All packets before a burst may have arrived, which is no evidence about the packets in

@@ -7,12 +7,12 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::wire::report::Sample;
+use crate::wire::report::ArrivalSample;
 
 /// Packets that arrived last.
 #[derive(Debug)]
-pub(super) struct Front {
-    recent: VecDeque<Sample>,
+pub(super) struct FrontSelector {
+    recent: VecDeque<ArrivalSample>,
 }
 
 /// Most arrivals that are compared.
@@ -20,7 +20,7 @@ const COMPARED_MAX: usize = 256;
 /// Fraction of arrivals, one in this many, that may have overtaken the others.
 const OVERTAKERS_EACH: usize = 16;
 
-impl Front {
+impl FrontSelector {
     pub(super) fn new() -> Self {
         Self {
             recent: VecDeque::with_capacity(COMPARED_MAX),
@@ -31,7 +31,7 @@ impl Front {
         self.recent.is_empty()
     }
 
-    pub(super) fn push(&mut self, arrival: Sample) {
+    pub(super) fn push(&mut self, arrival: ArrivalSample) {
         if self.recent.len() == COMPARED_MAX {
             self.recent.pop_front();
         }
@@ -45,7 +45,7 @@ impl Front {
     /// without the few highest numbers. The few may have overtaken the others. A late packet has a
     /// low number and is never chosen. Jitter hardly matters, since the least delayed packets have
     /// the highest numbers.
-    pub(super) fn choose(&self, rtt: Duration) -> Option<(Sample, usize)> {
+    pub(super) fn choose(&self, rtt: Duration) -> Option<(ArrivalSample, usize)> {
         let newest_us = self.recent.back()?.time_us;
         let since_us = newest_us.saturating_sub(rtt.as_micros() as u64 / 8);
         let older = self
@@ -58,7 +58,7 @@ impl Front {
             _ => count.div_ceil(OVERTAKERS_EACH),
         };
         // The highest numbers found so far, in descending order.
-        let mut highest = [Sample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
+        let mut highest = [ArrivalSample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
         let mut found = 0;
         // Lower numbers are not among the highest. If packets arrive in order, they are all numbers
@@ -102,9 +102,9 @@ mod tests {
     /// Returns the delays of the packets chosen, in microseconds, if one is sent each 12 us for 60
     /// ms.
     fn chosen_us(delay_us: impl Fn(u64) -> u64) -> Vec<u64> {
-        let mut front = Front::new();
-        let mut arrivals: Vec<Sample> = (0..5000)
-            .map(|number| Sample {
+        let mut front = FrontSelector::new();
+        let mut arrivals: Vec<ArrivalSample> = (0..5000)
+            .map(|number| ArrivalSample {
                 number,
                 time_us: number * 12 + delay_us(number),
             })
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn packets_in_order_are_chosen_a_few_late() {
         assert!(chosen_us(|_| 10_000).iter().all(|us| *us == 10_000));
-        let mut front = Front::new();
+        let mut front = FrontSelector::new();
         for number in 0..1000 {
-            front.push(Sample {
+            front.push(ArrivalSample {
                 number,
                 time_us: number * 12,
             });
