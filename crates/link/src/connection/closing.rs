@@ -27,12 +27,12 @@ pub(crate) enum ConnectionEnd {
 /// Progress of the end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    close: Option<Close>,
+    close: Option<PendingClose>,
     end: Option<ConnectionEnd>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Close {
+struct PendingClose {
     code: u32,
     copies: u32,
     next: Time,
@@ -50,7 +50,7 @@ const CLOSE_APART: Duration = Duration::from_millis(40);
 impl Closing {
     /// Starts sending the close to the peer.
     pub(super) fn begin(&mut self, code: u32) {
-        self.close.get_or_insert(Close {
+        self.close.get_or_insert(PendingClose {
             code,
             copies: CLOSE_COPIES,
             next: Time::default(),

@@ -7,7 +7,7 @@
 //! [served](Connection::serve). Sending and the timer go through the same list, so an interest
 //! serves each deadline. The contents of the datagrams are in [`transmit`](super::transmit).
 
-use super::{Connection, ConnectionEnd, Transmit, Unconfirmed, transmit::Window};
+use super::{Connection, ConnectionEnd, Transmit, UnconfirmedHandshake, transmit::SendWindow};
 use crate::{time::Time, wire::frame::Frame};
 
 /// Action that a connection may have to take.
@@ -235,7 +235,7 @@ impl Connection {
         let delayed = self.streams.next_delayed();
         let delayed = delayed.map(|due| self.path.pacer.next_send_from(due));
         let due = paced.into_iter().chain(delayed).min()?;
-        (self.window() != Window::Shut).then(|| due.max(held_until))
+        (self.window() != SendWindow::Shut).then(|| due.max(held_until))
     }
 
     /// Serves a due interest. Returns the datagrams written to `out`.
@@ -285,7 +285,7 @@ impl Connection {
                 let is_flight = self
                     .unconfirmed
                     .as_mut()
-                    .is_some_and(Unconfirmed::take_turn);
+                    .is_some_and(UnconfirmedHandshake::take_turn);
                 let flight = is_flight.then(|| self.write_flight(out, now)).flatten();
                 flight.or_else(|| Some(self.write_single(out, to, &Frame::Ping, now)))
             }

@@ -54,14 +54,14 @@ pub(super) struct Liveness {
     /// Start of the present silence. During it only probes are sent.
     silent_since: Option<Time>,
     next_probe: Time,
-    doubtful: Option<Doubtful>,
+    suspension_recovery: Option<SuspensionRecovery>,
     /// Packets sent before this time were lost in an outage, and not to a full queue.
     outage_end: Time,
 }
 
 /// State after this process was suspended for longer than the peer waits.
 #[derive(Debug, Clone, Copy)]
-struct Doubtful {
+struct SuspensionRecovery {
     /// Time at which to abandon the peer.
     end: Time,
     unheard_since: Time,
@@ -85,7 +85,7 @@ impl Liveness {
             is_ping_wanted: true,
             silent_since: None,
             next_probe: now,
-            doubtful: None,
+            suspension_recovery: None,
             outage_end: Time::default(),
         }
     }
@@ -107,7 +107,7 @@ impl Liveness {
     }
 
     pub(super) fn is_doubtful(&self) -> bool {
-        self.doubtful.is_some()
+        self.suspension_recovery.is_some()
     }
 
     pub(super) fn outage_end(&self) -> Time {
@@ -126,7 +126,7 @@ impl Liveness {
         self.last_heard = now;
         self.denied_at = None;
         if self.silent_since.take().is_some() {
-            self.doubtful = None;
+            self.suspension_recovery = None;
             self.outage_end = now;
             self.last_progress = now;
             self.is_ping_wanted = true;
@@ -183,7 +183,7 @@ impl Liveness {
     /// it received no packet of ours. Packets that it sent before that may arrive late.
     pub(super) fn on_sleep(&mut self, asleep: Duration, rtt: Duration, now: Time) {
         if now.since(self.last_heard.min(self.last_sent)) >= self.idle_timeout {
-            self.doubtful.get_or_insert(Doubtful {
+            self.suspension_recovery.get_or_insert(SuspensionRecovery {
                 end: now + DOUBTFUL_MAX + 4 * rtt,
                 unheard_since: self.last_heard,
             });
@@ -200,14 +200,22 @@ impl Liveness {
     /// Returns the time at which the peer counts as gone.
     pub(super) fn end(&self) -> Time {
         let idle = self.last_heard + self.idle_timeout;
-        self.doubtful
-            .map_or(idle, |doubtful| doubtful.end.min(idle))
+        self.suspension_recovery
+            .map_or(idle, |suspension_recovery| {
+                suspension_recovery.end.min(idle)
+            })
     }
 
     /// Returns the time since the last packet of the peer.
     pub(super) fn silence(&self, now: Time) -> Duration {
-        let doubtful = self.doubtful.filter(|doubtful| doubtful.end <= now);
-        now.since(doubtful.map_or(self.last_heard, |doubtful| doubtful.unheard_since))
+        let suspension_recovery = self
+            .suspension_recovery
+            .filter(|suspension_recovery| suspension_recovery.end <= now);
+        now.since(
+            suspension_recovery.map_or(self.last_heard, |suspension_recovery| {
+                suspension_recovery.unheard_since
+            }),
+        )
     }
 
     // Silence.
@@ -222,8 +230,8 @@ impl Liveness {
         rtt: Duration,
         reorder_window: Duration,
     ) -> Time {
-        let patience = rtt * 7 / 2 + 2 * reorder_window + Duration::from_millis(150);
-        let unreported = oldest.max(self.last_progress) + patience;
+        let timeout = rtt * 7 / 2 + 2 * reorder_window + Duration::from_millis(150);
+        let unreported = oldest.max(self.last_progress) + timeout;
         let denied = self.denied_at.map(|at| at + rtt + DENIED_SLACK);
         denied.map_or(unreported, |denied| denied.min(unreported))
     }

@@ -15,6 +15,7 @@ mod interest;
 mod keys;
 mod liveness;
 mod mtu;
+mod newest_frames;
 mod pacer;
 mod path;
 mod peer_clock;
@@ -22,7 +23,6 @@ mod rate_max;
 mod receive;
 mod repeat;
 mod rtt;
-mod states;
 mod transmit;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -35,11 +35,11 @@ pub(crate) use self::closing::{CLOSE_DISMISSED, ConnectionEnd};
 #[cfg(feature = "sim")]
 pub use self::forger::Forger;
 pub(crate) use self::pacer::Pacer;
-pub(crate) use self::receive::Received;
+pub(crate) use self::receive::DatagramFate;
 pub use self::transmit::Transmit;
 use self::{
-    address::Challenges, closing::Closing, keys::KeyRing, liveness::Liveness, path::Path,
-    rate_max::RateMax, repeat::TailRepeater, states::States,
+    address::Challenges, closing::Closing, keys::KeyRing, liveness::Liveness,
+    newest_frames::NewestFrames, path::Path, rate_max::RateMax, repeat::TailRepeater,
 };
 use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
@@ -77,12 +77,12 @@ pub(crate) struct Connection {
     secret: Secret,
     challenges: Challenges,
     /// Handshake of an initiator, repeated until the first data packet of the peer.
-    unconfirmed: Option<Unconfirmed>,
+    unconfirmed: Option<UnconfirmedHandshake>,
     pub(crate) path: Path,
     controllers: Arc<ControllerFactory>,
 
     received: ReceivedLog,
-    states: States,
+    newest_frames: NewestFrames,
     sent: SentLog,
     outcome: ReportOutcome,
     pub(crate) streams: StreamTable,
@@ -101,14 +101,14 @@ pub(crate) struct Connection {
 }
 
 #[derive(Debug)]
-struct Unconfirmed {
+struct UnconfirmedHandshake {
     handshake: Box<HandshakeFlight>,
     next: Time,
     /// Whether the next probe during a silence is the flight, and not a ping.
     is_probe: bool,
 }
 
-impl Unconfirmed {
+impl UnconfirmedHandshake {
     /// Returns whether the present probe is the flight. The next one is of the other kind.
     fn take_turn(&mut self) -> bool {
         self.is_probe = !self.is_probe;
@@ -195,7 +195,7 @@ impl Stats {
 }
 
 /// Inputs of a new connection.
-pub(crate) struct Setup {
+pub(crate) struct ConnectionSetup {
     pub(crate) peer: usize,
     pub(crate) peer_key: PublicKey,
     pub(crate) our_id: ConnectionId,
@@ -262,7 +262,7 @@ const UNSENT_BEYOND_CREDIT: usize = 16 << 10;
 const BUFFERED_MIN: usize = 16 << 10;
 
 impl Connection {
-    pub(crate) fn new(setup: Setup, now: Time) -> Self {
+    pub(crate) fn new(setup: ConnectionSetup, now: Time) -> Self {
         let memory_max = setup.memory_max.bytes();
         let limits = StreamLimits {
             initial_credit: setup.theirs.initial_window,
@@ -282,7 +282,7 @@ impl Connection {
             version: setup.theirs.version,
             established: now,
             keys: KeyRing::new(setup.keys, setup.secrets),
-            unconfirmed: setup.flight.map(|flight| Unconfirmed {
+            unconfirmed: setup.flight.map(|flight| UnconfirmedHandshake {
                 handshake: Box::new(flight),
                 next: now,
                 is_probe: true,
@@ -296,7 +296,7 @@ impl Connection {
             ),
             controllers: setup.controllers,
             received: ReceivedLog::new(setup.rtt),
-            states: States::default(),
+            newest_frames: NewestFrames::default(),
             sent: SentLog::new(SkippedPacketNumbers::new(
                 setup.secret.clone(),
                 setup.our_id,

@@ -28,12 +28,12 @@ pub(crate) struct Mtu {
     next_probe: Time,
     /// Pause after the present search.
     pause: Duration,
-    vanished: Vanished,
+    large_losses: LargePacketLosses,
 }
 
 /// Packets lost and arrived since a large packet last arrived.
 #[derive(Debug, Default)]
-struct Vanished {
+struct LargePacketLosses {
     large_lost: u32,
     small_arrived: u32,
     /// Sending time of the first of the lost large packets, in seconds.
@@ -77,7 +77,7 @@ impl Mtu {
             probes_sent: 0,
             next_probe: Time::default(),
             pause: PAUSE_MIN,
-            vanished: Vanished::default(),
+            large_losses: LargePacketLosses::default(),
         }
     }
 
@@ -134,19 +134,21 @@ impl Mtu {
             let is_large = packet.bytes > small_max;
             match (is_large, packet.lost) {
                 (true, true) => {
-                    if self.vanished.large_lost == 0 {
-                        self.vanished.began_s = packet.sent_s;
+                    if self.large_losses.large_lost == 0 {
+                        self.large_losses.began_s = packet.sent_s;
                     }
-                    self.vanished.large_lost += 1;
+                    self.large_losses.large_lost += 1;
                 }
-                (true, false) => self.vanished = Vanished::default(),
-                (false, false) if self.vanished.large_lost > 0 => self.vanished.small_arrived += 1,
+                (true, false) => self.large_losses = LargePacketLosses::default(),
+                (false, false) if self.large_losses.large_lost > 0 => {
+                    self.large_losses.small_arrived += 1
+                }
                 (false, _) => {}
             }
-            lost_for_s = packet.sent_s - self.vanished.began_s;
+            lost_for_s = packet.sent_s - self.large_losses.began_s;
         }
-        let has_shrunk = self.vanished.large_lost >= LARGE_LOST
-            && self.vanished.small_arrived >= SMALL_ARRIVED
+        let has_shrunk = self.large_losses.large_lost >= LARGE_LOST
+            && self.large_losses.small_arrived >= SMALL_ARRIVED
             && lost_for_s >= LARGE_LOST_FOR_S;
         if has_shrunk {
             *self = Self {

@@ -18,13 +18,13 @@ use crate::time::Time;
 #[derive(Debug, Default)]
 pub(crate) struct PeerClock {
     ahead_s: f64,
-    last: Option<Sample>,
+    last: Option<ClockSample>,
     /// Time of the last reported jump.
     told: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct ClockSample {
     at: Time,
     forward_s: f64,
     rtt_s: f64,
@@ -57,7 +57,7 @@ impl PeerClock {
                 self.ahead_s += change_s - (rtt_s - last.rtt_s);
             }
         }
-        self.last = Some(Sample {
+        self.last = Some(ClockSample {
             at: now,
             forward_s,
             rtt_s,

@@ -29,7 +29,7 @@ use crate::{
 
 /// Fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum DatagramFate {
     /// Authentic and new.
     Accepted,
     /// Received before, or older than all remembered packets.
@@ -49,15 +49,15 @@ const COPY_SPACING: f64 = 16.0;
 const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the content of a packet was kept.
-enum Kept {
-    Yes,
+enum ContentFate {
+    Kept,
     /// No memory is left for it, so the packet must not count as received.
-    No,
+    NoMemory,
 }
 
 /// A slot, or a half of one.
 #[derive(Debug, Clone, Copy)]
-enum Piece<'a> {
+enum SlotPart<'a> {
     Slot {
         index: u64,
         data: &'a [u8],
@@ -70,7 +70,7 @@ enum Piece<'a> {
     },
 }
 
-impl<'a> Piece<'a> {
+impl<'a> SlotPart<'a> {
     fn data(&self) -> &'a [u8] {
         match self {
             Self::Slot { data, .. } | Self::Half { data, .. } => data,
@@ -85,7 +85,7 @@ impl Connection {
         datagram: &mut [u8],
         from: SocketAddr,
         now: Time,
-    ) -> Received {
+    ) -> DatagramFate {
         let len = datagram.len();
         let wire_bytes = len + ip_overhead(&from);
         let received = &self.received;
@@ -96,9 +96,9 @@ impl Connection {
             Ok(Some(opened)) => opened,
             Ok(None) => {
                 self.stats.duplicates += 1;
-                return Received::Duplicate;
+                return DatagramFate::Duplicate;
             }
-            Err(Malformed) => return Received::Undecryptable,
+            Err(Malformed) => return DatagramFate::Undecryptable,
         };
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += wire_bytes as u64;
@@ -107,11 +107,11 @@ impl Connection {
         let is_newest = number >= self.received.next();
         let mut content = ContentKind::Reports;
         let mut reports = 0;
-        let mut kept = Kept::Yes;
+        let mut fate = ContentFate::Kept;
         for frame in Frames::new(payload) {
             let Ok(frame) = frame else {
                 self.take_offence();
-                return Received::Accepted;
+                return DatagramFate::Accepted;
             };
             content = content.max(match frame {
                 Frame::Feedback(_) | Frame::Close { .. } => ContentKind::Reports,
@@ -127,22 +127,22 @@ impl Connection {
                 self.on_frame(frame, number, from, now)
             };
             match result {
-                Ok(Kept::Yes) => {}
-                Ok(Kept::No) => kept = Kept::No,
+                Ok(ContentFate::Kept) => {}
+                Ok(ContentFate::NoMemory) => fate = ContentFate::NoMemory,
                 Err(Malformed) => {
                     self.take_offence();
-                    return Received::Accepted;
+                    return DatagramFate::Accepted;
                 }
             }
         }
-        match kept {
-            Kept::Yes => self.received.insert(number, wire_bytes, content, now),
-            Kept::No => self.stats.no_memory += 1,
+        match fate {
+            ContentFate::Kept => self.received.insert(number, wire_bytes, content, now),
+            ContentFate::NoMemory => self.stats.no_memory += 1,
         }
         if is_newest && (from != self.path.remote || !self.path.is_remote_proven) {
             self.consider_address(from, len, now);
         }
-        Received::Accepted
+        DatagramFate::Accepted
     }
 
     /// Passes a frame to the method for its kind.
@@ -152,16 +152,16 @@ impl Connection {
         number: u64,
         from: SocketAddr,
         now: Time,
-    ) -> Result<Kept, Malformed> {
-        if !self.states.takes(&frame, number) {
-            return Ok(Kept::Yes);
+    ) -> Result<ContentFate, Malformed> {
+        if !self.newest_frames.takes(&frame, number) {
+            return Ok(ContentFate::Kept);
         }
         match frame {
             Frame::Chunk {
                 stream,
                 index,
                 data,
-            } => return self.on_chunk(stream, Piece::Slot { index, data }, now),
+            } => return self.on_chunk(stream, SlotPart::Slot { index, data }, now),
             Frame::Half {
                 stream,
                 index,
@@ -169,7 +169,7 @@ impl Connection {
                 half,
                 data,
             } => {
-                let piece = Piece::Half {
+                let piece = SlotPart::Half {
                     index,
                     len,
                     half,
@@ -204,7 +204,7 @@ impl Connection {
             Frame::Response(token) => self.on_response(token, from, now),
             Frame::Close { code } => self.on_close(code),
         }
-        Ok(Kept::Yes)
+        Ok(ContentFate::Kept)
     }
 
     /// Handles the end of a stream, of which the peer has sent all.
@@ -334,9 +334,14 @@ impl Connection {
         });
     }
 
-    fn on_chunk(&mut self, number: u32, piece: Piece<'_>, now: Time) -> Result<Kept, Malformed> {
+    fn on_chunk(
+        &mut self,
+        number: u32,
+        piece: SlotPart<'_>,
+        now: Time,
+    ) -> Result<ContentFate, Malformed> {
         if self.peer_stream(number, now)?.is_none() {
-            return Ok(Kept::Yes);
+            return Ok(ContentFate::Kept);
         }
         let now_s = now.seconds_since(Time::default());
         let (stream, pool) = self
@@ -350,8 +355,8 @@ impl Connection {
             SlotFate::Duplicate
         } else {
             match piece {
-                Piece::Slot { index, data } => stream.recv.insert(index, data, pool),
-                Piece::Half {
+                SlotPart::Slot { index, data } => stream.recv.insert(index, data, pool),
+                SlotPart::Half {
                     index,
                     len,
                     half,
@@ -376,10 +381,10 @@ impl Connection {
                 if readable {
                     self.streams.report_readable(number);
                 }
-                Ok(Kept::Yes)
+                Ok(ContentFate::Kept)
             }
-            SlotFate::Duplicate => Ok(Kept::Yes),
-            SlotFate::NoMemory => Ok(Kept::No),
+            SlotFate::Duplicate => Ok(ContentFate::Kept),
+            SlotFate::NoMemory => Ok(ContentFate::NoMemory),
             SlotFate::Violation => Err(Malformed),
         }
     }

@@ -43,7 +43,7 @@ const BATCH_SLACK: usize = 8;
 
 /// Congestion window for the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Window {
+pub(super) enum SendWindow {
     Open,
     /// Only control frames and control streams, which have no window. A peer that sends no reports
     /// can provoke them, and they must not open the window for others.
@@ -86,7 +86,9 @@ impl Connection {
                 break;
             }
             let window = self.window();
-            if window == Window::Shut || !self.write_data_packet(out, segment_bytes, window, now) {
+            if window == SendWindow::Shut
+                || !self.write_data_packet(out, segment_bytes, window, now)
+            {
                 break;
             }
             let len = out.len() - before;
@@ -178,13 +180,13 @@ impl Connection {
         self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
-    pub(super) fn window(&mut self) -> Window {
+    pub(super) fn window(&mut self) -> SendWindow {
         if (self.sent.bytes_in_flight() as f64) < self.path.controller.window_bytes() {
-            Window::Open
+            SendWindow::Open
         } else if self.streams.has_new_control() || !self.streams.controls.is_empty() {
-            Window::ForControl
+            SendWindow::ForControl
         } else {
-            Window::Shut
+            SendWindow::Shut
         }
     }
 
@@ -228,7 +230,7 @@ impl Connection {
         &mut self,
         out: &mut Vec<u8>,
         size_max: usize,
-        window: Window,
+        window: SendWindow,
         now: Time,
     ) -> bool {
         let start = self.begin_packet(out);
@@ -266,7 +268,7 @@ impl Connection {
         &mut self,
         out: &mut Vec<u8>,
         end_max: usize,
-        (is_full_size, window): (bool, Window),
+        (is_full_size, window): (bool, SendWindow),
         contents: &mut PacketContents,
         now: Time,
     ) {
@@ -276,7 +278,7 @@ impl Connection {
         const LEN_SIZE: usize = 2;
         while out.len() + SPACE_MIN <= end_max {
             let space = end_max - out.len();
-            if window == Window::ForControl && !self.streams.has_new_control() {
+            if window == SendWindow::ForControl && !self.streams.has_new_control() {
                 return;
             }
             if !self.streams.has_new_control()

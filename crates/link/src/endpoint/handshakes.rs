@@ -10,7 +10,7 @@ use super::{
     first_flights::Verdict,
 };
 use crate::{
-    connection::{Connection, HandshakeFlight, Setup},
+    connection::{Connection, ConnectionSetup, HandshakeFlight},
     handshake::{
         Handshake, Level,
         envelope::{Hello, Sender},
@@ -239,7 +239,7 @@ impl Endpoint {
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
         let controller = (self.config.controller)(peer.memory, rate_max);
         let peer_key = self.config.peers[attempt.peer].public_keys[attempt.key];
-        let setup = Setup {
+        let setup = ConnectionSetup {
             peer: attempt.peer,
             peer_key,
             our_id: id,

@@ -46,7 +46,7 @@ use units::{BitRate, ByteCount};
 use crate::connection::Forger;
 use crate::{
     congestion::PathMemory,
-    connection::{Connection, KEEP_ALIVE, Pacer, Received, Stats, Transmit, ip_overhead},
+    connection::{Connection, DatagramFate, KEEP_ALIVE, Pacer, Stats, Transmit, ip_overhead},
     handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
     identity::PublicKey,
@@ -163,12 +163,12 @@ impl Endpoint {
                     return;
                 };
                 match connection.on_datagram(datagram, from, now) {
-                    Received::Accepted => {
+                    DatagramFate::Accepted => {
                         self.peers[connection.peer].last_heard = Some(now);
                         self.after_input(id, now);
                     }
-                    Received::Duplicate => self.dropped.duplicates += 1,
-                    Received::Undecryptable => self.dropped.undecryptable += 1,
+                    DatagramFate::Duplicate => self.dropped.duplicates += 1,
+                    DatagramFate::Undecryptable => self.dropped.undecryptable += 1,
                 }
             }
             Kind::Hello | Kind::HelloAnswer => self.on_hello(datagram, from, now),

@@ -7,13 +7,13 @@ use crate::wire::frame::Frame;
 
 /// Packets with the newest frame of each kind.
 #[derive(Debug, Default)]
-pub(super) struct States {
+pub(super) struct NewestFrames {
     rate_max: u64,
     initial_window: u64,
     path_hint: u64,
 }
 
-impl States {
+impl NewestFrames {
     /// Whether a frame is at least as new as the newest one of its kind.
     pub(super) fn takes(&mut self, frame: &Frame<'_>, number: u64) -> bool {
         let newest = match frame {
@@ -34,13 +34,13 @@ mod tests {
 
     #[test]
     fn an_older_state_that_comes_late_does_not_count() {
-        let mut states = States::default();
+        let mut newest_frames = NewestFrames::default();
         let rate = Frame::RateMax { bytes_per_s: 1 };
         let hint = Frame::PathHint { rtt_us: 1 };
-        assert!(states.takes(&rate, 7));
-        assert!(!states.takes(&rate, 6));
-        assert!(states.takes(&hint, 6), "another kind");
-        assert!(states.takes(&rate, 8));
-        assert!(states.takes(&Frame::Ping, 0));
+        assert!(newest_frames.takes(&rate, 7));
+        assert!(!newest_frames.takes(&rate, 6));
+        assert!(newest_frames.takes(&hint, 6), "another kind");
+        assert!(newest_frames.takes(&rate, 8));
+        assert!(newest_frames.takes(&Frame::Ping, 0));
     }
 }
