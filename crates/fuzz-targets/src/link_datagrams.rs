@@ -164,7 +164,7 @@ pub(crate) fn endpoint(
         seed: instance,
         instance,
         generation: None,
-        remembered: link::Remembered::default(),
+        remembered: link::RestartState::default(),
         unix_ns: UNIX_NS + (instance << 20),
         controller: std::sync::Arc::new(|memory, rate_max| {
             congestion::for_policy(Policy::Fair, memory, rate_max)

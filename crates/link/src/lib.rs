@@ -62,7 +62,7 @@ pub use driver::{
 pub use endpoint::Footprint;
 pub use endpoint::{
     ConnectionState, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
-    Newest, PeerView, Read, Remembered, ReplayMemory, StreamKey,
+    NewestHandshake, PeerView, Read, ReplayMemory, RestartState, StreamKey,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};

@@ -22,11 +22,11 @@ use std::{
     thread::JoinHandle,
 };
 
-use crate::{Newest, PublicKey, Remembered, congestion::PathMemory};
+use crate::{NewestHandshake, PublicKey, RestartState, congestion::PathMemory};
 
 /// Writer of the memory file.
 pub(super) struct MemoryFile {
-    memories: Option<mpsc::Sender<Remembered>>,
+    memories: Option<mpsc::Sender<RestartState>>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -35,9 +35,9 @@ impl MemoryFile {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(super) fn open(path: PathBuf) -> io::Result<(Self, Remembered)> {
+    pub(super) fn open(path: PathBuf) -> io::Result<(Self, RestartState)> {
         let left = read(&path);
-        let (memories, queue) = mpsc::channel::<Remembered>();
+        let (memories, queue) = mpsc::channel::<RestartState>();
         let writer = std::thread::Builder::new()
             .name("longhaul-memory".into())
             .spawn(move || {
@@ -53,7 +53,7 @@ impl MemoryFile {
         Ok((file, left))
     }
 
-    pub(super) fn write(&self, memory: Remembered) {
+    pub(super) fn write(&self, memory: RestartState) {
         if let Some(memories) = &self.memories {
             // The writer ends after us.
             let _ = memories.send(memory);
@@ -70,23 +70,23 @@ impl Drop for MemoryFile {
     }
 }
 
-fn read(path: &Path) -> Remembered {
+fn read(path: &Path) -> RestartState {
     let name = path.display();
     match fs::read_to_string(path) {
         Ok(text) => parse(&text).unwrap_or_else(|line| {
             tracing::warn!(path = %name, line, "the file of the last run is invalid; a new one begins");
-            Remembered::default()
+            RestartState::default()
         }),
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::warn!(path = %name, %error, "cannot read the file of the last run; a new one begins");
             }
-            Remembered::default()
+            RestartState::default()
         }
     }
 }
 
-fn write(path: &Path, memory: &Remembered) {
+fn write(path: &Path, memory: &RestartState) {
     if let Err(error) = replace(path, &print(memory)) {
         let path = path.display();
         tracing::warn!(
@@ -113,7 +113,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Returns the text of the file for `memory`.
-pub(super) fn print(memory: &Remembered) -> String {
+pub(super) fn print(memory: &RestartState) -> String {
     let mut text = format!("clock {}\n", memory.replay.clock_unix_ns);
     for (key, newest) in &memory.replay.newest {
         let source = u32::from_be_bytes(newest.source);
@@ -131,23 +131,23 @@ pub(super) fn print(memory: &Remembered) -> String {
 
 /// # Errors
 /// The number of the first line that cannot be parsed.
-pub(super) fn parse(text: &str) -> Result<Remembered, usize> {
+pub(super) fn parse(text: &str) -> Result<RestartState, usize> {
     let lines = text.lines().count();
     let body = text.strip_suffix("end\n").ok_or(lines)?;
-    let mut memory = Remembered::default();
+    let mut memory = RestartState::default();
     for (index, line) in body.lines().enumerate() {
         parse_line(line, &mut memory).ok_or(index + 1)?;
     }
     Ok(memory)
 }
 
-fn parse_line(line: &str, memory: &mut Remembered) -> Option<()> {
+fn parse_line(line: &str, memory: &mut RestartState) -> Option<()> {
     let words: Vec<_> = line.split(' ').collect();
     match words[..] {
         ["clock", unix_ns] => memory.replay.clock_unix_ns = unix_ns.parse().ok()?,
         ["newest", key, unix_ns, source] => {
             let key: PublicKey = key.parse().ok()?;
-            let newest = Newest {
+            let newest = NewestHandshake {
                 began_unix_ns: unix_ns.parse().ok()?,
                 source: u32::from_str_radix(source, 16).ok()?.to_be_bytes(),
             };
@@ -177,9 +177,9 @@ mod tests {
     use super::*;
     use crate::{Identity, ReplayMemory};
 
-    fn memory() -> Remembered {
+    fn memory() -> RestartState {
         let newest = |seed, began_unix_ns| {
-            let newest = Newest {
+            let newest = NewestHandshake {
                 began_unix_ns,
                 source: [0, seed, 2, 3],
             };
@@ -189,7 +189,7 @@ mod tests {
             capacity_bytes_per_s: 37_500_000.0,
             loss_floor: 0.001,
         };
-        Remembered {
+        RestartState {
             replay: ReplayMemory {
                 clock_unix_ns: 1_795_264_200_000_000_000,
                 newest: vec![newest(1, 5), newest(2, u64::MAX)],
@@ -204,8 +204,8 @@ mod tests {
         fs::create_dir_all(&folder).expect("a scratch folder can be made");
         let open = || MemoryFile::open(folder.join("site.replay")).expect("a thread can be had");
         let (file, left) = open();
-        assert_eq!(left, Remembered::default());
-        file.write(Remembered::default());
+        assert_eq!(left, RestartState::default());
+        file.write(RestartState::default());
         file.write(memory());
         drop(file);
         assert_eq!(open().1, memory());
@@ -228,6 +228,6 @@ mod tests {
         }
         assert_eq!(parse(""), Err(0));
         assert_eq!(parse("clock 17952\n"), Err(1), "cut off");
-        assert_eq!(parse("end\n"), Ok(Remembered::default()));
+        assert_eq!(parse("end\n"), Ok(RestartState::default()));
     }
 }

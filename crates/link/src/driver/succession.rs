@@ -146,7 +146,7 @@ impl EarlierProcesses {
         let Ok((kind, id)) = packet::classify(datagram) else {
             return false;
         };
-        if kind == packet::Kind::Hello {
+        if kind == packet::DatagramKind::Hello {
             return false;
         }
         let owner = self.processes.iter_mut();

@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
     /// Timestamp of the newest hello: sent, for an initiator, or received, for a responder.
     pub(crate) timestamp: u64,
     pub(crate) began: Time,
-    pub(crate) flights: Flights,
+    pub(crate) flights: FlightProgress,
     /// Responder only: bytes that may still be sent to the source of the newest datagram.
     pub(crate) allowance: usize,
     /// Initiator only: the cookie that the responder requested.
@@ -37,22 +37,22 @@ pub(crate) struct Attempt {
     /// Responder only: address at which the initiator has shown by a cookie that it receives.
     pub(crate) proven: Option<SocketAddr>,
     /// Responder only: addresses to which its flights were sent.
-    pub(crate) answered: Answered,
+    pub(crate) answered: AnsweredAddresses,
     /// One past the greatest number of a handshake packet that was opened.
     pub(crate) next_number: u32,
 }
 
 /// Addresses to which a responder's flights were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answered {
-    Nobody,
+pub(crate) enum AnsweredAddresses {
+    None,
     Only(SocketAddr),
     /// More than one address. It is not known at which of them the initiator received the flights.
     Several,
 }
 
 /// Number of transmissions of the current flight, and its unsent part.
-pub(crate) struct Flights {
+pub(crate) struct FlightProgress {
     pub(crate) count: u32,
     next: Time,
     /// Level and offset of each unsent datagram.
@@ -70,7 +70,7 @@ const FLIGHT_INTERVAL_MIN: Duration = Duration::from_millis(30);
 const FLIGHT_INTERVAL_GROWTH: f64 = 1.2;
 const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-impl Flights {
+impl FlightProgress {
     /// Creates the state of a first flight, which is due at once.
     pub(crate) fn new(now: Time) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl Attempt {
     pub(crate) fn is_remote_proven(&self) -> bool {
         self.we_initiate
             || self.proven == Some(self.remote)
-            || self.answered == Answered::Only(self.remote)
+            || self.answered == AnsweredAddresses::Only(self.remote)
     }
 
     fn is_held_back(&self) -> bool {
@@ -195,9 +195,11 @@ impl Attempt {
         let len = out.len() - start;
         self.allowance = self.allowance.saturating_sub(len);
         self.answered = match self.answered {
-            Answered::Nobody => Answered::Only(self.remote),
-            Answered::Only(address) if address == self.remote => Answered::Only(address),
-            Answered::Only(_) | Answered::Several => Answered::Several,
+            AnsweredAddresses::None => AnsweredAddresses::Only(self.remote),
+            AnsweredAddresses::Only(address) if address == self.remote => {
+                AnsweredAddresses::Only(address)
+            }
+            AnsweredAddresses::Only(_) | AnsweredAddresses::Several => AnsweredAddresses::Several,
         };
         Some(Transmit {
             to: self.remote,

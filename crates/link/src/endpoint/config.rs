@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use units::{BitRate, ByteCount};
 
-use super::Remembered;
+use super::RestartState;
 use crate::{
     congestion::ControllerFactory,
     identity::{Identity, PublicKey},
@@ -33,7 +33,7 @@ pub struct EndpointConfig {
     /// Nanoseconds since the Unix epoch at the time the endpoint is made.
     pub unix_ns: u64,
     /// The last run's [`Endpoint::remembered`](super::Endpoint::remembered).
-    pub remembered: Remembered,
+    pub remembered: RestartState,
     /// Factory of the congestion controller of a new connection.
     pub controller: Arc<ControllerFactory>,
 }

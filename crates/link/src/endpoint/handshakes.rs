@@ -6,8 +6,8 @@ use units::ByteCount;
 
 use super::{
     Endpoint, Event, LostReason,
-    attempt::{Answered, Attempt, Flights},
-    first_flights::Verdict,
+    attempt::{AnsweredAddresses, Attempt, FlightProgress},
+    first_flights::FlightVerdict,
 };
 use crate::{
     connection::{Connection, ConnectionSetup, HandshakeFlight},
@@ -106,7 +106,7 @@ impl Endpoint {
         let is_proven = cookie.is_some_and(|cookie| self.cookies.is_good(cookie, &from, now));
         if let Some((id, attempt)) = known {
             let verdict = flights.take(hello.source, hello.timestamp, hello.crypto_offset);
-            if verdict == Verdict::Replay {
+            if verdict == FlightVerdict::Replay {
                 self.dropped.duplicates += 1;
                 return None;
             }
@@ -118,9 +118,9 @@ impl Endpoint {
             return Some(*id);
         }
         match flights.judge(hello.source, hello.timestamp, hello.crypto_offset) {
-            Verdict::New => {}
-            Verdict::Late => return None,
-            Verdict::Replay => {
+            FlightVerdict::New => {}
+            FlightVerdict::Late => return None,
+            FlightVerdict::Replay => {
                 self.dropped.replayed += 1;
                 return None;
             }
@@ -145,11 +145,11 @@ impl Endpoint {
             handshake,
             timestamp: hello.timestamp,
             began: now,
-            flights: Flights::new(now),
+            flights: FlightProgress::new(now),
             allowance: 0,
             cookie: None,
             proven: is_proven.then_some(from),
-            answered: Answered::Nobody,
+            answered: AnsweredAddresses::None,
             next_number: 0,
         };
         attempt.on_hello(len, from);
@@ -348,11 +348,11 @@ impl Endpoint {
             handshake,
             timestamp,
             began: now,
-            flights: Flights::new(now),
+            flights: FlightProgress::new(now),
             allowance: 0,
             cookie: None,
             proven: None,
-            answered: Answered::Nobody,
+            answered: AnsweredAddresses::None,
             next_number: 0,
         };
         self.attempts.insert(our_id, attempt);

@@ -52,11 +52,11 @@ impl Endpoint {
         now: Time,
     ) -> bool {
         let begun_by_peers = self.attempts.values().filter(|it| !it.we_initiate);
-        self.spent.retain(|it| it.until > now);
-        let spent_of_peer = self.spent.iter().filter(|it| it.peer == peer);
-        let in_progress = begun_by_peers.clone().count() + self.spent.len();
+        self.failed_attempts.retain(|it| it.until > now);
+        let failed_of_peer = self.failed_attempts.iter().filter(|it| it.peer == peer);
+        let in_progress = begun_by_peers.clone().count() + self.failed_attempts.len();
         let of_peer: Vec<_> = begun_by_peers.filter(|it| it.peer == peer).collect();
-        let is_crowded = of_peer.len() + spent_of_peer.clone().count()
+        let is_crowded = of_peer.len() + failed_of_peer.clone().count()
             >= ATTEMPTS_PER_PEER_WITHOUT_COOKIE
             || in_progress >= ATTEMPTS_WITHOUT_COOKIE;
         if is_crowded && !is_proven {
@@ -65,15 +65,15 @@ impl Endpoint {
             return false;
         }
         let host = from.ip().to_canonical();
-        let mut of_host = spent_of_peer.filter(|it| it.proven == Some(host));
+        let mut of_host = failed_of_peer.filter(|it| it.proven == Some(host));
         if of_host.any(|it| now.since(it.began) < ATTEMPT_FRESH) {
             self.dropped.crowded += 1;
             return false;
         }
-        let displaced = match room(&of_peer, &from, now) {
-            Room::Free => None,
-            Room::InPlaceOf(id) => Some(id),
-            Room::None => {
+        let displaced = match admission(&of_peer, &from, now) {
+            Admission::Free => None,
+            Admission::InPlaceOf(id) => Some(id),
+            Admission::None => {
                 self.dropped.crowded += 1;
                 return false;
             }
@@ -92,9 +92,9 @@ impl Endpoint {
     pub(super) fn on_failed(&mut self, id: ConnectionId) {
         let attempt = self.attempts.get(&id).filter(|it| !it.we_initiate);
         if let Some(attempt) = attempt
-            && self.spent.len() < SPENT_MAX
+            && self.failed_attempts.len() < SPENT_MAX
         {
-            self.spent.push(Spent::new(attempt));
+            self.failed_attempts.push(FailedAttempt::new(attempt));
         }
     }
 
@@ -153,7 +153,7 @@ impl Endpoint {
 /// Failed handshake of a peer's. It counts as in progress for as long as it could have lasted,
 /// since each has cost a key exchange.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spent {
+pub(super) struct FailedAttempt {
     peer: usize,
     /// Host that has shown a cookie.
     proven: Option<IpAddr>,
@@ -161,7 +161,7 @@ pub(super) struct Spent {
     until: Time,
 }
 
-impl Spent {
+impl FailedAttempt {
     fn new(attempt: &Attempt) -> Self {
         Self {
             peer: attempt.peer,
@@ -172,7 +172,7 @@ impl Spent {
     }
 }
 
-enum Room {
+enum Admission {
     Free,
     InPlaceOf(ConnectionId),
     None,
@@ -180,7 +180,7 @@ enum Room {
 
 /// Returns the room for another handshake of a peer that has these in progress. Each host that has
 /// shown a cookie gets one, and attempts without a cookie are replaced first.
-fn room(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Room {
+fn admission(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Admission {
     let unproven = of_peer.iter().filter(|it| it.proven.is_none());
     let proven = of_peer.iter().filter(|it| it.proven.is_some());
     let host = from.ip().to_canonical();
@@ -191,19 +191,19 @@ fn room(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Room {
         return in_place_of_stale(same, now);
     }
     if of_peer.len() < ATTEMPTS_PER_PEER {
-        return Room::Free;
+        return Admission::Free;
     }
     if let Some(oldest) = unproven.min_by_key(|it| it.began) {
-        return Room::InPlaceOf(oldest.our_id);
+        return Admission::InPlaceOf(oldest.our_id);
     }
     let oldest = proven.min_by_key(|it| it.began);
-    oldest.map_or(Room::None, |oldest| in_place_of_stale(oldest, now))
+    oldest.map_or(Admission::None, |oldest| in_place_of_stale(oldest, now))
 }
 
-fn in_place_of_stale(attempt: &Attempt, now: Time) -> Room {
+fn in_place_of_stale(attempt: &Attempt, now: Time) -> Admission {
     if now.since(attempt.began) < ATTEMPT_FRESH {
-        Room::None
+        Admission::None
     } else {
-        Room::InPlaceOf(attempt.our_id)
+        Admission::InPlaceOf(attempt.our_id)
     }
 }

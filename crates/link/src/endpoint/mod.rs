@@ -12,7 +12,7 @@ mod first_flights;
 mod handshakes;
 mod load;
 mod peer;
-mod remembered;
+mod restart_state;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -29,15 +29,15 @@ pub use self::streams::Footprint;
 use self::{
     attempt::{ATTEMPT_MAX, Attempt},
     handshakes::ATTEMPT_PAUSE,
-    load::Spent,
+    load::FailedAttempt,
     peer::Peer,
 };
 pub use self::{
     config::{EndpointConfig, EndpointPeer},
     dropped::DropCounters,
     event::{Event, LostReason},
-    first_flights::{Newest, ReplayMemory},
-    remembered::Remembered,
+    first_flights::{NewestHandshake, ReplayMemory},
+    restart_state::RestartState,
     streams::{ConnectionState, PeerView, Read, StreamKey},
 };
 use units::{BitRate, ByteCount};
@@ -54,7 +54,7 @@ use crate::{
     time::Time,
     turns::Turns,
     version::Version,
-    wire::packet::{self, ConnectionId, Kind},
+    wire::packet::{self, ConnectionId, DatagramKind},
 };
 
 /// All peers and connections behind one UDP socket.
@@ -66,7 +66,7 @@ pub struct Endpoint {
     peers: Vec<Peer>,
     attempts: IdMap<ConnectionId, Attempt>,
     /// Recent failed handshakes of peers.
-    spent: Vec<Spent>,
+    failed_attempts: Vec<FailedAttempt>,
     connections: IdMap<ConnectionId, Connection>,
     /// Order in which connections get their turn to send.
     turn: VecDeque<ConnectionId>,
@@ -125,7 +125,7 @@ impl Endpoint {
             config,
             peers,
             attempts: IdMap::default(),
-            spent: Vec::new(),
+            failed_attempts: Vec::new(),
             connections: IdMap::default(),
             turn: VecDeque::new(),
             events: VecDeque::new(),
@@ -157,7 +157,7 @@ impl Endpoint {
             return;
         };
         match kind {
-            Kind::Data => {
+            DatagramKind::Data => {
                 let Some(connection) = self.connections.get_mut(&id) else {
                     self.dropped.unknown_connection += 1;
                     return;
@@ -171,9 +171,9 @@ impl Endpoint {
                     DatagramFate::Undecryptable => self.dropped.undecryptable += 1,
                 }
             }
-            Kind::Hello | Kind::HelloAnswer => self.on_hello(datagram, from, now),
-            Kind::Cookie => self.on_cookie(id, datagram, now),
-            Kind::Handshake => self.on_handshake_packet(id, datagram, from, now),
+            DatagramKind::Hello | DatagramKind::HelloAnswer => self.on_hello(datagram, from, now),
+            DatagramKind::Cookie => self.on_cookie(id, datagram, now),
+            DatagramKind::Handshake => self.on_handshake_packet(id, datagram, from, now),
         }
     }
 
@@ -290,7 +290,7 @@ impl Endpoint {
                     self.config.peers[index] = configured;
                 }
                 None => {
-                    let none = Remembered::default();
+                    let none = RestartState::default();
                     let peer = Peer::new(&self.config.identity, &configured, &none)?;
                     self.peers.push(peer);
                     self.config.peers.push(configured);
@@ -437,7 +437,7 @@ impl Endpoint {
     }
 
     /// Returns the state that another process must keep when it takes this one's place.
-    pub fn succession(&mut self, now: Instant) -> (u64, Remembered) {
+    pub fn succession(&mut self, now: Instant) -> (u64, RestartState) {
         (self.config.instance, self.remembered(now))
     }
 
@@ -463,9 +463,9 @@ impl Endpoint {
 
     /// Returns the state to keep for the next start: see [`Event::Remember`]. A key that is no
     /// longer configured is forgotten.
-    pub fn remembered(&mut self, now: Instant) -> Remembered {
+    pub fn remembered(&mut self, now: Instant) -> RestartState {
         let clock_unix_ns = self.unix_ns(self.time(now));
-        let mut remembered = Remembered::default();
+        let mut remembered = RestartState::default();
         remembered.replay.clock_unix_ns = clock_unix_ns;
         for (index, configured) in self.config.peers.iter().enumerate() {
             let path = self.path_memory(index);
@@ -473,7 +473,8 @@ impl Endpoint {
             peer.kept = path;
             let newest = peer.keys.iter().map(|key| key.first_flights.newest());
             let newest = configured.public_keys.iter().copied().zip(newest);
-            let is_known = |(_, newest): &(PublicKey, Newest)| *newest != Newest::default();
+            let is_known =
+                |(_, newest): &(PublicKey, NewestHandshake)| *newest != NewestHandshake::default();
             remembered.replay.newest.extend(newest.filter(is_known));
             let key = configured.public_keys.first().copied();
             remembered.paths.extend(key.zip(path));
@@ -497,7 +498,7 @@ impl Endpoint {
         self.remember_paths_at = now + PATHS_KEPT_EACH;
         let is_news = (0..self.peers.len()).any(|peer| {
             let path = self.path_memory(peer);
-            path.is_some_and(|path| remembered::is_news(path, self.peers[peer].kept))
+            path.is_some_and(|path| restart_state::is_news(path, self.peers[peer].kept))
         });
         if is_news {
             self.events.push_back(Event::Remember);

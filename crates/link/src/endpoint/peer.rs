@@ -6,8 +6,8 @@ use units::BitRate;
 
 use super::{
     EndpointPeer,
-    first_flights::{FirstFlights, Newest},
-    remembered::Remembered,
+    first_flights::{FirstFlights, NewestHandshake},
+    restart_state::RestartState,
 };
 use crate::{
     congestion::PathMemory,
@@ -70,7 +70,7 @@ impl Peer {
     pub(crate) fn new(
         us: &Identity,
         configured: &EndpointPeer,
-        remembered: &Remembered,
+        remembered: &RestartState,
     ) -> Result<Self, rustls::Error> {
         let keys = configured.public_keys.iter().map(|key| {
             let newest = remembered
@@ -132,7 +132,11 @@ impl Peer {
 }
 
 impl PeerKey {
-    fn new(us: &Identity, key: &PublicKey, newest: Option<Newest>) -> Result<Self, rustls::Error> {
+    fn new(
+        us: &Identity,
+        key: &PublicKey,
+        newest: Option<NewestHandshake>,
+    ) -> Result<Self, rustls::Error> {
         let ours = us.public_key();
         Ok(Self {
             id: KeyId::of(key),

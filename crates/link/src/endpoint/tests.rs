@@ -2,8 +2,8 @@
 
 mod connections;
 mod crowd;
+mod endpoint_pair;
 mod hostile_peer;
-mod joined;
 mod moves;
 mod shared_cap;
 mod versions;
@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use units::ByteCount;
 
-use super::{Endpoint, EndpointConfig, EndpointPeer, Remembered};
+use super::{Endpoint, EndpointConfig, EndpointPeer, RestartState};
 use crate::{
     AMPLIFICATION_MAX, Class, Identity,
     congestion::FixedRate,
@@ -62,14 +62,14 @@ fn config(us: u8, other: u8, unix_ns: u64, instance: u64) -> EndpointConfig {
         seed: u64::from(us) ^ unix_ns,
         instance,
         generation: None,
-        remembered: Remembered::default(),
+        remembered: RestartState::default(),
         unix_ns,
         controller: Arc::new(|_, _| Box::new(FixedRate::new(1e6))),
     }
 }
 
 /// Two sites with each other's keys, and the datagrams that B has sent, with their destinations.
-struct Two {
+struct SitePair {
     a: Endpoint,
     b: Endpoint,
     now: Instant,
@@ -78,7 +78,7 @@ struct Two {
     b_began: u32,
 }
 
-impl Two {
+impl SitePair {
     /// Creates the sites. A is about to begin its first handshake.
     fn new() -> Self {
         Self::of_versions(Version::LATEST, Version::LATEST)
@@ -191,12 +191,12 @@ fn elsewhere() -> SocketAddr {
 /// future and from another address.
 #[test]
 fn a_forged_repetition_of_a_first_flight_moves_nothing() {
-    let mut two = Two::new();
+    let mut sites = SitePair::new();
     let key = envelope();
     let mut forged = 0;
     for _ in 0..50 {
-        two.pass(Duration::from_millis(10));
-        for datagram in two.sent_by_a() {
+        sites.pass(Duration::from_millis(10));
+        for datagram in sites.sent_by_a() {
             let copy = (datagram[0] == HELLO).then(|| {
                 let mut hello = Hello::read(&datagram).expect("it is our own");
                 hello.timestamp = 1 << 61;
@@ -204,91 +204,93 @@ fn a_forged_repetition_of_a_first_flight_moves_nothing() {
                 hello.put(&mut copy, &key);
                 copy
             });
-            two.hand_b(&datagram, at_a());
+            sites.hand_b(&datagram, at_a());
             if let Some(copy) = copy {
                 forged += 1;
-                two.hand_b(&copy, elsewhere());
+                sites.hand_b(&copy, elsewhere());
             }
         }
-        for datagram in two.sent_by_b() {
-            two.hand_a(&datagram);
+        for datagram in sites.sent_by_b() {
+            sites.hand_a(&datagram);
         }
     }
-    assert!(forged > 0 && two.b.is_up(0), "connected");
-    assert_eq!(two.b.peer_view(0).address, Some(at_a()));
-    let newest = two.b.remembered(two.now).replay.newest[0].1.began_unix_ns;
+    assert!(forged > 0 && sites.b.is_up(0), "connected");
+    assert_eq!(sites.b.peer_view(0).address, Some(at_a()));
+    let newest = sites.b.remembered(sites.now).replay.newest[0]
+        .1
+        .began_unix_ns;
     assert!((UNIX_NS..UNIX_NS + 1_000_000_000).contains(&newest));
 }
 
 /// A stranger on the path copies each packet and sends the copy at once.
 #[test]
 fn what_comes_twice_in_a_handshake_is_answered_once() {
-    let mut two = Two::new();
+    let mut sites = SitePair::new();
     let mut seen = Vec::new();
     let mut copied = [0; 2];
     for _ in 0..50 {
-        two.pass(Duration::from_millis(10));
-        for datagram in two.sent_by_a() {
-            two.hand_b(&datagram, at_a());
+        sites.pass(Duration::from_millis(10));
+        for datagram in sites.sent_by_a() {
+            sites.hand_b(&datagram, at_a());
             seen.push(datagram);
             for old in &seen {
                 copied[0] += usize::from(old[0] == HELLO);
                 copied[1] += usize::from(old[0] == HANDSHAKE);
-                two.hand_b(old, elsewhere());
+                sites.hand_b(old, elsewhere());
             }
         }
         // The answers need a while: the handshake is still in progress when copies come.
         if seen.len() > 6 {
-            for datagram in two.sent_by_b() {
-                two.hand_a(&datagram);
+            for datagram in sites.sent_by_b() {
+                sites.hand_a(&datagram);
             }
         }
     }
-    assert!(two.b.is_up(0), "connected");
+    assert!(sites.b.is_up(0), "connected");
     assert!(copied.iter().all(|copies| *copies > 0), "{copied:?}");
-    assert_eq!(two.bytes_by_address().get(&elsewhere()), None);
+    assert_eq!(sites.bytes_by_address().get(&elsewhere()), None);
 }
 
 /// The peer itself begins one handshake after the other, and never reports a restart.
 #[test]
 fn a_peer_has_four_connections_at_most() {
-    let mut two = Two::new();
-    let start = two.now;
+    let mut sites = SitePair::new();
+    let start = sites.now;
     let mut established = 0;
     for round in 1..=20 {
         let unix_ns = UNIX_NS + round * 1_000_000_000;
-        two.a = started(1, 2, two.now, unix_ns);
-        two.a.set_address(0, Some(at_b()), two.now);
-        two.exchange(20);
-        established += u32::from(two.a.is_up(0));
-        assert!(two.b.connections.len() <= 4);
+        sites.a = started(1, 2, sites.now, unix_ns);
+        sites.a.set_address(0, Some(at_b()), sites.now);
+        sites.exchange(20);
+        established += u32::from(sites.a.is_up(0));
+        assert!(sites.b.connections.len() <= 4);
     }
-    assert_eq!(established, 20, "in {:?}", two.now - start);
-    assert_eq!(two.b.connections.len(), 4);
-    assert!(two.b.attempts.len() <= 4);
+    assert_eq!(established, 20, "in {:?}", sites.now - start);
+    assert_eq!(sites.b.connections.len(), 4);
+    assert!(sites.b.attempts.len() <= 4);
 }
 
 /// A stranger's copy of a first flight arrives before the peer's own.
 #[test]
 fn an_address_gets_three_times_what_came_from_there() {
-    let mut two = Two::new();
-    two.pass(Duration::from_millis(10));
-    let first = two.sent_by_a();
+    let mut sites = SitePair::new();
+    sites.pass(Duration::from_millis(10));
+    let first = sites.sent_by_a();
     let mut from_a = 0;
     for datagram in &first {
         from_a += datagram.len();
-        two.hand_b(datagram, at_a());
+        sites.hand_b(datagram, at_a());
     }
-    two.sent_by_b();
-    two.pass(Duration::from_millis(40));
-    let next = two.sent_by_a();
+    sites.sent_by_b();
+    sites.pass(Duration::from_millis(40));
+    let next = sites.sent_by_a();
     let brought = next.first().expect("it repeats its flight");
-    two.hand_b(brought, elsewhere());
+    sites.hand_b(brought, elsewhere());
     for _ in 0..200 {
-        two.pass(Duration::from_millis(50));
-        two.sent_by_b();
+        sites.pass(Duration::from_millis(50));
+        sites.sent_by_b();
     }
-    let bytes = two.bytes_by_address();
+    let bytes = sites.bytes_by_address();
     let sent_to = |address| bytes.get(&address).copied().unwrap_or(0);
     let least = sent_to(at_a()).min(sent_to(elsewhere()));
     assert!(least > 0, "{bytes:?}");
@@ -304,9 +306,9 @@ struct Flood {
 }
 
 impl Flood {
-    fn new(two: &mut Two) -> Self {
-        two.pass(Duration::from_millis(1));
-        let template = two.sent_by_a().swap_remove(0);
+    fn new(sites: &mut SitePair) -> Self {
+        sites.pass(Duration::from_millis(1));
+        let template = sites.sent_by_a().swap_remove(0);
         assert_eq!(template[0], HELLO);
         Self { template, count: 0 }
     }
@@ -325,33 +327,33 @@ impl Flood {
 
 #[test]
 fn a_flood_from_invented_addresses_does_not_keep_the_peer_out() {
-    let mut two = Two::new();
-    let mut flood = Flood::new(&mut two);
+    let mut sites = SitePair::new();
+    let mut flood = Flood::new(&mut sites);
     let mut waited = 0;
     for round in 0..200u32 {
         for which in 0..100u32 {
             let invented = ([198, 51, 100, which as u8], 1 + round as u16).into();
-            two.hand_b(&flood.next(None), invented);
+            sites.hand_b(&flood.next(None), invented);
         }
-        assert!(two.b.attempts.len() <= 4);
+        assert!(sites.b.attempts.len() <= 4);
         // A's next attempt begins during the flood.
         if round < 20 {
-            two.pass(Duration::from_millis(10));
-            two.sent_by_a();
-            two.sent_by_b();
-        } else if !two.b.is_up(0) {
-            two.exchange(1);
+            sites.pass(Duration::from_millis(10));
+            sites.sent_by_a();
+            sites.sent_by_b();
+        } else if !sites.b.is_up(0) {
+            sites.exchange(1);
             waited += 1;
         }
     }
     assert!(
-        two.b.is_up(0) && waited < 40,
+        sites.b.is_up(0) && waited < 40,
         "A waited for {waited} rounds"
     );
-    let crowded = two.b.dropped().crowded;
+    let crowded = sites.b.dropped().crowded;
     assert!(crowded > 5_000, "{crowded}");
     let length = flood.template.len();
-    let bytes = two.bytes_by_address();
+    let bytes = sites.bytes_by_address();
     let invented = bytes.iter().filter(|(address, _)| **address != at_a());
     let answered: Vec<_> = invented
         .map(|(_, bytes)| *bytes)
@@ -363,39 +365,39 @@ fn a_flood_from_invented_addresses_does_not_keep_the_peer_out() {
 
 #[test]
 fn a_host_that_shows_cookies_takes_one_place() {
-    let mut two = Two::new();
-    let mut flood = Flood::new(&mut two);
+    let mut sites = SitePair::new();
+    let mut flood = Flood::new(&mut sites);
     let mut cookie = None;
     for _ in 0..100 {
-        two.hand_b(&flood.next(cookie), elsewhere());
-        two.sent_by_b();
-        let replies = two.sent_by_b.iter().rev();
+        sites.hand_b(&flood.next(cookie), elsewhere());
+        sites.sent_by_b();
+        let replies = sites.sent_by_b.iter().rev();
         let mut replies = replies.filter_map(|(_, bytes)| CookieReply::read(bytes).ok());
         cookie = replies.next().map(|reply| reply.cookie).or(cookie);
-        two.pass(Duration::from_millis(10));
-        two.sent_by_a();
+        sites.pass(Duration::from_millis(10));
+        sites.sent_by_a();
     }
     assert!(cookie.is_some());
-    let proven = two
+    let proven = sites
         .b
         .attempts
         .values()
         .filter(|it| it.proven.is_some())
         .count();
-    assert_eq!((two.b.attempts.len(), proven), (3, 1));
+    assert_eq!((sites.b.attempts.len(), proven), (3, 1));
     // From another address the cookie is worthless.
-    let began = two.b.attempts.len();
-    two.hand_b(&flood.next(cookie), ([198, 51, 100, 67], 5).into());
-    assert_eq!(two.b.attempts.len(), began);
-    two.exchange(30);
-    assert!(two.b.is_up(0));
+    let began = sites.b.attempts.len();
+    sites.hand_b(&flood.next(cookie), ([198, 51, 100, 67], 5).into());
+    assert_eq!(sites.b.attempts.len(), began);
+    sites.exchange(30);
+    assert!(sites.b.is_up(0));
 }
 
 #[test]
 fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
-    let mut two = Two::new();
-    two.pass(Duration::from_millis(10));
-    let sent = two.sent_by_a();
+    let mut sites = SitePair::new();
+    sites.pass(Duration::from_millis(10));
+    let sent = sites.sent_by_a();
     let hello = Hello::read(&sent[0]).expect("it is A's own");
     let reply = CookieReply {
         to: hello.source,
@@ -419,10 +421,10 @@ fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
     ] {
         let mut datagram = Vec::new();
         reply.put(&mut datagram, &key);
-        two.hand_a(&datagram);
-        assert!(two.sent_by_a().is_empty(), "{reply:?}");
+        sites.hand_a(&datagram);
+        assert!(sites.sent_by_a().is_empty(), "{reply:?}");
     }
-    let dropped = two.a.dropped();
+    let dropped = sites.a.dropped();
     let counts = (
         dropped.bad_mac,
         dropped.replayed,
@@ -432,8 +434,8 @@ fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
     let mut datagram = Vec::new();
     reply.put(&mut datagram, &envelope());
     for repetition in 0..2 {
-        two.hand_a(&datagram);
-        let shown = two.sent_by_a();
+        sites.hand_a(&datagram);
+        let shown = sites.sent_by_a();
         let expected = if repetition == 0 { sent.len() } else { 0 };
         assert_eq!(shown.len(), expected, "at once, and once");
         for bytes in shown {
@@ -446,63 +448,63 @@ fn a_cookie_is_taken_from_nobody_but_the_one_who_was_asked() {
 #[test]
 fn an_idle_peer_that_dies_is_found_out_as_soon_as_the_keep_alive_says() {
     let keep_alive = Duration::from_millis(200);
-    let mut two = Two::new();
-    two.exchange(50);
-    two.a.set_keep_alive(keep_alive);
-    two.exchange(100);
-    assert!(two.a.is_up(0), "the peer answers");
-    let heard = two.now;
-    while two.a.is_up(0) {
-        two.pass(Duration::from_millis(10));
-        two.sent_by_a();
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    sites.a.set_keep_alive(keep_alive);
+    sites.exchange(100);
+    assert!(sites.a.is_up(0), "the peer answers");
+    let heard = sites.now;
+    while sites.a.is_up(0) {
+        sites.pass(Duration::from_millis(10));
+        sites.sent_by_a();
     }
-    let took = two.now - heard;
+    let took = sites.now - heard;
     let due = keep_alive + Duration::from_millis(500);
     assert!(took > keep_alive / 2 && took <= due, "{took:?}");
 }
 
 #[test]
 fn who_says_that_nobody_listens_there_makes_us_ask_and_no_more() {
-    let mut two = Two::new();
-    two.exchange(50);
-    two.pass(Duration::from_millis(130));
-    two.sent_by_a();
-    two.a.handle_unreachable(elsewhere().ip(), two.now);
-    assert!(two.sent_by_a().is_empty(), "that is another host");
-    two.a.handle_unreachable(at_b().ip(), two.now);
-    assert!(two.a.is_up(0), "anybody may have said so");
-    assert_eq!(two.sent_by_a().len(), 1, "a question");
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    sites.pass(Duration::from_millis(130));
+    sites.sent_by_a();
+    sites.a.handle_unreachable(elsewhere().ip(), sites.now);
+    assert!(sites.sent_by_a().is_empty(), "that is another host");
+    sites.a.handle_unreachable(at_b().ip(), sites.now);
+    assert!(sites.a.is_up(0), "anybody may have said so");
+    assert_eq!(sites.sent_by_a().len(), 1, "a question");
     for _ in 0..100 {
-        two.a.handle_unreachable(at_b().ip(), two.now);
+        sites.a.handle_unreachable(at_b().ip(), sites.now);
     }
-    assert!(two.sent_by_a().is_empty(), "one is enough");
-    two.pass(Duration::from_millis(30));
-    assert!(two.a.is_up(0), "the question may have been lost");
-    two.exchange(200);
-    assert!(two.a.is_up(0), "the peer answers the second one");
+    assert!(sites.sent_by_a().is_empty(), "one is enough");
+    sites.pass(Duration::from_millis(30));
+    assert!(sites.a.is_up(0), "the question may have been lost");
+    sites.exchange(200);
+    assert!(sites.a.is_up(0), "the peer answers the second one");
 
-    two.pass(Duration::from_millis(130));
-    two.a.handle_unreachable(at_b().ip(), two.now);
-    let asked = two.now;
-    while two.a.is_up(0) {
-        two.pass(Duration::from_millis(10));
-        two.sent_by_a();
+    sites.pass(Duration::from_millis(130));
+    sites.a.handle_unreachable(at_b().ip(), sites.now);
+    let asked = sites.now;
+    while sites.a.is_up(0) {
+        sites.pass(Duration::from_millis(10));
+        sites.sent_by_a();
     }
-    let took = two.now - asked;
+    let took = sites.now - asked;
     assert!(took <= Duration::from_millis(300), "{took:?}");
 }
 
 #[test]
 fn slots_of_one_byte_fill_a_stream_by_the_memory_of_their_records() {
-    let mut two = Two::new();
-    two.exchange(20);
-    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
-    let at_first = two.a.writable(key);
+    let mut sites = SitePair::new();
+    sites.exchange(20);
+    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let at_first = sites.a.writable(key);
     let mut written = 0;
     // With any credit of the peer, each byte goes in a slot of its own, and none arrives.
-    while two.a.writable(key) > 0 && written < at_first {
-        two.a.write(key, Bytes::from_static(b"x"));
-        let connection = two.a.connections.values_mut().next().expect("it is up");
+    while sites.a.writable(key) > 0 && written < at_first {
+        sites.a.write(key, Bytes::from_static(b"x"));
+        let connection = sites.a.connections.values_mut().next().expect("it is up");
         let stream = connection.streams.get(key.stream).expect("it is open");
         stream.send.set_credit(1 << 40);
         stream.send.take_new(1, &mut Vec::new());

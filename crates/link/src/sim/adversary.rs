@@ -18,7 +18,7 @@ use super::{Side, inbox::Datagram, pair::identity, random::Random};
 use crate::{
     AMPLIFICATION_MAX,
     handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
-    wire::packet::{self, ConnectionId, HANDSHAKE, Kind},
+    wire::packet::{self, ConnectionId, DatagramKind, HANDSHAKE},
 };
 
 /// Configuration of an adversary.
@@ -206,7 +206,7 @@ impl Adversary {
     pub(super) fn record(&mut self, held: Held) {
         let kind = packet::classify(&held.datagram.bytes).map(|(kind, _)| kind);
         let recorded = match kind {
-            Ok(Kind::Data) => &mut self.recorded,
+            Ok(DatagramKind::Data) => &mut self.recorded,
             _ => &mut self.recorded_handshakes,
         };
         let recorded = &mut recorded[held.to as usize];

@@ -19,7 +19,7 @@ use super::{
     reader::Reader,
 };
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Identity, LostReason, Remembered, StreamKey,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Identity, LostReason, RestartState, StreamKey,
     congestion::{Controller, PathMemory},
 };
 
@@ -134,7 +134,7 @@ impl Pair {
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
         let sites = [Side::A, Side::B].map(|side| Site {
-            endpoint: endpoint(&config, side, 1, UNIX_NS, Remembered::default(), start),
+            endpoint: endpoint(&config, side, 1, UNIX_NS, RestartState::default(), start),
             inbox: Inbox::default(),
             address: addresses[side as usize],
             instance: 1,
@@ -403,7 +403,7 @@ fn endpoint(
     side: Side,
     instance: u64,
     unix_ns: u64,
-    remembered: Remembered,
+    remembered: RestartState,
     epoch: Instant,
 ) -> Endpoint {
     let make = config.controller.clone();

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use units::{BitRate, ByteCount};
 
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, RestartState,
     StreamKey, congestion,
 };
 
@@ -257,7 +257,7 @@ fn endpoint(side: u8, epoch: Instant) -> Endpoint {
         seed: u64::from(side),
         instance: u64::from(side),
         generation: None,
-        remembered: Remembered::default(),
+        remembered: RestartState::default(),
         unix_ns: 1_700_000_000_000_000_000,
         controller: Arc::new(|memory, rate_max| {
             congestion::for_policy(Policy::Fair, memory, rate_max)

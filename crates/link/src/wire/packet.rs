@@ -42,7 +42,7 @@ pub(crate) const OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 
 /// The kind of a datagram, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DatagramKind {
     Hello,
     HelloAnswer,
     Cookie,
@@ -52,17 +52,17 @@ pub(crate) enum Kind {
 
 /// Returns the kind of a datagram, and its connection ID if the header has one at the common
 /// position.
-pub(crate) fn classify(datagram: &[u8]) -> Result<(Kind, ConnectionId), Malformed> {
+pub(crate) fn classify(datagram: &[u8]) -> Result<(DatagramKind, ConnectionId), Malformed> {
     let kind = match *datagram.first().ok_or(Malformed)? {
-        HELLO | HELLO_WITH_COOKIE => return Ok((Kind::Hello, ConnectionId::default())),
-        HELLO_ANSWER => Kind::HelloAnswer,
-        COOKIE => Kind::Cookie,
-        HANDSHAKE => Kind::Handshake,
-        first if first & DATA_MASK == DATA & DATA_MASK => Kind::Data,
+        HELLO | HELLO_WITH_COOKIE => return Ok((DatagramKind::Hello, ConnectionId::default())),
+        HELLO_ANSWER => DatagramKind::HelloAnswer,
+        COOKIE => DatagramKind::Cookie,
+        HANDSHAKE => DatagramKind::Handshake,
+        first if first & DATA_MASK == DATA & DATA_MASK => DatagramKind::Data,
         _ => return Err(Malformed),
     };
     let id = datagram.get(1..5).ok_or(Malformed)?;
-    if matches!(kind, Kind::Handshake | Kind::Data) && datagram.len() < OVERHEAD {
+    if matches!(kind, DatagramKind::Handshake | DatagramKind::Data) && datagram.len() < OVERHEAD {
         return Err(Malformed);
     }
     Ok((
@@ -170,7 +170,7 @@ mod tests {
 
         #[test]
         fn any_datagram_is_classified_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            if let Ok((Kind::Data | Kind::Handshake, _)) = classify(&bytes) {
+            if let Ok((DatagramKind::Data | DatagramKind::Handshake, _)) = classify(&bytes) {
                 prop_assert!(bytes.len() >= OVERHEAD);
             }
         }

@@ -13,9 +13,9 @@ fn put(hello: &Hello<'_>) -> Vec<u8> {
 #[test]
 fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
     const COUNT: u32 = 200;
-    let mut two = Two::new();
-    two.pass(Duration::from_millis(1));
-    let mut parts = two.sent_by_a();
+    let mut sites = SitePair::new();
+    sites.pass(Duration::from_millis(1));
+    let mut parts = sites.sent_by_a();
     parts.retain(|it| it[0] == HELLO);
     let read = |part: &[u8]| Hello::read(part).map(|it| it.crypto.len());
     let end: usize = parts.iter().map(|it| read(it).expect("A's")).sum();
@@ -29,23 +29,23 @@ fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
             hello
         };
         for part in 0..parts.len() {
-            two.hand_b(&put(&hello(part)), from);
+            sites.hand_b(&put(&hello(part)), from);
         }
-        begun += two.b.attempts.len();
+        begun += sites.b.attempts.len();
         let junk = [0xff; 64];
         let mut ending = hello(0);
         ending.timestamp += 9;
         ending.crypto_offset = end as u16;
         ending.crypto = &junk;
-        two.hand_b(&put(&ending), from);
-        assert_eq!(two.b.attempts.len(), 0);
-        two.pass(Duration::from_millis(1));
-        two.sent_by_b();
+        sites.hand_b(&put(&ending), from);
+        assert_eq!(sites.b.attempts.len(), 0);
+        sites.pass(Duration::from_millis(1));
+        sites.sent_by_b();
     }
     assert!((1..=4).contains(&begun), "{begun}");
-    assert!(two.b.dropped().crowded > 100);
-    two.exchange(100);
-    assert!(two.b.is_up(0), "A shows a cookie");
+    assert!(sites.b.dropped().crowded > 100);
+    sites.exchange(100);
+    assert!(sites.b.is_up(0), "A shows a cookie");
 }
 
 /// Regression: a hello in A's name turned an attempt that had shown a cookie to A's address.
@@ -53,14 +53,14 @@ fn handshakes_that_fail_take_a_cookie_as_those_in_progress_do() {
 /// The attempt then occupied the place of A's host, and A had none.
 #[test]
 fn one_host_with_cookies_does_not_keep_the_peer_out() {
-    let mut two = Two::new();
-    let mut flood = Flood::new(&mut two);
+    let mut sites = SitePair::new();
+    let mut flood = Flood::new(&mut sites);
     for which in 0..4 {
-        two.hand_b(&flood.next(None), ([198, 51, 100, 70 + which], 9).into());
+        sites.hand_b(&flood.next(None), ([198, 51, 100, 70 + which], 9).into());
     }
-    two.hand_b(&flood.next(None), elsewhere());
-    two.sent_by_b();
-    let mut replies = two.sent_by_b.iter().filter(|(to, _)| *to == elsewhere());
+    sites.hand_b(&flood.next(None), elsewhere());
+    sites.sent_by_b();
+    let mut replies = sites.sent_by_b.iter().filter(|(to, _)| *to == elsewhere());
     let cookie = replies.find_map(|(_, bytes)| CookieReply::read(bytes).ok());
     let cookie = cookie.expect("it was asked for one").cookie;
     let (mut source, mut later) = (0xf000_0000_u32, 1_000);
@@ -76,18 +76,18 @@ fn one_host_with_cookies_does_not_keep_the_peer_out() {
     for round in 0..1500 {
         if round % 200 == 0 {
             source += 1;
-            two.hand_b(&hello(source, Some(cookie)), elsewhere());
-            two.hand_b(&hello(source, None), at_a());
+            sites.hand_b(&hello(source, Some(cookie)), elsewhere());
+            sites.hand_b(&hello(source, None), at_a());
         }
-        two.exchange(1);
-        while let Some(event) = two.a.poll_event() {
+        sites.exchange(1);
+        while let Some(event) = sites.a.poll_event() {
             if let crate::Event::Resolve { peer } = event {
-                let now = two.now;
-                two.a.set_address(peer, Some(at_b()), now);
+                let now = sites.now;
+                sites.a.set_address(peer, Some(at_b()), now);
             }
         }
-        while two.b.poll_event().is_some() {}
-        if two.b.is_up(0) {
+        while sites.b.poll_event().is_some() {}
+        if sites.b.is_up(0) {
             return;
         }
     }

@@ -11,9 +11,9 @@ use crate::{
 };
 
 /// Returns a packet of B with `payload`.
-pub(super) fn sealed_by_b(two: &mut Two, payload: &[u8]) -> Vec<u8> {
+pub(super) fn sealed_by_b(sites: &mut SitePair, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    assert!(two.b.seal_payload(0, payload, &mut out, two.now));
+    assert!(sites.b.seal_payload(0, payload, &mut out, sites.now));
     out
 }
 
@@ -24,17 +24,17 @@ pub(super) fn payload(frame: &Frame<'_>) -> Vec<u8> {
 }
 
 /// Returns A's connection to B.
-pub(super) fn connection_of_a(two: &mut Two) -> &mut crate::connection::Connection {
-    two.a.connections.values_mut().next().expect("A is up")
+pub(super) fn connection_of_a(sites: &mut SitePair) -> &mut crate::connection::Connection {
+    sites.a.connections.values_mut().next().expect("A is up")
 }
 
 /// Returns the bytes that A sends in the next `rounds` hundredths of a second, by address. B is
 /// silent.
-fn sent_by_a_in(two: &mut Two, rounds: u32) -> HashMap<SocketAddr, usize> {
+fn sent_by_a_in(sites: &mut SitePair, rounds: u32) -> HashMap<SocketAddr, usize> {
     let mut bytes = HashMap::new();
     for _ in 0..rounds {
-        two.pass(Duration::from_millis(10));
-        for (to, datagram) in sent(&mut two.a, two.now) {
+        sites.pass(Duration::from_millis(10));
+        for (to, datagram) in sent(&mut sites.a, sites.now) {
             *bytes.entry(to).or_default() += datagram.len();
         }
     }
@@ -42,9 +42,9 @@ fn sent_by_a_in(two: &mut Two, rounds: u32) -> HashMap<SocketAddr, usize> {
 }
 
 /// Opens a bulk stream of A with a megabyte to send.
-fn a_sends_much(two: &mut Two) -> super::super::StreamKey {
-    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
-    two.a.write(key, Bytes::from(vec![1; 1_000_000]));
+fn a_sends_much(sites: &mut SitePair) -> super::super::StreamKey {
+    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    sites.a.write(key, Bytes::from(vec![1; 1_000_000]));
     key
 }
 
@@ -54,12 +54,12 @@ pub(super) fn victim() -> SocketAddr {
 
 #[test]
 fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
-    let mut two = Two::new();
-    two.exchange(50);
-    a_sends_much(&mut two);
-    let ping = sealed_by_b(&mut two, &payload(&Frame::Ping));
-    let now = two.now;
-    two.a.handle_datagram(&mut ping.clone(), victim(), now);
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    a_sends_much(&mut sites);
+    let ping = sealed_by_b(&mut sites, &payload(&Frame::Ping));
+    let now = sites.now;
+    sites.a.handle_datagram(&mut ping.clone(), victim(), now);
     // The peer has the numbers of its packets, and the number of them that may have arrived.
     for number in 0..2000u64 {
         let mut guesses = Vec::new();
@@ -67,36 +67,36 @@ fn a_peer_cannot_answer_a_challenge_that_it_did_not_receive() {
             let token = number ^ u64::from(received).rotate_left(32);
             Frame::Response(token.to_be_bytes()).put(&mut guesses);
         }
-        let guesses = sealed_by_b(&mut two, &guesses);
-        two.a.handle_datagram(&mut guesses.clone(), victim(), now);
+        let guesses = sealed_by_b(&mut sites, &guesses);
+        sites.a.handle_datagram(&mut guesses.clone(), victim(), now);
     }
-    assert_eq!(connection_of_a(&mut two).path.remote, at_b());
-    let victims = sent_by_a_in(&mut two, 100).remove(&victim());
+    assert_eq!(connection_of_a(&mut sites).path.remote, at_b());
+    let victims = sent_by_a_in(&mut sites, 100).remove(&victim());
     let brought = 2000 * 900;
     assert!(victims.unwrap_or(0) < brought / 100, "{victims:?}");
 }
 
 #[test]
 fn who_reports_everything_unseen_is_found_out_within_a_thousand_packets() {
-    let mut two = Two::new();
-    two.exchange(50);
-    let key = a_sends_much(&mut two);
-    connection_of_a(&mut two)
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    let key = a_sends_much(&mut sites);
+    connection_of_a(&mut sites)
         .streams
         .get(key.stream)
         .expect("it is open")
         .send
         .set_credit(1 << 30);
     let mut sent_packets = 0;
-    while !two.a.connections.is_empty() && sent_packets < 5000 {
-        two.pass(Duration::from_millis(10));
-        sent_packets += two.sent_by_a().len();
-        let Some(connection) = two.a.connections.values().next() else {
+    while !sites.a.connections.is_empty() && sent_packets < 5000 {
+        sites.pass(Duration::from_millis(10));
+        sent_packets += sites.sent_by_a().len();
+        let Some(connection) = sites.a.connections.values().next() else {
             break;
         };
         let next = connection.next_number();
-        if two.a.writable(key) > 0 {
-            two.a.write(key, Bytes::from(vec![1; 100_000]));
+        if sites.a.writable(key) > 0 {
+            sites.a.write(key, Bytes::from(vec![1; 100_000]));
         }
         // B has received nothing of it.
         let low = next.saturating_sub(500);
@@ -114,64 +114,64 @@ fn who_reports_everything_unseen_is_found_out_within_a_thousand_packets() {
         Report::new(next - 1, front, 0, 0)
             .with_parts(&[], &blocks)
             .put(&mut lie);
-        let lie = sealed_by_b(&mut two, &lie);
-        two.hand_a(&lie);
+        let lie = sealed_by_b(&mut sites, &lie);
+        sites.hand_a(&lie);
     }
-    assert!(two.a.connections.is_empty(), "A goes on");
+    assert!(sites.a.connections.is_empty(), "A goes on");
     assert!(sent_packets < 1200, "{sent_packets}");
 }
 
 #[test]
 fn a_last_flight_from_elsewhere_sends_no_data_there() {
-    let mut two = Two::new();
+    let mut sites = SitePair::new();
     // The peer is A here, and B answers.
     let mut has_moved = false;
     let mut brought = 0;
     for _ in 0..200 {
-        two.pass(Duration::from_millis(10));
-        for datagram in two.sent_by_a() {
-            if two.b.connections.is_empty() && datagram[0] == HANDSHAKE {
+        sites.pass(Duration::from_millis(10));
+        for datagram in sites.sent_by_a() {
+            if sites.b.connections.is_empty() && datagram[0] == HANDSHAKE {
                 has_moved = true;
                 brought += datagram.len();
-                two.hand_b(&datagram, victim());
+                sites.hand_b(&datagram, victim());
             } else if !has_moved {
-                two.hand_b(&datagram, at_a());
+                sites.hand_b(&datagram, at_a());
             }
         }
-        for datagram in two.sent_by_b() {
-            two.hand_a(&datagram);
+        for datagram in sites.sent_by_b() {
+            sites.hand_a(&datagram);
         }
-        if !two.b.connections.is_empty() {
+        if !sites.b.connections.is_empty() {
             break;
         }
     }
-    assert!(has_moved && !two.b.connections.is_empty(), "B is up");
-    let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
-    two.b.write(key, Bytes::from(vec![1; 500_000]));
+    assert!(has_moved && !sites.b.connections.is_empty(), "B is up");
+    let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+    sites.b.write(key, Bytes::from(vec![1; 500_000]));
     for _ in 0..200 {
-        two.pass(Duration::from_millis(10));
-        two.sent_by_b();
+        sites.pass(Duration::from_millis(10));
+        sites.sent_by_b();
     }
-    let victims = two.bytes_by_address().remove(&victim()).unwrap_or(0);
+    let victims = sites.bytes_by_address().remove(&victim()).unwrap_or(0);
     assert!(victims <= AMPLIFICATION_MAX * brought, "{victims} bytes");
 
     // At its own address the peer is served.
-    let before = two.bytes_by_address().remove(&at_a()).unwrap_or(0);
-    two.exchange(200);
-    let after = two.bytes_by_address().remove(&at_a()).unwrap_or(0);
+    let before = sites.bytes_by_address().remove(&at_a()).unwrap_or(0);
+    sites.exchange(200);
+    let after = sites.bytes_by_address().remove(&at_a()).unwrap_or(0);
     assert!(after - before > 500_000, "{} bytes", after - before);
 }
 
 #[test]
 fn a_stream_that_goes_on_cannot_be_called_done() {
-    let mut two = Two::new();
-    two.exchange(50);
-    let key = a_sends_much(&mut two);
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    let key = a_sends_much(&mut sites);
     let done = payload(&Frame::Done { stream: key.stream });
-    let done = sealed_by_b(&mut two, &done);
-    two.hand_a(&done);
+    let done = sealed_by_b(&mut sites, &done);
+    sites.hand_a(&done);
     let mut events = Vec::new();
-    while let Some(event) = two.a.poll_event() {
+    while let Some(event) = sites.a.poll_event() {
         events.push(event);
     }
     let is_lost = |event: &Event| matches!(event, Event::Lost { key: lost, .. } if *lost == key);
@@ -180,24 +180,24 @@ fn a_stream_that_goes_on_cannot_be_called_done() {
 
 #[test]
 fn a_peer_that_asks_for_long_reports_again_and_again_gets_few() {
-    let mut two = Two::new();
-    two.exchange(50);
+    let mut sites = SitePair::new();
+    sites.exchange(50);
     // Every second packet of B is missing.
     for _ in 0..30_000 {
-        sealed_by_b(&mut two, &payload(&Frame::Ping));
-        let ping = sealed_by_b(&mut two, &payload(&Frame::Ping));
-        two.hand_a(&ping);
+        sealed_by_b(&mut sites, &payload(&Frame::Ping));
+        let ping = sealed_by_b(&mut sites, &payload(&Frame::Ping));
+        sites.hand_a(&ping);
     }
-    sent_by_a_in(&mut two, 100);
+    sent_by_a_in(&mut sites, 100);
     let ask = payload(&Frame::TellFrom { number: 0 });
     let mut bytes = 0;
     let mut asked = 0;
-    let began = two.now;
-    while two.now - began < Duration::from_secs(2) {
-        let question = sealed_by_b(&mut two, &ask);
+    let began = sites.now;
+    while sites.now - began < Duration::from_secs(2) {
+        let question = sealed_by_b(&mut sites, &ask);
         asked += question.len();
-        two.hand_a(&question);
-        bytes += sent_by_a_in(&mut two, 1).values().sum::<usize>();
+        sites.hand_a(&question);
+        bytes += sent_by_a_in(&mut sites, 1).values().sum::<usize>();
     }
     assert!(bytes > 7_000, "the first question is answered");
     assert!(bytes < 1_000_000, "{bytes} bytes for {asked}");
@@ -205,11 +205,11 @@ fn a_peer_that_asks_for_long_reports_again_and_again_gets_few() {
 
 #[test]
 fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say() {
-    let mut two = Two::new();
-    two.exchange(50);
+    let mut sites = SitePair::new();
+    sites.exchange(50);
     let crawl = payload(&Frame::RateMax { bytes_per_s: 1 });
-    let crawl = sealed_by_b(&mut two, &crawl);
-    two.hand_a(&crawl);
+    let crawl = sealed_by_b(&mut sites, &crawl);
+    sites.hand_a(&crawl);
     let hash = xxhash_rust::xxh3::xxh3_64(b"x");
     let mut waiting_max = 0;
     let mut streams = 0;
@@ -225,20 +225,20 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
             hash,
         };
         end.put(&mut frames);
-        let frames = sealed_by_b(&mut two, &frames);
-        two.hand_a(&frames);
-        while let Some(event) = two.a.poll_event() {
+        let frames = sealed_by_b(&mut sites, &frames);
+        sites.hand_a(&frames);
+        while let Some(event) = sites.a.poll_event() {
             if let Event::Readable { key } = event {
                 streams += 1;
-                while let crate::Read::Data(_) = two.a.read(key, 100, two.now) {}
-                two.a.finish(key);
+                while let crate::Read::Data(_) = sites.a.read(key, 100, sites.now) {}
+                sites.a.finish(key);
             }
         }
         let done = payload(&Frame::Done { stream });
-        let done = sealed_by_b(&mut two, &done);
-        two.hand_a(&done);
-        sent_by_a_in(&mut two, 1);
-        let connections = two.a.connections.values();
+        let done = sealed_by_b(&mut sites, &done);
+        sites.hand_a(&done);
+        sent_by_a_in(&mut sites, 1);
+        let connections = sites.a.connections.values();
         let waiting = connections.map(|it| it.streams.controls.len()).sum();
         waiting_max = waiting_max.max(waiting);
     }
@@ -249,40 +249,44 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
 }
 
 /// Sends A a byte for each 64th slot of many streams of B, but not the first that A waits for.
-fn fill_memory(two: &mut Two) {
+fn fill_memory(sites: &mut SitePair) {
     for count in 0..8 {
         for index in (16..5_700).step_by(16) {
             let mut frames = Vec::new();
-            frame::put_chunk(&mut frames, count << 2 | 2 | two.b_began, index, 1);
+            frame::put_chunk(&mut frames, count << 2 | 2 | sites.b_began, index, 1);
             frames.push(b'x');
-            let frames = sealed_by_b(two, &frames);
-            two.hand_a(&frames);
+            let frames = sealed_by_b(sites, &frames);
+            sites.hand_a(&frames);
         }
     }
 }
 
 #[test]
 fn connections_of_a_peer_take_its_memory_together() {
-    let mut two = Two::new();
-    two.exchange(50);
-    let used_bytes = |two: &Two| {
-        let connections = two.a.connections.values();
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    let used_bytes = |sites: &SitePair| {
+        let connections = sites.a.connections.values();
         connections
             .map(|it| it.streams.memory.used_bytes())
             .sum::<u64>()
     };
-    fill_memory(&mut two);
-    assert!(used_bytes(&two) > 40 << 20, "{} bytes", used_bytes(&two));
+    fill_memory(&mut sites);
+    assert!(
+        used_bytes(&sites) > 40 << 20,
+        "{} bytes",
+        used_bytes(&sites)
+    );
     // The peer connects again, and does not report a restart.
-    two.b = endpoint(2, 1, two.now);
-    two.b.config.unix_ns += 10_000_000_000;
-    two.b.peers[0].has_endpoint = true;
-    two.b_began = 1;
-    two.b.set_address(0, Some(at_a()), two.now);
-    two.exchange(50);
-    assert_eq!(two.a.connections.len(), 2, "the old one stands beside");
-    fill_memory(&mut two);
-    let used_bytes = used_bytes(&two);
+    sites.b = endpoint(2, 1, sites.now);
+    sites.b.config.unix_ns += 10_000_000_000;
+    sites.b.peers[0].has_endpoint = true;
+    sites.b_began = 1;
+    sites.b.set_address(0, Some(at_a()), sites.now);
+    sites.exchange(50);
+    assert_eq!(sites.a.connections.len(), 2, "the old one stands beside");
+    fill_memory(&mut sites);
+    let used_bytes = used_bytes(&sites);
     assert!(used_bytes <= 64 << 20, "{used_bytes} bytes");
-    assert!(two.b.is_up(0));
+    assert!(sites.b.is_up(0));
 }

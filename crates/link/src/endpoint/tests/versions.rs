@@ -9,27 +9,27 @@ use crate::{Read, StreamKey, stream::SLOT_SIZE, wire::frame::Frame};
 const UPLOAD_BYTES: usize = 300_000;
 
 /// Returns A and B, which are up. Each speaks no later version than its own.
-fn connected(of_a: Version, of_b: Version) -> Two {
-    let mut two = Two::of_versions(of_a, of_b);
-    two.exchange(50);
-    two
+fn connected(of_a: Version, of_b: Version) -> SitePair {
+    let mut sites = SitePair::of_versions(of_a, of_b);
+    sites.exchange(50);
+    sites
 }
 
 /// Sends an upload from B to A. Returns the bytes that A has read after two seconds.
-fn upload_of_b(two: &mut Two) -> usize {
-    let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
-    two.b.write(key, Bytes::from(vec![1; UPLOAD_BYTES]));
+fn upload_of_b(sites: &mut SitePair) -> usize {
+    let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+    sites.b.write(key, Bytes::from(vec![1; UPLOAD_BYTES]));
     let mut read_bytes = 0;
     for _ in 0..200 {
-        two.exchange(1);
-        let Some(&id) = two.a.connections.keys().next() else {
+        sites.exchange(1);
+        let Some(&id) = sites.a.connections.keys().next() else {
             break;
         };
         let at_a = StreamKey {
             connection: id,
             ..key
         };
-        while let Read::Data(data) = two.a.read(at_a, 1 << 16, two.now) {
+        while let Read::Data(data) = sites.a.read(at_a, 1 << 16, sites.now) {
             read_bytes += data.len();
         }
     }
@@ -39,12 +39,12 @@ fn upload_of_b(two: &mut Two) -> usize {
 #[test]
 fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
     for (of_a, of_b) in [(Version::V3, Version::V2), (Version::V2, Version::V3)] {
-        let mut two = connected(of_a, of_b);
-        assert_eq!(upload_of_b(&mut two), UPLOAD_BYTES);
-        let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
-        two.b.write(key, Bytes::from(vec![1; 1000]));
-        two.exchange(10);
-        let frame = connection_of_a(&mut two).credit_frame(key.stream);
+        let mut sites = connected(of_a, of_b);
+        assert_eq!(upload_of_b(&mut sites), UPLOAD_BYTES);
+        let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+        sites.b.write(key, Bytes::from(vec![1; 1000]));
+        sites.exchange(10);
+        let frame = connection_of_a(&mut sites).credit_frame(key.stream);
         let is_paced = matches!(frame, Some(Frame::PacedCredit { .. }));
         assert!(is_paced, "{frame:?} from {of_a:?} to {of_b:?}");
     }
@@ -54,8 +54,8 @@ fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
 fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
     use Version::{V2, V3};
     for (of_a, of_b, common) in [(V3, V3, V3), (V3, V2, V2), (V2, V3, V2), (V2, V2, V2)] {
-        let two = connected(of_a, of_b);
-        for endpoint in [&two.a, &two.b] {
+        let sites = connected(of_a, of_b);
+        for endpoint in [&sites.a, &sites.b] {
             let mut connections = endpoint.connections.values();
             let version = connections.next().map(|connection| connection.version);
             assert_eq!(version, Some(common), "of {of_a:?} and {of_b:?}");
@@ -65,20 +65,20 @@ fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
 
 /// B sends A more than A's slow reader takes. Returns the stream, and the most bytes that have
 /// arrived and that A has not read.
-fn slow_reader(two: &mut Two) -> (StreamKey, usize) {
-    let key = two.b.open(0, Class::Bulk, two.now).expect("A is up");
-    two.b.write(key, Bytes::from(vec![1; 3_000_000]));
+fn slow_reader(sites: &mut SitePair) -> (StreamKey, usize) {
+    let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
+    sites.b.write(key, Bytes::from(vec![1; 3_000_000]));
     let (mut read_bytes, mut most_bytes) = (0, 0);
     for _ in 0..300 {
-        two.exchange(1);
-        let (&id, connection) = two.a.connections.iter().next().expect("A is up");
+        sites.exchange(1);
+        let (&id, connection) = sites.a.connections.iter().next().expect("A is up");
         let arrived_bytes = connection.stats.payload_received as usize;
         most_bytes = most_bytes.max(arrived_bytes - read_bytes);
         let at_a = StreamKey {
             connection: id,
             ..key
         };
-        if let Read::Data(data) = two.a.read(at_a, 1000, two.now) {
+        if let Read::Data(data) = sites.a.read(at_a, 1000, sites.now) {
             read_bytes += data.len();
         }
     }
@@ -97,9 +97,9 @@ fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
 /// A sender of version 2 derives the bounds of its queues from the field.
 #[test]
 fn paced_credit_names_the_window_that_its_limit_follows() {
-    let mut two = connected(Version::V3, Version::V2);
-    let (key, _) = slow_reader(&mut two);
-    let connection = connection_of_a(&mut two);
+    let mut sites = connected(Version::V3, Version::V2);
+    let (key, _) = slow_reader(&mut sites);
+    let connection = connection_of_a(&mut sites);
     let frame = connection.credit_frame(key.stream);
     let stream = connection.streams.get(key.stream).expect("it is open");
     let unpaced = stream.recv.window();
@@ -116,15 +116,15 @@ fn paced_credit_names_the_window_that_its_limit_follows() {
 
 #[test]
 fn an_upload_of_a_peer_of_the_latest_version_is_granted_by_credit() {
-    let mut two = connected(Version::LATEST, Version::LATEST);
-    assert_eq!(upload_of_b(&mut two), UPLOAD_BYTES);
-    assert!(!two.b.connections.is_empty());
+    let mut sites = connected(Version::LATEST, Version::LATEST);
+    assert_eq!(upload_of_b(&mut sites), UPLOAD_BYTES);
+    assert!(!sites.b.connections.is_empty());
 }
 
 #[test]
 fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
-    let mut two = connected(Version::V3, Version::V2);
-    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    let mut sites = connected(Version::V3, Version::V2);
+    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     let paced = |limit| Frame::PacedCredit {
         stream: key.stream,
         limit,
@@ -142,9 +142,9 @@ fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
         ),
         (paced(7), 7),
     ] {
-        let datagram = sealed_by_b(&mut two, &payload(&frame));
-        two.hand_a(&datagram);
-        let streams = &mut connection_of_a(&mut two).streams;
+        let datagram = sealed_by_b(&mut sites, &payload(&frame));
+        sites.hand_a(&datagram);
+        let streams = &mut connection_of_a(&mut sites).streams;
         let stream = streams.get(key.stream).expect("it is open");
         let granted = stream.send.credit_bytes() / SLOT_SIZE;
         assert_eq!(granted, slots, "{frame:?}");
@@ -153,15 +153,15 @@ fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
 
 #[test]
 fn paced_credit_ends_a_connection_of_the_latest_version() {
-    let mut two = connected(Version::LATEST, Version::LATEST);
-    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
+    let mut sites = connected(Version::LATEST, Version::LATEST);
+    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     let paced = payload(&Frame::PacedCredit {
         stream: key.stream,
         limit: 5,
         window: 5,
     });
-    let datagram = sealed_by_b(&mut two, &paced);
-    two.hand_a(&datagram);
-    while two.a.poll_event().is_some() {}
-    assert!(two.a.connections.is_empty());
+    let datagram = sealed_by_b(&mut sites, &paced);
+    sites.hand_a(&datagram);
+    while sites.a.poll_event().is_some() {}
+    assert!(sites.a.connections.is_empty());
 }

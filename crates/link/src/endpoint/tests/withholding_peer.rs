@@ -14,34 +14,34 @@ use crate::{
 };
 
 /// Returns a bulk stream of A that may send as much as the window permits.
-fn unbounded_stream(two: &mut Two) -> StreamKey {
-    let key = two.a.open(0, Class::Bulk, two.now).expect("B is up");
-    let connection = connection_of_a(two);
+fn unbounded_stream(sites: &mut SitePair) -> StreamKey {
+    let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
+    let connection = connection_of_a(sites);
     let stream = connection.streams.get(key.stream).expect("it is open");
     stream.send.set_credit(1 << 30);
     key
 }
 
-fn fill(two: &mut Two, key: StreamKey) {
-    while two.a.writable(key) > 0 {
-        two.a.write(key, Bytes::from(vec![1; 100_000]));
+fn fill(sites: &mut SitePair, key: StreamKey) {
+    while sites.a.writable(key) > 0 {
+        sites.a.write(key, Bytes::from(vec![1; 100_000]));
     }
 }
 
 /// Sends slots of one byte, each of which A reads, so that it gives credit. Returns the bytes of
 /// that on the path.
-fn provoke_credit(two: &mut Two, round: u64, from: SocketAddr) -> usize {
+fn provoke_credit(sites: &mut SitePair, round: u64, from: SocketAddr) -> usize {
     let mut frames = Vec::new();
     for slot in 0..8 {
         frame::put_chunk(&mut frames, 0, round * 8 + slot, 1);
         frames.push(b'x');
     }
-    let mut packet = sealed_by_b(two, &frames);
-    let now = two.now;
-    two.a.handle_datagram(&mut packet, from, now);
-    while let Some(event) = two.a.poll_event() {
+    let mut packet = sealed_by_b(sites, &frames);
+    let now = sites.now;
+    sites.a.handle_datagram(&mut packet, from, now);
+    while let Some(event) = sites.a.poll_event() {
         if let Event::Readable { key } = event {
-            while let Read::Data(_) = two.a.read(key, 1000, now) {}
+            while let Read::Data(_) = sites.a.read(key, 1000, now) {}
         }
     }
     packet.len()
@@ -51,18 +51,18 @@ fn provoke_credit(two: &mut Two, round: u64, from: SocketAddr) -> usize {
 /// bulk with it.
 #[test]
 fn frames_of_control_let_no_bulk_pass_the_window() {
-    let mut two = Two::new();
-    two.exchange(50);
-    let key = unbounded_stream(&mut two);
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    let key = unbounded_stream(&mut sites);
     let mut full_rounds = 0;
     for round in 0..600 {
-        provoke_credit(&mut two, round, at_b());
-        fill(&mut two, key);
-        let connection = connection_of_a(&mut two);
+        provoke_credit(&mut sites, round, at_b());
+        fill(&mut sites, key);
+        let connection = connection_of_a(&mut sites);
         let window = connection.path.controller.window_bytes();
         let is_full = connection.bytes_in_flight() as f64 >= window;
-        two.pass(Duration::from_millis(10));
-        let largest = two.sent_by_a().iter().map(Vec::len).max();
+        sites.pass(Duration::from_millis(10));
+        let largest = sites.sent_by_a().iter().map(Vec::len).max();
         if is_full {
             full_rounds += 1;
             assert!(largest < Some(200), "{largest:?} bytes in round {round}");
@@ -74,23 +74,25 @@ fn frames_of_control_let_no_bulk_pass_the_window() {
 /// Regression: an address that B had left received 24 times the bytes that came from it.
 #[test]
 fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
-    let mut two = Two::new();
-    two.exchange(50);
-    let key = unbounded_stream(&mut two);
-    let response = answer_from_victim(&mut two);
-    let now = two.now;
-    two.a.handle_datagram(&mut response.clone(), victim(), now);
-    assert_eq!(connection_of_a(&mut two).path.remote, victim());
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    let key = unbounded_stream(&mut sites);
+    let response = answer_from_victim(&mut sites);
+    let now = sites.now;
+    sites
+        .a
+        .handle_datagram(&mut response.clone(), victim(), now);
+    assert_eq!(connection_of_a(&mut sites).path.remote, victim());
     let (mut brought, mut sent_there) = (0, 0);
     for round in 0..3000 {
-        let provoked = provoke_credit(&mut two, round, victim());
+        let provoked = provoke_credit(&mut sites, round, victim());
         brought += if round >= 1500 { provoked } else { 0 };
-        if two.a.connections.is_empty() {
+        if sites.a.connections.is_empty() {
             break;
         }
-        fill(&mut two, key);
-        two.pass(Duration::from_millis(10));
-        let to_victim = sent(&mut two.a, two.now).into_iter();
+        fill(&mut sites, key);
+        sites.pass(Duration::from_millis(10));
+        let to_victim = sent(&mut sites.a, sites.now).into_iter();
         let to_victim = to_victim.filter(|(to, _)| *to == victim());
         let bytes: usize = to_victim.map(|(_, bytes)| bytes.len()).sum();
         // The first window is a guess, and goes there as it would at a start.
@@ -103,15 +105,15 @@ fn who_reports_nothing_aims_no_bulk_at_an_address_that_he_has_left() {
 
 /// Answers from another address of B, to which A has sent a challenge. Returns the answer, which
 /// does not arrive.
-fn answer_from_victim(two: &mut Two) -> Vec<u8> {
-    let mut ping = sealed_by_b(two, &payload(&Frame::Ping));
-    let now = two.now;
-    two.a.handle_datagram(&mut ping, victim(), now);
+fn answer_from_victim(sites: &mut SitePair) -> Vec<u8> {
+    let mut ping = sealed_by_b(sites, &payload(&Frame::Ping));
+    let now = sites.now;
+    sites.a.handle_datagram(&mut ping, victim(), now);
     let mut answers = Vec::new();
-    for (to, datagram) in sent(&mut two.a, two.now) {
+    for (to, datagram) in sent(&mut sites.a, sites.now) {
         if to == victim() {
-            two.hand_b(&datagram, at_a());
-            answers.extend(sent(&mut two.b, two.now));
+            sites.hand_b(&datagram, at_a());
+            answers.extend(sent(&mut sites.b, sites.now));
         }
     }
     let mut answers = answers.into_iter().map(|(_, bytes)| bytes);
@@ -125,21 +127,21 @@ const RESPONSE_BYTES: usize = 34;
 #[test]
 fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
     for (wait, expected) in [(5, victim()), (7, at_b())] {
-        let mut two = Two::new();
-        two.exchange(50);
-        let mut response = answer_from_victim(&mut two);
+        let mut sites = SitePair::new();
+        sites.exchange(50);
+        let mut response = answer_from_victim(&mut sites);
         for _ in 0..wait * 100 {
-            two.pass(Duration::from_millis(10));
-            for datagram in two.sent_by_a() {
-                two.hand_b(&datagram, at_a());
+            sites.pass(Duration::from_millis(10));
+            for datagram in sites.sent_by_a() {
+                sites.hand_b(&datagram, at_a());
             }
-            for datagram in two.sent_by_b() {
-                two.hand_a(&datagram);
+            for datagram in sites.sent_by_b() {
+                sites.hand_a(&datagram);
             }
         }
-        let now = two.now;
-        two.a.handle_datagram(&mut response, victim(), now);
-        let remote = connection_of_a(&mut two).path.remote;
+        let now = sites.now;
+        sites.a.handle_datagram(&mut response, victim(), now);
+        let remote = connection_of_a(&mut sites).path.remote;
         assert_eq!(remote, expected, "after {wait} s");
     }
 }
@@ -147,15 +149,15 @@ fn an_answer_to_a_challenge_comes_too_late_after_seconds() {
 /// Returns the loss that A sees, where B truthfully reports each third packet missing. B's clock
 /// jumps with each report if `it_jumps`.
 fn loss_seen(it_jumps: bool) -> f64 {
-    let mut two = Two::new();
-    two.exchange(50);
-    let key = unbounded_stream(&mut two);
-    let mut low = connection_of_a(&mut two).next_number();
+    let mut sites = SitePair::new();
+    sites.exchange(50);
+    let key = unbounded_stream(&mut sites);
+    let mut low = connection_of_a(&mut sites).next_number();
     for round in 0..300 {
-        fill(&mut two, key);
-        two.pass(Duration::from_millis(20));
-        two.sent_by_a();
-        let connection = connection_of_a(&mut two);
+        fill(&mut sites, key);
+        sites.pass(Duration::from_millis(20));
+        sites.sent_by_a();
+        let connection = connection_of_a(&mut sites);
         let high = connection.next_number();
         let has_come = |number: &u64| !number.is_multiple_of(3) && !connection.is_skipped(*number);
         let Some(largest) = (low..high).rev().find(has_come) else {
@@ -183,12 +185,12 @@ fn loss_seen(it_jumps: bool) -> f64 {
         frame::put_feedback_type(&mut frame);
         let report = Report::new(largest, front, 0, 1500 * round);
         report.with_parts(&[], &blocks).put(&mut frame);
-        two.pass(Duration::from_millis(1));
-        let packet = sealed_by_b(&mut two, &frame);
-        two.hand_a(&packet);
+        sites.pass(Duration::from_millis(1));
+        let packet = sealed_by_b(&mut sites, &frame);
+        sites.hand_a(&packet);
         low = high;
     }
-    connection_of_a(&mut two).loss()
+    connection_of_a(&mut sites).loss()
 }
 
 /// Regression: packets sent before a jump did not count, and there was always a jump.

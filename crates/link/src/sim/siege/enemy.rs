@@ -20,7 +20,7 @@ use crate::{
     Forger,
     wire::{
         frame::Frame,
-        packet::{self, Kind},
+        packet::{self, DatagramKind},
         report::WINDOW,
     },
 };
@@ -228,7 +228,10 @@ impl Enemy {
         if self.has(Strategy::Withholds) && self.is_at_it(now, 1200, 2000) {
             return;
         }
-        let is_data = matches!(packet::classify(&datagram.bytes), Ok((Kind::Data, _)));
+        let is_data = matches!(
+            packet::classify(&datagram.bytes),
+            Ok((DatagramKind::Data, _))
+        );
         if self.has(Strategy::Moves) && is_data && self.is_at_it(now, 200, 500) {
             datagram.from = THIRD;
         }
@@ -237,8 +240,8 @@ impl Enemy {
             // from another address.
             let kind = packet::classify(&datagram.bytes).map(|(kind, _)| kind);
             let is_away = match kind {
-                Ok(Kind::Handshake) => self.cores_made.is_multiple_of(2),
-                Ok(Kind::Data) => {
+                Ok(DatagramKind::Handshake) => self.cores_made.is_multiple_of(2),
+                Ok(DatagramKind::Data) => {
                     self.cores_made.is_multiple_of(2) && now + CORE_EVERY / 2 < self.next_core
                 }
                 _ => self.cores_made.is_multiple_of(3) && self.random.chance(0.5),

@@ -16,7 +16,7 @@ use units::ByteCount;
 
 use super::super::inbox::Datagram;
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, Remembered,
+    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, RestartState,
     StreamKey, congestion,
 };
 
@@ -84,7 +84,7 @@ impl Node {
             seed: config.seed,
             instance: config.instance,
             generation: None,
-            remembered: Remembered::default(),
+            remembered: RestartState::default(),
             unix_ns: config.unix_ns,
             controller: Arc::new(|memory, rate_max| {
                 congestion::for_policy(Policy::Fair, memory, rate_max)

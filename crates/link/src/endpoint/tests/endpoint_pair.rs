@@ -6,8 +6,8 @@ use super::*;
 use crate::Event;
 
 /// Endpoints A and B, joined by a path of packets of up to 1400 bytes.
-pub(super) struct Joined {
-    pub(super) two: Two,
+pub(super) struct EndpointPair {
+    pub(super) sites: SitePair,
     /// Datagrams in flight, by the time of their arrival, and whether they go to B.
     under_way: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     order: u64,
@@ -24,10 +24,10 @@ pub(super) struct Joined {
 
 const PAYLOAD_MAX: usize = 1400 - 28;
 
-impl Joined {
+impl EndpointPair {
     pub(super) fn new(delay: Duration) -> Self {
-        let mut joined = Self {
-            two: Two::new(),
+        let mut pair = Self {
+            sites: SitePair::new(),
             under_way: BTreeMap::new(),
             order: 0,
             delay,
@@ -36,21 +36,21 @@ impl Joined {
             handshakes_only: false,
             deadlines: 0,
         };
-        joined.run(Duration::from_secs(10));
-        assert!(joined.two.a.is_up(0) && joined.two.b.is_up(0));
-        joined
+        pair.run(Duration::from_secs(10));
+        assert!(pair.sites.a.is_up(0) && pair.sites.b.is_up(0));
+        pair
     }
 
     /// Advances the time. Returns the number of A's deadlines per second.
     pub(super) fn run(&mut self, time: Duration) -> f64 {
-        let end = self.two.now + time;
+        let end = self.sites.now + time;
         self.deadlines = 0;
         loop {
             self.step();
-            let now = self.two.now;
-            let due = self.two.a.next_timeout(now);
+            let now = self.sites.now;
+            let due = self.sites.a.next_timeout(now);
             let arrival = self.under_way.first_key_value().map(|((at, _), _)| *at);
-            let of_b = self.two.b.next_timeout(now);
+            let of_b = self.sites.b.next_timeout(now);
             let Some(next) = [due, arrival, of_b].into_iter().flatten().min() else {
                 break;
             };
@@ -60,31 +60,40 @@ impl Joined {
                 break;
             }
             self.deadlines += u32::from(due.is_some_and(|due| due <= next));
-            self.two.now = next;
+            self.sites.now = next;
         }
-        self.two.now = end;
+        self.sites.now = end;
         f64::from(self.deadlines) / time.as_secs_f64()
     }
 
     fn step(&mut self) {
-        let now = self.two.now;
+        let now = self.sites.now;
         while let Some(entry) = self.under_way.first_entry().filter(|e| e.key().0 <= now) {
             match entry.remove() {
-                (true, bytes) => self.two.hand_b(&bytes, at_a()),
-                (false, bytes) => self.two.hand_a(&bytes),
+                (true, bytes) => self.sites.hand_b(&bytes, at_a()),
+                (false, bytes) => self.sites.hand_a(&bytes),
             }
         }
-        self.two.pass(Duration::ZERO);
-        while self.two.b.poll_event().is_some() {}
-        while let Some(event) = self.two.a.poll_event() {
+        self.sites.pass(Duration::ZERO);
+        while self.sites.b.poll_event().is_some() {}
+        while let Some(event) = self.sites.a.poll_event() {
             if let Event::Resolve { peer } = event {
                 let address = self.names_resolve.then(at_b);
-                self.two.a.set_address(peer, address, now);
+                self.sites.a.set_address(peer, address, now);
             }
         }
-        let from_a = self.two.sent_by_a().into_iter().map(|bytes| (true, bytes));
+        let from_a = self
+            .sites
+            .sent_by_a()
+            .into_iter()
+            .map(|bytes| (true, bytes));
         let mut sent: Vec<_> = from_a.collect();
-        sent.extend(self.two.sent_by_b().into_iter().map(|bytes| (false, bytes)));
+        sent.extend(
+            self.sites
+                .sent_by_b()
+                .into_iter()
+                .map(|bytes| (false, bytes)),
+        );
         for datagram in sent {
             self.order += 1;
             let is_data = datagram.1[0] < HELLO;

@@ -5,7 +5,7 @@ use crate::{congestion::PathMemory, identity::PublicKey};
 
 /// State that an endpoint keeps for its next start.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Remembered {
+pub struct RestartState {
     /// State by which a first flight recorded before the start stays unanswered after it.
     pub replay: ReplayMemory,
     /// Last measurements of the path to a peer, by the peer's first key. A new connection uses them
@@ -13,7 +13,7 @@ pub struct Remembered {
     pub paths: Vec<(PublicKey, PathMemory)>,
 }
 
-impl Remembered {
+impl RestartState {
     pub(super) fn path(&self, keys: &[PublicKey]) -> Option<PathMemory> {
         let known = self.paths.iter().find(|(key, _)| keys.contains(key));
         known.map(|(_, path)| *path)
