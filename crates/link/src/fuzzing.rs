@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     PublicKey,
     feedback::received::{ContentKind, ReceivedLog},
-    handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
+    handshake::envelope::{EnvelopeKey, Hello, HelloSender, KeyId},
     time::Time,
     wire::{
         frame::{self, Frame, Frames, Half},
@@ -165,8 +165,8 @@ pub fn hello(fields: &HelloFields<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let hello = Hello {
         from: match fields.answers {
-            None => Sender::Initiator(KeyId::of(fields.initiator)),
-            Some(id) => Sender::Responder(ConnectionId(id)),
+            None => HelloSender::Initiator(KeyId::of(fields.initiator)),
+            Some(id) => HelloSender::Responder(ConnectionId(id)),
         },
         timestamp: fields.timestamp,
         source: ConnectionId(fields.source),

@@ -13,7 +13,7 @@ pub(crate) struct Secret {
 
 /// Purpose of a number. No two purposes share numbers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Purpose {
+pub(crate) enum SecretPurpose {
     /// Token of a challenge.
     Challenge,
     /// Distance to the next skipped packet number.
@@ -31,11 +31,16 @@ impl Secret {
     }
 
     /// Returns the number `count` of a connection for a purpose.
-    pub(crate) fn number(&self, purpose: Purpose, connection: ConnectionId, count: u64) -> u64 {
+    pub(crate) fn number(
+        &self,
+        purpose: SecretPurpose,
+        connection: ConnectionId,
+        count: u64,
+    ) -> u64 {
         let mut mac = hmac::Context::with_key(&self.key);
         mac.update(match purpose {
-            Purpose::Challenge => b"longhaul challenge v1",
-            Purpose::SkippedNumber => b"longhaul omission v1",
+            SecretPurpose::Challenge => b"longhaul challenge v1",
+            SecretPurpose::SkippedNumber => b"longhaul omission v1",
         });
         mac.update(&self.instance.to_be_bytes());
         mac.update(&connection.0);
@@ -56,7 +61,7 @@ mod tests {
         let mut numbers = HashSet::new();
         for (seed, instance) in [(1, 1), (1, 2), (2, 1)] {
             let secret = Secret::new(&Identity::from_seed([seed; 32]), instance);
-            for purpose in [Purpose::Challenge, Purpose::SkippedNumber] {
+            for purpose in [SecretPurpose::Challenge, SecretPurpose::SkippedNumber] {
                 for connection in [1u32, 2] {
                     let connection = ConnectionId(connection.to_be_bytes());
                     numbers.extend((0..3).map(|n| secret.number(purpose, connection, n)));

@@ -6,12 +6,12 @@ use crate::{
     Class, Identity,
     feedback::received::{ContentKind, ReceivedLog},
     handshake::{
-        envelope::{CookieReply, EnvelopeKey, Hello, KeyId, Sender},
-        tls::Parameters,
+        envelope::{CookieReply, EnvelopeKey, Hello, HelloSender, KeyId},
+        tls::TransportParameters,
     },
     stream::StreamNumber,
     time::Time,
-    version::Version,
+    version::FrameVersion,
     wire::{
         frame::{self, Frame, Half},
         packet::{self, ConnectionId},
@@ -54,16 +54,16 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
         ("initiator key ID".into(), KeyId::of(&initiator).0.to_vec()),
         (
             "hello".into(),
-            hello(Sender::Initiator(KeyId::of(&initiator)), None),
+            hello(HelloSender::Initiator(KeyId::of(&initiator)), None),
         ),
         (
             "hello answer".into(),
-            hello(Sender::Responder(answered), None),
+            hello(HelloSender::Responder(answered), None),
         ),
         ("cookie".into(), asked),
         (
             "hello with cookie".into(),
-            hello(Sender::Initiator(KeyId::of(&initiator)), Some(cookie)),
+            hello(HelloSender::Initiator(KeyId::of(&initiator)), Some(cookie)),
         ),
         ("parameters".into(), parameters()),
     ];
@@ -79,8 +79,8 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
 }
 
 fn parameters() -> Vec<u8> {
-    let parameters = Parameters {
-        version: Version::LATEST,
+    let parameters = TransportParameters {
+        version: FrameVersion::LATEST,
         instance: 0x0102_0304_0506_0708,
         initial_window: 4096,
         stream_limit: 4096,

@@ -5,14 +5,14 @@
 /// Each end names the oldest and the latest version that it speaks in its TLS transport parameters.
 /// Both ends speak the latest version that they have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Version {
+pub(crate) enum FrameVersion {
     /// A receiver may measure its reader and grant slots by PACED_CREDIT.
     V2,
     /// Every receiver grants slots by CREDIT.
     V3,
 }
 
-impl Version {
+impl FrameVersion {
     /// The oldest version that this end speaks, which is the latest of the previous release.
     pub(crate) const OLDEST: Self = Self::V2;
 

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, time::Duration};
 use super::{Connection, Transmit, path::Path};
 use crate::{
     AMPLIFICATION_MAX,
-    secret::Purpose,
+    secret::SecretPurpose,
     time::Time,
     wire::{frame::Frame, packet::OVERHEAD},
 };
@@ -146,9 +146,9 @@ impl Connection {
     /// Challenges `address`, with at most `allowance` bytes.
     pub(super) fn challenge(&mut self, address: SocketAddr, allowance: usize, now: Time) {
         // The peer must not answer for an address at which it does not receive.
-        let token = self
-            .secret
-            .number(Purpose::Challenge, self.our_id, self.challenges.count);
+        let token =
+            self.secret
+                .number(SecretPurpose::Challenge, self.our_id, self.challenges.count);
         self.challenges.count += 1;
         self.challenges.candidate = Some(Candidate {
             address,

@@ -9,7 +9,7 @@ use crate::{
     control_frame::{Control, ECHOES_PER_REPORT},
     recovery::{Item, PacketContents},
     stream::{Class, credit_pool::Announcement, recv::RecvState, send::SendState},
-    version::Version,
+    version::FrameVersion,
     wire::frame::{CONTROL_SIZE_MAX, Frame},
 };
 
@@ -119,7 +119,7 @@ impl Connection {
     /// An upload of a peer of version 2 stops after its first bytes until PACED_CREDIT arrives.
     /// Such a peer gets that frame on each bulk stream that it opens.
     pub(crate) fn credit_frame(&mut self, number: u32) -> Option<Frame<'static>> {
-        let is_paced = self.version == Version::V2 && self.streams.is_by_peer(number);
+        let is_paced = self.version == FrameVersion::V2 && self.streams.is_by_peer(number);
         let stream = self.streams.get(number)?;
         stream.credit_queued = false;
         let is_paced = is_paced && stream.class == Class::Bulk;

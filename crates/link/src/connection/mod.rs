@@ -45,7 +45,7 @@ use crate::{
     congestion::{Controller, ControllerFactory, PathMemory},
     control_frame::Control,
     feedback::received::ReceivedLog,
-    handshake::{Handshake, tls::Parameters},
+    handshake::{Handshake, tls::TransportParameters},
     identity::PublicKey,
     recovery::{ReportOutcome, SentLog, SkippedPacketNumbers},
     secret::Secret,
@@ -55,7 +55,7 @@ use crate::{
         table::{StreamEvent, StreamLimits, StreamTable},
     },
     time::Time,
-    version::Version,
+    version::FrameVersion,
     wire::packet::ConnectionId,
 };
 
@@ -71,7 +71,7 @@ pub(crate) struct Connection {
     pub(crate) we_have_smaller_key: bool,
     pub(crate) peer_instance: u64,
     /// Version of the frames.
-    pub(crate) version: Version,
+    pub(crate) version: FrameVersion,
     pub(crate) established: Time,
     keys: KeyRing,
     secret: Secret,
@@ -210,7 +210,7 @@ pub(crate) struct ConnectionSetup {
     /// Key of the numbers that the peer must not guess.
     pub(crate) secret: Secret,
     pub(crate) secrets: Secrets,
-    pub(crate) theirs: Parameters,
+    pub(crate) theirs: TransportParameters,
     pub(crate) flight: Option<HandshakeFlight>,
     pub(crate) rtt: Duration,
     pub(crate) controller: Box<dyn Controller>,

@@ -19,7 +19,7 @@ use crate::{
         table::{Stream, StreamEvent},
     },
     time::Time,
-    version::Version,
+    version::FrameVersion,
     wire::report::Report,
     wire::{
         Malformed,
@@ -275,7 +275,7 @@ impl Connection {
 
     /// Handles credit that follows the drain rate of a reader at a peer of version 2.
     fn on_paced_credit(&mut self, number: u32, limit: u64, now: Time) -> Result<(), Malformed> {
-        if self.version != Version::V2 {
+        if self.version != FrameVersion::V2 {
             return Err(Malformed);
         }
         if let Some(stream) = self.peer_stream(number, now)? {

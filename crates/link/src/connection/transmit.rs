@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use super::{Connection, ip_overhead, repeat::FLIGHT_INTERVAL};
 use crate::{
     control_frame::{Control, ECHOES_PER_REPORT},
-    handshake::Level,
+    handshake::EncryptionLevel,
     recovery::{Item, PacketContents},
     stream::ChunkRef,
     time::Time,
@@ -116,7 +116,7 @@ impl Connection {
         flight
             .handshake
             .0
-            .put_packet(out, self.peer_id, Level::Handshake, 0);
+            .put_packet(out, self.peer_id, EncryptionLevel::Handshake, 0);
         self.liveness.on_sent(false, now);
         Some(Transmit {
             to: self.path.remote,

@@ -6,9 +6,9 @@ use crate::{
     AMPLIFICATION_MAX,
     connection::Transmit,
     handshake::{
-        CRYPTO_PART_MAX, Handshake, Level,
+        CRYPTO_PART_MAX, EncryptionLevel, Handshake,
         cookie::Cookie,
-        envelope::{EnvelopeKey, Hello, KeyId, Sender},
+        envelope::{EnvelopeKey, Hello, HelloSender, KeyId},
     },
     time::Time,
     wire::packet::ConnectionId,
@@ -56,7 +56,7 @@ pub(crate) struct FlightProgress {
     pub(crate) count: u32,
     next: Time,
     /// Level and offset of each unsent datagram.
-    unsent: Vec<(Level, usize)>,
+    unsent: Vec<(EncryptionLevel, usize)>,
 }
 
 /// Longest datagram of a handshake, rounded up, in bytes.
@@ -91,7 +91,7 @@ impl Attempt {
     /// Returns the time of the next datagram. `None` while none may be sent, or none is ready
     /// because a first flight of the peer has only partly arrived.
     fn flight_due(&self) -> Option<Time> {
-        let levels = [Level::Initial, Level::Handshake];
+        let levels = [EncryptionLevel::Initial, EncryptionLevel::Handshake];
         let mut flight = levels
             .map(|level| self.handshake.outgoing(level))
             .into_iter();
@@ -169,11 +169,11 @@ impl Attempt {
         let (level, offset) = self.flights.unsent.pop()?;
         let start = out.len();
         match level {
-            Level::Initial => {
+            EncryptionLevel::Initial => {
                 let bytes = &self.handshake.outgoing(level)[offset..];
                 let from = match self.peer_id {
-                    Some(id) if !self.we_initiate => Sender::Responder(id),
-                    _ => Sender::Initiator(self.our_key),
+                    Some(id) if !self.we_initiate => HelloSender::Responder(id),
+                    _ => HelloSender::Initiator(self.our_key),
                 };
                 let hello = Hello {
                     from,
@@ -185,7 +185,7 @@ impl Attempt {
                 };
                 hello.put(out, key);
             }
-            Level::Handshake => {
+            EncryptionLevel::Handshake => {
                 let to = self
                     .peer_id
                     .expect("handshake keys come after the peer's first flight");
@@ -216,7 +216,7 @@ impl Attempt {
             self.timestamp = unix_ns.max(self.timestamp + 1);
         }
         // The last level comes first, since parts are taken from the end.
-        for level in [Level::Handshake, Level::Initial] {
+        for level in [EncryptionLevel::Handshake, EncryptionLevel::Initial] {
             let len = self.handshake.outgoing(level).len();
             let parts = (0..len).step_by(CRYPTO_PART_MAX);
             self.flights

@@ -12,9 +12,9 @@ use super::{
 use crate::{
     connection::{Connection, ConnectionSetup, HandshakeFlight},
     handshake::{
-        Handshake, Level,
-        envelope::{Hello, Sender},
-        tls::Parameters,
+        EncryptionLevel, Handshake,
+        envelope::{Hello, HelloSender},
+        tls::TransportParameters,
     },
     stream::memory::{first_initial_window, streams_at_first},
     time::Time,
@@ -33,7 +33,7 @@ impl Endpoint {
             return;
         };
         match hello.from {
-            Sender::Initiator(key_id) => {
+            HelloSender::Initiator(key_id) => {
                 let found = self.peers.iter().enumerate().find_map(|(index, peer)| {
                     Some((index, peer.keys.iter().position(|key| key.id == key_id)?))
                 });
@@ -55,9 +55,9 @@ impl Endpoint {
                     return;
                 };
                 let (offset, crypto) = (hello.crypto_offset, hello.crypto);
-                self.feed_handshake(id, Level::Initial, offset, crypto, now);
+                self.feed_handshake(id, EncryptionLevel::Initial, offset, crypto, now);
             }
-            Sender::Responder(id) => {
+            HelloSender::Responder(id) => {
                 let Some(attempt) = self.attempts.get_mut(&id).filter(|a| a.we_initiate) else {
                     // Repetitions of an accepted answer are expected.
                     if !self.connections.contains_key(&id) {
@@ -82,7 +82,7 @@ impl Endpoint {
                 let rtt = now.since(Time(sent).max(attempt.began));
                 self.peers[attempt.peer].rtt.get_or_insert(rtt);
                 let (offset, crypto) = (hello.crypto_offset, hello.crypto);
-                self.feed_handshake(id, Level::Initial, offset, crypto, now);
+                self.feed_handshake(id, EncryptionLevel::Initial, offset, crypto, now);
             }
         }
     }
@@ -178,13 +178,13 @@ impl Endpoint {
         };
         let crypto = crypto.to_vec();
         attempt.on_opened(number, len, from);
-        self.feed_handshake(id, Level::Handshake, offset, &crypto, now);
+        self.feed_handshake(id, EncryptionLevel::Handshake, offset, &crypto, now);
     }
 
     fn feed_handshake(
         &mut self,
         id: ConnectionId,
-        level: Level,
+        level: EncryptionLevel,
         offset: u16,
         crypto: &[u8],
         now: Time,
@@ -381,12 +381,12 @@ impl Endpoint {
     /// before the first handshake.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn speak_version_2(&mut self) {
-        self.version = crate::version::Version::V2;
+        self.version = crate::version::FrameVersion::V2;
     }
 
-    fn parameters(&self, peer: usize, now: Time) -> Parameters {
+    fn parameters(&self, peer: usize, now: Time) -> TransportParameters {
         let memory_max = self.memory_of(peer).bytes();
-        Parameters {
+        TransportParameters {
             version: self.version,
             instance: self.config.instance,
             initial_window: first_initial_window(memory_max),

@@ -53,7 +53,7 @@ use crate::{
     secret::Secret,
     time::Time,
     turns::Turns,
-    version::Version,
+    version::FrameVersion,
     wire::packet::{self, ConnectionId, DatagramKind},
 };
 
@@ -87,7 +87,7 @@ pub struct Endpoint {
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
     /// The latest version that this end speaks.
-    version: Version,
+    version: FrameVersion,
     /// Latest time of a call. Datagrams carry the time at which they came.
     told: Time,
     /// Time of the last run, and the requested time of the next one.
@@ -138,7 +138,7 @@ impl Endpoint {
             remember_paths_at: Time::default() + PATHS_KEPT_EACH,
             #[cfg(feature = "sim")]
             forger: None,
-            version: Version::LATEST,
+            version: FrameVersion::LATEST,
             told: Time::default(),
             ran: Time::default(),
             due: Time::NEVER,

@@ -27,7 +27,7 @@ use crate::{
     AMPLIFICATION_MAX, Class, Identity,
     congestion::FixedRate,
     handshake::envelope::{CookieReply, EnvelopeKey, Hello},
-    version::Version,
+    version::FrameVersion,
     wire::packet::{ConnectionId, HANDSHAKE, HELLO},
 };
 
@@ -81,17 +81,17 @@ struct SitePair {
 impl SitePair {
     /// Creates the sites. A is about to begin its first handshake.
     fn new() -> Self {
-        Self::of_versions(Version::LATEST, Version::LATEST)
+        Self::of_versions(FrameVersion::LATEST, FrameVersion::LATEST)
     }
 
     /// The same with the latest version that each endpoint speaks.
-    fn of_versions(of_a: Version, of_b: Version) -> Self {
+    fn of_versions(of_a: FrameVersion, of_b: FrameVersion) -> Self {
         #[expect(clippy::disallowed_methods, reason = "any origin does")]
         let now = Instant::now();
         let mut a = endpoint(1, 2, now);
         let mut b = endpoint(2, 1, now);
         for (endpoint, version) in [(&mut a, of_a), (&mut b, of_b)] {
-            if version == Version::V2 {
+            if version == FrameVersion::V2 {
                 endpoint.speak_version_2();
             }
         }

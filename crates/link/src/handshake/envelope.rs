@@ -23,7 +23,7 @@ use crate::{
     wire::{
         Malformed,
         packet::{self, ConnectionId},
-        varint::Reader,
+        varint::ByteReader,
     },
 };
 
@@ -74,7 +74,7 @@ impl EnvelopeKey {
 /// A datagram of the unencrypted part of a handshake. Its MAC is not yet checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hello<'a> {
-    pub(crate) from: Sender,
+    pub(crate) from: HelloSender,
     /// Nanoseconds since the Unix epoch at which the initiator began this flight.
     pub(crate) timestamp: u64,
     pub(crate) source: ConnectionId,
@@ -86,7 +86,7 @@ pub(crate) struct Hello<'a> {
 
 /// Side that sent a hello, and the data by which the receiver finds the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sender {
+pub(crate) enum HelloSender {
     Initiator(KeyId),
     Responder(ConnectionId),
 }
@@ -96,11 +96,13 @@ const MAC_SIZE: usize = 16;
 impl<'a> Hello<'a> {
     pub(crate) fn read(datagram: &'a [u8]) -> Result<Self, Malformed> {
         let body = datagram.split_last_chunk::<MAC_SIZE>().ok_or(Malformed)?.0;
-        let mut reader = Reader(body);
+        let mut reader = ByteReader(body);
         let kind = reader.byte()?;
         let from = match kind {
-            packet::HELLO | packet::HELLO_WITH_COOKIE => Sender::Initiator(KeyId(reader.array()?)),
-            packet::HELLO_ANSWER => Sender::Responder(ConnectionId(reader.array()?)),
+            packet::HELLO | packet::HELLO_WITH_COOKIE => {
+                HelloSender::Initiator(KeyId(reader.array()?))
+            }
+            packet::HELLO_ANSWER => HelloSender::Responder(ConnectionId(reader.array()?)),
             _ => return Err(Malformed),
         };
         Ok(Self {
@@ -120,21 +122,21 @@ impl<'a> Hello<'a> {
     pub(crate) fn put(&self, out: &mut Vec<u8>, key: &EnvelopeKey) {
         let start = out.len();
         match self.from {
-            Sender::Initiator(id) => {
+            HelloSender::Initiator(id) => {
                 out.push(match self.cookie {
                     None => packet::HELLO,
                     Some(_) => packet::HELLO_WITH_COOKIE,
                 });
                 out.extend_from_slice(&id.0);
             }
-            Sender::Responder(to) => {
+            HelloSender::Responder(to) => {
                 out.push(packet::HELLO_ANSWER);
                 out.extend_from_slice(&to.0);
             }
         }
         out.extend_from_slice(&self.timestamp.to_be_bytes());
         out.extend_from_slice(&self.source.0);
-        if let (Sender::Initiator(_), Some(cookie)) = (self.from, &self.cookie) {
+        if let (HelloSender::Initiator(_), Some(cookie)) = (self.from, &self.cookie) {
             out.extend_from_slice(cookie);
         }
         out.extend_from_slice(&self.crypto_offset.to_be_bytes());
@@ -160,7 +162,7 @@ impl CookieReply {
 
     pub(crate) fn read(datagram: &[u8]) -> Result<Self, Malformed> {
         let body = datagram.split_last_chunk::<MAC_SIZE>().ok_or(Malformed)?.0;
-        let mut reader = Reader(body);
+        let mut reader = ByteReader(body);
         if reader.byte()? != packet::COOKIE || datagram.len() != Self::SIZE {
             return Err(Malformed);
         }
@@ -198,7 +200,7 @@ mod tests {
         let [a, b] = [[1; 32], [2; 32]].map(|seed| Identity::from_seed(seed).public_key());
         let key = EnvelopeKey::new(&a, &b);
         let mut hello = Hello {
-            from: Sender::Initiator(KeyId::of(&b)),
+            from: HelloSender::Initiator(KeyId::of(&b)),
             timestamp: 42,
             source: ConnectionId([9; 4]),
             cookie: None,

@@ -13,7 +13,7 @@ use rustls::quic::{
     Version as Quic,
 };
 
-use self::tls::{Parameters, TlsConfig};
+use self::tls::{TlsConfig, TransportParameters};
 use crate::wire::{
     Malformed,
     packet::{self, ConnectionId},
@@ -32,12 +32,12 @@ pub(crate) struct Handshake {
     pub(crate) next_number: u32,
     /// Keys of the data packets, once TLS has made them.
     data_keys: Option<(Keys, Secrets)>,
-    parameters: Option<Parameters>,
+    parameters: Option<TransportParameters>,
 }
 
 /// The encryption level of crypto bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum EncryptionLevel {
     Initial = 0,
     Handshake = 1,
 }
@@ -52,7 +52,10 @@ pub(crate) enum HandshakeError {
 }
 
 impl Handshake {
-    pub(crate) fn client(tls: &TlsConfig, ours: &Parameters) -> Result<Self, HandshakeError> {
+    pub(crate) fn client(
+        tls: &TlsConfig,
+        ours: &TransportParameters,
+    ) -> Result<Self, HandshakeError> {
         let name = tls::SERVER_NAME
             .try_into()
             .expect("the name is a valid DNS name");
@@ -62,7 +65,10 @@ impl Handshake {
         Ok(handshake)
     }
 
-    pub(crate) fn server(tls: &TlsConfig, ours: &Parameters) -> Result<Self, HandshakeError> {
+    pub(crate) fn server(
+        tls: &TlsConfig,
+        ours: &TransportParameters,
+    ) -> Result<Self, HandshakeError> {
         let tls = ServerConnection::new(tls.server.clone(), Quic::V1, ours.encode())?;
         Ok(Self::new(Tls::Server(tls)))
     }
@@ -83,7 +89,7 @@ impl Handshake {
     /// Reads crypto bytes of the peer. Returns whether they were new and advanced TLS.
     pub(crate) fn read(
         &mut self,
-        level: Level,
+        level: EncryptionLevel,
         offset: u16,
         bytes: &[u8],
     ) -> Result<bool, HandshakeError> {
@@ -97,14 +103,14 @@ impl Handshake {
         if self.parameters.is_none()
             && let Some(bytes) = self.tls.quic_transport_parameters()
         {
-            self.parameters = Some(Parameters::decode(bytes)?);
+            self.parameters = Some(TransportParameters::decode(bytes)?);
         }
         self.write();
         Ok(true)
     }
 
     /// Returns all our crypto bytes at `level`.
-    pub(crate) fn outgoing(&self, level: Level) -> &[u8] {
+    pub(crate) fn outgoing(&self, level: EncryptionLevel) -> &[u8] {
         &self.outgoing[level as usize]
     }
 
@@ -113,7 +119,7 @@ impl Handshake {
         &mut self,
         out: &mut Vec<u8>,
         to: ConnectionId,
-        level: Level,
+        level: EncryptionLevel,
         offset: usize,
     ) {
         let keys = self
@@ -160,7 +166,7 @@ impl Handshake {
     }
 
     /// Returns the data keys and the peer's parameters, once, when complete.
-    pub(crate) fn take_result(&mut self) -> Option<(Keys, Secrets, Parameters)> {
+    pub(crate) fn take_result(&mut self) -> Option<(Keys, Secrets, TransportParameters)> {
         if !self.is_complete() {
             return None;
         }
@@ -239,15 +245,17 @@ const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Identity, version::Version};
+    use crate::{Identity, version::FrameVersion};
 
     /// The result of a handshake at either end.
-    pub(crate) fn complete() -> [(Keys, Secrets, Parameters); 2] {
+    pub(crate) fn complete() -> [(Keys, Secrets, TransportParameters); 2] {
         complete_with([parameters(1), parameters(2)])
     }
 
     /// Returns the same where client and server send these parameters.
-    fn complete_with([client, server]: [Parameters; 2]) -> [(Keys, Secrets, Parameters); 2] {
+    fn complete_with(
+        [client, server]: [TransportParameters; 2],
+    ) -> [(Keys, Secrets, TransportParameters); 2] {
         let [a, b] = [[1; 32], [2; 32]].map(Identity::from_seed);
         let at_a = TlsConfig::new(&a, &b.public_key()).expect("the keys are valid");
         let at_b = TlsConfig::new(&b, &a.public_key()).expect("the keys are valid");
@@ -257,9 +265,9 @@ pub(crate) mod tests {
         [client, server].map(|mut side| side.take_result().expect("it is complete"))
     }
 
-    fn parameters(instance: u64) -> Parameters {
-        Parameters {
-            version: Version::LATEST,
+    fn parameters(instance: u64) -> TransportParameters {
+        TransportParameters {
+            version: FrameVersion::LATEST,
             instance,
             initial_window: 1024,
             stream_limit: 100,
@@ -269,15 +277,15 @@ pub(crate) mod tests {
 
     fn exchange(client: &mut Handshake, server: &mut Handshake) -> Result<(), HandshakeError> {
         for _ in 0..4 {
-            for level in [Level::Initial, Level::Handshake] {
+            for level in [EncryptionLevel::Initial, EncryptionLevel::Handshake] {
                 let bytes = client.outgoing(level).to_vec();
-                if level == Level::Initial || server.keys.is_some() {
+                if level == EncryptionLevel::Initial || server.keys.is_some() {
                     server.read(level, 0, &bytes)?;
                 }
             }
-            for level in [Level::Initial, Level::Handshake] {
+            for level in [EncryptionLevel::Initial, EncryptionLevel::Handshake] {
                 let bytes = server.outgoing(level).to_vec();
-                if level == Level::Initial || client.keys.is_some() {
+                if level == EncryptionLevel::Initial || client.keys.is_some() {
                     client.read(level, 0, &bytes)?;
                 }
             }
@@ -289,14 +297,14 @@ pub(crate) mod tests {
     fn two_pinned_identities_agree_on_keys_and_parameters() {
         let [(.., seen_by_client), (.., seen_by_server)] = complete();
         assert_eq!((seen_by_client.instance, seen_by_server.instance), (2, 1));
-        assert_eq!(seen_by_client.version, Version::LATEST);
-        assert_eq!(seen_by_server.version, Version::LATEST);
+        assert_eq!(seen_by_client.version, FrameVersion::LATEST);
+        assert_eq!(seen_by_server.version, FrameVersion::LATEST);
     }
 
     #[test]
     fn a_peer_of_the_previous_version_is_met_in_that_version_in_either_role() {
-        let previous = Parameters {
-            version: Version::V2,
+        let previous = TransportParameters {
+            version: FrameVersion::V2,
             ..parameters(1)
         };
         let [(.., seen_by_client), _] = complete_with([parameters(2), previous]);

@@ -23,8 +23,8 @@ use rustls::{
 
 use crate::{
     Identity, PublicKey,
-    version::Version,
-    wire::varint::{self, Malformed, Reader},
+    version::FrameVersion,
+    wire::varint::{self, ByteReader, Malformed},
 };
 
 /// The TLS configurations of one pair of identities, one for each role.
@@ -74,10 +74,10 @@ impl TlsConfig {
 
 /// The TLS transport parameters that each end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parameters {
+pub(crate) struct TransportParameters {
     /// The latest version that the sender speaks. In parameters of a peer it is at most our own
     /// latest, and so the version of the connection.
-    pub(crate) version: Version,
+    pub(crate) version: FrameVersion,
     /// Number drawn at each start of the program, which distinguishes a restarted peer from a
     /// silent one.
     pub(crate) instance: u64,
@@ -91,14 +91,14 @@ pub(crate) struct Parameters {
     pub(crate) began_unix_ns: u64,
 }
 
-impl Parameters {
+impl TransportParameters {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![Version::OLDEST.byte()];
+        let mut out = vec![FrameVersion::OLDEST.byte()];
         out.extend_from_slice(&self.instance.to_be_bytes());
         varint::put(&mut out, self.initial_window);
         varint::put(&mut out, u64::from(self.stream_limit));
         out.extend_from_slice(&self.began_unix_ns.to_be_bytes());
-        if self.version > Version::OLDEST {
+        if self.version > FrameVersion::OLDEST {
             out.push(self.version.byte());
         }
         out
@@ -109,7 +109,7 @@ impl Parameters {
     /// # Errors
     /// [`Malformed`] if the bytes are no parameters or the peer speaks none of our versions.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader(bytes);
+        let mut reader = ByteReader(bytes);
         let oldest = reader.byte()?;
         let instance = u64::from_be_bytes(reader.array()?);
         let initial_window = reader.varint()?;
@@ -118,7 +118,7 @@ impl Parameters {
         // A peer that speaks one version alone does not name it twice.
         let latest = reader.byte().unwrap_or(oldest);
         Ok(Self {
-            version: Version::common(oldest, latest).ok_or(Malformed)?,
+            version: FrameVersion::common(oldest, latest).ok_or(Malformed)?,
             instance,
             initial_window,
             stream_limit,
@@ -275,8 +275,8 @@ mod tests {
         0x9c, 0xfe, 0x36, 0x2a, 0x00, 0x00,
     ];
 
-    fn parameters(version: Version) -> Parameters {
-        Parameters {
+    fn parameters(version: FrameVersion) -> TransportParameters {
+        TransportParameters {
             version,
             instance: 0x0102_0304_0506_0708,
             initial_window: 4096,
@@ -287,29 +287,29 @@ mod tests {
 
     #[test]
     fn parameters_of_version_2_have_the_bytes_of_that_release() {
-        let parameters = parameters(Version::V2);
+        let parameters = parameters(FrameVersion::V2);
         assert_eq!(parameters.encode(), OF_VERSION_2);
-        assert_eq!(Parameters::decode(&OF_VERSION_2), Ok(parameters));
+        assert_eq!(TransportParameters::decode(&OF_VERSION_2), Ok(parameters));
     }
 
     #[test]
     fn version_2_reads_later_parameters_as_its_own_with_bytes_behind() {
-        let bytes = parameters(Version::LATEST).encode();
+        let bytes = parameters(FrameVersion::LATEST).encode();
         assert_eq!(bytes.split_at(OF_VERSION_2.len()).0, OF_VERSION_2);
-        let read = Parameters::decode(&bytes);
-        assert_eq!(read, Ok(parameters(Version::LATEST)));
+        let read = TransportParameters::decode(&bytes);
+        assert_eq!(read, Ok(parameters(FrameVersion::LATEST)));
     }
 
     #[test]
     fn both_ends_speak_the_latest_version_that_they_have_in_common() {
         let read = |oldest: u8, behind: &[u8]| {
             let bytes = [&[oldest], &OF_VERSION_2[1..], behind].concat();
-            Parameters::decode(&bytes).map(|it| it.version)
+            TransportParameters::decode(&bytes).map(|it| it.version)
         };
-        assert_eq!(read(2, &[]), Ok(Version::V2));
-        assert_eq!(read(3, &[]), Ok(Version::V3));
-        assert_eq!(read(1, &[2]), Ok(Version::V2));
-        assert_eq!(read(3, &[4, 7]), Ok(Version::V3));
+        assert_eq!(read(2, &[]), Ok(FrameVersion::V2));
+        assert_eq!(read(3, &[]), Ok(FrameVersion::V3));
+        assert_eq!(read(1, &[2]), Ok(FrameVersion::V2));
+        assert_eq!(read(3, &[4, 7]), Ok(FrameVersion::V3));
         for (oldest, behind) in [(1, &[][..]), (4, &[]), (4, &[5]), (3, &[2])] {
             assert_eq!(read(oldest, behind), Err(Malformed), "{oldest} {behind:?}");
         }

@@ -5,7 +5,7 @@
 //! of such a number is false.
 
 use crate::{
-    secret::{Purpose, Secret},
+    secret::{Secret, SecretPurpose},
     wire::packet::ConnectionId,
 };
 
@@ -53,7 +53,7 @@ impl SkippedPacketNumbers {
     fn draw(&mut self, after: u64) {
         let drawn = self
             .secret
-            .number(Purpose::SkippedNumber, self.connection, self.count);
+            .number(SecretPurpose::SkippedNumber, self.connection, self.count);
         self.count += 1;
         self.next = after + APART_MIN + drawn % (APART_MAX - APART_MIN);
     }

@@ -7,7 +7,7 @@ use crate::{
     wire::{
         packet::ConnectionId,
         report::{self, ArrivalSample},
-        varint::{self, Reader},
+        varint::{self, ByteReader},
     },
 };
 
@@ -20,7 +20,7 @@ fn ms(ms: u64) -> Time {
 fn report(sent: &mut SentLog, received: &mut ReceivedLog, now: Time) -> ReportOutcome {
     let mut bytes = Vec::new();
     received.write_report(&mut bytes, 1400, now);
-    let report = Report::read(&mut Reader(&bytes)).expect("our own report");
+    let report = Report::read(&mut ByteReader(&bytes)).expect("our own report");
     let mut outcome = ReportOutcome::default();
     sent.on_report(&report, now + RTT / 2, RTT, Time::default(), &mut outcome)
         .expect("the report is about packets that were sent");
@@ -214,7 +214,7 @@ fn a_report_older_than_anything_remembered_changes_nothing() {
             PacketContents::default(),
         );
     }
-    let old = Report::read(&mut Reader(&old)).expect("our own report");
+    let old = Report::read(&mut ByteReader(&old)).expect("our own report");
     let mut outcome = ReportOutcome::default();
     sent.on_report(&old, ms(5100), RTT, Time::default(), &mut outcome)
         .expect("it is about packets that were sent");

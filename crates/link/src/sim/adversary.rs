@@ -17,7 +17,7 @@ use std::{
 use super::{Side, inbox::Datagram, pair::identity, random::Random};
 use crate::{
     AMPLIFICATION_MAX,
-    handshake::envelope::{EnvelopeKey, Hello, KeyId, Sender},
+    handshake::envelope::{EnvelopeKey, Hello, HelloSender, KeyId},
     wire::packet::{self, ConnectionId, DatagramKind, HANDSHAKE},
 };
 
@@ -451,8 +451,8 @@ impl Adversary {
             _ => &noise,
         };
         let from = match to {
-            Side::B => Sender::Initiator(*key_id),
-            Side::A => Sender::Responder(match present.bytes.get(1..5) {
+            Side::B => HelloSender::Initiator(*key_id),
+            Side::A => HelloSender::Responder(match present.bytes.get(1..5) {
                 Some(id) if self.config.meddles => {
                     ConnectionId(id.try_into().expect("the slice has four bytes"))
                 }

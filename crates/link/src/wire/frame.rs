@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::varint::{self, Malformed, Reader};
+use super::varint::{self, ByteReader, Malformed};
 
 /// One frame, borrowed from the packet that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,11 +207,11 @@ impl Frame<'_> {
 
 /// The frames of a decrypted packet, in order. Stops after the first malformed one.
 #[derive(Debug)]
-pub(crate) struct Frames<'a>(Reader<'a>);
+pub(crate) struct Frames<'a>(ByteReader<'a>);
 
 impl<'a> Frames<'a> {
     pub(crate) fn new(payload: &'a [u8]) -> Self {
-        Self(Reader(payload))
+        Self(ByteReader(payload))
     }
 
     fn read(&mut self) -> Result<Option<Frame<'a>>, Malformed> {
@@ -324,7 +324,7 @@ impl<'a> Iterator for Frames<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let frame = self.read().transpose();
         if matches!(frame, Some(Err(_))) {
-            self.0 = Reader(&[]);
+            self.0 = ByteReader(&[]);
         }
         frame
     }

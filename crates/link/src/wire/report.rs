@@ -17,7 +17,7 @@
 
 use crate::wire::{
     Malformed,
-    varint::{self, Reader},
+    varint::{self, ByteReader},
 };
 
 /// A decoded report. Samples and blocks stay encoded until they are walked.
@@ -54,7 +54,7 @@ pub(crate) const RUNS: u8 = 0;
 pub(crate) const BITS: u8 = 1;
 
 impl<'a> Report<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut ByteReader<'a>) -> Result<Self, Malformed> {
         let largest = reader.varint()?;
         let report = Self {
             largest,
@@ -123,7 +123,7 @@ impl<'a> Report<'a> {
         &self,
         mut visit: impl FnMut(ArrivalSample),
     ) -> Result<(), Malformed> {
-        let mut reader = Reader(self.samples);
+        let mut reader = ByteReader(self.samples);
         let mut sample = self.front;
         for _ in 0..SAMPLES_MAX {
             if reader.is_empty() {
@@ -151,7 +151,7 @@ impl<'a> Report<'a> {
         &self,
         mut visit: impl FnMut(u64, u64, bool),
     ) -> Result<(), Malformed> {
-        let mut reader = Reader(self.blocks);
+        let mut reader = ByteReader(self.blocks);
         // A report covers each packet in the window once at most.
         let mut left = WINDOW;
         while !reader.is_empty() {

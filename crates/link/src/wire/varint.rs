@@ -41,9 +41,9 @@ pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
 
 /// Takes bytes off the front of a slice, each step checked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -108,7 +108,7 @@ mod tests {
             (&[0x7b, 0xbd][..], 15_293),
             (&[0x25][..], 37),
         ] {
-            assert_eq!(Reader(bytes).varint(), Ok(value));
+            assert_eq!(ByteReader(bytes).varint(), Ok(value));
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
             let mut out = Vec::new();
             put(&mut out, value);
             prop_assert_eq!(out.len(), size(value));
-            let mut reader = Reader(&out);
+            let mut reader = ByteReader(&out);
             prop_assert_eq!(reader.varint(), Ok(value));
             prop_assert!(reader.is_empty());
         }
@@ -127,7 +127,7 @@ mod tests {
         fn what_is_put_with_a_sign_reads_back(value in -(1i64 << 61)..1 << 61) {
             let mut out = Vec::new();
             put_signed(&mut out, value);
-            prop_assert_eq!(Reader(&out).signed(), Ok(value));
+            prop_assert_eq!(ByteReader(&out).signed(), Ok(value));
         }
     }
 }

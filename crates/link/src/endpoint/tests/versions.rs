@@ -9,7 +9,7 @@ use crate::{Read, StreamKey, stream::SLOT_SIZE, wire::frame::Frame};
 const UPLOAD_BYTES: usize = 300_000;
 
 /// Returns A and B, which are up. Each speaks no later version than its own.
-fn connected(of_a: Version, of_b: Version) -> SitePair {
+fn connected(of_a: FrameVersion, of_b: FrameVersion) -> SitePair {
     let mut sites = SitePair::of_versions(of_a, of_b);
     sites.exchange(50);
     sites
@@ -38,7 +38,10 @@ fn upload_of_b(sites: &mut SitePair) -> usize {
 
 #[test]
 fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
-    for (of_a, of_b) in [(Version::V3, Version::V2), (Version::V2, Version::V3)] {
+    for (of_a, of_b) in [
+        (FrameVersion::V3, FrameVersion::V2),
+        (FrameVersion::V2, FrameVersion::V3),
+    ] {
         let mut sites = connected(of_a, of_b);
         assert_eq!(upload_of_b(&mut sites), UPLOAD_BYTES);
         let key = sites.b.open(0, Class::Bulk, sites.now).expect("A is up");
@@ -52,7 +55,7 @@ fn an_upload_of_a_peer_of_version_2_is_granted_by_paced_credit() {
 
 #[test]
 fn both_ends_of_a_connection_have_the_version_of_the_older_one() {
-    use Version::{V2, V3};
+    use FrameVersion::{V2, V3};
     for (of_a, of_b, common) in [(V3, V3, V3), (V3, V2, V2), (V2, V3, V2), (V2, V2, V2)] {
         let sites = connected(of_a, of_b);
         for endpoint in [&sites.a, &sites.b] {
@@ -88,8 +91,8 @@ fn slow_reader(sites: &mut SitePair) -> (StreamKey, usize) {
 
 #[test]
 fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
-    let (_, unpaced_bytes) = slow_reader(&mut connected(Version::V3, Version::V3));
-    let (_, paced_bytes) = slow_reader(&mut connected(Version::V3, Version::V2));
+    let (_, unpaced_bytes) = slow_reader(&mut connected(FrameVersion::V3, FrameVersion::V3));
+    let (_, paced_bytes) = slow_reader(&mut connected(FrameVersion::V3, FrameVersion::V2));
     assert!(paced_bytes < 500_000, "{paced_bytes} bytes");
     assert!(unpaced_bytes > 2 * paced_bytes, "{unpaced_bytes} bytes");
 }
@@ -97,7 +100,7 @@ fn a_peer_of_version_2_is_granted_little_more_than_a_slow_reader_takes() {
 /// A sender of version 2 derives the bounds of its queues from the field.
 #[test]
 fn paced_credit_names_the_window_that_its_limit_follows() {
-    let mut sites = connected(Version::V3, Version::V2);
+    let mut sites = connected(FrameVersion::V3, FrameVersion::V2);
     let (key, _) = slow_reader(&mut sites);
     let connection = connection_of_a(&mut sites);
     let frame = connection.credit_frame(key.stream);
@@ -116,14 +119,14 @@ fn paced_credit_names_the_window_that_its_limit_follows() {
 
 #[test]
 fn an_upload_of_a_peer_of_the_latest_version_is_granted_by_credit() {
-    let mut sites = connected(Version::LATEST, Version::LATEST);
+    let mut sites = connected(FrameVersion::LATEST, FrameVersion::LATEST);
     assert_eq!(upload_of_b(&mut sites), UPLOAD_BYTES);
     assert!(!sites.b.connections.is_empty());
 }
 
 #[test]
 fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
-    let mut sites = connected(Version::V3, Version::V2);
+    let mut sites = connected(FrameVersion::V3, FrameVersion::V2);
     let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     let paced = |limit| Frame::PacedCredit {
         stream: key.stream,
@@ -153,7 +156,7 @@ fn paced_credit_of_a_peer_of_version_2_withdraws_unused_slots() {
 
 #[test]
 fn paced_credit_ends_a_connection_of_the_latest_version() {
-    let mut sites = connected(Version::LATEST, Version::LATEST);
+    let mut sites = connected(FrameVersion::LATEST, FrameVersion::LATEST);
     let key = sites.a.open(0, Class::Bulk, sites.now).expect("B is up");
     let paced = payload(&Frame::PacedCredit {
         stream: key.stream,

@@ -3,10 +3,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::{super::cadence::REDUNDANCY_MIN, *};
-use crate::wire::varint::Reader;
+use crate::wire::varint::ByteReader;
 
 fn reported(bytes: &[u8]) -> (BTreeSet<u64>, u64) {
-    let report = Report::read(&mut Reader(bytes)).expect("our own report is well formed");
+    let report = Report::read(&mut ByteReader(bytes)).expect("our own report is well formed");
     let mut reported = BTreeSet::new();
     report
         .for_each_run(|low, high, received| {
@@ -236,7 +236,7 @@ proptest! {
 
     #[test]
     fn any_bytes_decode_to_a_report_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        if let Ok(report) = Report::read(&mut Reader(&bytes)) {
+        if let Ok(report) = Report::read(&mut ByteReader(&bytes)) {
             let _ = report.for_each_sample(|_| {});
             let _ = report.for_each_run(|low, high, _| assert!(low < high));
         }
