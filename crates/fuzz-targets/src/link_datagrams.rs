@@ -10,7 +10,7 @@ use std::{
 };
 
 use link::{
-    Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, PublicKey, congestion,
+    Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, PublicKey, congestion,
     fuzzing::{HelloFields, hello},
 };
 use units::ByteCount;
@@ -96,7 +96,7 @@ pub fn run(data: &[u8]) {
         };
         endpoint.handle_datagram(&mut datagram, from, now);
         while let Some(event) = endpoint.poll_event() {
-            if let Event::Resolve { peer } = event {
+            if let EndpointEvent::Resolve { peer } = event {
                 endpoint.set_address(peer, Some(from), now);
             }
         }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Class, Endpoint, Event, Identity, Read, StreamKey};
+use link::{Class, Endpoint, EndpointEvent, Identity, StreamKey, StreamRead};
 
 use crate::{Tape, link_datagrams::endpoint};
 
@@ -323,26 +323,26 @@ impl World {
     fn events(&mut self, side: usize) {
         while let Some(event) = self.sides[side].poll_event() {
             match event {
-                Event::Resolve { peer } => {
+                EndpointEvent::Resolve { peer } => {
                     let address = Some(self.addresses[1 - side]);
                     self.sides[side].set_address(peer, address, self.now);
                 }
-                Event::Incoming { key, .. } => {
+                EndpointEvent::Incoming { key, .. } => {
                     self.incoming.insert((side, key), None);
                     self.read(side, key);
                 }
-                Event::Readable { key } => self.read(side, key),
-                Event::Lost { key, .. } => {
+                EndpointEvent::Readable { key } => self.read(side, key),
+                EndpointEvent::Lost { key, .. } => {
                     let of = self.incoming.get(&(side, key)).copied().flatten();
                     for (index, stream) in self.streams.iter_mut().enumerate() {
                         stream.is_void |=
                             of == Some(index) || (stream.side == side && stream.key == key);
                     }
                 }
-                Event::Connected { .. }
-                | Event::Remember
-                | Event::SendDone { .. }
-                | Event::Stopped { .. } => {}
+                EndpointEvent::Connected { .. }
+                | EndpointEvent::Remember
+                | EndpointEvent::SendDone { .. }
+                | EndpointEvent::Stopped { .. } => {}
             }
         }
     }
@@ -350,12 +350,12 @@ impl World {
     fn read(&mut self, side: usize, key: StreamKey) {
         loop {
             match self.sides[side].read(key, 4096, self.now) {
-                Read::Data(data) => {
+                StreamRead::Data(data) => {
                     if !self.is_tainted {
                         self.check(side, key, &data);
                     }
                 }
-                Read::End => {
+                StreamRead::End => {
                     let of = self.incoming.get(&(side, key)).copied().flatten();
                     if let Some(index) = of.filter(|_| !self.is_tainted) {
                         let stream = &mut self.streams[index];
@@ -366,11 +366,11 @@ impl World {
                     self.sides[side].finish(key);
                     return;
                 }
-                Read::Corrupt => {
+                StreamRead::Corrupt => {
                     assert!(self.is_tainted, "count or hash did not agree");
                     return;
                 }
-                Read::Blocked | Read::Reset(_) | Read::Gone => return,
+                StreamRead::Blocked | StreamRead::Reset(_) | StreamRead::Gone => return,
             }
         }
     }

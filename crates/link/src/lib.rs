@@ -53,7 +53,7 @@ const AMPLIFICATION_MAX: usize = 3;
 pub use config::{LinkConfig, PeerConfig, PeerId, Policy};
 #[cfg(feature = "sim")]
 pub use connection::Forger;
-pub use connection::{Stats, Transmit};
+pub use connection::{ConnectionCounters, Transmit};
 pub use driver::{
     HandOverError, Incoming, Link, LinkError, OpenError, RecvStream, Sample, SendStream,
     StreamError, Succession, Trace, TraceError, TraceEvent, Traced,
@@ -61,8 +61,8 @@ pub use driver::{
 #[cfg(feature = "sim")]
 pub use endpoint::Footprint;
 pub use endpoint::{
-    ConnectionState, DropCounters, Endpoint, EndpointConfig, EndpointPeer, Event, LostReason,
-    NewestHandshake, PeerView, Read, ReplayMemory, RestartState, StreamKey,
+    ConnectionState, DropCounters, Endpoint, EndpointConfig, EndpointEvent, EndpointPeer,
+    LostReason, NewestHandshake, PeerView, ReplayMemory, RestartState, StreamKey, StreamRead,
 };
 pub use identity::{Identity, IdentityError, PublicKey, PublicKeyError};
 pub use snapshot::{LinkSnapshot, PeerSnapshot, PeerState, SocketBuffers, TrafficCounters};

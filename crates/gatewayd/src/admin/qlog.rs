@@ -154,16 +154,16 @@ const DESCRIPTION: &str = "A sample of each connection every 10 ms while somethi
 
 #[cfg(test)]
 mod tests {
-    use link::Stats;
+    use link::ConnectionCounters;
 
     use super::*;
 
     #[test]
     fn a_sample_has_a_record_for_each_thing_that_it_counted() {
-        let counts = Stats {
+        let counts = ConnectionCounters {
             datagrams_sent: 3,
             bytes_sent: 4000,
-            ..Stats::default()
+            ..ConnectionCounters::default()
         };
         let sample = Sample {
             rtt: Some(Duration::from_micros(20_500)),

@@ -95,7 +95,7 @@ pub(crate) struct Connection {
     rate_max: RateMax,
     /// Whether the peer wants new streams on another connection.
     pub(crate) is_retired: bool,
-    pub(crate) stats: Stats,
+    pub(crate) stats: ConnectionCounters,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
 }
@@ -128,7 +128,7 @@ impl std::fmt::Debug for HandshakeFlight {
 /// Counters of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Stats {
+pub struct ConnectionCounters {
     pub datagrams_sent: u64,
     pub bytes_sent: u64,
     pub payload_sent: u64,
@@ -143,7 +143,7 @@ pub struct Stats {
     pub malformed: u64,
 }
 
-impl Stats {
+impl ConnectionCounters {
     /// Adds the counts of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self {
@@ -223,7 +223,7 @@ pub(crate) struct ConnectionSetup {
 
 /// Result of reading from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Read {
+pub enum StreamRead {
     /// Bytes, in order.
     Data(Bytes),
     /// Nothing yet.
@@ -311,7 +311,7 @@ impl Connection {
             app_limited_until: 0,
             rate_max: RateMax::default(),
             is_retired: false,
-            stats: Stats::default(),
+            stats: ConnectionCounters::default(),
             #[cfg(feature = "sim")]
             forger: None,
         };
@@ -432,21 +432,21 @@ impl Connection {
     }
 
     /// Takes about `len_max` bytes of stream `number` at most, in order.
-    pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> Read {
+    pub(crate) fn read(&mut self, number: u32, len_max: usize, now: Time) -> StreamRead {
         let rtt_s = self.path.rtt.smoothed().as_secs_f64();
         let now_s = now.seconds_since(Time::default());
         let Some((stream, pool)) = self.streams.get_with_pool(number) else {
-            return Read::Gone;
+            return StreamRead::Gone;
         };
         let read = match (stream.recv.read(len_max, pool), stream.recv.state()) {
-            (Some(data), _) => Read::Data(data),
+            (Some(data), _) => StreamRead::Data(data),
             (None, RecvState::Open) => {
                 stream.reported_readable = false;
-                Read::Blocked
+                StreamRead::Blocked
             }
-            (None, RecvState::Ended) => Read::End,
-            (None, RecvState::Corrupt) => Read::Corrupt,
-            (None, RecvState::Reset { code }) => Read::Reset(code),
+            (None, RecvState::Ended) => StreamRead::End,
+            (None, RecvState::Corrupt) => StreamRead::Corrupt,
+            (None, RecvState::Reset { code }) => StreamRead::Reset(code),
         };
         stream.recv.measure_need(now_s, rtt_s);
         let widened = self
@@ -463,7 +463,7 @@ impl Connection {
             self.streams.queue_credit(number);
         }
         match read {
-            Read::End => {
+            StreamRead::End => {
                 self.liveness.expect_nothing();
                 if let Some(stream) = self.streams.get(number).filter(|stream| !stream.recv_done) {
                     stream.recv_done = true;
@@ -471,8 +471,8 @@ impl Connection {
                     self.streams.controls.push(Control::Done(number));
                 }
             }
-            Read::Corrupt => self.stop(number, CODE_CORRUPT),
-            Read::Reset(_) => {
+            StreamRead::Corrupt => self.stop(number, CODE_CORRUPT),
+            StreamRead::Reset(_) => {
                 if let Some(stream) = self.streams.get(number) {
                     stream.recv_done = true;
                 }

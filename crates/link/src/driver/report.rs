@@ -8,7 +8,7 @@ use std::{
 use units::{BitRate, ByteCount};
 
 use crate::{
-    DropCounters, Endpoint, LinkConfig, LinkSnapshot, PeerView, SocketBuffers, Stats,
+    ConnectionCounters, DropCounters, Endpoint, LinkConfig, LinkSnapshot, PeerView, SocketBuffers,
     snapshot::{PeerSnapshot, PeerState, TrafficCounters},
 };
 
@@ -26,7 +26,7 @@ pub(super) struct Reporter {
 #[derive(Default, Clone, Copy)]
 struct PeerRates {
     at: Option<Instant>,
-    stats: Stats,
+    stats: ConnectionCounters,
     sent: BitRate,
     received: BitRate,
 }
@@ -146,7 +146,7 @@ impl PeerRates {
         self.sent.max(self.received) >= NOTABLE
     }
 
-    fn update(&mut self, stats: &Stats, now: Instant) {
+    fn update(&mut self, stats: &ConnectionCounters, now: Instant) {
         let Some(at) = self.at else {
             self.at = Some(now);
             self.stats = *stats;

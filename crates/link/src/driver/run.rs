@@ -38,8 +38,8 @@ use super::{
     trace::Tracers,
 };
 use crate::{
-    Class, Endpoint, EndpointConfig, Event, LinkConfig, LinkSnapshot, PeerId, StreamKey, Transmit,
-    congestion, id_map::IdMap,
+    Class, Endpoint, EndpointConfig, EndpointEvent, LinkConfig, LinkSnapshot, PeerId, StreamKey,
+    Transmit, congestion, id_map::IdMap,
 };
 
 /// Starts the driver thread.
@@ -355,23 +355,25 @@ impl Driver {
     fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                Event::Resolve { peer } => self.resolve(peer, now),
-                Event::Connected { peer } => {
+                EndpointEvent::Resolve { peer } => self.resolve(peer, now),
+                EndpointEvent::Connected { peer } => {
                     let name = &self.config.peers[peer].name;
                     let address = self.endpoint.peer_view(peer).address;
                     let address = address.map(tracing::field::display);
                     tracing::info!(peer = %name, address, "connected");
                 }
-                Event::Remember => {
+                EndpointEvent::Remember => {
                     self.remember(now);
                 }
-                Event::Incoming { key, peer, class } => self.accept(key, PeerId(peer), class),
-                Event::Readable { key } => self.read(key, now),
-                Event::SendDone { key } => self.end_send(key, Ok(())),
-                Event::Stopped { key, code } => {
+                EndpointEvent::Incoming { key, peer, class } => {
+                    self.accept(key, PeerId(peer), class)
+                }
+                EndpointEvent::Readable { key } => self.read(key, now),
+                EndpointEvent::SendDone { key } => self.end_send(key, Ok(())),
+                EndpointEvent::Stopped { key, code } => {
                     self.end_send(key, Err(StreamError::Stopped { code }));
                 }
-                Event::Lost { key, reason } => {
+                EndpointEvent::Lost { key, reason } => {
                     self.end_send(key, Err(reason.into()));
                     self.end_recv(key, Err(reason.into()));
                 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::{
-    Endpoint, PeerId, Stats,
+    ConnectionCounters, Endpoint, PeerId,
     endpoint::{ConnectionState, ConnectionView},
 };
 
@@ -100,7 +100,7 @@ pub struct Sample {
     /// Packets declared lost that arrived since the last sample.
     pub packets_late: u64,
     /// Counts since the last sample.
-    pub counts: Stats,
+    pub counts: ConnectionCounters,
 }
 
 impl Trace {
@@ -369,9 +369,9 @@ mod tests {
             controller_state: "steady",
             packets_lost: 0,
             packets_late: 0,
-            stats: Stats {
+            stats: ConnectionCounters {
                 bytes_sent,
-                ..Stats::default()
+                ..ConnectionCounters::default()
             },
         }
     }

@@ -7,7 +7,7 @@ use super::{
     run::{Driver, StreamEntry},
     stream::{QueueShare, RecvShared, RecvStream, SendShared, SendStream, StreamError},
 };
-use crate::{Class, PeerId, Read, StreamKey};
+use crate::{Class, PeerId, StreamKey, StreamRead};
 
 /// Bytes moved from a stream to its handle at a time.
 const READ_BYTES: usize = 256 * 1024;
@@ -136,12 +136,12 @@ impl Driver {
             let room = state.queue_max() - state.queued_bytes;
             let len_max = READ_BYTES.min(room);
             match self.endpoint.read(key, len_max, now) {
-                Read::Data(data) => state.push(data),
-                Read::Blocked => break None,
-                Read::End => break Some(Ok(())),
-                Read::Corrupt => break Some(Err(StreamError::Corrupt)),
-                Read::Reset(code) => break Some(Err(StreamError::Reset { code })),
-                Read::Gone => break Some(Err(StreamError::Closed)),
+                StreamRead::Data(data) => state.push(data),
+                StreamRead::Blocked => break None,
+                StreamRead::End => break Some(Ok(())),
+                StreamRead::Corrupt => break Some(Err(StreamError::Corrupt)),
+                StreamRead::Reset(code) => break Some(Err(StreamError::Reset { code })),
+                StreamRead::Gone => break Some(Err(StreamError::Closed)),
             }
         };
         let pause = deferred_wakes::pause(entry.class, self.endpoint.turn(now));

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::{Endpoint, Event, LostReason, StreamKey, handshakes::ATTEMPT_PAUSE};
+use super::{Endpoint, EndpointEvent, LostReason, StreamKey, handshakes::ATTEMPT_PAUSE};
 use crate::{
     connection::{CLOSE_DISMISSED, Connection, ConnectionEnd},
     stream::table::StreamEvent,
@@ -107,7 +107,7 @@ impl Endpoint {
         };
         if takes_over {
             self.peers[peer].current = Some(fresh);
-            self.events.push_back(Event::Connected { peer });
+            self.events.push_back(EndpointEvent::Connected { peer });
         }
     }
 
@@ -137,7 +137,7 @@ impl Endpoint {
             Some(current) if silence.is_none() && (current.is_silent() || is_successor) => {
                 // New streams go here. Streams of the old connection wait for it, or end there.
                 self.peers[peer].current = Some(id);
-                self.events.push_back(Event::Connected { peer });
+                self.events.push_back(EndpointEvent::Connected { peer });
             }
             Some(current) if !current.is_silent() => {
                 if silence.is_some_and(|silence| silence >= SILENCE_BESIDE_OTHER) {
@@ -151,7 +151,7 @@ impl Endpoint {
             Some(_) => {}
             None => {
                 self.peers[peer].current = Some(id);
-                self.events.push_back(Event::Connected { peer });
+                self.events.push_back(EndpointEvent::Connected { peer });
             }
         }
     }
@@ -221,14 +221,14 @@ impl Endpoint {
                 stream,
             };
             self.events.push_back(match event {
-                StreamEvent::Incoming { stream, class } => Event::Incoming {
+                StreamEvent::Incoming { stream, class } => EndpointEvent::Incoming {
                     key: key(stream),
                     peer,
                     class,
                 },
-                StreamEvent::Readable { stream } => Event::Readable { key: key(stream) },
-                StreamEvent::SendDone { stream } => Event::SendDone { key: key(stream) },
-                StreamEvent::Stopped { stream, code } => Event::Stopped {
+                StreamEvent::Readable { stream } => EndpointEvent::Readable { key: key(stream) },
+                StreamEvent::SendDone { stream } => EndpointEvent::SendDone { key: key(stream) },
+                StreamEvent::Stopped { stream, code } => EndpointEvent::Stopped {
                     key: key(stream),
                     code,
                 },
@@ -268,7 +268,7 @@ impl Endpoint {
                     connection: id,
                     stream,
                 };
-                self.events.push_back(Event::SendDone { key });
+                self.events.push_back(EndpointEvent::SendDone { key });
             }
         }
         for stream in connection.streams.numbers() {
@@ -276,7 +276,7 @@ impl Endpoint {
                 connection: id,
                 stream,
             };
-            self.events.push_back(Event::Lost { key, reason });
+            self.events.push_back(EndpointEvent::Lost { key, reason });
         }
         let peer = &mut self.peers[connection.peer];
         peer.memory = connection.memory().or(peer.memory);
@@ -289,7 +289,7 @@ impl Endpoint {
                 .min_by_key(|other| (other.is_silent(), Reverse(other.established)));
             peer.current = next.map(|next| next.our_id);
             if peer.current.is_some() {
-                self.events.push_back(Event::Connected {
+                self.events.push_back(EndpointEvent::Connected {
                     peer: connection.peer,
                 });
             }

@@ -7,7 +7,7 @@ use crate::stream::Class;
 
 /// An event for the user of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum EndpointEvent {
     /// The address of the peer is needed. Answer with
     /// [`Endpoint::set_address`](super::Endpoint::set_address).
     Resolve {

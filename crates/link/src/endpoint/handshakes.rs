@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use units::ByteCount;
 
 use super::{
-    Endpoint, Event, LostReason,
+    Endpoint, EndpointEvent, LostReason,
     attempt::{AnsweredAddresses, Attempt, FlightProgress},
     first_flights::FlightVerdict,
 };
@@ -230,7 +230,7 @@ impl Endpoint {
                 attempt.timestamp,
             );
         }
-        self.events.push_back(Event::Remember);
+        self.events.push_back(EndpointEvent::Remember);
         peer.last_heard = Some(now);
         peer.is_dismissed = false;
         // A responder has this upper bound: the answer to its flight arrived within this time.
@@ -315,7 +315,8 @@ impl Endpoint {
     pub(super) fn begin_attempt_if_due(&mut self, index: usize, now: Time) {
         if self.attempt_due(index) <= now {
             self.peers[index].resolving = true;
-            self.events.push_back(Event::Resolve { peer: index });
+            self.events
+                .push_back(EndpointEvent::Resolve { peer: index });
         }
     }
 

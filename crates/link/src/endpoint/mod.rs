@@ -35,10 +35,10 @@ use self::{
 pub use self::{
     config::{EndpointConfig, EndpointPeer},
     dropped::DropCounters,
-    event::{Event, LostReason},
+    event::{EndpointEvent, LostReason},
     first_flights::{NewestHandshake, ReplayMemory},
     restart_state::RestartState,
-    streams::{ConnectionState, PeerView, Read, StreamKey},
+    streams::{ConnectionState, PeerView, StreamKey, StreamRead},
 };
 use units::{BitRate, ByteCount};
 
@@ -46,7 +46,9 @@ use units::{BitRate, ByteCount};
 use crate::connection::Forger;
 use crate::{
     congestion::PathMemory,
-    connection::{Connection, DatagramFate, KEEP_ALIVE, Pacer, Stats, Transmit, ip_overhead},
+    connection::{
+        Connection, ConnectionCounters, DatagramFate, KEEP_ALIVE, Pacer, Transmit, ip_overhead,
+    },
     handshake::{cookie::CookieJar, envelope::KeyId},
     id_map::IdMap,
     identity::PublicKey,
@@ -70,7 +72,7 @@ pub struct Endpoint {
     connections: IdMap<ConnectionId, Connection>,
     /// Order in which connections get their turn to send.
     turn: VecDeque<ConnectionId>,
-    events: VecDeque<Event>,
+    events: VecDeque<EndpointEvent>,
     dropped: DropCounters,
     cookies: CookieJar,
     secret: Secret,
@@ -386,12 +388,12 @@ impl Endpoint {
     }
 
     /// Returns the next event for the user.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<EndpointEvent> {
         self.events.pop_front()
     }
 
-    /// Answers [`Event::Resolve`]. `None` means that the name could not be resolved, and the last
-    /// known address must do.
+    /// Answers [`EndpointEvent::Resolve`]. `None` means that the name could not be resolved, and
+    /// the last known address must do.
     pub fn set_address(&mut self, peer: usize, address: Option<SocketAddr>, now: Instant) {
         let now = self.time(now);
         self.peers[peer].resolving = false;
@@ -461,8 +463,8 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
-    /// Returns the state to keep for the next start: see [`Event::Remember`]. A key that is no
-    /// longer configured is forgotten.
+    /// Returns the state to keep for the next start: see [`EndpointEvent::Remember`]. A key that is
+    /// no longer configured is forgotten.
     pub fn remembered(&mut self, now: Instant) -> RestartState {
         let clock_unix_ns = self.unix_ns(self.time(now));
         let mut remembered = RestartState::default();
@@ -501,7 +503,7 @@ impl Endpoint {
             path.is_some_and(|path| restart_state::is_news(path, self.peers[peer].kept))
         });
         if is_news {
-            self.events.push_back(Event::Remember);
+            self.events.push_back(EndpointEvent::Remember);
         }
     }
 
@@ -558,7 +560,7 @@ impl Endpoint {
     }
 
     /// Returns the counters of all connections to a peer, including past ones.
-    pub(crate) fn peer_stats(&self, peer: usize) -> Stats {
+    pub(crate) fn peer_stats(&self, peer: usize) -> ConnectionCounters {
         let mut stats = self.peers[peer].past;
         for connection in self
             .connections

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     congestion::PathMemory,
-    connection::Stats,
+    connection::ConnectionCounters,
     handshake::{
         envelope::{EnvelopeKey, KeyId},
         tls::TlsConfig,
@@ -51,7 +51,7 @@ pub(crate) struct Peer {
     pub(crate) kept: Option<PathMemory>,
     pub(crate) rtt: Option<Duration>,
     /// Counters of closed connections.
-    pub(crate) past: Stats,
+    pub(crate) past: ConnectionCounters,
 }
 
 /// Public key that a peer may have, and the keys derived from it.
@@ -98,7 +98,7 @@ impl Peer {
             memory: remembered.path(&configured.public_keys),
             kept: remembered.path(&configured.public_keys),
             rtt: None,
-            past: Stats::default(),
+            past: ConnectionCounters::default(),
         })
     }
 

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use super::Endpoint;
 #[cfg(feature = "sim")]
 use crate::connection::Forger;
-pub use crate::connection::Read;
+pub use crate::connection::StreamRead;
 use crate::{
-    connection::{Connection, Stats},
+    connection::{Connection, ConnectionCounters},
     stream::Class,
     wire::packet::ConnectionId,
 };
@@ -64,7 +64,7 @@ pub struct PeerView {
     /// Most memory that received data took.
     pub receive_memory_peak_bytes: usize,
     /// Counters of all connections.
-    pub stats: Stats,
+    pub stats: ConnectionCounters,
 }
 
 /// Progress of a connection.
@@ -99,7 +99,7 @@ pub(crate) struct ConnectionView {
     /// Packets that were declared lost, including packets that arrived later.
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
-    pub(crate) stats: Stats,
+    pub(crate) stats: ConnectionCounters,
 }
 
 impl ConnectionView {
@@ -229,9 +229,9 @@ impl Endpoint {
     }
 
     /// Takes about `len_max` bytes of a stream at most, in order.
-    pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> Read {
+    pub fn read(&mut self, key: StreamKey, len_max: usize, now: Instant) -> StreamRead {
         let now = self.time(now);
-        self.connection(key).map_or(Read::Gone, |connection| {
+        self.connection(key).map_or(StreamRead::Gone, |connection| {
             connection.read(key.stream, len_max, now)
         })
     }

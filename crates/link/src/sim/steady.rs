@@ -19,8 +19,8 @@ use bytes::Bytes;
 use units::{BitRate, ByteCount};
 
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, RestartState,
-    StreamKey, congestion,
+    Class, Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, RestartState,
+    StreamKey, StreamRead, congestion,
 };
 
 /// The two sides, and the datagrams in flight between them.
@@ -203,13 +203,13 @@ fn take_turn(site: &mut Site, now: Instant, is_sender: bool) {
     site.endpoint.handle_timeout(now);
     while let Some(event) = site.endpoint.poll_event() {
         match event {
-            Event::Resolve { peer } => {
+            EndpointEvent::Resolve { peer } => {
                 site.endpoint
                     .set_address(peer, Some(site.peer_address), now);
             }
-            Event::Incoming { key, .. } => site.stream = Some(key),
-            Event::Readable { key } => {
-                while let Read::Data(data) = site.endpoint.read(key, READ_BYTES, now) {
+            EndpointEvent::Incoming { key, .. } => site.stream = Some(key),
+            EndpointEvent::Readable { key } => {
+                while let StreamRead::Data(data) = site.endpoint.read(key, READ_BYTES, now) {
                     std::hint::black_box(&data);
                 }
             }

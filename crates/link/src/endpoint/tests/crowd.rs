@@ -81,7 +81,7 @@ fn one_host_with_cookies_does_not_keep_the_peer_out() {
         }
         sites.exchange(1);
         while let Some(event) = sites.a.poll_event() {
-            if let crate::Event::Resolve { peer } = event {
+            if let crate::EndpointEvent::Resolve { peer } = event {
                 let now = sites.now;
                 sites.a.set_address(peer, Some(at_b()), now);
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::Event;
+use crate::EndpointEvent;
 
 /// Endpoints A and B, joined by a path of packets of up to 1400 bytes.
 pub(super) struct EndpointPair {
@@ -77,7 +77,7 @@ impl EndpointPair {
         self.sites.pass(Duration::ZERO);
         while self.sites.b.poll_event().is_some() {}
         while let Some(event) = self.sites.a.poll_event() {
-            if let Event::Resolve { peer } = event {
+            if let EndpointEvent::Resolve { peer } = event {
                 let address = self.names_resolve.then(at_b);
                 self.sites.a.set_address(peer, address, now);
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Event,
+    EndpointEvent,
     wire::{
         frame::{self, Frame},
         report::{ArrivalSample, Report},
@@ -174,7 +174,7 @@ fn a_stream_that_goes_on_cannot_be_called_done() {
     while let Some(event) = sites.a.poll_event() {
         events.push(event);
     }
-    let is_lost = |event: &Event| matches!(event, Event::Lost { key: lost, .. } if *lost == key);
+    let is_lost = |event: &EndpointEvent| matches!(event, EndpointEvent::Lost { key: lost, .. } if *lost == key);
     assert!(events.iter().any(is_lost), "{events:?}");
 }
 
@@ -228,9 +228,9 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
         let frames = sealed_by_b(&mut sites, &frames);
         sites.hand_a(&frames);
         while let Some(event) = sites.a.poll_event() {
-            if let Event::Readable { key } = event {
+            if let EndpointEvent::Readable { key } = event {
                 streams += 1;
-                while let crate::Read::Data(_) = sites.a.read(key, 100, sites.now) {}
+                while let crate::StreamRead::Data(_) = sites.a.read(key, 100, sites.now) {}
                 sites.a.finish(key);
             }
         }

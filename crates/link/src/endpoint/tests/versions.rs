@@ -4,7 +4,7 @@ use super::{
     hostile_peer::{connection_of_a, payload, sealed_by_b},
     *,
 };
-use crate::{Read, StreamKey, stream::SLOT_SIZE, wire::frame::Frame};
+use crate::{StreamKey, StreamRead, stream::SLOT_SIZE, wire::frame::Frame};
 
 const UPLOAD_BYTES: usize = 300_000;
 
@@ -29,7 +29,7 @@ fn upload_of_b(sites: &mut SitePair) -> usize {
             connection: id,
             ..key
         };
-        while let Read::Data(data) = sites.a.read(at_a, 1 << 16, sites.now) {
+        while let StreamRead::Data(data) = sites.a.read(at_a, 1 << 16, sites.now) {
             read_bytes += data.len();
         }
     }
@@ -81,7 +81,7 @@ fn slow_reader(sites: &mut SitePair) -> (StreamKey, usize) {
             connection: id,
             ..key
         };
-        if let Read::Data(data) = sites.a.read(at_a, 1000, sites.now) {
+        if let StreamRead::Data(data) = sites.a.read(at_a, 1000, sites.now) {
             read_bytes += data.len();
         }
     }

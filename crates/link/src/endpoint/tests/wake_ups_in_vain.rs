@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Event, Policy, Read, StreamKey, congestion, sim::random::Random};
+use crate::{EndpointEvent, Policy, StreamKey, StreamRead, congestion, sim::random::Random};
 use units::BitRate;
 
 impl Random {
@@ -204,7 +204,7 @@ impl World {
         let mut events = 0;
         while let Some(event) = site.endpoint.poll_event() {
             events += 1;
-            self.seen.lost_stream |= matches!(event, Event::Lost { .. });
+            self.seen.lost_stream |= matches!(event, EndpointEvent::Lost { .. });
             site.on_event(event, now);
         }
         for connection in site.endpoint.connections.values_mut() {
@@ -337,14 +337,14 @@ impl World {
 }
 
 impl Site {
-    fn on_event(&mut self, event: Event, now: Instant) {
+    fn on_event(&mut self, event: EndpointEvent, now: Instant) {
         match event {
-            Event::Resolve { peer } => self.endpoint.set_address(peer, Some(at_b()), now),
-            Event::Readable { key } | Event::Incoming { key, .. } => {
+            EndpointEvent::Resolve { peer } => self.endpoint.set_address(peer, Some(at_b()), now),
+            EndpointEvent::Readable { key } | EndpointEvent::Incoming { key, .. } => {
                 self.readable.push(key);
                 self.streams.push(key);
             }
-            Event::Lost { key, .. } => {
+            EndpointEvent::Lost { key, .. } => {
                 self.readable.retain(|readable| *readable != key);
                 self.streams.retain(|open| *open != key);
             }
@@ -358,7 +358,7 @@ impl Site {
             return;
         }
         for key in std::mem::take(&mut self.readable) {
-            while matches!(self.endpoint.read(key, 1 << 16, now), Read::Data(_)) {}
+            while matches!(self.endpoint.read(key, 1 << 16, now), StreamRead::Data(_)) {}
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::{
-    Event, Read, StreamKey,
+    EndpointEvent, StreamKey, StreamRead,
     wire::{
         frame::{self, Frame},
         report::{self, ArrivalSample, Report},
@@ -40,8 +40,8 @@ fn provoke_credit(sites: &mut SitePair, round: u64, from: SocketAddr) -> usize {
     let now = sites.now;
     sites.a.handle_datagram(&mut packet, from, now);
     while let Some(event) = sites.a.poll_event() {
-        if let Event::Readable { key } = event {
-            while let Read::Data(_) = sites.a.read(key, 1000, now) {}
+        if let EndpointEvent::Readable { key } = event {
+            while let StreamRead::Data(_) = sites.a.read(key, 1000, now) {}
         }
     }
     packet.len()

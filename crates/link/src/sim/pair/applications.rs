@@ -7,7 +7,7 @@ use units::ByteCount;
 
 use super::{Pair, Side};
 use crate::{
-    Event, Read, StreamKey,
+    EndpointEvent, StreamKey, StreamRead,
     sim::pattern::{assert_pattern, pattern},
 };
 
@@ -17,14 +17,14 @@ impl Pair {
             let other = self.sites[1 - side as usize].address;
             let since_start = now - self.start;
             match event {
-                Event::Resolve { peer } => {
+                EndpointEvent::Resolve { peer } => {
                     let site = &mut self.sites[side as usize];
                     let local = site.clock.local(now);
                     site.endpoint.set_address(peer, Some(other), local);
                 }
-                Event::Connected { .. } | Event::Remember => {}
-                Event::Incoming { key, .. } if self.is_request(side, key) => {}
-                Event::Incoming { key, .. } => {
+                EndpointEvent::Connected { .. } | EndpointEvent::Remember => {}
+                EndpointEvent::Incoming { key, .. } if self.is_request(side, key) => {}
+                EndpointEvent::Incoming { key, .. } => {
                     let sender = side.other();
                     let found = self.transfers.iter().position(|transfer| {
                         transfer.from == sender
@@ -39,8 +39,8 @@ impl Pair {
                     // The answering direction is not used.
                     self.sites[side as usize].endpoint.finish(key);
                 }
-                Event::Readable { key } => self.read(side, key, now),
-                Event::SendDone { key } => {
+                EndpointEvent::Readable { key } => self.read(side, key, now),
+                EndpointEvent::SendDone { key } => {
                     if let Some(index) = self.by_stream.get(&(side, key)) {
                         let transfer = &mut self.transfers[*index];
                         if transfer.from == side {
@@ -48,8 +48,8 @@ impl Pair {
                         }
                     }
                 }
-                Event::Stopped { .. } => {}
-                Event::Lost { key, reason } => {
+                EndpointEvent::Stopped { .. } => {}
+                EndpointEvent::Lost { key, reason } => {
                     self.lost_streams[side as usize] += 1;
                     if let Some(index) = self.by_stream.get(&(side, key)) {
                         let progress = &mut self.transfers[*index].progress;
@@ -132,7 +132,7 @@ impl Pair {
             }
             let read = site.endpoint.read(key, len_max, local);
             match (read, transfer) {
-                (Read::Data(data), Some(transfer)) => {
+                (StreamRead::Data(data), Some(transfer)) => {
                     if let Some(reader) = &mut transfer.reader {
                         reader.took(data.len());
                     }
@@ -140,15 +140,17 @@ impl Pair {
                     assert_pattern(&data, offset);
                     transfer.progress.delivered += ByteCount::new(data.len() as u64);
                 }
-                (Read::End, Some(transfer)) => {
+                (StreamRead::End, Some(transfer)) => {
                     if transfer.from != side {
                         assert_eq!(transfer.progress.delivered.bytes(), transfer.total);
                         transfer.progress.arrived.get_or_insert(since_start);
                     }
                     return;
                 }
-                (Read::Corrupt, _) => panic!("count or hash did not match (seed {})", self.seed),
-                (Read::Data(_), None) => {}
+                (StreamRead::Corrupt, _) => {
+                    panic!("count or hash did not match (seed {})", self.seed)
+                }
+                (StreamRead::Data(_), None) => {}
                 _ => return,
             }
         }

@@ -16,8 +16,8 @@ use units::ByteCount;
 
 use super::super::inbox::Datagram;
 use crate::{
-    Class, Endpoint, EndpointConfig, EndpointPeer, Event, Identity, Policy, Read, RestartState,
-    StreamKey, congestion,
+    Class, Endpoint, EndpointConfig, EndpointEvent, EndpointPeer, Identity, Policy, RestartState,
+    StreamKey, StreamRead, congestion,
 };
 
 /// The peer reads the following bytes.
@@ -165,13 +165,13 @@ impl Node {
         }
     }
 
-    fn take_event(&mut self, event: Event, now: Instant) {
+    fn take_event(&mut self, event: EndpointEvent, now: Instant) {
         match event {
-            Event::Resolve { peer } => {
+            EndpointEvent::Resolve { peer } => {
                 let address = self.peers[peer].1;
                 self.endpoint.set_address(peer, address, now);
             }
-            Event::Incoming { key, peer, class } => {
+            EndpointEvent::Incoming { key, peer, class } => {
                 self.streams.insert(
                     key,
                     Incoming {
@@ -181,41 +181,43 @@ impl Node {
                     },
                 );
             }
-            Event::Readable { key } if self.reads => self.read(key, now),
-            Event::Stopped { key, .. } => {
+            EndpointEvent::Readable { key } if self.reads => self.read(key, now),
+            EndpointEvent::Stopped { key, .. } => {
                 self.endpoint.stop(key, 1);
                 self.forget(key);
             }
-            Event::SendDone { key } => {
+            EndpointEvent::SendDone { key } => {
                 self.confirmed += u64::from(self.own.remove(&key));
                 self.endless.retain(|endless| *endless != key);
             }
-            Event::Lost { key, .. } => {
+            EndpointEvent::Lost { key, .. } => {
                 self.failed += 1;
                 self.own.remove(&key);
                 self.forget(key);
             }
-            Event::Readable { .. } | Event::Connected { .. } | Event::Remember => {}
+            EndpointEvent::Readable { .. }
+            | EndpointEvent::Connected { .. }
+            | EndpointEvent::Remember => {}
         }
     }
 
     fn read(&mut self, key: StreamKey, now: Instant) {
         loop {
             match self.endpoint.read(key, WRITE_BYTES, now) {
-                Read::Data(data) => self.take_data(key, &data),
-                Read::End => {
+                StreamRead::Data(data) => self.take_data(key, &data),
+                StreamRead::End => {
                     if !self.endless.contains(&key) {
                         self.endpoint.finish(key);
                     }
                     self.streams.remove(&key);
                     return;
                 }
-                Read::Corrupt | Read::Reset(_) => {
+                StreamRead::Corrupt | StreamRead::Reset(_) => {
                     self.endpoint.reset(key, 1);
                     self.forget(key);
                     return;
                 }
-                Read::Blocked | Read::Gone => return,
+                StreamRead::Blocked | StreamRead::Gone => return,
             }
         }
     }
