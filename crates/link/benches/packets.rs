@@ -3,7 +3,7 @@
 //! A count does not depend on other work of the machine, so it can be guarded. A run fails when a
 //! count exceeds its bound, which is 5 % above the count at the time when the bound was set. `cargo
 //! xtask bench instructions` provides Valgrind and gungraun's runner, and prints the counts by
-//! packet. The counted code is the turns of [`Steady`]: everything except the kernel.
+//! packet. The counted code is the turns of [`SteadyTransfer`]: everything except the kernel.
 //!
 //! Valgrind supports AVX2 and nothing newer. On a newer processor, encryption takes fewer
 //! instructions than counted here.
@@ -13,7 +13,7 @@ use gungraun::{
     Callgrind, EntryPoint, EventKind, LibraryBenchmarkConfig, library_benchmark,
     library_benchmark_group, main,
 };
-use link::sim::Steady;
+use link::sim::SteadyTransfer;
 
 /// Packets sent in each benchmark.
 const PACKETS: u64 = 10_000;
@@ -23,8 +23,8 @@ fn nothing() -> u64 {
 }
 
 /// Returns a transfer in its steady state that loses `per_mille` of a thousand packets.
-fn losing(per_mille: u64) -> Steady {
-    Steady::new(per_mille, nothing)
+fn losing(per_mille: u64) -> SteadyTransfer {
+    SteadyTransfer::new(per_mille, nothing)
 }
 
 /// Counts the instructions of all calls of one function. `bound` is the most that a packet may
@@ -42,7 +42,7 @@ fn counting(function: &str, bound: u64) -> LibraryBenchmarkConfig {
 #[library_benchmark(config = counting("sender_turn", 8_200))]
 #[bench::clean(args = (0), setup = losing)]
 #[bench::losing_one_percent(args = (10), setup = losing)]
-fn sender(mut steady: Steady) -> Steady {
+fn sender(mut steady: SteadyTransfer) -> SteadyTransfer {
     steady.run(PACKETS);
     steady
 }
@@ -50,7 +50,7 @@ fn sender(mut steady: Steady) -> Steady {
 #[library_benchmark(config = counting("receiver_turn", 8_300))]
 #[bench::clean(args = (0), setup = losing)]
 #[bench::losing_one_percent(args = (10), setup = losing)]
-fn receiver(mut steady: Steady) -> Steady {
+fn receiver(mut steady: SteadyTransfer) -> SteadyTransfer {
     steady.run(PACKETS);
     steady
 }

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use link::sim::Steady;
+use link::sim::SteadyTransfer;
 
 /// The system's allocator, counted.
 struct Counting;
@@ -41,7 +41,8 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn packets_of_a_bulk_transfer_cost_no_allocation() {
     for lost_per_mille in [0, 10] {
-        let mut steady = Steady::new(lost_per_mille, || ALLOCATIONS.load(Ordering::Relaxed));
+        let mut steady =
+            SteadyTransfer::new(lost_per_mille, || ALLOCATIONS.load(Ordering::Relaxed));
         let counts = steady.run(PACKETS);
         assert!(counts.iter().all(|count| *count > 0), "they are counted");
         for (side, count) in ["sender", "receiver"].iter().zip(counts) {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use link::sim::siege::{self, GOODPUT_MIN, Meters, Outcome, SiegeConfig, Strategy, WORLDS};
+use link::sim::siege::{self, GOODPUT_MIN, Meters, SiegeConfig, SiegeOutcome, Strategy, WORLDS};
 use units::BitRate;
 
 /// The system's allocator, counted for each thread.
@@ -73,7 +73,7 @@ fn number(name: &str) -> Option<u64> {
 struct Sieges {
     lasts: Duration,
     flood_rate: BitRate,
-    without: BTreeMap<u64, Outcome>,
+    without: BTreeMap<u64, SiegeOutcome>,
     worst: Worst,
     complaints: Vec<String>,
 }
@@ -119,7 +119,7 @@ impl Sieges {
     }
 
     /// Runs one siege.
-    fn besiege(&mut self, seed: u64, strategies: Vec<Strategy>) -> Outcome {
+    fn besiege(&mut self, seed: u64, strategies: Vec<Strategy>) -> SiegeOutcome {
         let names: Vec<_> = strategies.iter().map(|it| it.name()).collect();
         let by = format!("{} (seed {seed})", names.join("+"));
         let without = self.without[&(seed % WORLDS)].clone();

@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use bench_kit::plot::{Axis, Mark, Plot, Series};
-use link::sim::Record;
+use link::sim::CrowdRecord;
 
 /// A link controller's view of the path, as far as a plot can show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ enum Mood {
 }
 
 /// The plots of a run, with a point for each half second.
-pub fn of(record: &Record, line_bits_per_s: f64) -> Vec<Plot> {
+pub fn of(record: &CrowdRecord, line_bits_per_s: f64) -> Vec<Plot> {
     let end = record.every() * record.len().saturating_sub(1) as u32;
     let count = (end.as_nanos() / POINT_EVERY.as_nanos()) as u32;
     let spans: Vec<Range<Duration>> = (0..count)
@@ -26,7 +26,7 @@ pub fn of(record: &Record, line_bits_per_s: f64) -> Vec<Plot> {
     ]
 }
 
-fn rates(record: &Record, line_bits_per_s: f64, spans: &[Range<Duration>]) -> Plot {
+fn rates(record: &CrowdRecord, line_bits_per_s: f64, spans: &[Range<Duration>]) -> Plot {
     let (links, others): (Vec<usize>, Vec<usize>) =
         (0..record.flows()).partition(|flow| is_link(record, *flow));
     let mut series = Vec::new();
@@ -62,7 +62,7 @@ fn rates(record: &Record, line_bits_per_s: f64, spans: &[Range<Duration>]) -> Pl
 
 /// Plots the delay of the queue, and above it a band of points with the first link's view of the
 /// path.
-fn queue(record: &Record, spans: &[Range<Duration>]) -> Plot {
+fn queue(record: &CrowdRecord, spans: &[Range<Duration>]) -> Plot {
     let delay = |span: &Range<Duration>| {
         let delay_ms = record.queue_mean(span).as_secs_f64() * 1e3;
         (middle(span), delay_ms)
@@ -109,7 +109,7 @@ impl Mood {
 }
 
 /// Whether a flow is a link's. Only a link's controller reports its limit.
-fn is_link(record: &Record, flow: usize) -> bool {
+fn is_link(record: &CrowdRecord, flow: usize) -> bool {
     let mut samples = record.samples(flow).iter();
     samples.any(|sample| sample.allowed_bytes_per_s > 0.0)
 }

@@ -11,7 +11,7 @@ use bench_kit::{
     page::{Caption, Page, Panel},
     stats::{mean, median},
 };
-use link::sim::{Line, Record};
+use link::sim::{CrowdRecord, SymmetricPath};
 
 use crate::plots;
 
@@ -19,8 +19,8 @@ use crate::plots;
 #[derive(Debug)]
 pub struct Outcome {
     pub figures: Vec<Figure>,
-    pub record: Record,
-    pub line: Line,
+    pub record: CrowdRecord,
+    pub line: SymmetricPath,
     /// Whether the machine was too slow for an emulated path.
     pub is_distorted: bool,
 }

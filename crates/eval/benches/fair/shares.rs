@@ -2,12 +2,12 @@
 
 use std::{ops::Range, time::Duration};
 
-use link::sim::Record;
+use link::sim::CrowdRecord;
 
 use crate::S;
 
 /// The rates of all flows in a span of time, in bits per second.
-pub fn rates(record: &Record, span: &Range<Duration>) -> Vec<f64> {
+pub fn rates(record: &CrowdRecord, span: &Range<Duration>) -> Vec<f64> {
     (0..record.flows())
         .map(|flow| record.rate(flow, span))
         .collect()
@@ -19,7 +19,7 @@ pub fn least(values: &[f64]) -> f64 {
 
 /// Returns the seconds until the first flow stays between half of its fair share and one and a
 /// half. Means of five seconds must do so for twenty seconds. Infinite if they never do.
-pub fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
+pub fn seconds_to_fair(record: &CrowdRecord, fair: f64, end: Duration) -> f64 {
     let is_fair = |at: Duration| {
         let share = record.rate(0, &(at..at + 5 * S)) / fair;
         (0.5..=1.5).contains(&share)
@@ -31,7 +31,7 @@ pub fn seconds_to_fair(record: &Record, fair: f64, end: Duration) -> f64 {
 
 /// Returns the seconds from `from` until Jain's index stays at 0.95 or more. Means of two seconds
 /// must do so for ten seconds. Infinite if they never do.
-pub fn seconds_to_converge(record: &Record, from: Duration, end: Duration) -> f64 {
+pub fn seconds_to_converge(record: &CrowdRecord, from: Duration, end: Duration) -> f64 {
     let is_even = |at: Duration| record.jain(&(at..at + 2 * S)) >= 0.95;
     first(from, end, 10 * S, |at| {
         (0..5).all(|step| is_even(at + 2 * S * step))

@@ -16,7 +16,7 @@ use bench_kit::{
 };
 use link::{
     Policy,
-    sim::{Crowd, FlowConfig, FlowKind, Line, offset},
+    sim::{Crowd, FlowConfig, FlowKind, SymmetricPath, offset},
 };
 use units::{BitRate, ByteCount};
 use wansim::{PathConfig, Policer};
@@ -123,7 +123,7 @@ fn soon(kind: FlowKind, seed: u64, which: u64) -> FlowConfig {
 }
 
 /// Runs flows over a line until [`END`].
-fn crowd(line: &Line, seed: u64, flows: impl IntoIterator<Item = FlowConfig>) -> Crowd {
+fn crowd(line: &SymmetricPath, seed: u64, flows: impl IntoIterator<Item = FlowConfig>) -> Crowd {
     let mut crowd = line.shared(seed);
     for flow in flows {
         crowd.add(flow);
@@ -132,7 +132,7 @@ fn crowd(line: &Line, seed: u64, flows: impl IntoIterator<Item = FlowConfig>) ->
     crowd
 }
 
-fn outcome(line: &Line, crowd: &Crowd, figures: Vec<Figure>) -> Outcome {
+fn outcome(line: &SymmetricPath, crowd: &Crowd, figures: Vec<Figure>) -> Outcome {
     Outcome {
         figures,
         record: crowd.record().clone(),
@@ -148,7 +148,7 @@ fn beside_cubic(policy: Policy) -> Vec<Cell<Outcome>> {
     for rtt_ms in [40, 100] {
         for queue in [0.5, 1.0, 4.0] {
             for count in [1, 2, 4] {
-                let line = Line::new(100, rtt_ms, queue);
+                let line = SymmetricPath::new(100, rtt_ms, queue);
                 let name = format!("{rtt_ms} ms, queue {queue} BDP, {count} CUBIC");
                 rows.push(Cell::new(name, move |seed| {
                     let cubics = (1..=count).map(|which| soon(FlowKind::cubic(), seed, which));
@@ -184,7 +184,7 @@ fn beside_cubic_with_loss(policy: Policy) -> Vec<Cell<Outcome>> {
     for rtt_ms in [40, 100] {
         for (loss, text) in [(0.0001, "0.01 %"), (0.001, "0.1 %"), (0.01, "1 %")] {
             for count in [1, 2] {
-                let line = Line::new(100, rtt_ms, 1.0).losing(loss);
+                let line = SymmetricPath::new(100, rtt_ms, 1.0).losing(loss);
                 let name = format!("{rtt_ms} ms, loss {text}, {count} CUBIC");
                 rows.push(Cell::new(name, move |seed| {
                     let solo = crowd(&line, seed, [soon(FlowKind::cubic(), seed, 1)]);
@@ -221,7 +221,7 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
     for (name, kind) in kinds {
         for queue in [0.5, 1.0, 4.0] {
             for count in [1, 2] {
-                let line = Line::new(100, 40, queue);
+                let line = SymmetricPath::new(100, 40, queue);
                 let title = format!("40 ms, queue {queue} BDP, {count} {name}");
                 let kind = kind.clone();
                 rows.push(Cell::new(title, move |seed| {
@@ -257,7 +257,7 @@ fn beside_others(policy: Policy) -> Vec<Cell<Outcome>> {
 fn visited(policy: Policy) -> Vec<Cell<Outcome>> {
     let mut rows = Vec::new();
     for queue in [1.0, 4.0] {
-        let line = Line::new(100, 40, queue);
+        let line = SymmetricPath::new(100, 40, queue);
         rows.push(Cell::new(
             format!("40 ms, queue {queue} BDP"),
             move |seed| {
@@ -288,24 +288,30 @@ fn visited(policy: Policy) -> Vec<Cell<Outcome>> {
 const LATE: Duration = Duration::from_secs(20);
 
 /// The paths on which one comes late: those on which the rates of the second round are required.
-fn late_paths() -> impl Iterator<Item = Line> {
+fn late_paths() -> impl Iterator<Item = SymmetricPath> {
     [50, 100].into_iter().flat_map(|mbit| {
         [20, 100, 173].into_iter().flat_map(move |rtt_ms| {
             [0.5, 1.0, 4.0]
                 .into_iter()
-                .map(move |queue| Line::new(mbit, rtt_ms, queue))
+                .map(move |queue| SymmetricPath::new(mbit, rtt_ms, queue))
         })
     })
 }
 
-fn path_name(line: &Line) -> String {
+fn path_name(line: &SymmetricPath) -> String {
     let mbit = line.rate.as_bits_per_s() / 1_000_000;
     let rtt_ms = line.rtt.as_millis();
     format!("{mbit} Mbit/s, {rtt_ms} ms, queue {} BDP", line.queue_bdp)
 }
 
 /// The first flow comes late, to `count` others that have had the path.
-fn come_late(line: &Line, seed: u64, kind: FlowKind, others: &FlowKind, count: u64) -> Crowd {
+fn come_late(
+    line: &SymmetricPath,
+    seed: u64,
+    kind: FlowKind,
+    others: &FlowKind,
+    count: u64,
+) -> Crowd {
     let late = kind.flow().starting_at(LATE + offset(seed, 0, S));
     let others = (1..=count).map(|which| soon(others.clone(), seed, which));
     crowd(line, seed, [late].into_iter().chain(others))
@@ -331,7 +337,8 @@ fn late(policy: Policy) -> Vec<Cell<Outcome>> {
     ];
     for (name, kind, count) in others {
         let is_in_full = matches!(name, "CUBIC" | "BBR");
-        let is_typical = |line: &Line| line.rtt == 100 * MS && line.rate == BitRate::mbit(100);
+        let is_typical =
+            |line: &SymmetricPath| line.rtt == 100 * MS && line.rate == BitRate::mbit(100);
         for line in late_paths().filter(|line| is_in_full || is_typical(line)) {
             let kind = kind.clone();
             rows.push(Cell::new(
@@ -401,7 +408,7 @@ fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
     for count in [2, 4] {
         for apart_s in [0, 5] {
             for (queue, loss) in [(0.5, 0.0), (1.0, 0.0), (4.0, 0.0), (1.0, 0.01), (1.0, 0.1)] {
-                let line = Line::new(100, 40, queue).losing(loss);
+                let line = SymmetricPath::new(100, 40, queue).losing(loss);
                 let name = format!("{count}, {apart_s} s apart, queue {queue}, loss {loss}");
                 rows.push(Cell::new(name, move |seed| {
                     let flows = (0..count).map(|which| {
@@ -440,7 +447,7 @@ fn among_ourselves(policy: Policy) -> Vec<Cell<Outcome>> {
 }
 
 fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
-    let line = Line::new(100, 40, 1.0);
+    let line = SymmetricPath::new(100, 40, 1.0);
     let run = move |bucket_ms: u64, seed: u64, flows: Vec<FlowConfig>| {
         let path = PathConfig {
             rate: Some(BitRate::gbit(1)),
@@ -508,7 +515,7 @@ fn policers(policy: Policy) -> Vec<Cell<Outcome>> {
 }
 
 fn small_user(policy: Policy) -> Vec<Cell<Outcome>> {
-    let line = Line::new(100, 173, 1.0);
+    let line = SymmetricPath::new(100, 173, 1.0);
     vec![Cell::new("173 ms, queue 1 BDP", move |seed| {
         let user = || {
             soon(
@@ -544,7 +551,7 @@ fn alone(policy: Policy) -> Vec<Cell<Outcome>> {
         (100, 1.0),
         (200, 1.0),
     ] {
-        let line = Line::new(100, rtt_ms, queue);
+        let line = SymmetricPath::new(100, rtt_ms, queue);
         rows.push(Cell::new(
             format!("{rtt_ms} ms, queue {queue} BDP"),
             move |seed| {

@@ -20,7 +20,7 @@ use bench_kit::{
 use link::{
     Policy,
     congestion::Mechanism,
-    sim::{FlowKind, Line, offset},
+    sim::{FlowKind, SymmetricPath, offset},
 };
 
 use super::{
@@ -285,7 +285,7 @@ fn rows() -> Vec<Cell<Vec<Figure>>> {
 fn beside_others() -> Vec<Cell<Vec<Figure>>> {
     let cell = |(name, kind, late_s): (&'static str, FlowKind, u32)| {
         Cell::new(name, move |seed| {
-            let line = Line::new(100, 40, 1.0);
+            let line = SymmetricPath::new(100, 40, 1.0);
             let mut crowd = line.shared(seed);
             let begins = late_s * S + offset(seed, 0, S);
             crowd.add(fair().flow().starting_at(begins));

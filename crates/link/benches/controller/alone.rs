@@ -7,7 +7,7 @@ use bench_kit::figure::{Cell, Figure};
 use link::{
     Policy,
     congestion::{self, PathMemory},
-    sim::{Crowd, FlowKind, Line, PACKET_WIRE_BYTES},
+    sim::{Crowd, FlowKind, PACKET_WIRE_BYTES, SymmetricPath},
 };
 use units::ByteCount;
 
@@ -51,7 +51,7 @@ pub(crate) fn alone(is_full: bool) -> Vec<Cell<Vec<Figure>>> {
                     if mbit == 1000 && !is_in_subset && !is_full {
                         continue;
                     }
-                    let line = Line::new(mbit, rtt_ms, queue).losing(loss_percent / 100.0);
+                    let line = SymmetricPath::new(mbit, rtt_ms, queue).losing(loss_percent / 100.0);
                     let name = format!("{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, {loss_percent} %");
                     cells.push(Cell::new(name, move |seed| alone_cell(&line, seed)));
                 }
@@ -61,7 +61,7 @@ pub(crate) fn alone(is_full: bool) -> Vec<Cell<Vec<Figure>>> {
     cells
 }
 
-fn alone_cell(line: &Line, seed: u64) -> Vec<Figure> {
+fn alone_cell(line: &SymmetricPath, seed: u64) -> Vec<Figure> {
     let least = match line.rate.as_bits_per_s() {
         1_000_000_000 => 15,
         100_000_000 => 20,
@@ -99,7 +99,7 @@ fn alone_cell(line: &Line, seed: u64) -> Vec<Figure> {
 
 /// Returns the round trips from the first data until a quarter of a round trip brings 90 % of the
 /// capacity.
-fn rtts_to_capacity(crowd: &Crowd, line: &Line, flow: usize) -> f64 {
+fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
     let record = crowd.record();
     let Some(first) = crowd.connected(flow) else {
         return f64::INFINITY;
@@ -119,7 +119,7 @@ pub(crate) fn ramp() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for (mbit, rtt_ms, bound) in [(1000, 1000, 8.0), (100, 100, 6.0)] {
         for loss in [0.0, 0.1] {
-            let line = Line::new(mbit, rtt_ms, 1.0).losing(loss);
+            let line = SymmetricPath::new(mbit, rtt_ms, 1.0).losing(loss);
             let name = format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss}");
             cells.push(Cell::new(name, move |seed| {
                 let mut crowd = line.alone(seed);
@@ -143,7 +143,7 @@ pub(crate) fn cached() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for mbit in [1000, 100] {
         for (factor, bound) in [(0.3, 6.0), (1.0, 3.25), (10.0, 3.25)] {
-            let line = Line::new(mbit, 100, 0.1).losing(0.1);
+            let line = SymmetricPath::new(mbit, 100, 0.1).losing(0.1);
             let name = format!("{mbit} Mbit/s, cached x {factor}");
             cells.push(Cell::new(name, move |seed| {
                 // The controller counts IP packets, without Ethernet's overhead.
@@ -182,8 +182,8 @@ pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
     ];
     let cell = |(name, mbit, rtt_ms): (&'static str, u64, u64)| {
         Cell::new(name, move |seed| {
-            let before = Line::new(100, 40, 1.0);
-            let after = Line::new(mbit, rtt_ms, 1.0);
+            let before = SymmetricPath::new(100, 40, 1.0);
+            let after = SymmetricPath::new(mbit, rtt_ms, 1.0);
             let mut crowd = before.alone(seed);
             crowd.add(fair().flow());
             crowd.run_to(20 * S);
@@ -218,7 +218,7 @@ pub(crate) fn path_changes() -> Vec<Cell<Vec<Figure>>> {
 /// Scenario 5. "For good": each three seconds from the third on.
 pub(crate) fn loss_changes() -> Vec<Cell<Vec<Figure>>> {
     let cell = |(mbit, rtt_ms, loss): (u64, u64, f64)| {
-        let line = Line::new(mbit, rtt_ms, 1.0);
+        let line = SymmetricPath::new(mbit, rtt_ms, 1.0);
         Cell::new(
             format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss}"),
             move |seed| {

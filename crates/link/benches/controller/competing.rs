@@ -8,7 +8,7 @@ use bench_kit::{
 };
 use link::{
     Policy,
-    sim::{Crowd, FlowKind, Line, Record, offset},
+    sim::{Crowd, CrowdRecord, FlowKind, SymmetricPath, offset},
 };
 use units::ByteCount;
 
@@ -22,7 +22,7 @@ pub(crate) fn beside_cubic() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
         for count in [1, 2, 4] {
-            let line = Line::new(100, 40, queue);
+            let line = SymmetricPath::new(100, 40, queue);
             cells.push(Cell::new(
                 format!("{count} CUBIC, {queue} BDP"),
                 move |seed| {
@@ -47,7 +47,7 @@ pub(crate) fn beside_cubic() -> Vec<Cell<Vec<Figure>>> {
 }
 
 /// Returns the rates of all flows as fractions of `share`.
-fn shares(record: &Record, span: &Range<Duration>, share: f64) -> Vec<f64> {
+fn shares(record: &CrowdRecord, span: &Range<Duration>, share: f64) -> Vec<f64> {
     (0..record.flows())
         .map(|flow| record.rate(flow, span) / share)
         .collect()
@@ -58,7 +58,7 @@ pub(crate) fn visited_by_cubic() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for queue in [1.0, 4.0] {
         for count in [1, 2] {
-            let line = Line::new(100, 40, queue);
+            let line = SymmetricPath::new(100, 40, queue);
             cells.push(Cell::new(
                 format!("{count} of ours, {queue} BDP"),
                 move |seed| {
@@ -84,7 +84,7 @@ pub(crate) fn visited_by_cubic() -> Vec<Cell<Vec<Figure>>> {
 
 /// Scenario 9.
 pub(crate) fn small_user() -> Vec<Cell<Vec<Figure>>> {
-    let line = Line::new(100, 173, 1.0);
+    let line = SymmetricPath::new(100, 173, 1.0);
     vec![Cell::new("128 KiB", move |seed| {
         let user = || {
             let kind = FlowKind::cubic_with_window(ByteCount::kibibytes(128));
@@ -119,7 +119,7 @@ pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
         for apart_s in [0, 4] {
             for queue in [0.5, 1.0, 4.0] {
                 for loss in [0.0, 0.3] {
-                    let line = Line::new(100, 40, queue).losing(loss);
+                    let line = SymmetricPath::new(100, 40, queue).losing(loss);
                     let name =
                         format!("{count} of ours, {apart_s} s apart, {queue} BDP, loss {loss}");
                     cells.push(Cell::new(name, move |seed| {
@@ -141,7 +141,7 @@ pub(crate) fn among_ourselves() -> Vec<Cell<Vec<Figure>>> {
 
 /// Scenario 11.
 pub(crate) fn unequal_rtts() -> Vec<Cell<Vec<Figure>>> {
-    let line = Line::new(100, 20, 5.0);
+    let line = SymmetricPath::new(100, 20, 5.0);
     vec![Cell::new("queue of 100 ms", move |seed| {
         let mut crowd = line.shared(seed);
         crowd.add(fair().flow().starting_at(offset(seed, 0, S)));
@@ -169,13 +169,13 @@ pub(crate) fn crowded_policer() -> Vec<Cell<Vec<Figure>>> {
         }));
     }
     cells.push(Cell::new("4 of ours, 0.1 BDP, loss 0.1", |seed| {
-        let line = Line::new(100, 40, 0.1).losing(0.1);
+        let line = SymmetricPath::new(100, 40, 0.1).losing(0.1);
         crowded(line.shared(seed), &line, 4, seed)
     }));
     cells
 }
 
-fn crowded(mut crowd: Crowd, line: &Line, count: u64, seed: u64) -> Vec<Figure> {
+fn crowded(mut crowd: Crowd, line: &SymmetricPath, count: u64, seed: u64) -> Vec<Figure> {
     for which in 0..count {
         crowd.add(fair().flow().starting_at(offset(seed, which, 100 * MS)));
     }
@@ -210,7 +210,7 @@ pub(crate) fn background() -> Vec<Cell<Vec<Figure>>> {
     let mut cells = Vec::new();
     for queue in [0.5, 1.0, 4.0] {
         for count in [0, 1, 2, 4] {
-            let line = Line::new(100, 40, queue);
+            let line = SymmetricPath::new(100, 40, queue);
             cells.push(Cell::new(
                 format!("{count} CUBIC, {queue} BDP"),
                 move |seed| {

@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use bench_kit::figure::{Cell, Figure};
-use link::sim::{Crowd, Line};
+use link::sim::{Crowd, SymmetricPath};
 use wansim::{GilbertElliott, PathConfig, Reordering, Straggler};
 
 use crate::{
@@ -17,8 +17,8 @@ fn alone_on(
     rtt_ms: u64,
     seed: u64,
     change: impl Fn(&mut PathConfig, &mut PathConfig),
-) -> (Line, Crowd, Range<Duration>) {
-    let line = Line::new(100, rtt_ms, 1.0);
+) -> (SymmetricPath, Crowd, Range<Duration>) {
+    let line = SymmetricPath::new(100, rtt_ms, 1.0);
     let (mut forward, mut backward) = (line.path(), line.path());
     change(&mut forward, &mut backward);
     let mut crowd = line.with(forward, backward, Duration::ZERO, seed);

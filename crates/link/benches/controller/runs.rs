@@ -10,7 +10,7 @@ use std::{
 
 use link::{
     Policy,
-    sim::{Crowd, FlowKind, Line, Record},
+    sim::{Crowd, CrowdRecord, FlowKind, SymmetricPath},
 };
 use units::BitRate;
 use wansim::{PathConfig, Policer};
@@ -24,7 +24,7 @@ pub(crate) static TRACED: AtomicBool = AtomicBool::new(false);
 static BROKEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Records a pair's pacing rate that is no number, zero, or far beyond the line's capacity.
-fn check_invariants(line: &Line, seed: u64, record: &Record) {
+fn check_invariants(line: &SymmetricPath, seed: u64, record: &CrowdRecord) {
     let mut broken = Vec::new();
     for flow in 0..record.flows() {
         let samples = record.samples(flow).iter();
@@ -80,8 +80,8 @@ pub(crate) fn fair() -> FlowKind {
 }
 
 /// Returns a policer of 100 Mbit/s behind a line of 1 Gbit/s, with a bucket of `bucket`.
-pub(crate) fn policed(bucket: Duration, loss: f64) -> (Line, PathConfig) {
-    let line = Line::new(100, 40, 1.0).losing(loss);
+pub(crate) fn policed(bucket: Duration, loss: f64) -> (SymmetricPath, PathConfig) {
+    let line = SymmetricPath::new(100, 40, 1.0).losing(loss);
     let path = PathConfig {
         rate: Some(BitRate::gbit(1)),
         policer: Some(Policer {
@@ -94,7 +94,7 @@ pub(crate) fn policed(bucket: Duration, loss: f64) -> (Line, PathConfig) {
 }
 
 /// Runs to the end and checks the invariants.
-pub(crate) fn finish(crowd: &mut Crowd, line: &Line, seed: u64, end: Duration) {
+pub(crate) fn finish(crowd: &mut Crowd, line: &SymmetricPath, seed: u64, end: Duration) {
     crowd.run_to(end);
     check_invariants(line, seed, crowd.record());
     if TRACED.load(Ordering::Relaxed) {
@@ -108,7 +108,7 @@ pub(crate) fn finish(crowd: &mut Crowd, line: &Line, seed: u64, end: Duration) {
 /// A handshake at 64 % loss may take ten seconds, and is judged elsewhere.
 pub(crate) fn finish_connected(
     crowd: &mut Crowd,
-    line: &Line,
+    line: &SymmetricPath,
     seed: u64,
     time: Duration,
 ) -> Duration {

@@ -39,10 +39,10 @@ pub struct Adversary {
     config: AdversaryConfig,
     random: Random,
     is_resting: bool,
-    mood: Mood,
+    mood: AdversaryMood,
     mood_ends: Option<Instant>,
     /// Datagrams to be delivered, by time and then in order.
-    held: BTreeMap<(Instant, u64), Held>,
+    held: BTreeMap<(Instant, u64), HeldDatagram>,
     order: u64,
     /// Newest datagrams that each side has received as the other made them, without handshakes.
     recorded: [VecDeque<Vec<u8>>; 2],
@@ -52,12 +52,12 @@ pub struct Adversary {
     /// Key for hellos from site A, if the adversary can form them.
     envelope: Option<(EnvelopeKey, KeyId)>,
     deeds: BTreeMap<&'static str, u64>,
-    accounts: HashMap<SocketAddr, Account>,
+    accounts: HashMap<SocketAddr, StrangerAccount>,
 }
 
 /// A datagram to be delivered.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldDatagram {
     pub(super) to: Side,
     pub(super) datagram: Datagram,
     /// Whether the datagram is as its sender made it.
@@ -66,7 +66,7 @@ pub(super) struct Held {
 
 /// Bytes that one stranger received, and bytes that it may receive.
 #[derive(Debug, Default, Clone, Copy)]
-struct Account {
+struct StrangerAccount {
     bytes_owed: u64,
     bytes_sent: u64,
     /// Whether datagrams to this address have reached the peer, too: it may be validated as the
@@ -75,7 +75,7 @@ struct Account {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Mood {
+enum AdversaryMood {
     /// All datagrams of the sites pass.
     Calm,
     /// Many datagrams are changed or lost.
@@ -92,7 +92,7 @@ impl Adversary {
             config,
             random: Random(config.seed),
             is_resting: false,
-            mood: Mood::Calm,
+            mood: AdversaryMood::Calm,
             mood_ends: None,
             held: BTreeMap::new(),
             order: 0,
@@ -175,15 +175,19 @@ impl Adversary {
         }
         let copy = datagram.clone();
         match self.mood {
-            Mood::Calm => self.hand_over(to, datagram, true, now),
-            Mood::Wild => self.mistreat(to, datagram, now),
-            Mood::Cut(only) if only.is_none_or(|side| side == from) => self.count("withheld"),
-            Mood::Relay(address) if from == Side::A => {
+            AdversaryMood::Calm => self.hand_over(to, datagram, true, now),
+            AdversaryMood::Wild => self.mistreat(to, datagram, now),
+            AdversaryMood::Cut(only) if only.is_none_or(|side| side == from) => {
+                self.count("withheld")
+            }
+            AdversaryMood::Relay(address) if from == Side::A => {
                 self.count("relayed");
                 let from = address;
                 self.hand_over(to, Datagram { from, ..datagram }, true, now);
             }
-            Mood::Cut(_) | Mood::Relay(_) => self.hand_over(to, datagram, true, now),
+            AdversaryMood::Cut(_) | AdversaryMood::Relay(_) => {
+                self.hand_over(to, datagram, true, now)
+            }
         }
         while self.random.chance(0.5) {
             self.add(to, &copy, sites, now);
@@ -196,14 +200,14 @@ impl Adversary {
     }
 
     /// Returns the next datagram that it delivers by `now`.
-    pub(super) fn poll(&mut self, now: Instant) -> Option<Held> {
+    pub(super) fn poll(&mut self, now: Instant) -> Option<HeldDatagram> {
         let entry = self.held.first_entry().filter(|held| held.key().0 <= now)?;
         Some(entry.remove())
     }
 
     /// Records a datagram that was delivered as its sender made it, and accepted. A side may drop
     /// it now because it has no keys yet, and accept it later.
-    pub(super) fn record(&mut self, held: Held) {
+    pub(super) fn record(&mut self, held: HeldDatagram) {
         let kind = packet::classify(&held.datagram.bytes).map(|(kind, _)| kind);
         let recorded = match kind {
             Ok(DatagramKind::Data) => &mut self.recorded,
@@ -222,7 +226,7 @@ impl Adversary {
 
     fn hand_over(&mut self, to: Side, datagram: Datagram, is_original: bool, at: Instant) {
         self.order += 1;
-        let held = Held {
+        let held = HeldDatagram {
             to,
             datagram,
             is_original,
@@ -232,16 +236,16 @@ impl Adversary {
 
     fn change_mood(&mut self, now: Instant) {
         let (mood, longest_ms) = match self.random.below(8) {
-            _ if !self.config.meddles => (Mood::Calm, 1000),
-            0..=3 => (Mood::Calm, 800),
-            4 | 5 => (Mood::Wild, 800),
+            _ if !self.config.meddles => (AdversaryMood::Calm, 1000),
+            0..=3 => (AdversaryMood::Calm, 800),
+            4 | 5 => (AdversaryMood::Wild, 800),
             6 => {
                 let sides = [None, Some(Side::A), Some(Side::B)];
-                (Mood::Cut(sides[self.random.below(3)]), 2500)
+                (AdversaryMood::Cut(sides[self.random.below(3)]), 2500)
             }
             _ => {
                 let port = 1 + self.random.below(60_000) as u16;
-                (Mood::Relay((RELAYS, port).into()), 1500)
+                (AdversaryMood::Relay((RELAYS, port).into()), 1500)
             }
         };
         self.mood = mood;
@@ -251,7 +255,8 @@ impl Adversary {
 
     /// Handles a datagram from a site to another address than the two sites'.
     fn take_answer(&mut self, to: Side, datagram: Datagram, sites: [SocketAddr; 2], now: Instant) {
-        let is_relayed = matches!(self.mood, Mood::Relay(address) if address == datagram.to);
+        let is_relayed =
+            matches!(self.mood, AdversaryMood::Relay(address) if address == datagram.to);
         if is_relayed || self.random.chance(0.03) {
             self.accounts.entry(datagram.to).or_default().is_relayed = true;
             self.count(if is_relayed {

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 /// Offset of a site's clock, and the time for which it stood still.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Clock {
+pub(super) struct SiteClock {
     pub(super) ahead: Duration,
     pub(super) behind: Duration,
 }
 
-impl Clock {
+impl SiteClock {
     pub(super) fn local(self, now: Instant) -> Instant {
         now + self.ahead - self.behind
     }

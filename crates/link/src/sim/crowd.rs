@@ -5,7 +5,7 @@
 //! machines have. Without jitter, drops at a full queue would follow the order of events alone (S.
 //! Floyd and V. Jacobson, "On traffic phase effects", 1992).
 //!
-//! The result is a [`Record`], sampled at equal intervals.
+//! The result is a [`CrowdRecord`], sampled at equal intervals.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use wansim::{Counters, Duplex, ETHERNET_OVERHEAD, Jitter, Packet, Path, PathConf
 
 use super::{
     GRANULARITY, Side,
+    crowd_record::{CrowdRecord, FlowSample},
     flow::{FlowConfig, FlowKind},
     inbox::Datagram,
     pair::{Pair, PairConfig},
-    record::{Record, Sample},
 };
 use crate::{Class, PeerView};
 
@@ -45,19 +45,19 @@ pub struct Crowd {
     seed: u64,
     jitter: Duration,
     /// The forward direction is from A to B.
-    paths: Duplex<Crossing>,
-    flows: Vec<Flow>,
-    record: Record,
+    paths: Duplex<CrowdPacket>,
+    flows: Vec<CrowdFlow>,
+    record: CrowdRecord,
     next_sample: Instant,
     /// The flow that is served first; it rotates.
     turn: usize,
 }
 
-struct Flow {
+struct CrowdFlow {
     config: FlowConfig,
     traffic: Option<Traffic>,
     /// The flow's additional delay in front of the path, at either end.
-    access: Option<[Path<Crossing>; 2]>,
+    access: Option<[Path<CrowdPacket>; 2]>,
     is_touched: bool,
     wake: Option<Instant>,
     connected: Option<Duration>,
@@ -69,10 +69,10 @@ struct Flow {
 
 enum Traffic {
     Longhaul(Box<Pair>),
-    Tcp(Box<Tcp>),
+    Tcp(Box<TcpFlow>),
 }
 
-struct Tcp {
+struct TcpFlow {
     sender: Sender,
     receiver: Receiver,
     is_ack_delayed: bool,
@@ -80,33 +80,33 @@ struct Tcp {
 
 /// A packet of any flow.
 #[derive(Debug, Clone)]
-struct Crossing {
+struct CrowdPacket {
     flow: usize,
-    load: Load,
+    load: PacketContent,
     is_corrupt: bool,
 }
 
 #[derive(Debug, Clone)]
-enum Load {
+enum PacketContent {
     Datagram(Datagram),
     Segment(Segment),
     Ack(Ack),
 }
 
-impl Packet for Crossing {
+impl Packet for CrowdPacket {
     fn ip_bytes(&self) -> usize {
         match &self.load {
-            Load::Datagram(datagram) => datagram.ip_bytes(),
-            Load::Segment(_) => rivals::SEGMENT_IP_BYTES,
-            Load::Ack(_) => rivals::ACK_IP_BYTES,
+            PacketContent::Datagram(datagram) => datagram.ip_bytes(),
+            PacketContent::Segment(_) => rivals::SEGMENT_IP_BYTES,
+            PacketContent::Ack(_) => rivals::ACK_IP_BYTES,
         }
     }
 
     fn flip_bit(&mut self, bit: usize) {
         match &mut self.load {
-            Load::Datagram(datagram) => datagram.flip_bit(bit),
+            PacketContent::Datagram(datagram) => datagram.flip_bit(bit),
             // TCP's checksum finds it.
-            Load::Segment(_) | Load::Ack(_) => self.is_corrupt = true,
+            PacketContent::Segment(_) | PacketContent::Ack(_) => self.is_corrupt = true,
         }
     }
 }
@@ -138,7 +138,7 @@ impl Crowd {
                 radio,
             ),
             flows: Vec::new(),
-            record: Record::new(config.sample_every),
+            record: CrowdRecord::new(config.sample_every),
             next_sample: start,
             turn: 0,
         }
@@ -163,7 +163,7 @@ impl Crowd {
             let seed = self.seed.wrapping_mul(1000) + 2 * number as u64;
             [way(self.jitter / 2, seed), way(Duration::ZERO, seed + 1)]
         });
-        self.flows.push(Flow {
+        self.flows.push(CrowdFlow {
             wake: Some(self.start + config.begins),
             config,
             traffic: None,
@@ -206,7 +206,7 @@ impl Crowd {
     }
 
     /// The record so far.
-    pub fn record(&self) -> &Record {
+    pub fn record(&self) -> &CrowdRecord {
         &self.record
     }
 
@@ -292,7 +292,7 @@ impl Crowd {
             };
             self.record.add_sample(
                 index,
-                Sample {
+                FlowSample {
                     arrived_bytes: flow.arrived_bytes,
                     sent: flow.sent,
                     drops: flow.drops,
@@ -306,7 +306,7 @@ impl Crowd {
     }
 }
 
-impl Flow {
+impl CrowdFlow {
     fn view(&self) -> Option<PeerView> {
         match &self.traffic {
             Some(Traffic::Longhaul(pair)) => Some(pair.endpoint(Side::A).peer_view(0)),
@@ -315,22 +315,28 @@ impl Flow {
     }
 
     /// Sends into the flow's own way, or where it has none into the path.
-    fn send(&mut self, crossing: Crossing, from: Side, paths: &mut Duplex<Crossing>, now: Instant) {
+    fn send(
+        &mut self,
+        crossing: CrowdPacket,
+        from: Side,
+        paths: &mut Duplex<CrowdPacket>,
+        now: Instant,
+    ) {
         match &mut self.access {
             Some(access) => access[from as usize].send(crossing, now),
             None => self.enter(crossing, from, paths, now),
         }
     }
 
-    fn leave_access(&mut self, from: Side, now: Instant) -> Option<Crossing> {
+    fn leave_access(&mut self, from: Side, now: Instant) -> Option<CrowdPacket> {
         self.access.as_mut()?[from as usize].poll(now)
     }
 
     fn enter(
         &mut self,
-        crossing: Crossing,
+        crossing: CrowdPacket,
         from: Side,
-        paths: &mut Duplex<Crossing>,
+        paths: &mut Duplex<CrowdPacket>,
         now: Instant,
     ) {
         let drops_before = paths.counters(from.way()).queue_drops;
@@ -344,23 +350,25 @@ impl Flow {
     /// Delivers a packet at the end of the path.
     fn arrive(
         &mut self,
-        crossing: Crossing,
+        crossing: CrowdPacket,
         from: Side,
         now: Instant,
         since_start: Duration,
-        paths: &mut Duplex<Crossing>,
+        paths: &mut Duplex<CrowdPacket>,
     ) {
         if from == Side::A && self.connected.is_some() {
             self.arrived_bytes += (crossing.ip_bytes() + ETHERNET_OVERHEAD) as u64;
         }
         let answer = match (&mut self.traffic, crossing.load) {
-            (Some(Traffic::Longhaul(pair)), Load::Datagram(datagram)) => {
+            (Some(Traffic::Longhaul(pair)), PacketContent::Datagram(datagram)) => {
                 pair.deliver(from.other(), datagram, now);
                 None
             }
             _ if crossing.is_corrupt => None,
-            (Some(Traffic::Tcp(tcp)), Load::Segment(segment)) => tcp.answer(segment, since_start),
-            (Some(Traffic::Tcp(tcp)), Load::Ack(ack)) => {
+            (Some(Traffic::Tcp(tcp)), PacketContent::Segment(segment)) => {
+                tcp.answer(segment, since_start)
+            }
+            (Some(Traffic::Tcp(tcp)), PacketContent::Ack(ack)) => {
                 tcp.sender.handle_ack(&ack, since_start);
                 None
             }
@@ -369,9 +377,9 @@ impl Flow {
         };
         self.is_touched = true;
         if let Some(ack) = answer {
-            let crossing = Crossing {
+            let crossing = CrowdPacket {
                 flow: crossing.flow,
-                load: Load::Ack(ack),
+                load: PacketContent::Ack(ack),
                 is_corrupt: false,
             };
             self.send(crossing, Side::B, paths, now);
@@ -385,7 +393,7 @@ impl Flow {
         seed: u64,
         start: Instant,
         now: Instant,
-        paths: &mut Duplex<Crossing>,
+        paths: &mut Duplex<CrowdPacket>,
     ) {
         let since_start = now - start;
         if self.config.ends.is_some_and(|end| end <= since_start) {
@@ -400,7 +408,7 @@ impl Flow {
             Some(traffic) => traffic,
             None => Traffic::begin(&self.config.kind, seed, now),
         };
-        let crossing = |load| Crossing {
+        let crossing = |load| CrowdPacket {
             flow: index,
             load,
             is_corrupt: false,
@@ -409,7 +417,12 @@ impl Flow {
             Traffic::Longhaul(pair) => {
                 for side in [Side::A, Side::B] {
                     pair.step(side, now, &mut |datagram| {
-                        self.send(crossing(Load::Datagram(datagram)), side, paths, now);
+                        self.send(
+                            crossing(PacketContent::Datagram(datagram)),
+                            side,
+                            paths,
+                            now,
+                        );
                     });
                 }
                 if self.connected.is_none() {
@@ -423,10 +436,15 @@ impl Flow {
                 self.connected.get_or_insert(since_start);
                 sender.handle_timeout(since_start);
                 while let Some(segment) = sender.poll_transmit(since_start) {
-                    self.send(crossing(Load::Segment(segment)), Side::A, paths, now);
+                    self.send(
+                        crossing(PacketContent::Segment(segment)),
+                        Side::A,
+                        paths,
+                        now,
+                    );
                 }
                 if let Some(ack) = tcp.receiver.handle_timeout(since_start) {
-                    self.send(crossing(Load::Ack(ack)), Side::B, paths, now);
+                    self.send(crossing(PacketContent::Ack(ack)), Side::B, paths, now);
                 }
                 let timeouts = [tcp.sender.next_timeout(), tcp.receiver.next_timeout()];
                 self.wake = timeouts.into_iter().flatten().min().map(|at| start + at);
@@ -460,7 +478,7 @@ impl Traffic {
                 law,
                 window_max,
                 is_ack_delayed,
-            } => Self::Tcp(Box::new(Tcp {
+            } => Self::Tcp(Box::new(TcpFlow {
                 sender: Sender::new(law(seed), *window_max),
                 receiver: Receiver::default(),
                 is_ack_delayed: *is_ack_delayed,
@@ -469,7 +487,7 @@ impl Traffic {
     }
 }
 
-impl Tcp {
+impl TcpFlow {
     fn answer(&mut self, segment: Segment, now: Duration) -> Option<Ack> {
         if self.is_ack_delayed {
             self.receiver.handle_segment_delayed(segment, now)

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use rivals::Law;
 use units::{BitRate, ByteCount};
 
-use super::pair::MakeController;
+use super::pair::FlowControllerFactory;
 use crate::{
     Policy,
     congestion::{self, Controller, PathMemory},
@@ -31,14 +31,14 @@ pub enum FlowKind {
     /// A pair of link cores with one bulk stream.
     Longhaul {
         /// Makes the controller.
-        controller: MakeController,
+        controller: FlowControllerFactory,
         /// Bound of each core's buffers.
         memory_max: ByteCount,
     },
     /// TCP.
     Tcp {
         /// Makes the window law from a seed.
-        law: MakeLaw,
+        law: LawFactory,
         /// Receive window, in segments.
         window_max: Option<u64>,
         /// Whether the receiver acknowledges every second segment only.
@@ -47,7 +47,7 @@ pub enum FlowKind {
 }
 
 /// Makes a window law; the seed is for its random decisions.
-pub type MakeLaw = Arc<dyn Fn(u64) -> Box<dyn Law> + Send + Sync>;
+pub type LawFactory = Arc<dyn Fn(u64) -> Box<dyn Law> + Send + Sync>;
 
 impl FlowKind {
     /// A pair of link cores under a controller.

@@ -8,16 +8,16 @@
 mod adversary;
 mod clock;
 mod crowd;
+mod crowd_record;
 mod flow;
 mod inbox;
-mod line;
 mod pair;
 mod pattern;
 pub(crate) mod random;
-mod reader;
-mod record;
+mod reading_schedule;
 pub mod siege;
-mod steady;
+mod steady_transfer;
+mod symmetric_path;
 
 use std::{
     collections::HashMap,
@@ -40,11 +40,11 @@ use crate::{
 pub use self::{
     adversary::{Adversary, AdversaryConfig},
     crowd::{Crowd, CrowdConfig},
-    flow::{FlowConfig, FlowKind, MakeLaw},
-    line::{Line, PACKET_WIRE_BYTES, offset},
-    pair::{MakeController, Progress, Side, TransferId},
-    record::{Record, Sample},
-    steady::Steady,
+    crowd_record::{CrowdRecord, FlowSample},
+    flow::{FlowConfig, FlowKind, LawFactory},
+    pair::{FlowControllerFactory, Side, TransferId, TransferProgress},
+    steady_transfer::SteadyTransfer,
+    symmetric_path::{PACKET_WIRE_BYTES, SymmetricPath, offset},
 };
 
 /// Two sites and the paths between them.
@@ -63,7 +63,7 @@ pub struct World {
 }
 
 /// Makes the controller of each new connection.
-pub type ControllerMaker = fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>;
+pub type WorldControllerFactory = fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller>;
 
 /// The configuration of a world.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ pub struct WorldConfig {
     /// Seed of all random decisions.
     pub seed: u64,
     /// Makes the congestion controllers.
-    pub controller: ControllerMaker,
+    pub controller: WorldControllerFactory,
     /// Bound of each connection's buffers.
     pub memory_max: ByteCount,
     /// Time without packets after which a connection is abandoned.
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Returns the state of a transfer.
-    pub fn progress(&self, id: TransferId) -> Progress {
+    pub fn progress(&self, id: TransferId) -> TransferProgress {
         self.pair.progress(id)
     }
 

@@ -14,9 +14,9 @@ use units::{BitRate, ByteCount};
 use wansim::Way;
 
 use super::{
-    clock::Clock,
+    clock::SiteClock,
     inbox::{Datagram, Inbox},
-    reader::Reader,
+    reading_schedule::ReadingSchedule,
 };
 use crate::{
     Class, Endpoint, EndpointConfig, EndpointPeer, Identity, LostReason, RestartState, StreamKey,
@@ -56,7 +56,7 @@ pub struct TransferId(usize);
 
 /// State of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct TransferProgress {
     /// Bytes read in order by the receiving application.
     pub delivered: ByteCount,
     /// Start of the transfer, since the start of the world.
@@ -72,14 +72,14 @@ pub struct Progress {
 }
 
 /// Factory of a controller from earlier measurements of the path and the cap on its rate.
-pub type MakeController =
+pub type FlowControllerFactory =
     Arc<dyn Fn(Option<PathMemory>, Option<BitRate>) -> Box<dyn Controller> + Send + Sync>;
 
 /// The configuration of a pair.
 #[derive(Clone)]
 pub(super) struct PairConfig {
     pub(super) seed: u64,
-    pub(super) controller: MakeController,
+    pub(super) controller: FlowControllerFactory,
     pub(super) memory_max: ByteCount,
     pub(super) idle_timeout: Duration,
 }
@@ -88,7 +88,7 @@ pub(super) struct PairConfig {
 pub(super) struct Pair {
     start: Instant,
     sites: [Site; 2],
-    transfers: Vec<Transfer>,
+    transfers: Vec<PairTransfer>,
     by_stream: HashMap<(Side, StreamKey), usize>,
     seed: u64,
     scratch: Vec<u8>,
@@ -102,12 +102,12 @@ struct Site {
     address: SocketAddr,
     instance: u64,
     is_stopped: bool,
-    clock: Clock,
+    clock: SiteClock,
     /// Time that the site finds at its next start, in nanoseconds since the Unix epoch.
     unix_ns: u64,
 }
 
-struct Transfer {
+struct PairTransfer {
     from: Side,
     class: Class,
     total: u64,
@@ -119,12 +119,12 @@ struct Transfer {
     /// Whether the receiver opens the stream, and the sender waits for that.
     is_requested: bool,
     /// Schedule of the receiving application, unless it reads everything at once.
-    reader: Option<Reader>,
+    reader: Option<ReadingSchedule>,
     /// The transfer's stream at the receiver.
     incoming: Option<StreamKey>,
     /// Whether the receiving application does not read.
     is_unread: bool,
-    progress: Progress,
+    progress: TransferProgress,
 }
 
 impl Pair {
@@ -139,7 +139,7 @@ impl Pair {
             address: addresses[side as usize],
             instance: 1,
             is_stopped: false,
-            clock: Clock::default(),
+            clock: SiteClock::default(),
             unix_ns: UNIX_NS,
         });
         Self {
@@ -160,7 +160,7 @@ impl Pair {
         size: ByteCount,
         now: Instant,
     ) -> TransferId {
-        let progress = Progress {
+        let progress = TransferProgress {
             delivered: ByteCount::ZERO,
             began: now - self.start,
             finished: None,
@@ -168,7 +168,7 @@ impl Pair {
             confirmed: None,
             lost: None,
         };
-        self.transfers.push(Transfer {
+        self.transfers.push(PairTransfer {
             from,
             class,
             total: size.bytes(),
@@ -213,14 +213,14 @@ impl Pair {
     }
 
     pub(super) fn set_reading_rate(&mut self, id: TransferId, rate: BitRate, now: Instant) {
-        self.transfers[id.0].reader = Some(Reader::new(rate.as_bytes_per_s(), now));
+        self.transfers[id.0].reader = Some(ReadingSchedule::new(rate.as_bytes_per_s(), now));
     }
 
     pub(super) fn leave_unread(&mut self, id: TransferId) {
         self.transfers[id.0].is_unread = true;
     }
 
-    pub(super) fn progress(&self, id: TransferId) -> Progress {
+    pub(super) fn progress(&self, id: TransferId) -> TransferProgress {
         self.transfers[id.0].progress
     }
 
@@ -295,7 +295,7 @@ impl Pair {
     }
 
     /// Returns the state of the first transfer.
-    pub(super) fn progress_of_first(&self) -> Option<Progress> {
+    pub(super) fn progress_of_first(&self) -> Option<TransferProgress> {
         self.transfers.first().map(|transfer| transfer.progress)
     }
 

@@ -14,7 +14,7 @@ use emulator::{Report, Site, Wan, WanConfig};
 use eval::bulk::{Bulk, Sink};
 use link::{
     Class, Identity, Link, LinkConfig, LinkSnapshot, PeerConfig, PeerId, PeerSnapshot, Policy,
-    sim::{Line, PACKET_WIRE_BYTES, Record, Sample},
+    sim::{CrowdRecord, FlowSample, PACKET_WIRE_BYTES, SymmetricPath},
 };
 use units::ByteCount;
 use wansim::{Counters, ETHERNET_OVERHEAD};
@@ -44,7 +44,7 @@ pub enum Kind {
 /// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    pub record: Record,
+    pub record: CrowdRecord,
     /// Whether the machine was too slow for the path, by the emulator's own counters.
     pub is_distorted: bool,
 }
@@ -54,7 +54,7 @@ struct Look {
     at: Duration,
     path: Counters,
     /// A sample of each flow.
-    flows: Vec<Sample>,
+    flows: Vec<FlowSample>,
 }
 
 /// The receiver of a flow, once there is one.
@@ -64,7 +64,7 @@ enum Receiver {
 }
 
 /// Runs flows over a line in its own namespaces until `end`, each flow from its start time on.
-pub fn run(line: &Line, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome> {
+pub fn run(line: &SymmetricPath, flows: &[Flow], end: Duration) -> anyhow::Result<Outcome> {
     let mut config = WanConfig {
         paths: [line.path(), line.path()],
         ..WanConfig::default()
@@ -161,27 +161,27 @@ fn watch(wan: &Wan, receivers: &[Receiver], began: Instant, end: Duration) -> Ve
 }
 
 impl Receiver {
-    fn sample(&self) -> Sample {
+    fn sample(&self) -> FlowSample {
         match self {
-            Self::Tcp(sink) => Sample {
+            Self::Tcp(sink) => FlowSample {
                 arrived_bytes: (sink.received().bytes() as f64 * TCP_WIRE_BY_PAYLOAD) as u64,
                 state: "TCP",
-                ..Sample::default()
+                ..FlowSample::default()
             },
             Self::Link(links) => links.get().map(sample_links).unwrap_or_default(),
         }
     }
 }
 
-fn sample_links([sender, receiver]: &[Link; 2]) -> Sample {
+fn sample_links([sender, receiver]: &[Link; 2]) -> FlowSample {
     let peer =
         |snapshot: LinkSnapshot| -> Option<PeerSnapshot> { snapshot.peers.into_iter().next() };
     let (Some(sender), Some(receiver)) = (peer(sender.snapshot()), peer(receiver.snapshot()))
     else {
-        return Sample::default();
+        return FlowSample::default();
     };
     let arrived = receiver.received;
-    Sample {
+    FlowSample {
         arrived_bytes: arrived.bytes.bytes() + arrived.datagrams * ETHERNET_OVERHEAD as u64,
         sent: sender.sent.datagrams,
         drops: 0,
@@ -193,9 +193,9 @@ fn sample_links([sender, receiver]: &[Link; 2]) -> Sample {
 
 /// Converts observations to samples at equal times. A link updates its counters ten times a second.
 /// Its bytes are assumed to arrive evenly between two updates.
-fn record(line: &Line, flows: usize, looks: &[Look]) -> Record {
+fn record(line: &SymmetricPath, flows: usize, looks: &[Look]) -> CrowdRecord {
     let bytes_per_s = line.rate.as_bytes_per_s();
-    let mut record = Record::new(EVERY);
+    let mut record = CrowdRecord::new(EVERY);
     let mut counts = Vec::new();
     for flow in 0..flows {
         record.add_flow();
@@ -219,7 +219,7 @@ fn record(line: &Line, flows: usize, looks: &[Look]) -> Record {
         let queue_s = look.path.queue_bytes as f64 / bytes_per_s;
         record.begin_sample(Duration::from_secs_f64(queue_s), &look.path);
         for (flow, changes) in counts.iter().enumerate() {
-            let sample = Sample {
+            let sample = FlowSample {
                 arrived_bytes: between(changes, at),
                 ..look.flows[flow]
             };

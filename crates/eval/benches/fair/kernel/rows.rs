@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use bench_kit::{figure::Figure, stats::mean};
-use link::sim::{Line, Record, offset};
+use link::sim::{CrowdRecord, SymmetricPath, offset};
 use units::ByteCount;
 
 use super::crowd::{self, Flow, Kind};
@@ -134,7 +134,7 @@ fn beside(name: &'static str, cells: &[(u64, f64, u64)]) -> Vec<Row> {
         ),
         runs: 2,
         run: Box::new(move |times, seed| {
-            let line = Line::new(100, rtt_ms, queue);
+            let line = SymmetricPath::new(100, rtt_ms, queue);
             let crowd = |first: Kind| {
                 let others = (1..=count).map(|which| soon(tcp(name), seed, which));
                 let flows: Vec<_> = [soon(first, seed, 0)].into_iter().chain(others).collect();
@@ -201,7 +201,7 @@ fn among_ourselves(cells: &[(u64, f64, u32)]) -> Vec<Row> {
         name: format!("40 ms, queue {queue} BDP, {count} links, {apart_s} s apart"),
         runs: 1,
         run: Box::new(move |times, seed| {
-            let line = Line::new(100, 40, queue);
+            let line = SymmetricPath::new(100, 40, queue);
             let begins = |which: u64| {
                 which as u32 * apart_s * S + offset(seed, which, Duration::from_millis(100))
             };
@@ -241,7 +241,7 @@ fn small_user() -> Vec<Row> {
         name: "173 ms, queue 1 BDP".into(),
         runs: 2,
         run: Box::new(|times, seed| {
-            let line = Line::new(100, 173, 1.0);
+            let line = SymmetricPath::new(100, 173, 1.0);
             let user = Kind::Tcp {
                 congestion_control: "cubic",
                 buffer: Some(SMALL_BUFFER),
@@ -273,7 +273,11 @@ fn small_user() -> Vec<Row> {
 const SMALL_BUFFER: ByteCount = ByteCount::kibibytes(92);
 
 /// Figures that every row shows.
-fn line_figures(line: &Line, record: &Record, judged: &Range<Duration>) -> [Figure; 4] {
+fn line_figures(
+    line: &SymmetricPath,
+    record: &CrowdRecord,
+    judged: &Range<Duration>,
+) -> [Figure; 4] {
     [
         Figure::shown("line in use", line.used(record, judged)),
         Figure::shown("mean queue, ms", ms(record.queue_mean(judged))),
@@ -282,7 +286,7 @@ fn line_figures(line: &Line, record: &Record, judged: &Range<Duration>) -> [Figu
     ]
 }
 
-fn outcome(line: &Line, crowd: crowd::Outcome, figures: Vec<Figure>) -> Outcome {
+fn outcome(line: &SymmetricPath, crowd: crowd::Outcome, figures: Vec<Figure>) -> Outcome {
     Outcome {
         figures,
         record: crowd.record,

@@ -22,12 +22,12 @@ pub(super) struct Gateway {
     wake: Option<Instant>,
     /// Time of its last turn.
     turned: Instant,
-    pub(super) work: Work,
+    pub(super) work: GatewayWork,
 }
 
 /// Work of the gateway, and its cost.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Work {
+pub struct GatewayWork {
     /// Datagrams that it handled.
     pub received: u64,
     /// Datagrams that found no room in the socket's buffer.
@@ -64,7 +64,7 @@ impl Gateway {
             busy_until: now,
             wake: Some(now),
             turned: now,
-            work: Work::default(),
+            work: GatewayWork::default(),
         }
     }
 

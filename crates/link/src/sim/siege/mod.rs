@@ -33,7 +33,7 @@ use self::{
     gateway::Gateway,
     node::{DOWNLOAD, IDLE_TIMEOUT, Node, NodeConfig, UPLOAD},
 };
-pub use self::{gateway::Work, strategy::Strategy};
+pub use self::{gateway::GatewayWork, strategy::Strategy};
 use super::{GRANULARITY, inbox::Datagram, random::Random};
 use crate::{AMPLIFICATION_MAX, Footprint, stream::memory::streams_max, wire::report::WINDOW};
 
@@ -63,14 +63,14 @@ pub struct Meters {
 
 /// Outcome of a siege.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct SiegeOutcome {
     /// Distinct bytes of the honest peers that arrived in the time of the enemy: first peer up and
     /// down, second peer up and down.
     pub goodput_bytes: [u64; 4],
     /// Longest time in which a reader of one of these four had no bytes to read.
     pub longest_stall: Duration,
     /// Work of the gateway in the time of the enemy.
-    pub work: Work,
+    pub work: GatewayWork,
     /// The largest entries of the gateway's tables at any time.
     pub peak: Footprint,
     /// Largest part of the enemy's memory share that its connections held.
@@ -102,7 +102,7 @@ pub const WORLDS: u64 = 6;
 /// Least fraction of their goodput that the honest peers keep.
 pub const GOODPUT_MIN: f64 = 0.9;
 
-impl Outcome {
+impl SiegeOutcome {
     /// Returns the smaller fraction of its goodput `without` the enemy, both ways together, that an
     /// honest peer kept.
     pub fn kept(&self, without: &Self) -> f64 {
@@ -116,13 +116,13 @@ impl Outcome {
 }
 
 /// Runs a siege to its end.
-pub fn run(config: &SiegeConfig) -> Outcome {
+pub fn run(config: &SiegeConfig) -> SiegeOutcome {
     let mut siege = Siege::new(config);
     siege.run_for(WARM_UP);
     let before = siege.goodput();
-    siege.gateway.work = Work {
+    siege.gateway.work = GatewayWork {
         heap_bytes: siege.gateway.work.heap_bytes,
-        ..Work::default()
+        ..GatewayWork::default()
     };
     siege.outcome.longest_stall = Duration::ZERO;
     siege.run_for(config.lasts);
@@ -144,11 +144,11 @@ struct Siege {
     enemy: Option<Enemy>,
     /// Line of each peer; forward is towards the gateway.
     lines: Vec<Duplex<Datagram>>,
-    tally: HashMap<SocketAddr, Tally>,
+    tally: HashMap<SocketAddr, AddressTraffic>,
     next_sample: Instant,
     next_open: Instant,
     next_give_up: Instant,
-    outcome: Outcome,
+    outcome: SiegeOutcome,
     noticed: BTreeMap<&'static str, ()>,
     /// Bytes of the honest peers, and the time at which they last increased.
     moved: [(u64, Instant); 4],
@@ -156,8 +156,8 @@ struct Siege {
 
 /// Bytes from and to an address.
 #[derive(Debug, Default, Clone, Copy)]
-struct Tally {
-    brought: u64,
+struct AddressTraffic {
+    received: u64,
     sent: u64,
 }
 
@@ -239,10 +239,10 @@ impl Siege {
             next_sample: start,
             next_open: start,
             next_give_up: start + GIVE_UP_EVERY,
-            outcome: Outcome {
+            outcome: SiegeOutcome {
                 goodput_bytes: [0; 4],
                 longest_stall: Duration::ZERO,
-                work: Work::default(),
+                work: GatewayWork::default(),
                 peak: Footprint::default(),
                 share_peak: 0.0,
                 memory_max,
@@ -378,7 +378,7 @@ impl Siege {
             while let Some(datagram) = self.lines[peer].poll(Way::Forward, now) {
                 let (from, bytes) = (datagram.from, datagram.bytes.len() as u64);
                 if self.gateway.arrive(datagram) {
-                    self.tally.entry(from).or_default().brought += bytes;
+                    self.tally.entry(from).or_default().received += bytes;
                     if peer == 2 {
                         self.outcome.enemy_bytes += bytes;
                     }
@@ -417,7 +417,7 @@ impl Siege {
         let to = datagram.to;
         let tally = self.tally.entry(to).or_default();
         tally.sent += bytes;
-        let (sent, owed) = (tally.sent, AMPLIFICATION_MAX as u64 * tally.brought);
+        let (sent, owed) = (tally.sent, AMPLIFICATION_MAX as u64 * tally.received);
         self.outcome.paid = self.outcome.paid.max(sent as f64 / owed.max(1) as f64);
         if sent > owed {
             self.complain("amplification", || {
@@ -519,8 +519,8 @@ impl Siege {
             .tally
             .iter()
             .filter(|(address, _)| address.ip() == THIRD.ip());
-        self.outcome.third_bytes = third.fold((0, 0), |(brought, sent), (_, tally)| {
-            (brought + tally.brought, sent + tally.sent)
+        self.outcome.third_bytes = third.fold((0, 0), |(received, sent), (_, tally)| {
+            (received + tally.received, sent + tally.sent)
         });
         self.transfer_anew("beside the steady transfers", NEW_BYTES);
         for node in &mut self.honest {

@@ -43,7 +43,7 @@ pub(super) struct Node {
     pub(super) endpoint: Endpoint,
     pub(super) address: SocketAddr,
     peers: Vec<(u8, Option<SocketAddr>)>,
-    streams: HashMap<StreamKey, Incoming>,
+    streams: HashMap<StreamKey, PeerStream>,
     /// Streams that are written to without end.
     endless: Vec<StreamKey>,
     /// Streams that request bytes without end.
@@ -60,7 +60,7 @@ pub(super) struct Node {
     scratch: Vec<u8>,
 }
 
-struct Incoming {
+struct PeerStream {
     peer: usize,
     class: Class,
     is_known: bool,
@@ -115,7 +115,7 @@ impl Node {
         self.endpoint.write(key, Bytes::copy_from_slice(&[kind]));
         self.streams.insert(
             key,
-            Incoming {
+            PeerStream {
                 peer,
                 class: Class::Bulk,
                 is_known: true,
@@ -174,7 +174,7 @@ impl Node {
             EndpointEvent::Incoming { key, peer, class } => {
                 self.streams.insert(
                     key,
-                    Incoming {
+                    PeerStream {
                         peer,
                         class,
                         is_known: false,

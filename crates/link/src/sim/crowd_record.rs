@@ -10,18 +10,18 @@ use wansim::Counters;
 
 /// Samples of the path and of each flow; totals are since the start.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct CrowdRecord {
     every: Duration,
     queue_delays: Vec<Duration>,
     sent: Vec<u64>,
     drops: Vec<u64>,
     lost: Vec<u64>,
-    flows: Vec<Vec<Sample>>,
+    flows: Vec<Vec<FlowSample>>,
 }
 
 /// One sample of one flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Sample {
+pub struct FlowSample {
     /// Bytes on the wire that have arrived.
     pub arrived_bytes: u64,
     /// Packets sent into the path.
@@ -36,7 +36,7 @@ pub struct Sample {
     pub state: &'static str,
 }
 
-impl Record {
+impl CrowdRecord {
     /// Creates an empty record of samples that are `every` apart.
     pub fn new(every: Duration) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Record {
 
     /// Begins to record a flow that was silent so far.
     pub fn add_flow(&mut self) {
-        self.flows.push(vec![Sample::default(); self.len()]);
+        self.flows.push(vec![FlowSample::default(); self.len()]);
     }
 
     /// Begins a sample with the state and the counters of the path. A sample of each flow follows.
@@ -64,7 +64,7 @@ impl Record {
     }
 
     /// Adds the state and the counters of a flow, after [`begin_sample`](Self::begin_sample).
-    pub fn add_sample(&mut self, flow: usize, sample: Sample) {
+    pub fn add_sample(&mut self, flow: usize, sample: FlowSample) {
         self.flows[flow].push(sample);
     }
 
@@ -89,12 +89,12 @@ impl Record {
     }
 
     /// The samples of a flow.
-    pub fn samples(&self, flow: usize) -> &[Sample] {
+    pub fn samples(&self, flow: usize) -> &[FlowSample] {
         &self.flows[flow]
     }
 
     /// The latest sample at the time `at`.
-    pub fn sample(&self, flow: usize, at: Duration) -> Sample {
+    pub fn sample(&self, flow: usize, at: Duration) -> FlowSample {
         self.flows[flow][self.index(at)]
     }
 

@@ -6,7 +6,7 @@ use units::ByteCount;
 
 /// The reading schedule of one application.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader {
+pub(super) struct ReadingSchedule {
     bytes_per_s: f64,
     /// Bytes that it may read now, as of `at`.
     allowance: f64,
@@ -17,7 +17,7 @@ pub(super) struct Reader {
     pub(super) is_behind: bool,
 }
 
-impl Reader {
+impl ReadingSchedule {
     pub(super) fn new(bytes_per_s: f64, now: Instant) -> Self {
         Self {
             bytes_per_s,

@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// The two sides, and the datagrams in flight between them.
-pub struct Steady {
-    sender: Site,
-    receiver: Site,
+pub struct SteadyTransfer {
+    sender: SteadySite,
+    receiver: SteadySite,
     /// Lost packets per thousand, in each direction.
     lost_per_mille: u64,
     dice: u64,
@@ -37,7 +37,7 @@ pub struct Steady {
 }
 
 /// One side.
-struct Site {
+struct SteadySite {
     endpoint: Endpoint,
     peer_address: SocketAddr,
     stream: Option<StreamKey>,
@@ -52,7 +52,7 @@ struct Site {
     counted: u64,
 }
 
-impl Steady {
+impl SteadyTransfer {
     /// Creates a transfer that has been running for a second. `meter` is called before and after
     /// each turn, and reads the counter that [`run`](Self::run) reports.
     pub fn new(lost_per_mille: u64, meter: fn() -> u64) -> Self {
@@ -63,7 +63,7 @@ impl Steady {
         let now = Instant::now();
         let addresses = ["10.77.0.1:4810", "10.77.0.2:4810"]
             .map(|text| text.parse().expect("the address is well formed"));
-        let site = |side: u8| Site {
+        let site = |side: u8| SteadySite {
             endpoint: endpoint(side, now),
             peer_address: addresses[1 - usize::from(side)],
             stream: None,
@@ -118,7 +118,7 @@ impl Steady {
     }
 
     /// Runs one turn of each side.
-    fn step(&mut self, sender_turn: Turn, receiver_turn: Turn) {
+    fn step(&mut self, sender_turn: TurnFn, receiver_turn: TurnFn) {
         self.now += TURN;
         for (side, site) in [&mut self.sender, &mut self.receiver]
             .into_iter()
@@ -162,39 +162,39 @@ impl Steady {
     }
 }
 
-impl std::fmt::Debug for Steady {
+impl std::fmt::Debug for SteadyTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Steady")
+        f.debug_struct("SteadyTransfer")
             .field("now", &self.now)
             .finish_non_exhaustive()
     }
 }
 
-type Turn = fn(&mut Site, Instant);
+type TurnFn = fn(&mut SteadySite, Instant);
 
 /// Runs a turn of the sender that counts. The bench `packets` finds the function by its name.
 #[inline(never)]
-fn sender_turn(site: &mut Site, now: Instant) {
+fn sender_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, true);
 }
 
 /// Runs a turn of the receiver that counts.
 #[inline(never)]
-fn receiver_turn(site: &mut Site, now: Instant) {
+fn receiver_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, false);
 }
 
 /// Runs a turn of the sender before the transfer is in its steady state.
-fn take_sender_turn(site: &mut Site, now: Instant) {
+fn take_sender_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, true);
 }
 
 /// Runs a turn of the receiver before the transfer is in its steady state.
-fn take_receiver_turn(site: &mut Site, now: Instant) {
+fn take_receiver_turn(site: &mut SteadySite, now: Instant) {
     take_turn(site, now, false);
 }
 
-fn take_turn(site: &mut Site, now: Instant, is_sender: bool) {
+fn take_turn(site: &mut SteadySite, now: Instant, is_sender: bool) {
     let before = (site.meter)();
     for datagram in &mut site.inbox {
         site.endpoint

@@ -7,12 +7,12 @@ use wansim::PathConfig;
 
 use super::{
     crowd::{Crowd, CrowdConfig},
-    record::Record,
+    crowd_record::CrowdRecord,
 };
 
 /// A path that is the same in both directions: a rate, a round-trip time, a queue and random loss.
 #[derive(Debug, Clone, Copy)]
-pub struct Line {
+pub struct SymmetricPath {
     /// Rate of the bottleneck.
     pub rate: BitRate,
     /// Round-trip time without a queue.
@@ -23,7 +23,7 @@ pub struct Line {
     pub loss: f64,
 }
 
-impl Line {
+impl SymmetricPath {
     /// A line without random loss.
     pub fn new(mbit: u64, rtt_ms: u64, queue_bdp: f64) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Line {
 
     /// Returns the arrived bytes in a span of time, as a fraction of the bytes that the line passes
     /// and the path does not lose.
-    pub fn used(&self, record: &Record, span: &Range<Duration>) -> f64 {
+    pub fn used(&self, record: &CrowdRecord, span: &Range<Duration>) -> f64 {
         let rates: f64 = (0..record.flows())
             .map(|flow| record.rate(flow, span))
             .sum();
