@@ -8,13 +8,13 @@ use std::{
 use link::sim::SteadyTransfer;
 
 /// The system's allocator, counted.
-struct Counting;
+struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
 // SAFETY: everything is passed to the system's allocator as it comes.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller keeps the rules of `alloc`.
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A turn of 400 us at 1 Gbit/s has 26 packets. It may cost a few allocations: slabs passed to the
 /// reader, and a list of connections.

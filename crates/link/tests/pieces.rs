@@ -21,13 +21,13 @@ use tokio::time::timeout;
 use units::ByteCount;
 
 /// The system's allocator, with a count of the bytes in use.
-struct Measuring;
+struct MeasuringAllocator;
 
 static LENT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
 // SAFETY: everything is passed to the system's allocator as it comes.
-unsafe impl GlobalAlloc for Measuring {
+unsafe impl GlobalAlloc for MeasuringAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LENT_BYTES.fetch_add(taken_bytes(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller keeps the rules of `alloc`.
@@ -55,7 +55,7 @@ fn taken_bytes(size: usize) -> usize {
 }
 
 #[global_allocator]
-static ALLOCATOR: Measuring = Measuring;
+static ALLOCATOR: MeasuringAllocator = MeasuringAllocator;
 
 fn link(socket: UdpSocket, us: u8, other: u8, endpoint: Option<String>) -> Link {
     let config = LinkConfig {
@@ -83,7 +83,7 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
     // All pieces are parts of one buffer, so the writer itself needs no memory.
     let byte = || Bytes::from_static(b"x");
     send.write(byte()).await.expect("the stream is open");
-    let unread = timeout(PATIENCE, b.accept())
+    let unread = timeout(TIMEOUT, b.accept())
         .await
         .expect("in time")
         .expect("a stream comes");
@@ -110,7 +110,7 @@ async fn single_bytes_that_nobody_reads_take_little_more_than_themselves() {
     );
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time after which a waiting write waits for the reader.
 const STANDSTILL: Duration = Duration::from_secs(1);
 const MEMORY_MAX: ByteCount = ByteCount::mebibytes(4);

@@ -15,7 +15,7 @@ use link::sim::siege::{self, GOODPUT_MIN, Meters, SiegeConfig, SiegeOutcome, Str
 use units::BitRate;
 
 /// The system's allocator, counted for each thread.
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     static HEAP_BYTES: Cell<i64> = const { Cell::new(0) };
@@ -27,7 +27,7 @@ fn count(bytes: i64) {
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
 // SAFETY: everything is passed to the system's allocator as it comes.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
         // SAFETY: the caller keeps the rules of `alloc`.
@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const METERS: Meters = Meters {
     heap_bytes: || HEAP_BYTES.get(),

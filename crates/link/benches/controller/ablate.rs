@@ -31,13 +31,13 @@ use super::{
 };
 
 /// Figures of one run, and the parts that were about to act in it.
-struct Run {
+struct AblationRun {
     figures: Vec<Figure>,
     used: Vec<Mechanism>,
 }
 
 /// Change of a figure without a part; more is better.
-struct Change {
+struct FigureChange {
     row: String,
     by: f64,
     spread: f64,
@@ -57,7 +57,7 @@ pub(super) fn run(options: &Options) {
     let run = |job: &(usize, u64), off| {
         let row = &rows[job.0];
         let (figures, used) = Mechanism::without(off, || (row.run)(row.seed(job.1)));
-        Run { figures, used }
+        AblationRun { figures, used }
     };
     let shipped = jobs::map(&jobs, |job| run(job, None));
     eprintln!(
@@ -98,7 +98,7 @@ pub(super) fn run(options: &Options) {
                     let all = first..first + all_seeds as usize;
                     changes.extend(changes_of_row(&cell.name, so_far, all, &shipped, &without));
                 }
-                if changes.iter().any(Change::is_plain_loss) {
+                if changes.iter().any(FigureChange::is_plain_loss) {
                     break 'seeds;
                 }
             }
@@ -119,7 +119,7 @@ pub(super) fn run(options: &Options) {
     );
 }
 
-impl Change {
+impl FigureChange {
     /// Whether the figure becomes so bad that further seeds would not change the verdict.
     fn is_plain_loss(&self) -> bool {
         self.by < -PLAIN_SPREADS * self.spread
@@ -132,9 +132,9 @@ fn changes_of_row(
     name: &str,
     so_far: Range<usize>,
     all: Range<usize>,
-    shipped: &[Run],
+    shipped: &[AblationRun],
     without: &BTreeMap<usize, Vec<Figure>>,
-) -> Vec<Change> {
+) -> Vec<FigureChange> {
     let count = shipped[all.start].figures.len();
     let change = |figure: usize| {
         let of = |figures: &[Figure]| figures.get(figure).map_or(f64::NAN, goodness);
@@ -153,7 +153,7 @@ fn changes_of_row(
             .copied()
             .fold(f64::NEG_INFINITY, f64::max);
         let label = shipped[all.start].figures[figure].label;
-        Change {
+        FigureChange {
             row: format!("{name}: {label}"),
             by: mean(&after) - mean(&before(&so_far)),
             spread: (most - least).max(SPREAD_MIN),
@@ -174,8 +174,13 @@ fn goodness(figure: &Figure) -> f64 {
     }
 }
 
-fn line_of(part: &Mechanism, runs: usize, changes: &[Change], is_verbose: bool) -> Vec<String> {
-    let mut changed: Vec<&Change> = changes
+fn line_of(
+    part: &Mechanism,
+    runs: usize,
+    changes: &[FigureChange],
+    is_verbose: bool,
+) -> Vec<String> {
+    let mut changed: Vec<&FigureChange> = changes
         .iter()
         .filter(|change| change.by.abs() > change.spread)
         .collect();
@@ -185,7 +190,7 @@ fn line_of(part: &Mechanism, runs: usize, changes: &[Change], is_verbose: bool) 
             println!("    {part:?}: {} by {:+.3}", change.row, change.by);
         }
     }
-    let text = |change: Option<&&Change>| {
+    let text = |change: Option<&&FigureChange>| {
         change.map_or_else(String::new, |change| {
             format!("{:+.3} ({})", change.by, change.row)
         })
@@ -335,7 +340,7 @@ fn sequence_cells() -> Vec<Cell<Vec<Figure>>> {
     let mut rows = sequences::rows();
     rows.retain(|row| SEQUENCES.contains(&row.name.as_str()));
     assert_eq!(rows.len(), SEQUENCES.len(), "each name is that of a row");
-    let cell = |row: sequences::Row| {
+    let cell = |row: sequences::SequenceRow| {
         Cell::new(row.name, move |seed| {
             let mut trial = row.trial.clone();
             trial.seed = seed;

@@ -21,13 +21,13 @@ use bench_kit::{options, stats::Summary};
 use clap::{Parser, ValueEnum, value_parser};
 
 /// Figure that was not reached.
-pub struct Missed {
+pub struct MissedFigure {
     what: String,
     reached: f64,
     required: f64,
 }
 
-impl Missed {
+impl MissedFigure {
     pub fn new(what: String, reached: f64, required: f64) -> Self {
         Self {
             what,
@@ -49,7 +49,7 @@ struct Options {
     quick: bool,
     /// One part only
     #[arg(long, value_name = "PART")]
-    only: Option<Part>,
+    only: Option<BenchPart>,
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
@@ -62,7 +62,7 @@ struct Options {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum BenchPart {
     Matrix,
     Rows,
     Times,
@@ -76,7 +76,7 @@ fn main() {
         let seed = seed.first().map_or(Ok(1), |seed| seed.parse());
         let seed = seed.unwrap_or_else(|error| refuse("--trace", &error));
         match options.only {
-            Some(Part::Sequences) => sequences::trace(name, seed),
+            Some(BenchPart::Sequences) => sequences::trace(name, seed),
             _ => rows::trace(name, seed),
         }
         return;
@@ -87,27 +87,29 @@ fn main() {
         return;
     }
     let began = Instant::now();
-    let only = options.only.or(options.row.as_ref().map(|_| Part::Rows));
-    let wanted = |part: Part| only.is_none_or(|only| only == part);
+    let only = options
+        .only
+        .or(options.row.as_ref().map(|_| BenchPart::Rows));
+    let wanted = |part: BenchPart| only.is_none_or(|only| only == part);
     let seeds = options.seeds;
     let mut missed = Vec::new();
-    if wanted(Part::Matrix) {
+    if wanted(BenchPart::Matrix) {
         missed.extend(matrix::print(seeds, options.quick));
     }
-    if wanted(Part::Rows) {
+    if wanted(BenchPart::Rows) {
         missed.extend(rows::print(seeds, options.row.as_deref()));
     }
-    if wanted(Part::Times) {
+    if wanted(BenchPart::Times) {
         missed.extend(times::print(seeds));
     }
-    if wanted(Part::Radio) {
+    if wanted(BenchPart::Radio) {
         missed.extend(radio::print(seeds));
     }
-    if wanted(Part::Sequences) {
+    if wanted(BenchPart::Sequences) {
         missed.extend(sequences::print(seeds, options.row.as_deref()));
     }
     println!("\ntook {:.0} s", began.elapsed().as_secs_f64());
-    for Missed {
+    for MissedFigure {
         what,
         reached,
         required,

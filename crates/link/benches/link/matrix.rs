@@ -6,8 +6,8 @@ use bench_kit::jobs;
 use units::{BitRate, ByteCount};
 
 use super::{
-    Missed, median_and_worst,
-    trial::{Outcome, Trial},
+    MissedFigure, median_and_worst,
+    trial::{Trial, TrialOutcome},
 };
 
 const RTTS_MS: [u64; 7] = [1, 20, 50, 200, 400, 600, 1000];
@@ -33,7 +33,7 @@ pub fn trial(rtt_ms: u64, loss: f64, seed: u64, is_quick: bool) -> Trial {
     trial.at_least_twenty_rtts()
 }
 
-pub fn print(seeds: u64, is_quick: bool) -> Vec<Missed> {
+pub fn print(seeds: u64, is_quick: bool) -> Vec<MissedFigure> {
     let mut cells = Vec::new();
     for rtt_ms in RTTS_MS {
         for loss in LOSSES {
@@ -59,7 +59,7 @@ pub fn print(seeds: u64, is_quick: bool) -> Vec<Missed> {
         let is_missed = worst < required(loss);
         if is_missed {
             let row = format!("RTT {rtt_ms} ms, loss {} %", loss * 100.0);
-            missed.push(Missed::new(row, worst, required(loss)));
+            missed.push(MissedFigure::new(row, worst, required(loss)));
         }
         let mark = if is_missed { '!' } else { ' ' };
         format!("{median:.3}/{worst:.3}{mark}")
@@ -89,7 +89,11 @@ pub fn print(seeds: u64, is_quick: bool) -> Vec<Missed> {
     missed
 }
 
-fn table(outcomes: &[Outcome], seeds: u64, mut cell: impl FnMut(&[Outcome], u64, f64) -> String) {
+fn table(
+    outcomes: &[TrialOutcome],
+    seeds: u64,
+    mut cell: impl FnMut(&[TrialOutcome], u64, f64) -> String,
+) {
     let mut cells = outcomes.chunks(seeds as usize);
     for rtt_ms in RTTS_MS {
         print!("{:>8}", format!("{rtt_ms} ms"));

@@ -13,7 +13,7 @@ use link::{
 use units::ByteCount;
 use wansim::{Radio, profile::Profile};
 
-use super::{Missed, median_and_worst};
+use super::{MissedFigure, median_and_worst};
 
 /// Size of the study's file.
 const SIZE: ByteCount = ByteCount::new(11_844_459);
@@ -27,13 +27,13 @@ const IP_BYTES: usize = 1500;
 
 /// Time of a sender, and answers for each packet that it sent.
 #[derive(Clone, Copy)]
-struct Run {
+struct RadioRun {
     time_s: f64,
     answers: f64,
     drops: u64,
 }
 
-pub fn print(seeds: u64) -> Vec<Missed> {
+pub fn print(seeds: u64) -> Vec<MissedFigure> {
     let seeds: Vec<u64> = (1..=seeds).collect();
     let profile = Profile::wifi_11b();
     let radio = profile.radio.expect("it is one of a radio");
@@ -45,7 +45,7 @@ pub fn print(seeds: u64) -> Vec<Missed> {
     let silent_s = silent(&radio);
     row(
         "without feedback",
-        &[Run {
+        &[RadioRun {
             time_s: silent_s,
             answers: 0.0,
             drops: 0,
@@ -73,13 +73,17 @@ pub fn print(seeds: u64) -> Vec<Missed> {
             if is_missed { '!' } else { ' ' }
         );
         if is_missed {
-            missed.push(Missed::new(format!("wifi-11b, {name}"), worst, required));
+            missed.push(MissedFigure::new(
+                format!("wifi-11b, {name}"),
+                worst,
+                required,
+            ));
         }
     }
     missed
 }
 
-fn row(name: &str, runs: &[Run]) {
+fn row(name: &str, runs: &[RadioRun]) {
     let times = times(runs);
     let (answers, _) = median_and_worst(runs.iter().map(|run| run.answers));
     let drops = runs.iter().map(|run| run.drops).max().unwrap_or(0);
@@ -89,7 +93,7 @@ fn row(name: &str, runs: &[Run]) {
     );
 }
 
-fn times(runs: &[Run]) -> Summary {
+fn times(runs: &[RadioRun]) -> Summary {
     let times: Vec<f64> = runs.iter().map(|run| run.time_s).collect();
     Summary::of(&times).expect("each sender has a run at least")
 }
@@ -100,7 +104,7 @@ fn silent(radio: &Radio) -> f64 {
     radio.airtime(IP_BYTES).as_secs_f64() * packets as f64
 }
 
-fn tcp(seed: u64, kind: FlowKind) -> Run {
+fn tcp(seed: u64, kind: FlowKind) -> RadioRun {
     let profile = Profile::wifi_11b();
     let mut crowd = Crowd::with_radio(
         &CrowdConfig {
@@ -117,7 +121,7 @@ fn tcp(seed: u64, kind: FlowKind) -> Run {
         crowd.run_to(crowd.now() + Duration::from_millis(10));
     }
     let [forward, backward] = [Side::A, Side::B].map(|side| crowd.path_counters(side));
-    Run {
+    RadioRun {
         time_s: crowd.now().as_secs_f64(),
         answers: backward.delivered as f64 / forward.delivered as f64,
         drops: forward.queue_drops,
@@ -125,7 +129,7 @@ fn tcp(seed: u64, kind: FlowKind) -> Run {
 }
 
 /// Runs the link until the sender has learned that all has arrived.
-fn link(seed: u64) -> Run {
+fn link(seed: u64) -> RadioRun {
     let profile = Profile::wifi_11b();
     let mut world = World::with_radio(
         &WorldConfig {
@@ -141,7 +145,7 @@ fn link(seed: u64) -> Run {
     let id = world.send(Side::A, Class::Bulk, SIZE);
     let time = world.run_to_end(id, LIMIT).unwrap_or(LIMIT);
     let [forward, backward] = [Side::A, Side::B].map(|side| world.path_counters(side));
-    Run {
+    RadioRun {
         time_s: time.as_secs_f64(),
         answers: backward.delivered as f64 / forward.delivered as f64,
         drops: forward.queue_drops,

@@ -7,11 +7,11 @@ use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Reordering, Straggler};
 
 use super::{
-    Missed, matrix, median_and_worst, trace,
-    trial::{Outcome, Trial},
+    MissedFigure, matrix, median_and_worst, trace,
+    trial::{Trial, TrialOutcome},
 };
 
-struct Row {
+struct TrialRow {
     name: String,
     trial: Trial,
     /// The same path without the row's impairment, for rows that are judged by it.
@@ -24,11 +24,11 @@ struct Row {
 
 const GIGABIT: BitRate = BitRate::gbit(1);
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<TrialRow> {
     let mut rows = Vec::new();
     let mut add = |name: String, trial: Trial, plain: Option<Trial>, required, needless_max| {
         let loss = 1.0 - trial.arrives;
-        rows.push(Row {
+        rows.push(TrialRow {
             name,
             trial: trial.at_least_twenty_rtts(),
             plain: plain.map(Trial::at_least_twenty_rtts),
@@ -145,7 +145,7 @@ pub fn trace(name: &str, seed: u64) {
     trace::print(&trial);
 }
 
-fn named(name: Option<&str>) -> Vec<Row> {
+fn named(name: Option<&str>) -> Vec<TrialRow> {
     let mut rows = rows();
     rows.retain(|row| name.is_none_or(|name| row.name.contains(name)));
     if rows.is_empty() {
@@ -155,7 +155,7 @@ fn named(name: Option<&str>) -> Vec<Row> {
     rows
 }
 
-pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
+pub fn print(seeds: u64, name: Option<&str>) -> Vec<MissedFigure> {
     let rows = named(name);
     let mut trials = Vec::new();
     for row in &rows {
@@ -184,7 +184,12 @@ pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
     missed
 }
 
-fn print_row(row: &Row, reached: &[Outcome], plain: Option<&[Outcome]>, missed: &mut Vec<Missed>) {
+fn print_row(
+    row: &TrialRow,
+    reached: &[TrialOutcome],
+    plain: Option<&[TrialOutcome]>,
+    missed: &mut Vec<MissedFigure>,
+) {
     let plain = plain.map_or(1.0, |plain| {
         median_and_worst(plain.iter().map(|o| o.fraction)).0
     });
@@ -200,7 +205,11 @@ fn print_row(row: &Row, reached: &[Outcome], plain: Option<&[Outcome]>, missed: 
     let mut judge = |is_missed: bool, what: &str, got: f64, wanted: f64| {
         marks.push(if is_missed { '!' } else { ' ' });
         if is_missed {
-            missed.push(Missed::new(format!("{}{what}", row.name), got, wanted));
+            missed.push(MissedFigure::new(
+                format!("{}{what}", row.name),
+                got,
+                wanted,
+            ));
         }
     };
     judge(worst < row.required, "", worst, row.required);

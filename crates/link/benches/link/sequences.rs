@@ -14,9 +14,9 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::{GilbertElliott, Jitter, PathConfig, Straggler};
 
-use super::{Missed, median_and_worst, trace::Lines, trial::Trial};
+use super::{MissedFigure, median_and_worst, trace::TraceLines, trial::Trial};
 
-pub struct Row {
+pub struct SequenceRow {
     pub name: String,
     pub trial: Trial,
 }
@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(200);
 /// Part of the row's median that the worst seed must reach.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
-pub fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<SequenceRow> {
     let plain = || {
         let mut trial = Trial::symmetric(RATE, RTT, 0.0);
         for path in [&mut trial.forward, &mut trial.backward] {
@@ -41,7 +41,7 @@ pub fn rows() -> Vec<Row> {
         }
         trial
     };
-    let mut rows = vec![Row {
+    let mut rows = vec![SequenceRow {
         name: "nothing else".to_owned(),
         trial: plain(),
     }];
@@ -56,7 +56,7 @@ pub fn rows() -> Vec<Row> {
             ("both ways", plain().with(change)),
         ] {
             let name = format!("{name}, {way}");
-            rows.push(Row { name, trial });
+            rows.push(SequenceRow { name, trial });
         }
     };
     for share in [0.01, 0.03, 0.1] {
@@ -110,7 +110,7 @@ pub fn trace(name: &str, seed: u64) {
         eprintln!("no row has that in its name");
         std::process::exit(2);
     };
-    let mut lines = Lines::new(RTT);
+    let mut lines = TraceLines::new(RTT);
     let trial = Trial {
         seed,
         ..row.trial.clone()
@@ -141,7 +141,7 @@ fn watched_sequence(trial: &Trial, watch: &mut dyn FnMut(&World)) -> [f64; TRANS
     reached
 }
 
-pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
+pub fn print(seeds: u64, name: Option<&str>) -> Vec<MissedFigure> {
     let mut rows = rows();
     rows.retain(|row| name.is_none_or(|name| row.name.contains(name)));
     let mut trials = Vec::new();
@@ -175,7 +175,7 @@ pub fn print(seeds: u64, name: Option<&str>) -> Vec<Missed> {
                     .find(|(_, one)| one[number] <= worst)
                     .map_or(0, |(seed, _)| seed);
                 let what = format!("{}, transfer {}, seed {seed}", row.name, number + 1);
-                missed.push(Missed::new(what, worst, WORST_OF_MEDIAN * median));
+                missed.push(MissedFigure::new(what, worst, WORST_OF_MEDIAN * median));
             }
         }
         println!("{:<48}{cells}", row.name);

@@ -12,9 +12,9 @@ use link::{
 };
 use units::{BitRate, ByteCount};
 
-use super::{Missed, trial::Trial};
+use super::{MissedFigure, trial::Trial};
 
-pub fn print(seeds: u64) -> Vec<Missed> {
+pub fn print(seeds: u64) -> Vec<MissedFigure> {
     println!(
         "\n{:<56} {:>10} {:>18}",
         "time", "required", "median and worst"
@@ -27,7 +27,7 @@ pub fn print(seeds: u64) -> Vec<Missed> {
 }
 
 /// Prints a row of figures of which less is better.
-fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<Missed> {
+fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<MissedFigure> {
     let summary = Summary::of(figures).expect("each time has a seed at least");
     let (median, worst) = (summary.median, summary.max);
     let is_missed = worst > required;
@@ -37,11 +37,11 @@ fn row(name: &str, required: f64, figures: &[f64], unit: &str) -> Option<Missed>
         format!("{required} {unit}"),
         format!("{median:.2} / {worst:.2}"),
     );
-    is_missed.then(|| Missed::new(name.to_owned(), worst, required))
+    is_missed.then(|| MissedFigure::new(name.to_owned(), worst, required))
 }
 
 /// Measures 100 MB over a satellite: 250 Mbit/s forward, 3 Mbit/s back, 600 ms.
-fn ramp(seeds: u64) -> Vec<Missed> {
+fn ramp(seeds: u64) -> Vec<MissedFigure> {
     let satellite = |loss, is_warm| {
         let rtt = Duration::from_millis(600);
         let mut trial = Trial::symmetric(BitRate::mbit(250), rtt, loss);
@@ -87,7 +87,7 @@ fn ramp(seeds: u64) -> Vec<Missed> {
 
 /// Measures the time from the first transmission of the last byte until everything was read in
 /// order.
-fn tail(seeds: u64) -> Vec<Missed> {
+fn tail(seeds: u64) -> Vec<MissedFigure> {
     let mut missed = Vec::new();
     for (rtt_ms, loss) in [
         (20, 0.001),
@@ -125,7 +125,7 @@ fn tail(seeds: u64) -> Vec<Missed> {
 }
 
 /// Measures 10 KB there and 10 KB back, idle and under bulk data at full rate: 99th percentiles.
-fn dialogue(seeds: u64) -> Vec<Missed> {
+fn dialogue(seeds: u64) -> Vec<MissedFigure> {
     let mut missed = Vec::new();
     for rtt_ms in [40, 200] {
         let trials: Vec<_> = (1..=seeds)
@@ -175,7 +175,7 @@ fn one_way(world: &mut World, from: Side) {
 }
 
 /// Measures the time from the first packet ever until a byte of the application has arrived.
-fn first_contact(seeds: u64) -> Vec<Missed> {
+fn first_contact(seeds: u64) -> Vec<MissedFigure> {
     let mut missed = Vec::new();
     for (rtt_ms, loss, required) in [(200, 0.0, 2.0), (200, 0.5, 5.0), (600, 0.5, 5.0)] {
         let rate = BitRate::mbit(100);

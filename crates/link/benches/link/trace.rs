@@ -8,7 +8,7 @@ use super::trial::Trial;
 
 /// Runs a trial and prints its controller's state four times a round trip.
 pub fn print(trial: &Trial) {
-    let mut lines = Lines::new(trial.rtt);
+    let mut lines = TraceLines::new(trial.rtt);
     // Watching does not change the run.
     let outcome = trial.run_watched(&mut |world| lines.look(world));
     println!(
@@ -23,12 +23,12 @@ pub fn print(trial: &Trial) {
 }
 
 /// Lines on the state of the sending side, four a round trip.
-pub struct Lines {
+pub struct TraceLines {
     step: Duration,
     next: Duration,
 }
 
-impl Lines {
+impl TraceLines {
     pub fn new(rtt: Duration) -> Self {
         println!(
             "{:>9} {:>9} {:>8} {:>13} {:>9} {:>9} {:>9} {:>9} {:>9}",

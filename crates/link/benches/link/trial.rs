@@ -27,7 +27,7 @@ pub struct Trial {
 
 /// Outcome of a trial.
 #[derive(Clone, Copy, Default)]
-pub struct Outcome {
+pub struct TrialOutcome {
     /// Time until the sender has learned that everything arrived.
     pub time_s: f64,
     /// Ideal time divided by that time; zero if the transfer did not end.
@@ -119,15 +119,15 @@ impl Trial {
             .map(|end| (end - progress.began).as_secs_f64())
     }
 
-    pub fn run(&self) -> Outcome {
+    pub fn run(&self) -> TrialOutcome {
         self.run_watched(&mut |_| {})
     }
 
     /// Runs the trial, and calls `watch` at each event.
-    pub fn run_watched(&self, watch: &mut dyn FnMut(&World)) -> Outcome {
+    pub fn run_watched(&self, watch: &mut dyn FnMut(&World)) -> TrialOutcome {
         let mut world = self.world();
         if self.is_warm && self.warm(&mut world, watch).is_none() {
-            return Outcome::default();
+            return TrialOutcome::default();
         }
         let before = world.view(Side::A);
         let feedback_before = world.view(Side::B).stats.feedback_bytes;
@@ -145,7 +145,7 @@ impl Trial {
         });
         let progress = world.progress(id);
         let (Some(end), Some(arrived)) = (progress.confirmed, progress.arrived) else {
-            return Outcome::default();
+            return TrialOutcome::default();
         };
         let time_s = (end - progress.began).as_secs_f64();
         let trips = if self.arrives < 1.0 { 2.0 } else { 1.0 };
@@ -156,7 +156,7 @@ impl Trial {
         let path = world.path_counters(Side::A);
         let sent = (path.sent - drops_before.sent).max(1) as f64;
         let forward_bytes = after.stats.bytes_sent - before.stats.bytes_sent;
-        Outcome {
+        TrialOutcome {
             time_s,
             fraction: ideal / time_s,
             feedback: (receiver.stats.feedback_bytes - feedback_before) as f64

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::common::{config, socket};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn pair() -> (Link, Link) {
     let socket_b = socket();
@@ -89,7 +89,7 @@ async fn bytes_written_at_one_end_are_read_at_the_other_and_answered() {
         send.closed().await
     });
     let mut back = Vec::new();
-    while let Some(data) = timeout(PATIENCE, recv.read())
+    while let Some(data) = timeout(TIMEOUT, recv.read())
         .await
         .expect("in time")
         .expect("intact")
@@ -157,7 +157,7 @@ async fn little_at_the_end_of_dense_traffic_is_read_though_nothing_follows() {
                 .expect("the other side reads");
             written += bytes;
         }
-        let read = timeout(PATIENCE, counts.wait_for(|count| *count == written)).await;
+        let read = timeout(TIMEOUT, counts.wait_for(|count| *count == written)).await;
         read.expect("in time").expect("the reader goes on");
     }
     reader.abort();
@@ -173,7 +173,7 @@ async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
     send.write(Bytes::from_static(b"hello"))
         .await
         .expect("the stream is open");
-    let mut incoming = timeout(PATIENCE, b.accept())
+    let mut incoming = timeout(TIMEOUT, b.accept())
         .await
         .expect("in time")
         .expect("a stream");
@@ -183,12 +183,12 @@ async fn a_reset_and_a_stop_reach_the_other_side_with_their_code() {
         Ok(Some(Bytes::from_static(b"hello")))
     );
     send.reset(7);
-    let read = timeout(PATIENCE, incoming.recv.read())
+    let read = timeout(TIMEOUT, incoming.recv.read())
         .await
         .expect("in time");
     assert_eq!(read, Err(StreamError::Reset { code: 7 }));
     recv.stop(9);
-    let closed = timeout(PATIENCE, incoming.send.closed())
+    let closed = timeout(TIMEOUT, incoming.send.closed())
         .await
         .expect("in time");
     assert_eq!(closed, Err(StreamError::Stopped { code: 9 }));
@@ -213,12 +213,12 @@ async fn a_reader_that_does_not_read_holds_the_writer_back() {
             "nothing is read, so little may be written"
         );
     }
-    let mut incoming = timeout(PATIENCE, b.accept())
+    let mut incoming = timeout(TIMEOUT, b.accept())
         .await
         .expect("in time")
         .expect("a stream");
     tokio::spawn(async move { while let Ok(Some(_)) = incoming.recv.read().await {} });
-    timeout(PATIENCE, send.write(chunk))
+    timeout(TIMEOUT, send.write(chunk))
         .await
         .expect("it goes on")
         .expect("the stream is open");
@@ -244,7 +244,7 @@ async fn a_peer_that_never_answered_is_reported_down() {
         }
     );
     let mut bytes = [0; 2000];
-    dead.set_read_timeout(Some(PATIENCE))
+    dead.set_read_timeout(Some(TIMEOUT))
         .expect("a time-out can be set");
     let len = dead.recv(&mut bytes).expect("a first flight was sent");
     assert!(len > 200);
@@ -283,11 +283,11 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, told).await.expect("the snapshot tells");
-    let ended = timeout(PATIENCE, to_b.closed()).await;
+    timeout(TIMEOUT, told).await.expect("the snapshot tells");
+    let ended = timeout(TIMEOUT, to_b.closed()).await;
     assert!(ended.expect("in time").is_err(), "nothing more is sent");
     let at_b_ends = async { while let Ok(Some(_)) = at_b.recv.read().await {} };
-    timeout(PATIENCE, at_b_ends).await.expect("b hears of it");
+    timeout(TIMEOUT, at_b_ends).await.expect("b hears of it");
     drop((to_b, at_b));
     let ends = async {
         // A connection that is silent for a moment, since the machine is busy, has not ended.
@@ -298,7 +298,7 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, ends).await.expect("the connection ends");
+    timeout(TIMEOUT, ends).await.expect("the connection ends");
     let refused = b.open(PeerId(0), Class::Bulk).await;
     assert!(refused.is_err(), "it is not admitted again");
 
@@ -325,7 +325,7 @@ async fn a_port_where_nobody_listens_is_told_from_one_where_packets_vanish() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, refused)
+    timeout(TIMEOUT, refused)
         .await
         .expect("the kernel says that the port is closed");
 }
@@ -345,7 +345,7 @@ mod real_time {
         send.write(Bytes::from_static(b"half a file"))
             .await
             .expect("the stream is open");
-        timeout(PATIENCE, b.accept())
+        timeout(TIMEOUT, b.accept())
             .await
             .expect("in time")
             .expect("a stream");
@@ -362,9 +362,9 @@ mod real_time {
                 }
             }
         };
-        let socket = timeout(PATIENCE, bound).await.expect("the port is free");
+        let socket = timeout(TIMEOUT, bound).await.expect("the port is free");
         let _b = Link::start(socket, config(2, 1, None)).expect("the link starts");
-        timeout(PATIENCE, a.open(PeerId(0), Class::Bulk))
+        timeout(TIMEOUT, a.open(PeerId(0), Class::Bulk))
             .await
             .expect("in time")
             .expect("up again");

@@ -21,7 +21,7 @@ const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
 
 /// Behaviour of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ReaderKind {
     /// It never reads.
     Stalled,
     /// Buffers behind it take half a megabyte, and then it stalls.
@@ -34,7 +34,7 @@ enum Kind {
 
 /// Start times of the readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrival {
+enum StartOrder {
     Together,
     /// Each one starts after the previous one has stalled.
     InTurn,
@@ -64,29 +64,29 @@ fn begin(world: &mut World, opener: Opener, size: ByteCount) -> TransferId {
     }
 }
 
-fn figures(kind: Kind, arrival: Arrival, opener: Opener, readers: usize) -> Figures {
+fn figures(kind: ReaderKind, arrival: StartOrder, opener: Opener, readers: usize) -> Figures {
     let path = PathConfig::line(BitRate::mbit(LINE_MBIT), RTT);
     let mut world = World::new(&WorldConfig::symmetric(path, 1));
     let mut paused = Vec::new();
     for _ in 0..readers {
         let size = match kind {
-            Kind::Paused(megabytes) => ByteCount::megabytes(megabytes + 500),
+            ReaderKind::Paused(megabytes) => ByteCount::megabytes(megabytes + 500),
             _ => ByteCount::megabytes(20),
         };
         let id = begin(&mut world, opener, size);
         match kind {
-            Kind::Stalled => world.leave_unread(id),
-            Kind::Swallowing => {
+            ReaderKind::Stalled => world.leave_unread(id),
+            ReaderKind::Swallowing => {
                 world.set_reading_rate(id, BitRate::kbit(0));
                 world.swallow(id, ByteCount::new(500_000));
             }
-            Kind::Slow => world.set_reading_rate(id, BitRate::kbit(8)),
-            Kind::Paused(megabytes) => {
+            ReaderKind::Slow => world.set_reading_rate(id, BitRate::kbit(8)),
+            ReaderKind::Paused(megabytes) => {
                 let read = ByteCount::megabytes(megabytes);
                 world.set_reading_rate(id, BitRate::kbit(0));
                 world.swallow(id, read);
                 paused.push((id, read));
-                if arrival == Arrival::InTurn {
+                if arrival == StartOrder::InTurn {
                     run_until_paused(&mut world, &paused);
                 }
             }
@@ -121,10 +121,16 @@ fn run_until_paused(world: &mut World, readers: &[(TransferId, ByteCount)]) {
 }
 
 /// Fails if the figures beside `readers` are below the requirements. Prints them.
-fn assert_harmless(kind: Kind, arrival: Arrival, opener: Opener, readers: usize, alone: Duration) {
+fn assert_harmless(
+    kind: ReaderKind,
+    arrival: StartOrder,
+    opener: Opener,
+    readers: usize,
+    alone: Duration,
+) {
     let it = figures(kind, arrival, opener, readers);
     let mut share = alone.as_secs_f64() / it.transfer.as_secs_f64();
-    if kind == Kind::Slow {
+    if kind == ReaderKind::Slow {
         // The readers take their part of the line.
         share /= 1.0 - readers as f64 * 8e3 / (LINE_MBIT as f64 * 1e6);
     }
@@ -144,9 +150,9 @@ fn assert_harmless(kind: Kind, arrival: Arrival, opener: Opener, readers: usize,
 #[test]
 fn stalled_readers_leave_a_healthy_transfer_its_share() {
     for opener in [Opener::Sender, Opener::Receiver] {
-        let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
-        for (kind, readers) in [(Kind::Stalled, 150), (Kind::Swallowing, 150)] {
-            assert_harmless(kind, Arrival::Together, opener, readers, alone);
+        let alone = figures(ReaderKind::Stalled, StartOrder::Together, opener, 0).transfer;
+        for (kind, readers) in [(ReaderKind::Stalled, 150), (ReaderKind::Swallowing, 150)] {
+            assert_harmless(kind, StartOrder::Together, opener, readers, alone);
         }
     }
 }
@@ -154,11 +160,11 @@ fn stalled_readers_leave_a_healthy_transfer_its_share() {
 #[test]
 fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     for (opener, kind) in [
-        (Opener::Sender, Kind::Paused(200)),
-        (Opener::Receiver, Kind::Paused(60)),
+        (Opener::Sender, ReaderKind::Paused(200)),
+        (Opener::Receiver, ReaderKind::Paused(60)),
     ] {
-        let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
-        assert_harmless(kind, Arrival::InTurn, opener, 20, alone);
+        let alone = figures(ReaderKind::Stalled, StartOrder::Together, opener, 0).transfer;
+        assert_harmless(kind, StartOrder::InTurn, opener, 20, alone);
     }
 }
 
@@ -199,23 +205,27 @@ fn credit_comes_back_however_often_a_reader_stalls() {
 #[ignore = "takes minutes: `cargo xtask siege stalled`"]
 fn any_number_of_readers_of_any_kind_leaves_a_healthy_transfer_its_share() {
     for opener in [Opener::Sender, Opener::Receiver] {
-        let alone = figures(Kind::Stalled, Arrival::Together, opener, 0).transfer;
+        let alone = figures(ReaderKind::Stalled, StartOrder::Together, opener, 0).transfer;
         println!("alone, {opener:?} opens: {alone:?}");
-        for kind in [Kind::Stalled, Kind::Swallowing, Kind::Slow] {
+        for kind in [
+            ReaderKind::Stalled,
+            ReaderKind::Swallowing,
+            ReaderKind::Slow,
+        ] {
             for readers in [1, 5, 20, 60, 150, 500, 2000] {
-                assert_harmless(kind, Arrival::Together, opener, readers, alone);
+                assert_harmless(kind, StartOrder::Together, opener, readers, alone);
             }
         }
         for (kind, arrival, readers) in [
-            (Kind::Paused(200), Arrival::InTurn, 1),
-            (Kind::Paused(1000), Arrival::InTurn, 1),
-            (Kind::Paused(200), Arrival::InTurn, 20),
-            (Kind::Paused(1000), Arrival::InTurn, 20),
-            (Kind::Paused(2), Arrival::InTurn, 150),
-            (Kind::Paused(200), Arrival::Together, 20),
-            (Kind::Paused(1000), Arrival::Together, 20),
-            (Kind::Paused(200), Arrival::Together, 150),
-            (Kind::Paused(50), Arrival::Together, 500),
+            (ReaderKind::Paused(200), StartOrder::InTurn, 1),
+            (ReaderKind::Paused(1000), StartOrder::InTurn, 1),
+            (ReaderKind::Paused(200), StartOrder::InTurn, 20),
+            (ReaderKind::Paused(1000), StartOrder::InTurn, 20),
+            (ReaderKind::Paused(2), StartOrder::InTurn, 150),
+            (ReaderKind::Paused(200), StartOrder::Together, 20),
+            (ReaderKind::Paused(1000), StartOrder::Together, 20),
+            (ReaderKind::Paused(200), StartOrder::Together, 150),
+            (ReaderKind::Paused(50), StartOrder::Together, 500),
         ] {
             assert_harmless(kind, arrival, opener, readers, alone);
         }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::common::{config, socket};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Near site, and far site whose processes come and go.
 struct Sites {
@@ -57,7 +57,7 @@ impl Sites {
         let mut ours = opened.expect("the peer is up");
         let sent = ours.0.write(Bytes::from_static(b"hello")).await;
         sent.expect("the stream is open");
-        let came = timeout(PATIENCE, far.accept()).await;
+        let came = timeout(TIMEOUT, far.accept()).await;
         (ours, came.expect("in time").expect("the link is up"))
     }
 
@@ -76,7 +76,7 @@ impl Sites {
                 return began.elapsed();
             }
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < TIMEOUT,
                 "new streams go to the old process"
             );
         }
@@ -105,7 +105,7 @@ async fn transfer(send: &mut SendStream, recv: &mut RecvStream, bytes: usize) {
         }
     };
     let both = async { tokio::join!(write, read) };
-    timeout(PATIENCE, both).await.expect("in time");
+    timeout(TIMEOUT, both).await.expect("in time");
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn streams_stay_with_their_process_through_upgrade_after_upgrade() {
     let mut opened = opened.expect("the process is there");
     let sent = opened.0.write(Bytes::from_static(b"beside")).await;
     sent.expect("the stream is open");
-    let came = timeout(PATIENCE, processes[1].accept()).await;
+    let came = timeout(TIMEOUT, processes[1].accept()).await;
     came.expect("in time").expect("the link is up");
     // Each process ends on its own, and the others continue.
     for _ in 0..5 {

@@ -11,7 +11,7 @@ use link::{
 use units::{BitRate, ByteCount};
 use wansim::PathConfig;
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Returns a path that loses packets both ways.
 fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> World {
@@ -36,13 +36,13 @@ fn sent_again(world: &World) -> f64 {
 fn tail_round_trips(rtt: Duration, loss: f64, stays_open: bool, seed: u64) -> f64 {
     let mut world = world(rtt, loss, ByteCount::gibibytes(1), seed);
     let first = world.send(Side::A, Class::Bulk, ByteCount::megabytes(40));
-    world.run_to_end(first, PATIENCE).expect("it ends");
+    world.run_to_end(first, TIMEOUT).expect("it ends");
     let size = ByteCount::megabytes(30);
     let id = world.send(Side::A, Class::Bulk, size);
     if stays_open {
         world.keep_open(id);
     }
-    world.run_until(PATIENCE, |world| world.progress(id).delivered == size);
+    world.run_until(TIMEOUT, |world| world.progress(id).delivered == size);
     let finished = world.progress(id).finished.expect("it was written");
     (world.now() - finished).as_secs_f64() / rtt.as_secs_f64()
 }
