@@ -23,7 +23,7 @@ struct World {
     /// Seconds since the start.
     now_s: u64,
     random: Pcg64Mcg,
-    jobs: Vec<Place>,
+    jobs: Vec<JobState>,
     agent: Option<Agent>,
     kills: u32,
     /// Probability that a step ends in a kill.
@@ -31,7 +31,7 @@ struct World {
 }
 
 /// State of a job that outlives the agent.
-struct Place {
+struct JobState {
     times: Times,
     source: Files,
     destination: Files,
@@ -52,7 +52,7 @@ struct Killed;
 
 impl World {
     fn new(seed: u64, times: Vec<Times>) -> Self {
-        let place = |times| Place {
+        let place = |times| JobState {
             times,
             source: Files::new(),
             destination: Files::new(),
@@ -82,7 +82,7 @@ impl World {
     /// Returns the agent, and starts it if it does not run.
     fn agent(&mut self) -> &mut Agent {
         if self.agent.is_none() {
-            let open = |(number, job): (usize, &Place)| {
+            let open = |(number, job): (usize, &JobState)| {
                 let name = format!("job-{number}");
                 let settle = job.times.settle;
                 JobMemory::open(self.folder.path(), &name, "from to", settle, true).expect("room")

@@ -80,7 +80,7 @@ struct LocalRoot {
 }
 
 /// Position of a path: an open folder and a name in it.
-pub(crate) struct Place {
+pub(crate) struct FolderEntry {
     folder: Arc<dyn Folder>,
     name: Vec<u8>,
 }
@@ -115,7 +115,7 @@ pub(crate) enum Removal {
     Kept,
 }
 
-impl Place {
+impl FolderEntry {
     /// Whether the name still leads to this file.
     fn has(&self, file: &dyn OpenFile) -> io::Result<bool> {
         let ours = file.stat()?;
@@ -353,14 +353,14 @@ impl LocalFiles {
     }
 
     /// Returns the place of a part, for several steps in a row.
-    pub(crate) fn part_place(&self, part: &[u8]) -> io::Result<Place> {
+    pub(crate) fn part_place(&self, part: &[u8]) -> io::Result<FolderEntry> {
         self.place(part, Links::Refuse)
     }
 
     /// Makes a part in its place, as [`create_part`](Self::create_part) does.
     pub(crate) fn create_part_in(
         &self,
-        place: &Place,
+        place: &FolderEntry,
         part: &[u8],
     ) -> io::Result<Arc<dyn OpenFile>> {
         for _ in 0..CREATIONS_MAX {
@@ -399,7 +399,7 @@ impl LocalFiles {
         }
     }
 
-    fn remove_left(&self, place: &Place, is_recorded: bool) -> io::Result<LeftFile> {
+    fn remove_left(&self, place: &FolderEntry, is_recorded: bool) -> io::Result<LeftFile> {
         let removed = || -> io::Result<LeftFile> {
             let stat = place.folder.stat(&place.name, Links::Refuse)?;
             let is_ours = is_recorded || self.system.is_ours(&stat);
@@ -466,7 +466,7 @@ impl LocalFiles {
     /// Completes a part in its place, as [`complete_part`](Self::complete_part) does.
     pub(crate) fn complete_part_in(
         &self,
-        place: &Place,
+        place: &FolderEntry,
         file: &dyn OpenFile,
         path: &[u8],
         modified_unix_s: Option<i64>,
@@ -516,7 +516,7 @@ impl LocalFiles {
     }
 
     /// Gives a part in its place its name, as [`name_part`](Self::name_part) does.
-    pub(crate) fn name_part_in(&self, place: &Place, path: &[u8]) -> io::Result<()> {
+    pub(crate) fn name_part_in(&self, place: &FolderEntry, path: &[u8]) -> io::Result<()> {
         place.folder.rename(&place.name, &last_name(path))
     }
 
@@ -668,14 +668,14 @@ impl LocalFiles {
 
     /// Opens the folder that contains a path. If the path is below no root, the user has named that
     /// folder.
-    fn place(&self, path: &[u8], links: Links) -> io::Result<Place> {
+    fn place(&self, path: &[u8], links: Links) -> io::Result<FolderEntry> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
             let name = last_name(path);
-            return Ok(Place { folder, name });
+            return Ok(FolderEntry { folder, name });
         };
         let folder = self.root_folder(root_path, root)?;
-        Ok(Place {
+        Ok(FolderEntry {
             folder: match parent(rest) {
                 None => folder,
                 Some(above) => folder.folder(above, links)?,
@@ -685,17 +685,17 @@ impl LocalFiles {
     }
 
     /// [`place`](Self::place) for reading: a link that is a root is followed to the file.
-    fn source_place(&self, path: &[u8]) -> io::Result<Place> {
+    fn source_place(&self, path: &[u8]) -> io::Result<FolderEntry> {
         self.place_of_source(path, self.links)
     }
 
-    fn place_of_source(&self, path: &[u8], links: Links) -> io::Result<Place> {
+    fn place_of_source(&self, path: &[u8], links: Links) -> io::Result<FolderEntry> {
         if self.below_root(path).is_some() {
             return self.place(path, links);
         }
         let root = self.roots.get(path);
         if let Some((folder, name)) = root.and_then(|it| it.file.get()) {
-            return Ok(Place {
+            return Ok(FolderEntry {
                 folder: folder.clone(),
                 name: name.clone(),
             });
@@ -708,7 +708,7 @@ impl LocalFiles {
             .is_ok_and(|it| is_link(&it))
         {
             let target = self.system.canonical(path)?;
-            place = Place {
+            place = FolderEntry {
                 folder: self
                     .system
                     .open_folder(parent(&target).unwrap_or_default())?,

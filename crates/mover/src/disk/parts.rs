@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Place,
+    FolderEntry,
     system::{Access, FileKind, OWNER_ALONE, OpenFile, Opening, Stat},
 };
 
@@ -40,7 +40,7 @@ impl Parts {
     }
 
     /// Opens a part, and locks it unless another opening holds the lock.
-    pub(super) fn open(&self, part: &[u8], place: &Place) -> io::Result<Arc<dyn OpenFile>> {
+    pub(super) fn open(&self, part: &[u8], place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
         // Two lanes that open a part at the same time must not exclude each other.
         let mut parts = self.lock();
         let known = parts.get(part).and_then(Weak::upgrade);
@@ -78,7 +78,7 @@ impl Parts {
 }
 
 /// Opens a part and locks it. From then on other users may not read it.
-fn lock(place: &Place) -> io::Result<Arc<dyn OpenFile>> {
+fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
     let file = place.folder.open(&place.name, Opening::Write)?;
     let stat = file.stat()?;
     // A second name of the file could be in any folder.

@@ -15,13 +15,13 @@ use super::{
     listing_events::check_path,
     options::Purpose,
     queue::Queued,
-    task::{Directory, File, Place, RelativePath, Task},
+    task::{Directory, File, RelativePath, RootedPath, Task},
 };
 
 /// Extra files of a job.
 #[derive(Debug, Default)]
 pub(super) struct ExtraFiles {
-    files: Vec<Place>,
+    files: Vec<RootedPath>,
     directories: Vec<Directory>,
     /// Directories that cannot be removed, since an entry in them stays.
     kept: HashSet<(usize, RelativePath)>,
@@ -193,7 +193,7 @@ impl Planner {
         if entry.kind == Kind::Directory {
             self.doom_directory(Directory { root, path });
         } else if self.dooms() {
-            self.extra_files.files.push(Place { root, path });
+            self.extra_files.files.push(RootedPath { root, path });
         }
     }
 
@@ -321,9 +321,9 @@ impl Planner {
             let removable = directories
                 .into_iter()
                 .filter(|it| !self.extra_files.is_kept(it));
-            places.extend(removable.map(|Directory { root, path }| Place { root, path }));
+            places.extend(removable.map(|Directory { root, path }| RootedPath { root, path }));
         }
-        for Place { root, path } in places {
+        for RootedPath { root, path } in places {
             let file = self.extra_files.replacing.remove(&(root, path.clone()));
             let result = FileOutcome::Planned(Step::Delete);
             self.notes.push_back(FileEvent { root, path, result });

@@ -50,7 +50,7 @@ pub use self::{
     memory::{Memory, Standing, StateStoreError, TakenFile},
     options::{Deletion, DeletionMax, DeletionMaxError, Links, Options, Purpose},
     piece::Piece,
-    task::{Directory, File, Place, RelativePath, Task, TaskId},
+    task::{Directory, File, RelativePath, RootedPath, Task, TaskId},
     version::Version,
 };
 use crate::retry_action::RetryAction;

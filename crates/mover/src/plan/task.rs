@@ -81,7 +81,7 @@ pub struct Directory {
 
 /// A file or a directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RootedPath {
     /// Number of the root.
     pub root: usize,
     /// Path below the root.
@@ -136,7 +136,7 @@ pub enum Task {
     /// Compare the content of a file at both ends.
     Compare(File),
     /// Delete a file or a link at the destination.
-    Delete(Place),
+    Delete(RootedPath),
     /// Remove an empty directory at the destination.
     RemoveDirectory(Directory),
     /// Query the present state of a file that the destination has listed.

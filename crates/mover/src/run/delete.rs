@@ -14,7 +14,7 @@ use crate::{
     disk::Removal,
     job::Job,
     names::{local, parent, shown},
-    plan::{Directory, ENTRIES_THERE_MAX, File, Outcome, Place, Version},
+    plan::{Directory, ENTRIES_THERE_MAX, File, Outcome, RootedPath, Version},
     server::ServerError,
 };
 
@@ -59,7 +59,7 @@ impl Lane {
         }
     }
 
-    pub(super) async fn delete(&mut self, place: &Place) -> Result<Outcome, TaskError> {
+    pub(super) async fn delete(&mut self, place: &RootedPath) -> Result<Outcome, TaskError> {
         let path = path_of(&self.shared.job, place);
         match delete_file(&mut self.destination, &path).await {
             Err(error) if is_refused(&error) && self.kind_of(&path).await?.is_none() => {}
@@ -157,7 +157,7 @@ impl Lane {
     }
 }
 
-fn path_of(job: &Job, place: &Place) -> Vec<u8> {
+fn path_of(job: &Job, place: &RootedPath) -> Vec<u8> {
     job.destination_path(place.root, &place.path)
 }
 

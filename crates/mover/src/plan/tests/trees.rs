@@ -2,7 +2,7 @@
 //! lost before or after the tasks took effect.
 
 use super::*;
-use crate::plan::task::Place;
+use crate::plan::task::RootedPath;
 
 /// Entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,7 +234,7 @@ impl Trees {
             Task::Compare(_) => Outcome::Compared {
                 is_equal: self.source[source] == self.destination[path],
             },
-            Task::Delete(Place { .. }) => {
+            Task::Delete(RootedPath { .. }) => {
                 assert!(!self.is_directory(path), "{path} is no directory");
                 self.destination.remove(path);
                 self.deleted.push(path.to_owned());
