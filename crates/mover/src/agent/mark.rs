@@ -10,7 +10,7 @@ use crate::{
     disk::{
         Machine,
         store::sync_above,
-        system::{FileSystem, Links, Opening},
+        system::{FileSystem, LinkPolicy, OpenMode},
     },
     names::{last_name, parent},
 };
@@ -55,7 +55,7 @@ pub(super) fn mark_called_on(
 /// Syncs the content of the mark, and its name in the folder, so that both outlive a power cut.
 fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
     let folder = system.open_folder(parent(mark).unwrap_or_default())?;
-    let file = folder.open(&last_name(mark), Opening::Read(Links::Refuse))?;
+    let file = folder.open(&last_name(mark), OpenMode::Read(LinkPolicy::Refuse))?;
     file.sync()?;
     // The folder of the marks may be as new as the mark.
     sync_above(system, mark, FOLDERS_ABOVE)

@@ -15,7 +15,7 @@ use super::{mark::mark_called_on, memory::JobMemory};
 use crate::{
     disk::{
         faulty::FaultyDisk,
-        system::{FileSystem as _, Opening},
+        system::{FileSystem as _, OpenMode},
     },
     plan::{File, Memory as _, RelativePath, Standing, TakenFile},
 };
@@ -132,7 +132,7 @@ impl World {
             );
             // The remains of an earlier attempt are removed.
             let _ = folder.remove_file(facts.as_bytes());
-            let new = Opening::New;
+            let new = OpenMode::New;
             let written = folder.open(facts.as_bytes(), new);
             written
                 .and_then(|it| it.write_at(b"{}", 0))
@@ -272,7 +272,7 @@ fn a_mark_outlives_a_power_cut_once_the_command_may_be_called() {
     for seed in 0..300 {
         let disk = FaultyDisk::new(seed);
         let folder = disk.put_new_folder("/state/calls/job");
-        let new = Opening::New;
+        let new = OpenMode::New;
         let facts = folder.open(b"0.json", new).expect("room");
         facts.write_at(b"{}", 0).expect("room");
         disk.cut_after(seed % 12);

@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::system::{
-    Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, Stat,
+    FileAccess, FileKind, FileStat, FileSystem, Folder, LinkPolicy, OWNER_ALONE, OpenFile, OpenMode,
 };
 use crate::names::{last_name, parent};
 
@@ -23,7 +23,7 @@ pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
 
 #[derive(Debug)]
 struct Disk {
-    nodes: HashMap<u64, Node>,
+    nodes: HashMap<u64, DiskNode>,
     next: u64,
     /// Operations until the power fails.
     until_cut: u64,
@@ -41,7 +41,7 @@ struct Disk {
 }
 
 #[derive(Debug, Clone)]
-struct Node {
+struct DiskNode {
     kind: FileKind,
     data: Vec<u8>,
     synced_data: Vec<u8>,
@@ -58,22 +58,22 @@ struct Node {
 }
 
 #[derive(Debug)]
-struct Handle {
+struct OpenHandle {
     disk: FaultyDisk,
     id: u64,
-    lock: Mutex<Option<Lock>>,
+    lock: Mutex<Option<FileLock>>,
     /// Write-back errors that this handle has reported, or that occurred before it was opened.
     errors: Mutex<u64>,
 }
 
 /// The lock of a file, released when dropped.
 #[derive(Debug)]
-struct Lock {
+struct FileLock {
     disk: FaultyDisk,
     id: u64,
 }
 
-impl Drop for Lock {
+impl Drop for FileLock {
     fn drop(&mut self) {
         self.disk.disk().locked.remove(&self.id);
     }
@@ -102,9 +102,9 @@ impl FaultyDisk {
         self.0.lock().expect("nobody panics with it")
     }
 
-    fn handle(&self, id: u64) -> Handle {
+    fn handle(&self, id: u64) -> OpenHandle {
         let errors = self.disk().nodes[&id].errors;
-        Handle {
+        OpenHandle {
             errors: Mutex::new(errors),
             disk: self.clone(),
             id,
@@ -112,9 +112,9 @@ impl FaultyDisk {
         }
     }
 
-    fn lock(&self, id: u64) -> Option<Lock> {
+    fn lock(&self, id: u64) -> Option<FileLock> {
         let is_free = self.disk().locked.insert(id);
-        is_free.then(|| Lock {
+        is_free.then(|| FileLock {
             disk: self.clone(),
             id,
         })
@@ -288,7 +288,7 @@ impl Disk {
     fn make(&mut self, kind: FileKind) -> u64 {
         let id = self.next;
         self.next += 1;
-        let node = Node {
+        let node = DiskNode {
             kind,
             data: Vec::new(),
             synced_data: Vec::new(),
@@ -304,7 +304,7 @@ impl Disk {
         id
     }
 
-    fn node(&mut self, id: u64) -> &mut Node {
+    fn node(&mut self, id: u64) -> &mut DiskNode {
         self.nodes.get_mut(&id).expect("handles are of nodes")
     }
 
@@ -334,16 +334,16 @@ impl Disk {
         Ok(at)
     }
 
-    fn stat(&self, id: u64) -> Stat {
+    fn stat(&self, id: u64) -> FileStat {
         let node = &self.nodes[&id];
-        Stat {
+        FileStat {
             kind: node.kind,
             device: 1,
             inode: id,
             size_bytes: node.data.len() as u64,
             modified_unix_s: node.modified_unix_s,
             modified_ns: 0,
-            access: Access {
+            access: FileAccess {
                 mode: node.mode,
                 user: 0,
                 group: 0,
@@ -366,7 +366,7 @@ impl FileSystem for FaultyDisk {
         Ok(Arc::new(self.handle(id)))
     }
 
-    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+    fn stat(&self, path: &[u8]) -> io::Result<FileStat> {
         let disk = self.disk();
         Ok(disk.stat(disk.find(ROOT, path)?))
     }
@@ -393,7 +393,7 @@ impl FileSystem for FaultyDisk {
         0o644
     }
 
-    fn is_ours(&self, _: &Stat) -> bool {
+    fn is_ours(&self, _: &FileStat) -> bool {
         true
     }
 
@@ -402,8 +402,8 @@ impl FileSystem for FaultyDisk {
     }
 }
 
-impl Folder for Handle {
-    fn folder(&self, below: &[u8], _: Links) -> io::Result<Arc<dyn Folder>> {
+impl Folder for OpenHandle {
+    fn folder(&self, below: &[u8], _: LinkPolicy) -> io::Result<Arc<dyn Folder>> {
         let mut disk = self.disk.disk();
         disk.operate()?;
         let id = disk.find(self.id, below)?;
@@ -411,22 +411,22 @@ impl Folder for Handle {
         Ok(Arc::new(self.disk.handle(id)))
     }
 
-    fn stat(&self, name: &[u8], _: Links) -> io::Result<Stat> {
+    fn stat(&self, name: &[u8], _: LinkPolicy) -> io::Result<FileStat> {
         let mut disk = self.disk.disk();
         disk.operate()?;
         Ok(disk.stat(disk.find(self.id, name)?))
     }
 
-    fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>> {
+    fn open(&self, name: &[u8], opening: OpenMode) -> io::Result<Arc<dyn OpenFile>> {
         let mut disk = self.disk.disk();
         disk.operate()?;
         let known = disk.find(self.id, name);
         let id = match (opening, known) {
-            (Opening::New, Ok(_)) => return Err(ErrorKind::AlreadyExists.into()),
+            (OpenMode::New, Ok(_)) => return Err(ErrorKind::AlreadyExists.into()),
             (_, Ok(id)) => id,
-            (Opening::New | Opening::InPlace, Err(_)) => {
+            (OpenMode::New | OpenMode::InPlace, Err(_)) => {
                 let id = disk.make(FileKind::File);
-                if opening == Opening::New {
+                if opening == OpenMode::New {
                     disk.node(id).mode = OWNER_ALONE;
                 }
                 disk.change(self.id, |it| {
@@ -511,8 +511,8 @@ impl Folder for Handle {
     }
 }
 
-impl OpenFile for Handle {
-    fn stat(&self) -> io::Result<Stat> {
+impl OpenFile for OpenHandle {
+    fn stat(&self) -> io::Result<FileStat> {
         Ok(self.disk.disk().stat(self.id))
     }
 
@@ -557,7 +557,7 @@ impl OpenFile for Handle {
         Ok(())
     }
 
-    fn set_access(&self, access: Access) -> io::Result<()> {
+    fn set_access(&self, access: FileAccess) -> io::Result<()> {
         let mut disk = self.disk.disk();
         disk.operate()?;
         disk.node(self.id).mode = access.mode;

@@ -10,11 +10,11 @@ use std::{
 
 /// Cache of the last answer of a folder.
 #[derive(Debug, Default)]
-pub(super) struct InheritedModes(Mutex<Option<Answer>>);
+pub(super) struct InheritedModes(Mutex<Option<FolderModes>>);
 
 /// Answer for a folder.
 #[derive(Debug)]
-struct Answer {
+struct FolderModes {
     folder: Vec<u8>,
     /// Permissions of new files; `None` for a folder without a default list.
     mode: Option<u32>,
@@ -40,7 +40,7 @@ impl InheritedModes {
             return answer.mode;
         }
         let mode = ask();
-        *self.last() = Some(Answer {
+        *self.last() = Some(FolderModes {
             folder: folder.to_vec(),
             mode,
             at: now,
@@ -48,7 +48,7 @@ impl InheritedModes {
         mode
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Answer>> {
+    fn last(&self) -> MutexGuard<'_, Option<FolderModes>> {
         self.0.lock().expect("nobody panics with it")
     }
 }

@@ -24,8 +24,8 @@ use rustix::{
 use super::{
     lease,
     system::{
-        Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, PERMISSIONS,
-        Stat,
+        FileAccess, FileKind, FileStat, FileSystem, Folder, LinkPolicy, OWNER_ALONE, OpenFile,
+        OpenMode, PERMISSIONS,
     },
 };
 
@@ -45,10 +45,10 @@ impl FileSystem for Machine {
         Ok(Arc::new(MachineFolder(folder)))
     }
 
-    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+    fn stat(&self, path: &[u8]) -> io::Result<FileStat> {
         std::fs::metadata(path_of(path))
             .as_ref()
-            .map(Stat::of)
+            .map(FileStat::of)
             .map_err(copied)
     }
 
@@ -70,7 +70,7 @@ impl FileSystem for Machine {
         0o666 & !mask.unwrap_or(UMASK)
     }
 
-    fn is_ours(&self, stat: &Stat) -> bool {
+    fn is_ours(&self, stat: &FileStat) -> bool {
         stat.access.user == nix::unistd::geteuid().as_raw()
     }
 
@@ -81,35 +81,37 @@ impl FileSystem for Machine {
 }
 
 impl Folder for MachineFolder {
-    fn folder(&self, below: &[u8], links: Links) -> io::Result<Arc<dyn Folder>> {
+    fn folder(&self, below: &[u8], links: LinkPolicy) -> io::Result<Arc<dyn Folder>> {
         let folder = match links {
-            Links::Follow => fs::openat(&self.0, or_here(below), FOLDER, Mode::empty())?,
-            Links::Refuse => beneath(&self.0, below)?,
+            LinkPolicy::Follow => fs::openat(&self.0, or_here(below), FOLDER, Mode::empty())?,
+            LinkPolicy::Refuse => beneath(&self.0, below)?,
         };
         Ok(Arc::new(Self(folder)))
     }
 
-    fn stat(&self, name: &[u8], links: Links) -> io::Result<Stat> {
+    fn stat(&self, name: &[u8], links: LinkPolicy) -> io::Result<FileStat> {
         let flags = match links {
-            Links::Follow => AtFlags::empty(),
-            Links::Refuse => AtFlags::SYMLINK_NOFOLLOW,
+            LinkPolicy::Follow => AtFlags::empty(),
+            LinkPolicy::Refuse => AtFlags::SYMLINK_NOFOLLOW,
         };
         Ok(stat_of(&fs::statat(&self.0, name, flags)?))
     }
 
-    fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>> {
+    fn open(&self, name: &[u8], opening: OpenMode) -> io::Result<Arc<dyn OpenFile>> {
         // The opening of a pipe without a process at its other end must not block.
         let common = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let everybody = Mode::from_raw_mode(0o666);
         let (flags, mode) = match opening {
-            Opening::Read(Links::Follow) => (OFlags::RDONLY, Mode::empty()),
-            Opening::Read(Links::Refuse) => (OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty()),
-            Opening::New => (
+            OpenMode::Read(LinkPolicy::Follow) => (OFlags::RDONLY, Mode::empty()),
+            OpenMode::Read(LinkPolicy::Refuse) => {
+                (OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())
+            }
+            OpenMode::New => (
                 OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
                 Mode::from_raw_mode(OWNER_ALONE),
             ),
-            Opening::Write => (OFlags::RDWR | OFlags::NOFOLLOW, Mode::empty()),
-            Opening::InPlace => (
+            OpenMode::Write => (OFlags::RDWR | OFlags::NOFOLLOW, Mode::empty()),
+            OpenMode::InPlace => (
                 OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW,
                 everybody,
             ),
@@ -185,8 +187,8 @@ impl MachineFolder {
 }
 
 impl OpenFile for MachineFile {
-    fn stat(&self) -> io::Result<Stat> {
-        self.0.metadata().as_ref().map(Stat::of).map_err(copied)
+    fn stat(&self) -> io::Result<FileStat> {
+        self.0.metadata().as_ref().map(FileStat::of).map_err(copied)
     }
 
     fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
@@ -217,7 +219,7 @@ impl OpenFile for MachineFile {
         self.0.set_times(FileTimes::new().set_modified(time))
     }
 
-    fn set_access(&self, access: Access) -> io::Result<()> {
+    fn set_access(&self, access: FileAccess) -> io::Result<()> {
         let now = self.stat()?.access;
         let mut mode = access.mode & PERMISSIONS;
         if (now.user, now.group) != (access.user, access.group) {
@@ -308,8 +310,8 @@ fn of_link(error: Errno) -> io::Error {
     }
 }
 
-fn stat_of(stat: &fs::Stat) -> Stat {
-    Stat {
+fn stat_of(stat: &fs::Stat) -> FileStat {
+    FileStat {
         kind: match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
             FileType::Directory => FileKind::Folder,
@@ -321,7 +323,7 @@ fn stat_of(stat: &fs::Stat) -> Stat {
         size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
         modified_unix_s: stat.st_mtime,
         modified_ns: i64::try_from(stat.st_mtime_nsec).unwrap_or_default(),
-        access: Access {
+        access: FileAccess {
             mode: stat.st_mode & PERMISSIONS,
             user: stat.st_uid,
             group: stat.st_gid,

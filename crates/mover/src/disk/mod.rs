@@ -30,8 +30,11 @@ pub(crate) use self::machine::Machine;
 use self::{
     inherited::InheritedModes,
     parts::Parts,
-    syncs::Syncs,
-    system::{Access, FileKind, FileSystem, Folder, Links, OWNER_ALONE, OpenFile, Opening, Stat},
+    syncs::SyncQueue,
+    system::{
+        FileAccess, FileKind, FileStat, FileSystem, Folder, LinkPolicy, OWNER_ALONE, OpenFile,
+        OpenMode,
+    },
 };
 use crate::names::{join, last_name, local, parent};
 
@@ -41,12 +44,12 @@ pub(crate) struct LocalFiles {
     system: Arc<dyn FileSystem>,
     roots: HashMap<Vec<u8>, LocalRoot>,
     /// Whether reads follow links below the roots. Writes and removals never do.
-    links: Links,
+    links: LinkPolicy,
     /// Files that were read, for a job that removes them afterwards.
     read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
     /// Files that were named and synced, for a job that then removes their sources.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
-    syncs: Arc<Syncs>,
+    syncs: Arc<SyncQueue>,
     /// Folders whose own names were synced, or will be synced with the next file.
     folders: Mutex<HashSet<Vec<u8>>>,
     parts: Parts,
@@ -57,7 +60,7 @@ pub(crate) struct LocalFiles {
 
 /// Role of the files in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum FilesRole {
     /// The files are read.
     Source {
         /// Links below the roots are followed.
@@ -97,7 +100,7 @@ pub(crate) struct Stamp {
 
 /// Result of the removal of a part that an earlier run may have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LeftFile {
+pub(crate) enum PartRemoval {
     /// No file has the name.
     Missing,
     /// The part was removed.
@@ -108,7 +111,7 @@ pub(crate) enum LeftFile {
 
 /// Result of the removal of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removal {
+pub(crate) enum SourceRemoval {
     /// The source was removed.
     Removed,
     /// The name leads to another file now, or a process writes to the file.
@@ -119,7 +122,7 @@ impl FolderEntry {
     /// Whether the name still leads to this file.
     fn has(&self, file: &dyn OpenFile) -> io::Result<bool> {
         let ours = file.stat()?;
-        match self.folder.stat(&self.name, Links::Refuse) {
+        match self.folder.stat(&self.name, LinkPolicy::Refuse) {
             Ok(there) => Ok((ours.device, ours.inode) == (there.device, there.inode)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -128,7 +131,7 @@ impl FolderEntry {
 }
 
 impl Stamp {
-    pub(crate) fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &FileStat) -> Self {
         Self {
             device: stat.device,
             inode: stat.inode,
@@ -149,14 +152,14 @@ impl LocalFiles {
     pub(crate) fn new(
         system: Arc<dyn FileSystem>,
         roots: impl IntoIterator<Item = Vec<u8>>,
-        side: Side,
+        side: FilesRole,
     ) -> Arc<Self> {
         let (follows_links, removes_read, removes_sources) = match side {
-            Side::Source {
+            FilesRole::Source {
                 follows_links,
                 is_removed,
             } => (follows_links, is_removed, false),
-            Side::Destination { removes_sources } => (false, false, removes_sources),
+            FilesRole::Destination { removes_sources } => (false, false, removes_sources),
         };
         Arc::new(Self {
             system,
@@ -165,8 +168,8 @@ impl LocalFiles {
                 .map(|it| (it, LocalRoot::default()))
                 .collect(),
             links: match follows_links {
-                true => Links::Follow,
-                false => Links::Refuse,
+                true => LinkPolicy::Follow,
+                false => LinkPolicy::Refuse,
             },
             read: removes_read.then(Mutex::default),
             synced: removes_sources.then(Mutex::default),
@@ -180,7 +183,7 @@ impl LocalFiles {
 
     /// Creates the access to files of this machine without a job.
     pub(crate) fn without_roots() -> Arc<Self> {
-        let side = Side::Destination {
+        let side = FilesRole::Destination {
             removes_sources: false,
         };
         Self::new(Arc::new(Machine), [], side)
@@ -204,7 +207,7 @@ impl LocalFiles {
         file.as_ref().map(Stamp::of)
     }
 
-    fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+    fn stat(&self, path: &[u8]) -> io::Result<Option<FileStat>> {
         let found = match self.below_root(path) {
             None => self.system.stat(path),
             Some(_) => self
@@ -225,7 +228,7 @@ impl LocalFiles {
     /// Opens a file for reading.
     pub(crate) fn open(&self, path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = self.source_place(path)?;
-        let file = place.folder.open(&place.name, Opening::Read(self.links))?;
+        let file = place.folder.open(&place.name, OpenMode::Read(self.links))?;
         let stat = file.stat()?;
         if stat.kind != FileKind::File {
             return Err(io::Error::other("it is no regular file"));
@@ -259,7 +262,7 @@ impl LocalFiles {
         let folder = self.folder(path, self.links)?;
         let mut entries = Vec::new();
         folder.list(&mut |name| {
-            let stat = match folder.stat(&name, Links::Refuse) {
+            let stat = match folder.stat(&name, LinkPolicy::Refuse) {
                 Ok(stat) => stat,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
                 Err(error) => return Err(error),
@@ -284,8 +287,8 @@ impl LocalFiles {
 
     /// Returns the target of a link in `directory`. `None` if it does not exist, or if it is a
     /// directory that contains the link.
-    fn led_to(&self, directory: &[u8], folder: &dyn Folder, name: &[u8]) -> Option<Stat> {
-        let stat = folder.stat(name, Links::Follow).ok()?;
+    fn led_to(&self, directory: &[u8], folder: &dyn Folder, name: &[u8]) -> Option<FileStat> {
+        let stat = folder.stat(name, LinkPolicy::Follow).ok()?;
         if stat.kind == FileKind::Folder {
             let target = local(&self.system.canonical(&join(directory, name)).ok()?);
             // Directories above that were reached by a link count as well.
@@ -305,10 +308,10 @@ impl LocalFiles {
     /// since the user has named it then.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
-            let place = self.place(path, Links::Refuse)?;
+            let place = self.place(path, LinkPolicy::Refuse)?;
             return match place.folder.make_folder(&place.name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    let there = place.folder.stat(&place.name, Links::Refuse)?;
+                    let there = place.folder.stat(&place.name, LinkPolicy::Refuse)?;
                     if there.kind == FileKind::Folder {
                         Ok(())
                     } else {
@@ -354,7 +357,7 @@ impl LocalFiles {
 
     /// Returns the place of a part, for several steps in a row.
     pub(crate) fn part_place(&self, part: &[u8]) -> io::Result<FolderEntry> {
-        self.place(part, Links::Refuse)
+        self.place(part, LinkPolicy::Refuse)
     }
 
     /// Makes a part in its place, as [`create_part`](Self::create_part) does.
@@ -364,9 +367,9 @@ impl LocalFiles {
         part: &[u8],
     ) -> io::Result<Arc<dyn OpenFile>> {
         for _ in 0..CREATIONS_MAX {
-            match place.folder.open(&place.name, Opening::New) {
+            match place.folder.open(&place.name, OpenMode::New) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    if self.remove_left(place, false)? == LeftFile::Kept {
+                    if self.remove_left(place, false)? == PartRemoval::Kept {
                         return Err(error);
                     }
                 }
@@ -388,40 +391,44 @@ impl LocalFiles {
     /// A locked part, another user's part and a directory remain. With `is_recorded` the journal
     /// has the part's name. The part may then belong to another user, and the file system may lack
     /// locks.
-    pub(crate) fn remove_left_part(&self, part: &[u8], is_recorded: bool) -> io::Result<LeftFile> {
-        match self.place(part, Links::Refuse) {
+    pub(crate) fn remove_left_part(
+        &self,
+        part: &[u8],
+        is_recorded: bool,
+    ) -> io::Result<PartRemoval> {
+        match self.place(part, LinkPolicy::Refuse) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
-                Ok(LeftFile::Missing)
+                Ok(PartRemoval::Missing)
             }
             place => self.remove_left(&place?, is_recorded),
         }
     }
 
-    fn remove_left(&self, place: &FolderEntry, is_recorded: bool) -> io::Result<LeftFile> {
-        let removed = || -> io::Result<LeftFile> {
-            let stat = place.folder.stat(&place.name, Links::Refuse)?;
+    fn remove_left(&self, place: &FolderEntry, is_recorded: bool) -> io::Result<PartRemoval> {
+        let removed = || -> io::Result<PartRemoval> {
+            let stat = place.folder.stat(&place.name, LinkPolicy::Refuse)?;
             let is_ours = is_recorded || self.system.is_ours(&stat);
             match stat.kind {
                 FileKind::File if is_ours => {
                     let file = place
                         .folder
-                        .open(&place.name, Opening::Read(Links::Refuse))?;
+                        .open(&place.name, OpenMode::Read(LinkPolicy::Refuse))?;
                     let is_free = file.try_lock()?.unwrap_or(is_recorded);
                     if !is_free || !place.has(&*file)? {
-                        return Ok(LeftFile::Kept);
+                        return Ok(PartRemoval::Kept);
                     }
                 }
                 // The link is removed without being followed.
                 FileKind::Link if is_ours => {}
-                _ => return Ok(LeftFile::Kept),
+                _ => return Ok(PartRemoval::Kept),
             }
             place.folder.remove_file(&place.name)?;
-            Ok(LeftFile::Removed)
+            Ok(PartRemoval::Removed)
         };
         match removed() {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(LeftFile::Missing),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(PartRemoval::Missing),
             removed => removed,
         }
     }
@@ -432,16 +439,17 @@ impl LocalFiles {
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] if another process writes to it.
     pub(crate) fn open_part(&self, part: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
-        self.parts.open(part, &self.place(part, Links::Refuse)?)
+        self.parts
+            .open(part, &self.place(part, LinkPolicy::Refuse)?)
     }
 
     /// Opens a file that is written under its final name.
     pub(crate) fn open_in_place(&self, path: &[u8]) -> io::Result<Arc<dyn OpenFile>> {
         let place = match self.below_root(path) {
-            Some(_) => self.place(path, Links::Refuse)?,
+            Some(_) => self.place(path, LinkPolicy::Refuse)?,
             None => self.source_place(path)?,
         };
-        let file = place.folder.open(&place.name, Opening::InPlace)?;
+        let file = place.folder.open(&place.name, OpenMode::InPlace)?;
         self.syncs.changed(parent(path).unwrap_or_default());
         Ok(file)
     }
@@ -471,7 +479,7 @@ impl LocalFiles {
         path: &[u8],
         modified_unix_s: Option<i64>,
     ) -> io::Result<()> {
-        match place.folder.stat(&last_name(path), Links::Refuse) {
+        match place.folder.stat(&last_name(path), LinkPolicy::Refuse) {
             Ok(replaced) if replaced.kind == FileKind::File => {
                 file.set_access(replaced.access)?;
             }
@@ -487,7 +495,7 @@ impl LocalFiles {
                     let mode = self.inherited_modes.mode(folder, now, ask);
                     let usual = || *self.usual_mode.get_or_init(|| self.system.usual_mode());
                     let mode = mode.unwrap_or_else(usual);
-                    match file.set_access(Access { mode, ..access }) {
+                    match file.set_access(FileAccess { mode, ..access }) {
                         Err(error) if is_refusal(&error) => {}
                         set => set?,
                     }
@@ -523,7 +531,7 @@ impl LocalFiles {
     /// Waits until the name of a file outlives a power cut.
     pub(crate) async fn named(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         let files = self.clone();
-        let sync = move |folder: &[u8]| files.folder(folder, Links::Refuse)?.sync();
+        let sync = move |folder: &[u8]| files.folder(folder, LinkPolicy::Refuse)?.sync();
         self.note_folders(path);
         self.syncs
             .done(parent(path).unwrap_or_default(), sync)
@@ -581,7 +589,7 @@ impl LocalFiles {
 
     /// Removes a part if its name still leads to this file.
     pub(crate) fn remove_part(&self, part: &[u8], file: &dyn OpenFile) -> io::Result<()> {
-        let place = self.place(part, Links::Refuse)?;
+        let place = self.place(part, LinkPolicy::Refuse)?;
         match place.has(file)? {
             true => place.folder.remove_file(&place.name),
             false => Ok(()),
@@ -590,13 +598,13 @@ impl LocalFiles {
 
     /// Removes a file or a link, but no directory.
     pub(crate) fn remove(&self, path: &[u8]) -> io::Result<()> {
-        let place = self.place(path, Links::Refuse)?;
+        let place = self.place(path, LinkPolicy::Refuse)?;
         place.folder.remove_file(&place.name)
     }
 
     /// Removes an empty directory.
     pub(crate) fn remove_folder(&self, path: &[u8]) -> io::Result<()> {
-        let place = self.place(path, Links::Refuse)?;
+        let place = self.place(path, LinkPolicy::Refuse)?;
         place.folder.remove_folder(&place.name)
     }
 
@@ -606,20 +614,22 @@ impl LocalFiles {
         &self,
         path: &[u8],
         is_taken: impl FnOnce(&Entry) -> bool,
-    ) -> io::Result<Removal> {
+    ) -> io::Result<SourceRemoval> {
         let stamp = self.read.as_ref().and_then(|read| {
             let mut read = read.lock().expect("nobody panics with it");
             read.remove(path)
         });
-        let found = self.place_of_source(path, Links::Refuse).and_then(|place| {
-            let stat = place.folder.stat(&place.name, Links::Refuse)?;
-            Ok((place, stat))
-        });
+        let found = self
+            .place_of_source(path, LinkPolicy::Refuse)
+            .and_then(|place| {
+                let stat = place.folder.stat(&place.name, LinkPolicy::Refuse)?;
+                Ok((place, stat))
+            });
         let (place, stat) = match found {
             Ok(found) => found,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removal::Removed),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SourceRemoval::Removed),
             // The file was read through a link, which the job follows.
-            Err(_) if self.links == Links::Follow => return Ok(Removal::Kept),
+            Err(_) if self.links == LinkPolicy::Follow => return Ok(SourceRemoval::Kept),
             Err(error) => return Err(error),
         };
         // A file that has grown since differs from the copy, even if the last read saw its present
@@ -627,24 +637,27 @@ impl LocalFiles {
         let is_read = stamp.is_none_or(|it| it == Stamp::of(&stat));
         let is_same = is_read && is_taken(&entry(b"", &stat));
         if !is_same || stat.kind != FileKind::File {
-            return Ok(Removal::Kept);
+            return Ok(SourceRemoval::Kept);
         }
         // An unreadable file cannot be checked for writers. It cannot have been read either.
-        if let Ok(file) = place.folder.open(&place.name, Opening::Read(Links::Refuse)) {
+        if let Ok(file) = place
+            .folder
+            .open(&place.name, OpenMode::Read(LinkPolicy::Refuse))
+        {
             let now = file.stat()?;
             let is_other = Stamp::of(&now) != Stamp::of(&stat);
             if is_other || file.is_being_written() == Some(true) {
-                return Ok(Removal::Kept);
+                return Ok(SourceRemoval::Kept);
             }
         }
         place.folder.remove_file(&place.name)?;
-        Ok(Removal::Removed)
+        Ok(SourceRemoval::Removed)
     }
 
     /// Makes a symbolic link, which replaces another link of that name.
     pub(crate) fn make_link(&self, target: &[u8], part: &[u8], path: &[u8]) -> io::Result<()> {
-        let place = self.place(part, Links::Refuse)?;
-        if self.remove_left(&place, false)? == LeftFile::Kept {
+        let place = self.place(part, LinkPolicy::Refuse)?;
+        if self.remove_left(&place, false)? == PartRemoval::Kept {
             return Err(ErrorKind::AlreadyExists.into());
         }
         place.folder.make_link(target, &place.name)?;
@@ -668,7 +681,7 @@ impl LocalFiles {
 
     /// Opens the folder that contains a path. If the path is below no root, the user has named that
     /// folder.
-    fn place(&self, path: &[u8], links: Links) -> io::Result<FolderEntry> {
+    fn place(&self, path: &[u8], links: LinkPolicy) -> io::Result<FolderEntry> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
             let name = last_name(path);
@@ -689,7 +702,7 @@ impl LocalFiles {
         self.place_of_source(path, self.links)
     }
 
-    fn place_of_source(&self, path: &[u8], links: Links) -> io::Result<FolderEntry> {
+    fn place_of_source(&self, path: &[u8], links: LinkPolicy) -> io::Result<FolderEntry> {
         if self.below_root(path).is_some() {
             return self.place(path, links);
         }
@@ -701,10 +714,10 @@ impl LocalFiles {
             });
         }
         let mut place = self.place(path, links)?;
-        let is_link = |stat: &Stat| stat.kind == FileKind::Link;
+        let is_link = |stat: &FileStat| stat.kind == FileKind::Link;
         if place
             .folder
-            .stat(&place.name, Links::Refuse)
+            .stat(&place.name, LinkPolicy::Refuse)
             .is_ok_and(|it| is_link(&it))
         {
             let target = self.system.canonical(path)?;
@@ -731,7 +744,7 @@ impl LocalFiles {
     }
 
     /// Opens a directory.
-    fn folder(&self, path: &[u8], links: Links) -> io::Result<Arc<dyn Folder>> {
+    fn folder(&self, path: &[u8], links: LinkPolicy) -> io::Result<Arc<dyn Folder>> {
         if let Some((root_path, root, rest)) = self.below_root(path) {
             return self.root_folder(root_path, root)?.folder(rest, links);
         }
@@ -758,7 +771,7 @@ pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     found.is_ok_and(|it| it.blocks() * it.fragment_size() < size_bytes)
 }
 
-fn entry(name: &[u8], stat: &Stat) -> Entry {
+fn entry(name: &[u8], stat: &FileStat) -> Entry {
     let is_file = stat.kind == FileKind::File;
     Entry {
         name: name.to_vec(),
@@ -870,7 +883,7 @@ mod tests {
         let refused = others.open_part(&part).expect_err("it is locked");
         assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
         let left = others.remove_left_part(&part, true).expect("looked at");
-        assert_eq!(left, LeftFile::Kept);
+        assert_eq!(left, PartRemoval::Kept);
         drop(second);
         others.open_part(&part).expect("nobody has it");
     }
@@ -909,7 +922,7 @@ mod tests {
             std::os::unix::fs::chown(local(&part), Some(65_534), None).expect("as root");
             assert!(is_taken());
             let left = files.remove_left_part(&part, false).expect("looked at");
-            assert_eq!(left, LeftFile::Kept);
+            assert_eq!(left, PartRemoval::Kept);
             assert_eq!(fs::read(local(&part)).expect("there"), b"another user's");
         }
     }

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     FolderEntry,
-    system::{Access, FileKind, OWNER_ALONE, OpenFile, Opening, Stat},
+    system::{FileAccess, FileKind, FileStat, OWNER_ALONE, OpenFile, OpenMode},
 };
 
 /// Locked descriptors of all open parts, by the paths of the parts.
@@ -24,7 +24,7 @@ type LockedParts = HashMap<Vec<u8>, Weak<dyn OpenFile>>;
 
 /// An open part. It stays locked until its last opening is dropped.
 #[derive(Debug)]
-struct Part {
+struct LockedPart {
     parts: Parts,
     /// The locked descriptor. `None` once this opening is dropped.
     locked: Option<Arc<dyn OpenFile>>,
@@ -52,7 +52,7 @@ impl Parts {
                 locked
             }
         };
-        let own = place.folder.open(&place.name, Opening::Write)?;
+        let own = place.folder.open(&place.name, OpenMode::Write)?;
         let (ours, theirs) = (own.stat()?, locked.stat()?);
         if (ours.device, ours.inode) != (theirs.device, theirs.inode) {
             return Err(ErrorKind::NotFound.into());
@@ -65,7 +65,7 @@ impl Parts {
         locked: Arc<dyn OpenFile>,
         own: Option<Arc<dyn OpenFile>>,
     ) -> Arc<dyn OpenFile> {
-        Arc::new(Part {
+        Arc::new(LockedPart {
             parts: self.clone(),
             locked: Some(locked),
             own,
@@ -79,7 +79,7 @@ impl Parts {
 
 /// Opens a part and locks it. From then on other users may not read it.
 fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
-    let file = place.folder.open(&place.name, Opening::Write)?;
+    let file = place.folder.open(&place.name, OpenMode::Write)?;
     let stat = file.stat()?;
     // A second name of the file could be in any folder.
     if stat.kind != FileKind::File || stat.names > 1 {
@@ -93,7 +93,7 @@ fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
         return Err(ErrorKind::NotFound.into());
     }
     if stat.access.mode & !OWNER_ALONE != 0 {
-        let access = Access {
+        let access = FileAccess {
             mode: OWNER_ALONE,
             ..stat.access
         };
@@ -109,14 +109,14 @@ fn note(parts: &mut LockedParts, part: &[u8], file: &Arc<dyn OpenFile>) {
     parts.insert(part.to_vec(), Arc::downgrade(file));
 }
 
-impl Part {
+impl LockedPart {
     fn file(&self) -> &dyn OpenFile {
         let file = self.own.as_ref().or(self.locked.as_ref());
         &**file.expect("a part is locked until it is dropped")
     }
 }
 
-impl Drop for Part {
+impl Drop for LockedPart {
     fn drop(&mut self) {
         // Under the guard, a concurrent opening of the part finds it locked by this process, or
         // free.
@@ -127,8 +127,8 @@ impl Drop for Part {
     }
 }
 
-impl OpenFile for Part {
-    fn stat(&self) -> io::Result<Stat> {
+impl OpenFile for LockedPart {
+    fn stat(&self) -> io::Result<FileStat> {
         self.file().stat()
     }
 
@@ -148,7 +148,7 @@ impl OpenFile for Part {
         self.file().set_modified(unix_s)
     }
 
-    fn set_access(&self, access: Access) -> io::Result<()> {
+    fn set_access(&self, access: FileAccess) -> io::Result<()> {
         self.file().set_access(access)
     }
 
@@ -180,14 +180,14 @@ mod tests {
         thread,
     };
 
-    use super::super::{LocalFiles, Side, faulty::FaultyDisk};
+    use super::super::{FilesRole, LocalFiles, faulty::FaultyDisk};
 
     /// The system reports an error once to each descriptor.
     #[test]
     fn each_lane_hears_of_an_error_of_the_write_back() {
         let disk = FaultyDisk::new(1);
         disk.put_folder("/there");
-        let side = Side::Destination {
+        let side = FilesRole::Destination {
             removes_sources: false,
         };
         let files = LocalFiles::new(std::sync::Arc::new(disk.clone()), [], side);

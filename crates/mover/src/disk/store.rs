@@ -9,7 +9,7 @@ use std::{
 
 use redb::{Database, DatabaseError, StorageBackend};
 
-use super::system::{FileKind, FileSystem, Folder, Links, OpenFile, Opening, Stat};
+use super::system::{FileKind, FileStat, FileSystem, Folder, LinkPolicy, OpenFile, OpenMode};
 use crate::names::{last_name, parent};
 
 /// A file as the storage of a database.
@@ -53,7 +53,7 @@ impl StorageBackend for StoreFile {
 pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, DatabaseError> {
     let new = [name, NEW].concat();
     for _ in 0..ATTEMPTS_MAX {
-        match folder.open(name, Opening::Write) {
+        match folder.open(name, OpenMode::Write) {
             Ok(file) => match lock(folder, name, &file)? {
                 true => return database(file),
                 false => continue,
@@ -61,10 +61,10 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
-        let file = match folder.open(&new, Opening::New) {
+        let file = match folder.open(&new, OpenMode::New) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 // A process was ended while it created the database, or still creates it.
-                let left = folder.open(&new, Opening::Write)?;
+                let left = folder.open(&new, OpenMode::Write)?;
                 if lock(folder, &new, &left)? {
                     folder.remove_file(&new)?;
                 }
@@ -84,8 +84,8 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
 }
 
 /// Returns the attributes of a name in a folder. `None` if it does not exist.
-pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<Stat>> {
-    match folder.stat(name, Links::Refuse) {
+pub(crate) fn stat(folder: &dyn Folder, name: &[u8]) -> io::Result<Option<FileStat>> {
+    match folder.stat(name, LinkPolicy::Refuse) {
         Ok(stat) => Ok(Some(stat)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -21,7 +21,7 @@ pub(super) type SyncFolder = dyn Fn(&[u8]) -> io::Result<()> + Send + Sync;
 
 /// The waiting folders and files.
 #[derive(Debug, Default)]
-pub(super) struct Syncs(Mutex<PendingSyncs>);
+pub(super) struct SyncQueue(Mutex<PendingSyncs>);
 
 #[derive(Debug, Default)]
 struct PendingSyncs {
@@ -30,7 +30,7 @@ struct PendingSyncs {
     is_running: bool,
 }
 
-impl Syncs {
+impl SyncQueue {
     /// Records that a name in a folder has changed.
     pub(super) fn changed(&self, folder: &[u8]) {
         let mut waiting = self.0.lock().expect("nobody panics with it");
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_files_share_a_sync_and_a_failed_folder_fails_them() {
-        let syncs = Arc::new(Syncs::default());
+        let syncs = Arc::new(SyncQueue::default());
         let count = Arc::new(AtomicUsize::new(0));
         let sync = |count: &Arc<AtomicUsize>| {
             let count = count.clone();

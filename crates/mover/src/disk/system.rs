@@ -12,7 +12,7 @@ pub(crate) trait FileSystem: Debug + Send + Sync {
     fn open_folder(&self, path: &[u8]) -> io::Result<Arc<dyn Folder>>;
 
     /// Returns the attributes of the file to which a path leads.
-    fn stat(&self, path: &[u8]) -> io::Result<Stat>;
+    fn stat(&self, path: &[u8]) -> io::Result<FileStat>;
 
     /// Returns the path without links, `.` and `..`.
     fn canonical(&self, path: &[u8]) -> io::Result<Vec<u8>>;
@@ -24,22 +24,22 @@ pub(crate) trait FileSystem: Debug + Send + Sync {
     fn usual_mode(&self) -> u32;
 
     /// Whether a file belongs to the user of this process.
-    fn is_ours(&self, stat: &Stat) -> bool;
+    fn is_ours(&self, stat: &FileStat) -> bool;
 
     /// Returns the name of the time since the machine was started.
     fn boot(&self) -> Option<u64>;
 }
 
-/// An open folder. Links are followed only with [`Links::Follow`].
+/// An open folder. Links are followed only with [`LinkPolicy::Follow`].
 pub(crate) trait Folder: Debug + Send + Sync {
     /// Opens a folder below this one. `below` contains names with slashes in between.
-    fn folder(&self, below: &[u8], links: Links) -> io::Result<Arc<dyn Folder>>;
+    fn folder(&self, below: &[u8], links: LinkPolicy) -> io::Result<Arc<dyn Folder>>;
 
     /// Returns the attributes of a name in this folder.
-    fn stat(&self, name: &[u8], links: Links) -> io::Result<Stat>;
+    fn stat(&self, name: &[u8], links: LinkPolicy) -> io::Result<FileStat>;
 
     /// Opens a file of this folder.
-    fn open(&self, name: &[u8], opening: Opening) -> io::Result<Arc<dyn OpenFile>>;
+    fn open(&self, name: &[u8], opening: OpenMode) -> io::Result<Arc<dyn OpenFile>>;
 
     /// Passes the names in this folder to `take`, until it returns false.
     fn list(&self, take: &mut dyn FnMut(Vec<u8>) -> io::Result<bool>) -> io::Result<()>;
@@ -75,7 +75,7 @@ pub(crate) trait Folder: Debug + Send + Sync {
 /// An open file.
 pub(crate) trait OpenFile: Debug + Send + Sync {
     /// Returns the present attributes.
-    fn stat(&self) -> io::Result<Stat>;
+    fn stat(&self) -> io::Result<FileStat>;
 
     /// Reads from an offset. Returns 0 at the end.
     fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
@@ -90,7 +90,7 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
     fn set_modified(&self, unix_s: i64) -> io::Result<()>;
 
     /// Sets permissions, and where the system permits it, owner and group.
-    fn set_access(&self, access: Access) -> io::Result<()>;
+    fn set_access(&self, access: FileAccess) -> io::Result<()>;
 
     /// Syncs the file, so that its content outlives a power cut.
     fn sync(&self) -> io::Result<()>;
@@ -110,16 +110,16 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
 
 /// Whether links are followed below a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Links {
+pub(crate) enum LinkPolicy {
     Refuse,
     Follow,
 }
 
 /// Mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum OpenMode {
     /// For reading.
-    Read(Links),
+    Read(LinkPolicy),
     /// For writing, as a new file that only its owner may read.
     New,
     /// For writing, as an existing file.
@@ -130,7 +130,7 @@ pub(crate) enum Opening {
 
 /// Permissions, owner and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
+pub(crate) struct FileAccess {
     pub(crate) mode: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -147,19 +147,19 @@ pub(crate) enum FileKind {
 
 /// Attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct FileStat {
     pub(crate) kind: FileKind,
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size_bytes: u64,
     pub(crate) modified_unix_s: i64,
     pub(crate) modified_ns: i64,
-    pub(crate) access: Access,
+    pub(crate) access: FileAccess,
     /// Number of names of the file.
     pub(crate) names: u64,
 }
 
-impl Stat {
+impl FileStat {
     pub(super) fn of(metadata: &Metadata) -> Self {
         let kind = metadata.file_type();
         Self {
@@ -174,7 +174,7 @@ impl Stat {
             size_bytes: metadata.len(),
             modified_unix_s: metadata.mtime(),
             modified_ns: metadata.mtime_nsec(),
-            access: Access {
+            access: FileAccess {
                 mode: metadata.mode() & PERMISSIONS,
                 user: metadata.uid(),
                 group: metadata.gid(),

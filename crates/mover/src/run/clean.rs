@@ -23,7 +23,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    disk::{LeftFile, LocalFiles, Machine, Side, system::FileSystem},
+    disk::{FilesRole, LocalFiles, Machine, PartRemoval, system::FileSystem},
     job::{Job, Root, Site},
     journal::Journal,
     names::{join, last_name, local, parent, shown},
@@ -131,12 +131,12 @@ struct PendingDirectory {
 impl<'a> Cleaner<'a> {
     async fn open(system: Arc<dyn FileSystem>, job: &'a Job) -> Result<Self, BrowseError> {
         let (sources, destinations) = job.anchors();
-        let side = Side::Source {
+        let side = FilesRole::Source {
             follows_links: false,
             is_removed: false,
         };
         let from = LocalFiles::new(system.clone(), sources, side);
-        let side = Side::Destination {
+        let side = FilesRole::Destination {
             removes_sources: false,
         };
         let to = LocalFiles::new(system, destinations, side);
@@ -156,13 +156,13 @@ impl<'a> Cleaner<'a> {
         for part in journal.left().map_err(unusable)? {
             if self.is_local() && !part.is_absolute() {
                 // From another working directory the path would lead to another file.
-                self.count(LeftFile::Kept);
+                self.count(PartRemoval::Kept);
                 continue;
             }
-            let mut left = Some(LeftFile::Missing);
+            let mut left = Some(PartRemoval::Missing);
             for name in &part.names {
                 match self.remove(name, true).await {
-                    Ok(LeftFile::Missing) => {}
+                    Ok(PartRemoval::Missing) => {}
                     Ok(there) => left = left.map(|_| there),
                     Err(error) => {
                         self.fail(error).await?;
@@ -174,7 +174,7 @@ impl<'a> Cleaner<'a> {
                 continue;
             };
             self.count(left);
-            if left != LeftFile::Kept {
+            if left != PartRemoval::Kept {
                 let ended = journal.end(&part.key);
                 ended
                     .and_then(|()| journal.end_pieces(&part.key))
@@ -335,7 +335,7 @@ impl<'a> Cleaner<'a> {
             self.found.insert(part, entry);
         } else {
             self.has_undated |= !is_dated;
-            self.count(LeftFile::Kept);
+            self.count(PartRemoval::Kept);
         }
     }
 
@@ -358,28 +358,28 @@ impl<'a> Cleaner<'a> {
         Ok(())
     }
 
-    async fn remove_one(&mut self, part: &[u8], before: &Entry) -> Result<LeftFile, TaskError> {
+    async fn remove_one(&mut self, part: &[u8], before: &Entry) -> Result<PartRemoval, TaskError> {
         if !self.is_local() {
             let now = self.destination.look_for_file(part).await?;
             if now.is_none() && self.destination.tells_size() {
-                return Ok(LeftFile::Missing);
+                return Ok(PartRemoval::Missing);
             }
             let size_bytes = now.and_then(|it| it.size_bytes);
             if size_bytes.is_none() || size_bytes != before.size_bytes {
-                return Ok(LeftFile::Kept);
+                return Ok(PartRemoval::Kept);
             }
         }
         self.remove(part, false).await
     }
 
-    async fn remove(&mut self, part: &[u8], is_recorded: bool) -> Result<LeftFile, TaskError> {
+    async fn remove(&mut self, part: &[u8], is_recorded: bool) -> Result<PartRemoval, TaskError> {
         if let Backend::Local(disk) = &self.destination {
             let what = format!("removing {}", shown(&local(part)));
             let (files, part) = (disk.files.clone(), part.to_vec());
             let (all, path) = (files.clone(), part.clone());
             let remove = move || files.remove_left_part(&part, is_recorded);
             let left = on_disk(remove, what.clone()).await?;
-            if is_recorded && left == LeftFile::Removed {
+            if is_recorded && left == PartRemoval::Removed {
                 // After the sync the journal may forget the part.
                 all.named(&path).await.map_err(TaskError::disk(what))?;
             }
@@ -389,10 +389,10 @@ impl<'a> Cleaner<'a> {
             Err(error @ TaskError::Server(ServerError::Refused { .. })) => {
                 match self.is_listed(part).await? {
                     true => Err(error),
-                    false => Ok(LeftFile::Missing),
+                    false => Ok(PartRemoval::Missing),
                 }
             }
-            deleted => deleted.map(|()| LeftFile::Removed),
+            deleted => deleted.map(|()| PartRemoval::Removed),
         }
     }
 
@@ -411,11 +411,11 @@ impl<'a> Cleaner<'a> {
         matches!(self.job.destination, Site::Local)
     }
 
-    fn count(&mut self, left: LeftFile) {
+    fn count(&mut self, left: PartRemoval) {
         match left {
-            LeftFile::Missing => {}
-            LeftFile::Removed => self.cleaned.removed += 1,
-            LeftFile::Kept => self.cleaned.kept += 1,
+            PartRemoval::Missing => {}
+            PartRemoval::Removed => self.cleaned.removed += 1,
+            PartRemoval::Kept => self.cleaned.kept += 1,
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     lane::{Lane, list},
 };
 use crate::{
-    disk::Removal,
+    disk::SourceRemoval,
     job::Job,
     names::{local, parent, shown},
     plan::{Directory, ENTRIES_THERE_MAX, File, Outcome, RootedPath, Version},
@@ -117,8 +117,8 @@ impl Lane {
                 })
             };
             return Ok(match on_disk(remove, what).await? {
-                Removal::Removed => Outcome::Deleted,
-                Removal::Kept => Outcome::Kept,
+                SourceRemoval::Removed => Outcome::Deleted,
+                SourceRemoval::Kept => Outcome::Kept,
             });
         }
         let Some(now) = self.source.look_for_file(&path).await? else {

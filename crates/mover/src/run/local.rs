@@ -339,7 +339,7 @@ const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Side, faulty::FaultyDisk};
+    use crate::disk::{FilesRole, faulty::FaultyDisk};
 
     /// Some network file systems lack locks.
     #[tokio::test]
@@ -347,7 +347,7 @@ mod tests {
         let disk = FaultyDisk::new(1);
         disk.put("/there/a.part", b"of another version", 7);
         disk.lack_locks();
-        let side = Side::Destination {
+        let side = FilesRole::Destination {
             removes_sources: false,
         };
         let files = LocalFiles::new(Arc::new(disk.clone()), [b"/there".to_vec()], side);

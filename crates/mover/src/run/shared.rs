@@ -7,7 +7,7 @@ use std::{
 
 use super::{blocking::on_disk, failure::TaskError, progress::Progress, ranges::Ranges};
 use crate::{
-    disk::{LocalFiles, Side, system::FileSystem},
+    disk::{FilesRole, LocalFiles, system::FileSystem},
     fence::Fenced,
     job::{Job, Site},
     journal::Journal,
@@ -53,7 +53,7 @@ impl Shared {
             source_files: LocalFiles::new(
                 system.clone(),
                 sources,
-                Side::Source {
+                FilesRole::Source {
                     follows_links: plan.links == Links::Follow,
                     is_removed: removes_sources,
                 },
@@ -61,7 +61,7 @@ impl Shared {
             destination_files: LocalFiles::new(
                 system,
                 destinations,
-                Side::Destination { removes_sources },
+                FilesRole::Destination { removes_sources },
             ),
             takes_short_names: AtomicBool::new(false),
             job,
